@@ -1,0 +1,283 @@
+// Package config is the controller's configuration file: its types, defaults and faults.
+package config
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+// DefaultPath is where the chart mounts the configuration.
+const DefaultPath = "/etc/kube-node-ready/config.yaml"
+
+// Config is the whole file.
+type Config struct {
+	Worker         Worker         `json:"worker"`
+	Reconciliation Reconciliation `json:"reconciliation"`
+	NodeManagement NodeManagement `json:"nodeManagement"`
+	LeaderElection LeaderElection `json:"leaderElection"`
+	Metrics        Metrics        `json:"metrics"`
+	Health         Health         `json:"health"`
+	Logging        Logging        `json:"logging"`
+	Kubernetes     Kubernetes     `json:"kubernetes"`
+	// Profiles give groups of nodes their own checks or taints. The first profile whose
+	// selector matches a node is the node's; a node that none matches has the defaults.
+	Profiles []Profile `json:"profiles,omitempty"`
+}
+
+// Worker describes the pod that verifies a node, and, inlined, what it checks.
+type Worker struct {
+	workerconfig.Config
+
+	// Image is the worker's container image.
+	Image Image `json:"image"`
+	// Namespace holds the worker pods. Default: the controller's own namespace
+	// (POD_NAMESPACE, else the service account's, else the kubeconfig context's, else "default").
+	Namespace string `json:"namespace,omitempty"`
+	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// PriorityClassName of the worker pods. Default system-node-critical.
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// Scheduling is how a pod reaches its node. Default direct.
+	Scheduling Scheduling `json:"scheduling,omitempty"`
+	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;
+	// past it the attempt is inconclusive. Default 300.
+	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
+	// KeepFailedSeconds is how long a node's last failed pod stays for its logs. Default 600; 0 keeps none.
+	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty"`
+
+	// Tolerations are added to the ones every worker pod has.
+	Tolerations      []corev1.Toleration           `json:"tolerations,omitempty"`
+	InitContainers   []corev1.Container            `json:"initContainers,omitempty"`
+	Volumes          []corev1.Volume               `json:"volumes,omitempty"`
+	VolumeMounts     []corev1.VolumeMount          `json:"volumeMounts,omitempty"`
+	Env              []corev1.EnvVar               `json:"env,omitempty"`
+	Resources        corev1.ResourceRequirements   `json:"resources,omitempty"`
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	PodAnnotations   map[string]string             `json:"podAnnotations,omitempty"`
+	PodLabels        map[string]string             `json:"podLabels,omitempty"`
+}
+
+// Image names a container image; Digest wins over Tag.
+type Image struct {
+	Repository string            `json:"repository,omitempty"` // default ghcr.io/kube-node-ready/kube-node-ready
+	Tag        string            `json:"tag,omitempty"`        // default the controller's own version
+	Digest     string            `json:"digest,omitempty"`     // sha256:...
+	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"` // default IfNotPresent
+}
+
+// Scheduling is how a worker pod is bound to its node.
+type Scheduling string
+
+const (
+	// SchedulingDirect sets spec.nodeName at creation, so that a burst of nodes does not
+	// queue behind kube-scheduler's client limit of 50 bindings a second.
+	SchedulingDirect Scheduling = "direct"
+	// SchedulingScheduler leaves the binding to kube-scheduler.
+	SchedulingScheduler Scheduling = "scheduler"
+)
+
+// Reconciliation is how often and how persistently nodes are verified.
+type Reconciliation struct {
+	// MaxRetries is the failure budget: after so many failed attempts a node's retries are
+	// exhausted. Inconclusive attempts do not count. Default 5.
+	MaxRetries int32 `json:"maxRetries,omitempty"`
+	// RetryBackoff is exponential (initial, 2x, 4x, ...) or linear (initial, 2*initial, 3*initial, ...). Default exponential.
+	RetryBackoff Backoff `json:"retryBackoff,omitempty"`
+	// InitialBackoffSeconds is the wait after the first failure. Default 1.
+	InitialBackoffSeconds int32 `json:"initialBackoffSeconds,omitempty"`
+	// MaxBackoffSeconds caps the wait. Default 30.
+	MaxBackoffSeconds int32 `json:"maxBackoffSeconds,omitempty"`
+	// IntervalSeconds is the safety-net resync of every node. Default 30.
+	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
+	// MaxConcurrentVerifications bounds worker pods alive at once. Default 0: no limit.
+	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty"`
+}
+
+// Backoff is the law by which the wait between attempts grows.
+type Backoff string
+
+// The backoff laws.
+const (
+	BackoffExponential Backoff = "exponential"
+	BackoffLinear      Backoff = "linear"
+)
+
+// NodeManagement is which nodes are verified, and what is done to them.
+type NodeManagement struct {
+	// Taints gate a node; all of them are removed when it is verified.
+	// Default node-ready/unverified=true:NoSchedule.
+	Taints []Taint `json:"taints,omitempty"`
+	// VerifiedLabel marks a verified node. Default node-ready/verified=true.
+	VerifiedLabel Label `json:"verifiedLabel"`
+	// NodeSelector narrows the nodes that are looked at. Default: all.
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// IncludeControlPlane also verifies nodes labelled node-role.kubernetes.io/control-plane. Default false.
+	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
+	// VerifyUntainted also verifies nodes that never had the taint. Default false.
+	VerifyUntainted bool `json:"verifyUntainted,omitempty"`
+	// Prerequisites must all hold before the first worker starts.
+	Prerequisites Prerequisites `json:"prerequisites"`
+	// Reverify is when a verified node is verified again.
+	Reverify Reverify `json:"reverify"`
+	// DeleteFailedNodes deletes the NodeClaim (or the Node, where there is none) once
+	// retries are exhausted and no guard holds it. Default false.
+	DeleteFailedNodes bool `json:"deleteFailedNodes,omitempty"`
+	// Remediation guards deletion.
+	Remediation Remediation `json:"remediation"`
+}
+
+// Taint is matched on key and effect; the value is only used when the taint is put on a node.
+type Taint struct {
+	Key    string             `json:"key"`
+	Value  string             `json:"value,omitempty"`
+	Effect corev1.TaintEffect `json:"effect"`
+}
+
+// Label is a node label.
+type Label struct {
+	Key   string `json:"key,omitempty"`
+	Value string `json:"value,omitempty"`
+}
+
+// Prerequisites hold the first worker back until the agents that it depends on are there.
+type Prerequisites struct {
+	// NodeReady waits for the node's Ready condition. Default false: a worker tolerates not-ready.
+	NodeReady bool `json:"nodeReady,omitempty"`
+	// Conditions of the node that must have the given status.
+	Conditions []ConditionPrerequisite `json:"conditions,omitempty"`
+	// Pods of which one must run, ready, on the node.
+	Pods []PodPrerequisite `json:"pods,omitempty"`
+	// Resources of any kind whose condition must hold.
+	Resources []ResourcePrerequisite `json:"resources,omitempty"`
+}
+
+// ConditionPrerequisite is a node condition and its status (True, False or Unknown; default True).
+type ConditionPrerequisite struct {
+	Type   corev1.NodeConditionType `json:"type"`
+	Status corev1.ConditionStatus   `json:"status,omitempty"`
+}
+
+// PodPrerequisite is met by a pod on the node that matches, is not terminating and is Ready.
+type PodPrerequisite struct {
+	Namespace string               `json:"namespace"`
+	Selector  metav1.LabelSelector `json:"selector"`
+	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
+	CurrentRevision bool `json:"currentRevision,omitempty"`
+	// ReadyAnnotation, when set, is an annotation that the pod must carry with the value "true".
+	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
+}
+
+// ResourcePrerequisite is met when at least one object matches and every match has the condition.
+type ResourcePrerequisite struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
+	Namespace string `json:"namespace,omitempty"`
+	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
+	Selector string `json:"selector,omitempty"`
+	// Condition is the type looked up in status.conditions.
+	Condition string `json:"condition"`
+	// Status it must have: True, False or Unknown. Default True.
+	Status metav1.ConditionStatus `json:"status,omitempty"`
+}
+
+// Reverify is when a verified node is verified again.
+type Reverify struct {
+	// OnReboot re-verifies when the node's boot ID changes. Default true.
+	OnReboot *bool `json:"onReboot,omitempty"`
+	// Interval re-verifies when the last verdict is older. Default 0: off.
+	Interval metav1.Duration `json:"interval,omitempty"`
+	// Taint puts the gating taints back before re-verifying. Default false. A failed
+	// re-verification puts them back whatever this says.
+	Taint bool `json:"taint,omitempty"`
+}
+
+// Remediation guards deletion; each guard that holds is an event, a metric and the condition RemediationHeld.
+type Remediation struct {
+	// MaxUnhealthy is how many nodes of a NodePool (else of the cluster) may be unhealthy or
+	// recently deleted, as a number or a percentage rounded up. Default 20%.
+	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty"`
+	// Window is how long a deletion counts towards MaxUnhealthy. Default 1h.
+	Window metav1.Duration `json:"window,omitempty"`
+	// MaxDeletionsPerHour over the whole cluster, kept across restarts. Default 10.
+	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty"`
+	// NeverVerifiedOnly quarantines (taints) a node that once was verified, in place of deleting it. Default true.
+	NeverVerifiedOnly *bool `json:"neverVerifiedOnly,omitempty"`
+	// SparePodsOtherThanDaemonSets spares a node that runs ordinary pods. Default true.
+	SparePodsOtherThanDaemonSets *bool `json:"sparePodsOtherThanDaemonSets,omitempty"`
+	// ControlProbe runs the same checks on a verified node before a failure is held against this one. Default true.
+	ControlProbe *bool `json:"controlProbe,omitempty"`
+	// DryRun says what would be deleted and deletes nothing. Default false.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// LeaderElection is the Lease that lets one replica act.
+type LeaderElection struct {
+	Enabled   *bool  `json:"enabled,omitempty"`   // default true
+	ID        string `json:"id,omitempty"`        // the Lease's name; default kube-node-ready-controller
+	Namespace string `json:"namespace,omitempty"` // default the controller's own namespace
+}
+
+// Metrics is the Prometheus endpoint.
+type Metrics struct {
+	Enabled *bool `json:"enabled,omitempty"` // default true
+	Port    int32 `json:"port,omitempty"`    // default 8080
+	// PerNode is which nodes have series of their own: all, unverified or none. Default all.
+	PerNode PerNode `json:"perNode,omitempty"`
+}
+
+// PerNode is which nodes have series of their own.
+type PerNode string
+
+// The PerNode settings.
+const (
+	PerNodeAll        PerNode = "all"
+	PerNodeUnverified PerNode = "unverified"
+	PerNodeNone       PerNode = "none"
+)
+
+// Health serves /healthz and /readyz.
+type Health struct {
+	Port int32 `json:"port,omitempty"` // default 8081
+}
+
+// Logging is the zap logger's.
+type Logging struct {
+	Level  string `json:"level,omitempty"`  // debug, info, warn or error; default info
+	Format string `json:"format,omitempty"` // json or console; default json
+}
+
+// Kubernetes is the API client's.
+type Kubernetes struct {
+	// KubeconfigPath; empty means KUBECONFIG, else in-cluster, else ~/.kube/config.
+	KubeconfigPath string `json:"kubeconfigPath,omitempty"`
+	// QPS limits requests a second on the client's side. Default 0: none, the API server's
+	// Priority and Fairness is what limits, and a burst of nodes does not queue twice.
+	QPS float32 `json:"qps,omitempty"`
+	// Burst above QPS. Default 2*QPS.
+	Burst int32 `json:"burst,omitempty"`
+}
+
+// Profile overrides, for the nodes it selects, what is checked and which taints gate them.
+type Profile struct {
+	Name         string               `json:"name"`
+	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// Checks replaces worker.checks; empty keeps them.
+	Checks []check.Spec `json:"checks,omitempty"`
+	// DNSTestDomains replaces worker.dnsTestDomains; empty keeps them.
+	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
+	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	// Taints replaces nodeManagement.taints; empty keeps them.
+	Taints []Taint `json:"taints,omitempty"`
+	// Prerequisites replaces nodeManagement.prerequisites; absent keeps them.
+	Prerequisites *Prerequisites `json:"prerequisites,omitempty"`
+	// Tolerations replaces worker.tolerations; empty keeps them.
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// Resources replaces worker.resources; absent keeps them.
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+}

@@ -1,0 +1,64 @@
+// Package result is what a worker tells the controller: the exit code, which decides, and
+// the report, which explains.
+package result
+
+// Exit codes of a worker. Only ExitFailed speaks about the node; every other non-zero code
+// is inconclusive and never spends a node's failure budget.
+const (
+	// ExitPassed: every required check passed.
+	ExitPassed = 0
+	// ExitFailed: at least one required check failed; the node is at fault.
+	ExitFailed = 1
+	// ExitConfig: the configuration was refused before any check ran.
+	ExitConfig = 2
+	// ExitClient: the Kubernetes client could not be set up (no token, no CA).
+	ExitClient = 3
+	// ExitInternal: an unexpected internal error.
+	ExitInternal = 10
+)
+
+// Outcome is what a check, or a whole worker, came to.
+type Outcome string
+
+// Outcomes of one check. A report as a whole is Passed, Failed, or one of the Error outcomes.
+const (
+	Passed  Outcome = "passed"
+	Failed  Outcome = "failed"
+	Warning Outcome = "warning" // failed, but its severity is warning
+	Skipped Outcome = "skipped" // a check it depends on did not pass, or it was not selected
+
+	ConfigError   Outcome = "config-error"   // ExitConfig
+	ClientError   Outcome = "client-error"   // ExitClient
+	InternalError Outcome = "internal-error" // ExitInternal
+)
+
+// Version is the report format's version, the only one that Parse accepts.
+const Version = 1
+
+// MaxBytes bounds an encoded report. The kubelet reads at most 4096 bytes of a container's
+// termination message (MaxContainerTerminationMessageLength in k8s.io/kubernetes
+// pkg/kubelet/container) and cuts a longer one anywhere, which would leave invalid JSON.
+const MaxBytes = 4096
+
+// Report is the worker's account of one attempt.
+type Report struct {
+	Version    int     `json:"version"`
+	Node       string  `json:"node"`
+	Outcome    Outcome `json:"outcome"`
+	DurationMs int64   `json:"durationMs"`
+	// Checks holds failures first, then warnings, skipped and passed ones.
+	Checks []Check `json:"checks"`
+}
+
+// Check is the account of one check.
+type Check struct {
+	Name       string  `json:"name"`
+	Type       string  `json:"type"`
+	Severity   string  `json:"severity"` // required or warning
+	Outcome    Outcome `json:"outcome"`
+	DurationMs int64   `json:"durationMs"`
+	// Reason is one CamelCase word from the check type's closed list; empty when passed.
+	Reason string `json:"reason"`
+	// Message is for a person: which peer, what was expected, what happened.
+	Message string `json:"message"`
+}

@@ -1,0 +1,23 @@
+// Package workerconfig is what a worker process is told: the checks to run and their
+// deadlines. The controller reads it as part of the "worker" section of its own file and hands
+// it to each worker pod in an environment variable, so a worker never waits for a volume.
+package workerconfig
+
+import (
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+)
+
+// EnvVar holds a worker's configuration, in the same form as a file given with --config.
+const EnvVar = "KUBE_NODE_READY_CONFIG"
+
+// Config is the part of the "worker" section that a worker process reads.
+type Config struct {
+	// Checks replaces the default list (the four built-ins: DNS, API, network, service discovery).
+	Checks []check.Spec `json:"checks,omitempty"`
+	// DNSTestDomains adds a DNS check of each name to whatever the list is.
+	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
+	// CheckTimeoutSeconds bounds one attempt of a check that sets no timeout itself. Default 10.
+	CheckTimeoutSeconds int32 `json:"checkTimeoutSeconds,omitempty"`
+	// TimeoutSeconds bounds a worker from its container's start to its exit. Default 120.
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+}
