@@ -1,0 +1,306 @@
+package strictyaml
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+type inline struct {
+	Checks  []item `json:"checks,omitempty"`
+	Timeout int32  `json:"timeoutSeconds,omitempty"`
+}
+
+type item struct {
+	Name    string `json:"name"`
+	Timeout int32  `json:"timeoutSeconds,omitempty"`
+}
+
+type section struct {
+	inline
+	Image       any                         `json:"image,omitempty"`
+	Tolerations []corev1.Toleration         `json:"tolerations,omitempty"`
+	Init        []corev1.Container          `json:"initContainers,omitempty"`
+	Volumes     []corev1.Volume             `json:"volumes,omitempty"`
+	Resources   corev1.ResourceRequirements `json:"resources,omitempty"`
+	Labels      map[string]string           `json:"labels,omitempty"`
+	Selector    *metav1.LabelSelector       `json:"selector,omitempty"`
+	Hidden      string                      `json:"-"`
+}
+
+type file struct {
+	Worker   section             `json:"worker"`
+	Max      *intstr.IntOrString `json:"max,omitempty"`
+	Window   metav1.Duration     `json:"window,omitempty"`
+	Plain    time.Duration       `json:"plain,omitempty"`
+	Small    int8                `json:"small,omitempty"`
+	Unsigned uint16              `json:"unsigned,omitempty"`
+	QPS      float32             `json:"qps,omitempty"`
+	On       *bool               `json:"on,omitempty"`
+	Address  netip.Addr          `json:"address,omitempty"`
+	Raw      any                 `json:"raw,omitempty"`
+}
+
+// TestKubernetesTypes decodes a manifest's worth of fields and compares with the decoder that
+// Kubernetes' own tools use.
+func TestKubernetesTypes(t *testing.T) {
+	const data = `
+worker:
+  checks:
+  - name: dns
+    timeoutSeconds: 0x1f
+  timeoutSeconds: 5
+  tolerations: [{key: a, operator: Exists, tolerationSeconds: 30}]
+  initContainers:
+  - name: warm
+    image: busybox
+    command: ["sh", "-c", "true"]
+    env:
+    - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    resources: {limits: {cpu: 1, memory: 64Mi}, requests: {cpu: 0.5}}
+    readinessProbe: {httpGet: {port: http, path: /}, periodSeconds: 3}
+    securityContext: {runAsUser: 1000, runAsNonRoot: true}
+  volumes:
+  - {name: a, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+  - {name: b, configMap: {name: x, defaultMode: 0644}}
+  resources:
+    requests: {cpu: 100m}
+  labels: {"app.kubernetes.io/part-of": x}
+  selector: {matchExpressions: [{key: a, operator: In, values: [b]}]}
+max: 20%
+window: 1h30m
+`
+	type comparable struct {
+		Worker section             `json:"worker"`
+		Max    *intstr.IntOrString `json:"max,omitempty"`
+		Window metav1.Duration     `json:"window,omitempty"`
+	}
+	var got, want comparable
+	if _, faults := Decode([]byte(data), "f.yaml", &got); faults != nil {
+		t.Fatal(faults)
+	}
+	if err := sigsyaml.Unmarshal([]byte(data), &want); err != nil {
+		t.Fatal(err)
+	}
+	// A quantity keeps its text once printed; the values are what counts.
+	for _, c := range []*comparable{&got, &want} {
+		_ = fmt.Sprint(c.Worker.Init[0].Resources.Limits, c.Worker.Init[0].Resources.Requests, c.Worker.Resources.Requests, c.Worker.Volumes[0].EmptyDir.SizeLimit)
+	}
+	gotText, err := sigsyaml.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText, err := sigsyaml.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(gotText) != string(wantText) {
+		t.Errorf("got\n%s\nwant\n%s", gotText, wantText)
+	}
+	if q := got.Worker.Init[0].Resources.Requests[corev1.ResourceCPU]; q.Cmp(resource.MustParse("500m")) != 0 {
+		t.Errorf("cpu = %s, want 500m", q.String())
+	}
+	if got.Worker.Volumes[1].ConfigMap.DefaultMode == nil || *got.Worker.Volumes[1].ConfigMap.DefaultMode != 0o644 {
+		t.Error("defaultMode 0644 is not octal")
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, test := range []struct {
+		name, data string
+		want       []string // each the start of one fault, in order
+	}{
+		{"empty", "", nil},
+		{"comment", "# nothing\n", nil},
+		{"null document", "---\n~\n", nil},
+		{"trailing separator", "small: 1\n---\n", nil},
+		{"empty section", "worker:\n", nil},
+		{"null list and map and pointer", "worker: {checks: , labels: ~, selector: null}\non:\n", nil},
+		{"two documents", "small: 1\n---\nsmall: 2\n", []string{"f.yaml:3: a second document"}},
+		{"not a mapping", "[1]\n", []string{"f.yaml:1: must be a mapping, not a list"}},
+		{"syntax", "worker:\n  a: [\n", []string{"f.yaml:2: not YAML: did not find"}},
+		{"unknown with suggestion", "worker:\n  timeoutSecond: 3\n",
+			[]string{`f.yaml:2: worker.timeoutSecond: unknown key; did you mean "timeoutSeconds"?`}},
+		{"case matters", "Small: 3\n", []string{`f.yaml:1: Small: unknown key; did you mean "small"?`}},
+		{"unknown without suggestion", "worker:\n  checks:\n  - name: a\n    colour: 3\n",
+			[]string{"f.yaml:4: worker.checks[0].colour: unknown key; known here: name, timeoutSeconds"}},
+		{"unknown inside a Kubernetes type", "worker:\n  initContainers:\n  - name: a\n    imagePullpolicy: x\n",
+			[]string{`f.yaml:4: worker.initContainers[0].imagePullpolicy: unknown key; did you mean "imagePullPolicy"?`}},
+		{"embedded name is no key", "worker:\n  inline: {}\n", []string{"f.yaml:2: worker.inline: unknown key"}},
+		{"excluded field is no key", "worker:\n  Hidden: a\n", []string{"f.yaml:2: worker.Hidden: unknown key"}},
+		{"duplicate", "small: 1\nsmall: 2\n", []string{"f.yaml:2: small: is set twice, first in line 1"}},
+		{"duplicate label", "worker:\n  labels:\n    a/b: x\n    a/b: x\n", []string{"f.yaml:4: worker.labels[a/b]: is set twice"}},
+		{"string wanted", "worker:\n  checks:\n  - name: true\n",
+			[]string{"f.yaml:3: worker.checks[0].name: must be a string, not the boolean true; put it in quotes"}},
+		{"label value unquoted", "worker:\n  labels: {a: 1}\n", []string{"f.yaml:2: worker.labels[a]: must be a string, not the number 1; put it"}},
+		{"integer wanted", `small: "3"`, []string{`f.yaml:1: small: must be a whole number, not the string "3"`}},
+		{"no fraction", "small: 3.5", []string{"f.yaml:1: small: must be a whole number, not the number 3.5"}},
+		{"out of range", "small: 128", []string{"f.yaml:1: small: must be a whole number from -128 to 127, not 128"}},
+		{"far out of range", "small: 99999999999999999999999", []string{"f.yaml:1: small: must be a whole number"}},
+		{"negative unsigned", "unsigned: -1", []string{"f.yaml:1: unsigned: must be a whole number from 0 to 65535, not -1"}},
+		{"float", "qps: .nan", []string{"f.yaml:1: qps: must be a finite number"}},
+		{"float too large", "qps: 1e300", []string{"f.yaml:1: qps: must be a finite number"}},
+		{"bool", "on: yes", []string{`f.yaml:1: on: must be true or false, not the string "yes"`}},
+		{"tagged bool", "on: !!bool maybe", []string{`f.yaml:1: on: must be true or false, not maybe`}},
+		{"mapping wanted", "worker: 3", []string{"f.yaml:1: worker: must be a mapping, not the number 3"}},
+		{"list wanted", "worker: {checks: {}}", []string{"f.yaml:1: worker.checks: must be a list, not a mapping"}},
+		{"null scalar", "small:\n", []string{"f.yaml:1: small: must be a whole number, not null; give a value or remove the key"}},
+		{"null item", "worker:\n  checks:\n  -\n", []string{"f.yaml:3: worker.checks[0]: must be a mapping, not null"}},
+		{"null quantity", "worker: {resources: {limits: {cpu: }}}", []string{"f.yaml:1: worker.resources.limits[cpu]: must be a quantity"}},
+		{"quantity", "worker:\n  resources:\n    limits:\n      cpu: 1 core\n",
+			[]string{`f.yaml:4: worker.resources.limits[cpu]: must be a quantity such as 100m, 1.5 or "64Mi", not the string "1 core"`}},
+		{"int or string", "max: 1.5", []string{`f.yaml:1: max: must be a whole number or a string such as "20%", not the number 1.5`}},
+		{"duration number", "window: 30", []string{`f.yaml:1: window: must be a duration such as "30s" or "1h", not the number 30`}},
+		{"duration text", "window: 30 s", []string{`f.yaml:1: window: must be a duration`}},
+		{"plain duration", "plain: 1x", []string{`f.yaml:1: plain: "1x" is not a duration`}},
+		{"text unmarshaler", "address: 1.2.3", []string{`f.yaml:1: address: "1.2.3" is not a valid Addr`}},
+		{"key no string", "worker:\n  labels: {1: a}\n", []string{"f.yaml:2: worker.labels: a key must be a string, not the number 1"}},
+		{"tag", "raw: !secret a", []string{"f.yaml:1: raw: has the tag !secret"}},
+		{"tagged string", "worker: {labels: {a: !!binary aGk=}}", []string{"f.yaml:1: worker.labels[a]: must be a string"}},
+		{"raw is read too", "raw:\n  a: 1\n  a: 2\n", []string{"f.yaml:3: raw.a: is set twice"}},
+		{"all of them, in order", "small: x\nsmal: 1\nworker:\n  timeoutSeconds: a\n  checks: 3\n", []string{
+			"f.yaml:1: small: must be", "f.yaml:2: smal: unknown", "f.yaml:4: worker.timeoutSeconds: must", "f.yaml:5: worker.checks: must"}},
+		{"merge", "raw: &a {timeoutSeconds: 3}\nworker:\n  <<: *a\n", nil},
+		{"merged unknown key", "raw: &a\n  colour: 3\nworker:\n  <<: *a\n", []string{"f.yaml:2: worker.colour: unknown"}},
+		{"merge of a scalar", "worker:\n  <<: 3\n", []string{"f.yaml:2: worker: must be a mapping"}},
+		{"cycle", "raw: &a [*a]\n", []string{"f.yaml:1: raw[0][0]"}},
+		{"merge cycle", "worker: &a\n  <<: *a\n", []string{"f.yaml:2: worker: nested more than 100"}},
+		{"bomb", bomb(), []string{"f.yaml:"}},
+		{"merge bomb", mergeBomb(), []string{"f.yaml:"}},
+		{"long key", "raw: {a: {? " + strings.Repeat("k", 2000) + " : 1}}", []string{"f.yaml:1: raw.a.kkk"}},
+		{"too long", strings.Repeat("#", MaxBytes+1), []string{"f.yaml:1: is 1048577 bytes long"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var into file
+			_, faults := Decode([]byte(test.data), "f.yaml", &into)
+			ok := len(faults) == len(test.want)
+			for i := 0; ok && i < len(faults); i++ {
+				ok = strings.HasPrefix(faults[i].Error(), test.want[i])
+			}
+			if !ok {
+				t.Errorf("got %q\nwant %q", faults, test.want)
+			}
+		})
+	}
+}
+
+// bomb is a billion values in ten lines.
+func bomb() string {
+	var b strings.Builder
+	b.WriteString("raw:\n- &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "- &a%d [%s]\n", i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i), 10), ","))
+	}
+	return b.String()
+}
+
+// mergeBomb merges a large mapping many times, which adds no value.
+func mergeBomb() string {
+	var b strings.Builder
+	b.WriteString("raw: &a {")
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "k%d: 1, ", i)
+	}
+	b.WriteString("}\nworker: {labels: {<<: [" + strings.Repeat("*a, ", 100_000) + "]}}\n")
+	return b.String()
+}
+
+func TestDefaultsSurvive(t *testing.T) {
+	yes := true
+	into := file{Small: 5, On: &yes, Worker: section{Labels: map[string]string{"a": "b"}, inline: inline{Timeout: 9, Checks: []item{{Name: "x"}}}}}
+	doc, faults := Decode([]byte("on: false\nsmall: 0\nworker:\n  checks: []\n"), "f.yaml", &into)
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	if *into.On || !yes {
+		t.Error("on: want false in the result and the default's own variable untouched")
+	}
+	if into.Small != 0 || into.Worker.Timeout != 9 || into.Worker.Labels["a"] != "b" {
+		t.Errorf("got %+v, want an explicit 0 kept and absent keys untouched", into)
+	}
+	if into.Worker.Checks == nil || len(into.Worker.Checks) != 0 {
+		t.Errorf("checks = %#v, want an empty list", into.Worker.Checks)
+	}
+	if !doc.Holds("small") || doc.Holds("window") {
+		t.Error("Holds must be true for small and false for window")
+	}
+}
+
+func TestRaw(t *testing.T) {
+	var into file
+	_, faults := Decode([]byte("raw: {a: [1, 1.5, x, true, ~, 2020-01-01], b: &b {c: 1}, d: {<<: *b, e: 2}}\n"), "f.yaml", &into)
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	want := map[string]any{
+		"a": []any{int64(1), 1.5, "x", true, nil, "2020-01-01"},
+		"b": map[string]any{"c": int64(1)},
+		"d": map[string]any{"c": int64(1), "e": int64(2)},
+	}
+	if !reflect.DeepEqual(into.Raw, want) {
+		t.Errorf("got %#v\nwant %#v", into.Raw, want)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	var into file
+	doc, faults := Decode([]byte("small: 1\nworker:\n  checks:\n  - name: a\n  -\n    name: b\n  labels:\n    a.b/c: x\n"), "f.yaml", &into)
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	worker := field.NewPath("worker")
+	located := doc.Locate(field.ErrorList{
+		field.Required(worker.Child("labels").Key("x.y/z"), "say it"),
+		field.Invalid(worker.Child("labels").Key("a.b/c"), "x", "bad"),
+		field.Invalid(worker.Child("checks").Index(1).Child("timeoutSeconds"), 3, "too few"),
+		field.Invalid(field.NewPath("nowhere"), 3, "gone"),
+	})
+	want := []string{
+		`f.yaml:1: nowhere: Invalid value: 3: gone`,
+		`f.yaml:6: worker.checks[1].timeoutSeconds: Invalid value: 3: too few`,
+		`f.yaml:7: worker.labels[x.y/z]: Required value: say it`,
+		`f.yaml:8: worker.labels[a.b/c]: Invalid value: "x": bad`,
+	}
+	if got := strings.Split(located.Error(), "\n"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+func TestErr(t *testing.T) {
+	if err := (Faults)(nil).Err(); err != nil {
+		t.Errorf("no faults gave %v", err)
+	}
+	err := Faults{{File: "f", Line: 1, Message: "m"}}.Join(Faults{{File: "f", Line: 1, Path: "p", Message: "n"}}).Err()
+	var faults Faults
+	if !errors.As(err, &faults) || err.Error() != "f:1: m\nf:1: p: n" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("worker: {checks: [{name: a}], labels: {a: b}}\nmax: 20%\nwindow: 1h\n"))
+	f.Add([]byte("raw: &a [1, *a]\nsmall: 1e9\n"))
+	f.Add([]byte("worker: &a {<<: [*a, {timeoutSeconds: !!int x}]}\n? [1]\n: 2\n"))
+	f.Add([]byte("a: !!binary x\n--- \n..."))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		var into file
+		doc, faults := Decode(data, "f.yaml", &into)
+		_ = faults.Error()
+		for _, fault := range faults {
+			if doc.Line(fault.Path) < 1 {
+				panic("a line must be at least 1")
+			}
+		}
+	})
+}
