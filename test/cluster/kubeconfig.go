@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+)
+
+// tokenLifetime of KubeconfigFor, in seconds.
+const tokenLifetime = 24 * 3600
+
+// Config is an administrator's client configuration, a copy per call, without a
+// client-side rate limit.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// Kubeconfig is the path of an administrator's kubeconfig file. Its credentials are inline.
+func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig", "admin") }
+
+// KubeconfigFor writes a kubeconfig that holds a token of a service account, by
+// TokenRequest, and returns its path: what runs with it has exactly the account's rights.
+// The account must exist. The context's namespace is the account's.
+func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, serviceAccount string) (string, error) {
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return "", err
+	}
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenLifetime)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("request a token of service account %s/%s: %w", namespace, serviceAccount, err)
+	}
+	return c.writeKubeconfig("sa-"+namespace+"-"+serviceAccount, namespace, clientcmdapi.AuthInfo{Token: token.Status.Token})
+}
+
+// KubeconfigForUser writes a kubeconfig with a client certificate for a user and its groups,
+// and returns its path; the file's name is given by name. A kubelet is user
+// system:node:<node> in group system:nodes.
+func (c *Cluster) KubeconfigForUser(name, user string, groups ...string) (string, error) {
+	cert, key, err := c.ca.issue(user, groups, nil, nil)
+	if err != nil {
+		return "", fmt.Errorf("issue a certificate for %s: %w", user, err)
+	}
+	return c.writeKubeconfig(name, metav1.NamespaceDefault, clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+}
+
+func (c *Cluster) writeKubeconfig(name, namespace string, user clientcmdapi.AuthInfo) (string, error) {
+	path := c.path("kubeconfig", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["kube-node-ready-test"] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca.pem}
+	config.AuthInfos[name] = &user
+	config.Contexts["kube-node-ready-test"] = &clientcmdapi.Context{Cluster: "kube-node-ready-test", AuthInfo: name, Namespace: namespace}
+	config.CurrentContext = "kube-node-ready-test"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return "", fmt.Errorf("write kubeconfig %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// CAFile is the path of the certificate authority that signs the API server and all clients.
+func (c *Cluster) CAFile() string { return c.path("pki", "ca.crt") }
+
+// CA is the content of CAFile.
+func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.pem...) }
+
+// ServiceAccountKeyFile is the path of the key that signs service-account tokens.
+func (c *Cluster) ServiceAccountKeyFile() string { return c.path("pki", "sa.key") }
+
+// KubeletClientFiles are the certificate and key that the API server shows to kubelets.
+func (c *Cluster) KubeletClientFiles() (cert, key string) {
+	return c.path("pki", "apiserver-kubelet-client.crt"), c.path("pki", "apiserver-kubelet-client.key")
+}
