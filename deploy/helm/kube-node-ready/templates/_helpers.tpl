@@ -1,0 +1,137 @@
+{{- define "kube-node-ready.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" (.Release.Name | trunc 24 | trimSuffix "-") .Chart.Name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-node-ready.controllerName" -}}
+{{- include "kube-node-ready.fullname" . }}-controller
+{{- end -}}
+
+{{- define "kube-node-ready.workerName" -}}
+{{- include "kube-node-ready.fullname" . }}-worker
+{{- end -}}
+
+{{- define "kube-node-ready.controllerServiceAccount" -}}
+{{- .Values.controller.serviceAccount.name | default (include "kube-node-ready.controllerName" .) -}}
+{{- end -}}
+
+{{/* What selects an object of the chart: called with (dict "root" $ "component" "controller"). */}}
+{{- define "kube-node-ready.selectorLabels" -}}
+app.kubernetes.io/name: kube-node-ready
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "kube-node-ready.labels" -}}
+{{ include "kube-node-ready.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The head of an object: called with (dict "root" $ "component" ... "name" ... and, where they
+apply, "namespace", "labels", "annotations"). Without "namespace" the object is cluster-scoped.
+*/}}
+{{- define "kube-node-ready.metadata" -}}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "kube-node-ready.labels" . | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* The worker's image settings: worker.image where it says something, controller.image where not. */}}
+{{- define "kube-node-ready.workerImage" -}}
+{{- $own := .Values.worker.image -}}
+{{- $base := .Values.controller.image -}}
+{{- $image := dict "repository" ($own.repository | default $base.repository) "pullPolicy" ($own.pullPolicy | default $base.pullPolicy) -}}
+{{- $digest := $own.digest -}}
+{{- /* A digest names one image: the controller's is the worker's only if nothing else differs. */}}
+{{- if not (or $own.repository $own.tag $own.digest) }}{{ $digest = $base.digest }}{{ end }}
+{{- $_ := set $image "tag" (toString ($own.tag | default $base.tag | default .Chart.AppVersion)) -}}
+{{- if $digest }}{{ $_ := set $image "digest" $digest }}{{ end -}}
+{{- toYaml $image -}}
+{{- end -}}
+
+{{/* An image reference: called with the map that has repository, tag and digest. */}}
+{{- define "kube-node-ready.imageReference" -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-node-ready.controllerImage" -}}
+{{- $image := .Values.controller.image -}}
+{{- include "kube-node-ready.imageReference" (dict "repository" $image.repository "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
+{{- end -}}
+
+{{/* The configuration file: controller.config over what the chart derives from other values. */}}
+{{- define "kube-node-ready.config" -}}
+{{- $derived := dict
+  "worker" (dict
+    "image" (include "kube-node-ready.workerImage" . | fromYaml)
+    "serviceAccountName" (.Values.worker.serviceAccount.name | default (include "kube-node-ready.workerName" .)))
+  "leaderElection" (dict "id" (include "kube-node-ready.controllerName" .)) -}}
+{{- with .Values.imagePullSecrets }}{{ $_ := set $derived.worker "imagePullSecrets" . }}{{ end -}}
+{{- mergeOverwrite $derived (deepCopy .Values.controller.config) | toYaml -}}
+{{- end -}}
+
+{{- define "kube-node-ready.workerNamespace" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $config.worker.namespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* Tolerations of every configured gating taint, those of profiles included. */}}
+{{- define "kube-node-ready.gatingTolerations" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $taints := ($config.nodeManagement | default dict).taints | default (list (dict "key" "node-ready/unverified" "effect" "NoSchedule")) -}}
+{{- range $config.profiles }}{{ $taints = concat $taints (.taints | default list) }}{{ end -}}
+{{- $tolerations := list -}}
+{{- range $taints }}
+{{- $tolerations = append $tolerations (dict "key" .key "operator" "Exists" "effect" .effect) -}}
+{{- end -}}
+{{- $tolerations | uniq | toYaml -}}
+{{- end -}}
+
+{{/* "true" when the controller may delete NodeClaims and Nodes. */}}
+{{- define "kube-node-ready.deletes" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- if ($config.nodeManagement | default dict).deleteFailedNodes }}true{{ end -}}
+{{- end -}}
+
+{{/* Every prerequisites section of the configuration, as {"all": [...]}. */}}
+{{- define "kube-node-ready.prerequisites" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $all := list -}}
+{{- with ($config.nodeManagement | default dict).prerequisites }}{{ $all = append $all . }}{{ end -}}
+{{- range $config.profiles }}{{ with .prerequisites }}{{ $all = append $all . }}{{ end }}{{ end -}}
+{{- dict "all" $all | toYaml -}}
+{{- end -}}
+
+{{/* Every check of the configuration, those of profiles included, as {"all": [...]}. */}}
+{{- define "kube-node-ready.checks" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $all := $config.worker.checks | default list -}}
+{{- range $config.profiles }}{{ $all = concat $all (.checks | default list) }}{{ end -}}
+{{- dict "all" $all | toYaml -}}
+{{- end -}}

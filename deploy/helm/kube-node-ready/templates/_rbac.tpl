@@ -1,0 +1,34 @@
+{{/*
+A binding of a role to the service account of the component: called with (dict "root" $
+"component" "controller"|"worker" "kind" "Role"|"ClusterRole" "name" ... "namespace" ...).
+*/}}
+{{- define "kube-node-ready.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+{{ include "kube-node-ready.metadata" . }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    {{- if eq .component "controller" }}
+    name: {{ include "kube-node-ready.controllerServiceAccount" .root }}
+    namespace: {{ .root.Release.Namespace }}
+    {{- else }}
+    name: {{ (include "kube-node-ready.config" .root | fromYaml).worker.serviceAccountName }}
+    namespace: {{ include "kube-node-ready.workerNamespace" .root }}
+    {{- end }}
+{{- end -}}
+
+{{/* The rule for one entry of prerequisites.resources: the kind's regular plural. */}}
+{{- define "kube-node-ready.resourceRule" -}}
+{{- $group := "" -}}
+{{- if contains "/" .apiVersion }}{{ $group = regexReplaceAll "/.*$" .apiVersion "" }}{{ end -}}
+{{- $plural := lower .kind -}}
+{{- if regexMatch "s$" $plural }}{{ $plural = printf "%ses" $plural }}
+{{- else if regexMatch "y$" $plural }}{{ $plural = regexReplaceAll "y$" $plural "ies" }}
+{{- else }}{{ $plural = printf "%ss" $plural }}
+{{- end }}
+{{- list (dict "apiGroups" (list $group) "resources" (list $plural) "verbs" (list "get" "list" "watch")) | toYaml -}}
+{{- end -}}
