@@ -48,7 +48,7 @@ func Pack(file, reference string, platforms []Platform, labels Labels) (v1.Hash,
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return v1.Hash{}, err

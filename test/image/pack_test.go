@@ -42,7 +42,7 @@ func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for r := tar.NewReader(f); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -132,7 +132,7 @@ func checkLayer(t *testing.T, layer v1.Layer) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer content.Close()
+	defer func() { _ = content.Close() }()
 	r := tar.NewReader(content)
 	header, err := r.Next()
 	if err != nil {
@@ -156,7 +156,7 @@ func checkLayer(t *testing.T, layer v1.Layer) string {
 	if err != nil {
 		t.Fatalf("%s is no ELF executable: %v", header.Name, err)
 	}
-	defer executable.Close()
+	defer func() { _ = executable.Close() }()
 	for _, program := range executable.Progs {
 		if program.Type == elf.PT_INTERP {
 			t.Errorf("%s needs a dynamic loader, which an empty image has not", header.Name)
