@@ -1,0 +1,15 @@
+#!/bin/bash
+# The first process of a node: makes the node's own view of the machine, then reaps orphans
+# (containerd's shims leave their parent) for as long as the node lives.
+set -eu
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/lock /run/containerd
+mount --bind "{{.Dir}}/kubelet" /var/lib/kubelet
+mount --bind "{{.Dir}}/log" /var/log
+mount --bind "{{.Dir}}/boot_id" /proc/sys/kernel/random/boot_id
+hostname "{{.Name}}"
+touch "{{.Dir}}/alive"
+while :; do
+	sleep 3600 &
+	wait $!
+done
