@@ -48,6 +48,9 @@ type Report struct {
 	DurationMs int64   `json:"durationMs"`
 	// Checks holds failures first, then warnings, skipped and passed ones.
 	Checks []Check `json:"checks"`
+	// Omitted counts the checks that were left out of Checks because the report would not
+	// have fitted; failures are the last to go.
+	Omitted int `json:"omitted,omitempty"`
 }
 
 // Check is the account of one check.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
+)
+
+// Output forms.
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+// flags are the command line and the environment that stands in for it.
+type flags struct {
+	set       *pflag.FlagSet
+	config    string
+	dryRun    bool
+	output    string
+	only      []string
+	skip      []string
+	list      bool
+	logLevel  string
+	logFormat string
+	version   bool
+	level     zapcore.Level
+}
+
+// parseFlags reads the command line; terminal says whether standard output is one.
+func parseFlags(args []string, getenv func(string) string, terminal bool) (*flags, error) {
+	f := &flags{set: pflag.NewFlagSet(program, pflag.ContinueOnError)}
+	f.set.Usage = func() {}
+	f.set.SortFlags = false
+	f.set.StringVar(&f.config, "config", "", "configuration `file`; default the environment's KUBE_NODE_READY_CONFIG, else the built-in checks")
+	f.set.BoolVar(&f.dryRun, "dry-run", false, "perform what needs no cluster where there is none, and write no termination log")
+	f.set.StringVarP(&f.output, "output", "o", "", "how the report is printed: `text or json`; default text on a terminal, else json")
+	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks of these `names`")
+	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks of these `names`")
+	f.set.BoolVar(&f.list, "list", false, "list the checks and perform none")
+	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; default info, with text output warn (LOG_LEVEL)")
+	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"), "`format`: json or console; default json (LOG_FORMAT)")
+	f.set.BoolVar(&f.version, "version", false, "print the version")
+
+	if err := f.set.Parse(args); err != nil {
+		return f, err
+	}
+	switch rest := f.set.Args(); {
+	case len(rest) == 0, slices.Equal(rest, []string{"verify"}):
+	default:
+		return f, fmt.Errorf("unknown command %q; the only one is verify", strings.Join(rest, " "))
+	}
+	if f.output == "" {
+		f.output = outputJSON
+		if terminal {
+			f.output = outputText
+		}
+	}
+	if f.output != outputText && f.output != outputJSON {
+		return f, fmt.Errorf("--output %s: must be text or json", f.output)
+	}
+	if f.logLevel == "" {
+		f.logLevel = "info"
+		if f.output == outputText {
+			f.logLevel = "warn"
+		}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, f.logLevel) {
+		return f, fmt.Errorf("log level %q: must be debug, info, warn or error (--log-level or LOG_LEVEL)", f.logLevel)
+	}
+	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return f, err
+	}
+	if f.logFormat == "" {
+		f.logFormat = "json"
+	}
+	if f.logFormat != "json" && f.logFormat != "console" {
+		return f, fmt.Errorf("log format %q: must be json or console (--log-format or LOG_FORMAT)", f.logFormat)
+	}
+	return f, nil
+}
+
+func (f *flags) usage() string {
+	return `Verifies the node that it runs on.
+
+Usage:
+  ` + program + ` [verify] [flags]
+
+Flags:
+` + f.set.FlagUsages() + `
+Exit codes:
+  0   every required check passed
+  1   a required check failed: the node is at fault
+  2   configuration error
+  3   the Kubernetes client cannot be set up (no token, no CA)
+  10  unexpected internal error, or told to stop before the end
+
+Environment:
+  NODE_NAME, POD_NAMESPACE, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, LOG_LEVEL, LOG_FORMAT
+  KUBE_NODE_READY_CONFIG              the configuration, in the form of a --config file
+  KUBE_NODE_READY_SERVICEACCOUNT_DIR  default /var/run/secrets/kubernetes.io/serviceaccount
+  KUBE_NODE_READY_RESOLV_CONF         default /etc/resolv.conf
+  KUBE_NODE_READY_TERMINATION_LOG     default /dev/termination-log
+`
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/verify"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+// verifyNode performs the checks and returns the exit code.
+func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdout, stderr io.Writer) int {
+	log := newLogger(f, getenv, stderr)
+	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, OnFinish: logCheck(log)}
+	var err error
+	if o.Config, err = loadConfig(f.config, getenv); err == nil {
+		_, err = o.Select(o.Config.Expand())
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		return finish(f, log, getenv, verify.Fault(getenv(verify.EnvNodeName), result.ConfigError, "configuration", err), nil)
+	}
+	if f.list {
+		if err := printList(stdout, f.output, o); err != nil {
+			log.Error("the list cannot be written", zap.Error(err))
+			return result.ExitInternal
+		}
+		return result.ExitPassed
+	}
+	return finish(f, log, getenv, verify.Run(ctx, o), stdout)
+}
+
+// finish tells everyone how it ended. A nil writer leaves out the printed report.
+func finish(f *flags, log *zap.Logger, getenv func(string) string, report result.Report, stdout io.Writer) int {
+	if !f.dryRun && !f.list {
+		if err := verify.WriteTerminationLog(getenv, report); err != nil {
+			log.Error("the exit code stands alone", zap.Error(err))
+		}
+	}
+	if stdout != nil {
+		if err := printReport(stdout, f.output, report); err != nil {
+			log.Error("the report cannot be printed", zap.Error(err))
+		}
+	}
+	return report.ExitCode()
+}
+
+// loadConfig reads the file, or the environment, or takes the defaults.
+func loadConfig(path string, getenv func(string) string) (workerconfig.Config, error) {
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return workerconfig.Config{}, fmt.Errorf("--config: %w", err)
+		}
+		return workerconfig.Load(data, path)
+	}
+	return workerconfig.Load([]byte(getenv(workerconfig.EnvVar)), workerconfig.EnvVar)
+}
+
+func newLogger(f *flags, getenv func(string) string, w io.Writer) *zap.Logger {
+	encoding := zap.NewProductionEncoderConfig()
+	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoding.EncodeDuration = zapcore.StringDurationEncoder
+	encoder := zapcore.NewJSONEncoder(encoding)
+	if f.logFormat == "console" {
+		encoder = zapcore.NewConsoleEncoder(encoding)
+	}
+	log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(w), f.level))
+	if node := getenv(verify.EnvNodeName); node != "" {
+		log = log.With(zap.String("node", node))
+	}
+	return log
+}
+
+// logCheck logs each check as it ends; failures at a level that is shown by default.
+func logCheck(log *zap.Logger) func(result.Check) {
+	return func(c result.Check) {
+		level := zapcore.InfoLevel
+		if c.Outcome == result.Failed || c.Outcome == result.Warning {
+			level = zapcore.WarnLevel
+		}
+		log.Log(level, "check "+string(c.Outcome), zap.String("check", c.Name), zap.String("type", c.Type),
+			zap.Duration("duration", time.Duration(c.DurationMs)*time.Millisecond),
+			zap.String("reason", c.Reason), zap.String("message", c.Message))
+	}
+}

@@ -1,0 +1,80 @@
+// Package catalogue knows how to perform each type of check.
+package catalogue
+
+import (
+	"net"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/discovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubernetesapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/tcp"
+)
+
+// Surroundings are what the checks find around them.
+type Surroundings struct {
+	// Resolver is the pod's own.
+	Resolver *resolver.Resolver
+	// API is nil when no Kubernetes client could be set up.
+	API *kubeapi.Client
+	// ServiceHost and ServicePort are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+	ServiceHost, ServicePort string
+}
+
+// entry is what the catalogue knows of one type.
+type entry struct {
+	// probe makes the type's probe.
+	probe func(check.Spec, Surroundings) check.Probe
+	// needsAPI says whether a check needs the Kubernetes client.
+	needsAPI func(check.Spec) bool
+	// needsPod says whether a check needs a pod's surroundings: environment and resolv.conf.
+	needsPod func(check.Spec) bool
+}
+
+func always(check.Spec) bool { return true }
+func never(check.Spec) bool  { return false }
+
+var entries = map[check.Type]entry{
+	check.TypeDNS: {
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return dns.New(s.DNS, x.Resolver, x.API) },
+		needsAPI: func(s check.Spec) bool { return s.DNS.NeedsAPI() },
+		needsPod: func(s check.Spec) bool { return s.DNS.AsksCluster() },
+	},
+	check.TypeKubernetesAPI: {
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return kubernetesapi.New(s.KubernetesAPI, x.API) },
+		needsAPI: always, needsPod: always,
+	},
+	check.TypeTCP: {
+		probe: func(s check.Spec, x Surroundings) check.Probe {
+			return tcp.New(s.TCP, x.Resolver, x.address())
+		},
+		needsAPI: never,
+		needsPod: func(s check.Spec) bool { return s.TCP == nil || s.TCP.WithKubernetesService() },
+	},
+	check.TypeServiceDiscovery: {
+		probe: func(s check.Spec, x Surroundings) check.Probe {
+			return discovery.New(s.ServiceDiscovery, x.Resolver, x.API)
+		},
+		needsAPI: always, needsPod: always,
+	},
+}
+
+// address is the Kubernetes Service's, empty outside a pod.
+func (x Surroundings) address() string {
+	if x.ServiceHost == "" || x.ServicePort == "" {
+		return ""
+	}
+	return net.JoinHostPort(x.ServiceHost, x.ServicePort)
+}
+
+// Probe makes the probe of a validated check. A check that NeedsAPI must not be performed
+// without Surroundings.API.
+func Probe(s check.Spec, x Surroundings) check.Probe { return entries[s.Type].probe(s, x) }
+
+// NeedsAPI says whether the check calls the Kubernetes API.
+func NeedsAPI(s check.Spec) bool { return entries[s.Type].needsAPI(s) }
+
+// NeedsCluster says whether the check only makes sense inside a cluster.
+func NeedsCluster(s check.Spec) bool { return NeedsAPI(s) || entries[s.Type].needsPod(s) }

@@ -1,0 +1,233 @@
+// Package discovery is the check type serviceDiscovery: a Service exists, has ready
+// endpoints, and DNS says of it what the API says.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+// probe is a check with its settings.
+type probe struct {
+	namespace, service string
+	minReady           int
+	clusterDomain      string
+	srv                []string
+	resolver           *resolver.Resolver
+	api                *kubeapi.Client
+}
+
+// New makes the probe.
+func New(settings *check.ServiceDiscovery, r *resolver.Resolver, api *kubeapi.Client) check.Probe {
+	s := check.ServiceDiscovery{}
+	if settings != nil {
+		s = *settings
+	}
+	if s.Service == "" {
+		s.Namespace, s.Service = "default", "kubernetes"
+	}
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	p := probe{namespace: s.Namespace, service: s.Service, minReady: 1,
+		clusterDomain: strings.TrimSuffix(s.ClusterDomain, "."), srv: s.SRV, resolver: r, api: api}
+	if s.MinReadyEndpoints != nil {
+		p.minReady = int(*s.MinReadyEndpoints)
+	}
+	if p.clusterDomain == "" {
+		p.clusterDomain = r.Config.ClusterDomain()
+	}
+	return p.run
+}
+
+func (p probe) run(ctx context.Context) check.Finding {
+	service, endpoints, failure := p.read(ctx)
+	if failure != nil {
+		return *failure
+	}
+	ready := endpoints.ready
+	if len(ready) < p.minReady {
+		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %d ready endpoints of %d, expected at least %d",
+			p.full(), len(ready), endpoints.all, p.minReady)
+	}
+	if f := p.compare(ctx, service, endpoints); f != nil {
+		return *f
+	}
+	for _, port := range p.srv {
+		if f := p.lookUpSRV(ctx, service, port); f != nil {
+			return *f
+		}
+	}
+	return check.Pass("Service %s has %d ready endpoints, and DNS agrees with it", p.full(), len(ready))
+}
+
+func (p probe) full() string { return p.namespace + "/" + p.service }
+
+func (p probe) name() string {
+	return p.service + "." + p.namespace + ".svc." + p.clusterDomain + "."
+}
+
+// endpoints of a Service, over all its slices.
+type endpoints struct {
+	ready []netip.Addr
+	all   int
+}
+
+// read gets the Service and its slices at the same time.
+func (p probe) read(ctx context.Context) (kubeapi.Service, endpoints, *check.Finding) {
+	var slicesErr error
+	var list []kubeapi.EndpointSlice
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service)
+	}()
+	service, err := p.api.Service(ctx, p.namespace, p.service)
+	<-done
+	switch {
+	case kubeapi.IsNotFound(err):
+		f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", p.full())
+		return service, endpoints{}, &f
+	case err != nil:
+		return service, endpoints{}, p.apiFailure("Service", err)
+	case slicesErr != nil:
+		return service, endpoints{}, p.apiFailure("EndpointSlices of Service", slicesErr)
+	}
+	var e endpoints
+	for _, slice := range list {
+		for _, endpoint := range slice.Endpoints {
+			e.all++
+			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready || len(endpoint.Addresses) == 0 {
+				continue
+			}
+			if addr, err := netip.ParseAddr(endpoint.Addresses[0]); err == nil && !slices.Contains(e.ready, addr) {
+				e.ready = append(e.ready, addr)
+			}
+		}
+	}
+	return service, e, nil
+}
+
+func (p probe) apiFailure(what string, err error) *check.Finding {
+	reason, phrase := fault.Classify(err)
+	f := check.Fail(reason, "reading %s %s: the API server at %s %s", what, p.full(), p.api.Address(), phrase)
+	return &f
+}
+
+// compare holds the Service against what DNS says of its name: the cluster IPs, or, for a
+// headless Service, the ready endpoints, of which an answer may hold only some.
+func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints) *check.Finding {
+	if service.Spec.Type == "ExternalName" {
+		return p.resolves(ctx)
+	}
+	answered, f := p.lookUp(ctx)
+	if f != nil {
+		return f
+	}
+	want := e.ready
+	what := "ready endpoints"
+	if !service.Headless() {
+		want, what = nil, "cluster IPs"
+		for _, ip := range service.IPs() {
+			if addr, err := netip.ParseAddr(ip); err == nil {
+				want = append(want, addr)
+			}
+		}
+	}
+	for _, addr := range answered {
+		if !slices.Contains(want, addr) {
+			f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's %s are %s",
+				list(answered), p.name(), what, list(want))
+			return &f
+		}
+	}
+	if !service.Headless() {
+		for _, addr := range want {
+			if !slices.Contains(answered, addr) {
+				f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, which lacks the Service's cluster IP %s",
+					list(answered), p.name(), addr)
+				return &f
+			}
+		}
+	}
+	return nil
+}
+
+func (p probe) resolves(ctx context.Context) *check.Finding {
+	_, f := p.lookUp(ctx)
+	return f
+}
+
+func (p probe) lookUp(ctx context.Context) ([]netip.Addr, *check.Finding) {
+	addrs, err := p.resolver.LookupAddrs(ctx, p.name())
+	if err == nil {
+		return addrs, nil
+	}
+	reason, phrase := fault.Classify(err)
+	f := check.Fail(reason, "Service %s: %s", p.full(), phrase)
+	return nil, &f
+}
+
+// lookUpSRV resolves the SRV record of a port and compares the port number.
+func (p probe) lookUpSRV(ctx context.Context, service kubeapi.Service, port string) *check.Finding {
+	i := slices.IndexFunc(service.Spec.Ports, func(s kubeapi.ServicePort) bool { return s.Name == port })
+	if i < 0 {
+		f := check.Fail(check.ReasonServiceNotFound, "Service %s has no port named %s", p.full(), port)
+		return &f
+	}
+	protocol := strings.ToLower(service.Spec.Ports[i].Protocol)
+	name := fmt.Sprintf("_%s._%s.%s", port, protocol, p.name())
+	if p.resolver.Err != nil {
+		f := check.Fail(check.ReasonNoServers, "%s: %v", name, p.resolver.Err)
+		return &f
+	}
+	answer, err := p.resolver.Query(ctx, name, mdns.TypeSRV)
+	if err != nil {
+		var host *resolver.HostError
+		reason := check.ReasonResolutionFailed
+		if errors.As(err, &host) {
+			reason = host.Code
+		}
+		f := check.Fail(reason, "Service %s: %v", p.full(), err)
+		return &f
+	}
+	var ports []string
+	for _, rr := range answer.Records {
+		srv, ok := rr.(*mdns.SRV)
+		if ok && (service.Headless() || srv.Port == service.Spec.Ports[i].Port) {
+			return nil
+		}
+		if ok {
+			ports = append(ports, fmt.Sprint(srv.Port))
+		}
+	}
+	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers port %s for %s, but the Service's is %d",
+		strings.Join(ports, ", "), name, service.Spec.Ports[i].Port)
+	return &f
+}
+
+func list(addrs []netip.Addr) string {
+	if len(addrs) == 0 {
+		return "none"
+	}
+	const most = 8
+	var s []string
+	for _, a := range addrs[:min(len(addrs), most)] {
+		s = append(s, a.String())
+	}
+	if len(addrs) > most {
+		s = append(s, fmt.Sprintf("and %d more", len(addrs)-most))
+	}
+	return strings.Join(s, ", ")
+}

@@ -1,0 +1,195 @@
+// Package dns is the check type dns: names resolve at each DNS server, asked on its own, over
+// each protocol, to what is expected.
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+// query is one question to one server over one protocol, and what came of it.
+type query struct {
+	target
+	protocol string
+	finding  check.Finding
+}
+
+// New makes the probe. api is only used by the resolvers service and endpoints.
+func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.Probe {
+	d := check.DNS{}
+	if settings != nil {
+		d = *settings
+	}
+	if d.Name == "" {
+		d.Name = check.DefaultDNSName
+	}
+	if len(d.Protocols) == 0 {
+		d.Protocols = []string{resolver.UDP}
+	}
+	if d.Service == "" {
+		d.Service = check.DefaultDNSService
+	}
+	if d.ExpectRcode == "" {
+		d.ExpectRcode = mdns.RcodeToString[mdns.RcodeSuccess]
+	}
+	e := expectation{rcode: mdns.StringToRcode[d.ExpectRcode]}
+	if e.rcode == mdns.RcodeSuccess {
+		e.minAnswers = 1
+	}
+	if d.MinAnswers != nil {
+		e.minAnswers = int(*d.MinAnswers)
+	}
+	for _, c := range d.ExpectCIDRs {
+		if prefix, err := netip.ParsePrefix(c); err == nil {
+			e.prefixes = append(e.prefixes, prefix)
+		}
+	}
+	return func(ctx context.Context) check.Finding {
+		if r.Err != nil {
+			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
+		}
+		targets, failure := targetsOf(ctx, d, r.Config, api)
+		if failure != nil {
+			return *failure
+		}
+		return summarise(d, ask(ctx, d, e, r.Config, targets))
+	}
+}
+
+// ask puts the question to every server over every protocol at the same time.
+func ask(ctx context.Context, d check.DNS, e expectation, config resolver.Config, targets []target) []query {
+	var queries []query
+	for _, t := range targets {
+		for _, protocol := range d.Protocols {
+			if t.serves(protocol) {
+				queries = append(queries, query{target: t, protocol: protocol})
+			} else {
+				queries = append(queries, query{target: t, protocol: protocol, finding: check.Fail(check.ReasonNoServers,
+					"%s has no port for DNS over %s", t.name, strings.ToUpper(protocol))})
+			}
+		}
+	}
+	done := make(chan struct{})
+	for i := range queries {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			q := &queries[i]
+			if !q.finding.Passed() {
+				return
+			}
+			answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
+			q.finding = q.judge(e, d, answer, err)
+		}()
+	}
+	for range queries {
+		<-done
+	}
+	return queries
+}
+
+// types are the record types to ask for.
+func types(recordType string) []uint16 {
+	if recordType == "" || recordType == check.RecordAddress {
+		return []uint16{mdns.TypeA, mdns.TypeAAAA}
+	}
+	return []uint16{mdns.StringToType[recordType]}
+}
+
+// expectation is what an answer is held against.
+type expectation struct {
+	rcode      int
+	minAnswers int
+	prefixes   []netip.Prefix
+}
+
+// judge turns one server's answer into a finding about that server.
+func (q query) judge(e expectation, d check.DNS, a resolver.Answer, err error) check.Finding {
+	var failure *resolver.Error
+	if errors.As(err, &failure) {
+		return check.Fail(failure.Code, "%s %s over %s", q.describe(q.protocol), failure.Text, strings.ToUpper(failure.Protocol))
+	}
+	who := fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol))
+	if a.Rcode != e.rcode {
+		reason := resolver.RcodeReason(a.Rcode)
+		if e.rcode != mdns.RcodeSuccess {
+			return check.Fail(check.ReasonUnexpectedRcode, "%s answered %s, expected %s", who, resolver.RcodeText(a.Rcode), d.ExpectRcode)
+		}
+		return check.Fail(reason, "%s answered %s", who, resolver.RcodeText(a.Rcode))
+	}
+	if len(a.Records) < e.minAnswers {
+		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d", who, len(a.Records), records(d.RecordType), e.minAnswers)
+	}
+	for _, addr := range a.Addrs() {
+		if len(e.prefixes) > 0 && !slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s", who, addr, strings.Join(d.ExpectCIDRs, ", "))
+		}
+	}
+	return check.Pass("%s", brief(a))
+}
+
+// summarise makes one finding of all the servers': the first failure, and how the others did.
+func summarise(d check.DNS, queries []query) check.Finding {
+	var failures []check.Finding
+	passed := 0
+	for _, q := range queries {
+		if q.finding.Passed() {
+			passed++
+		} else {
+			failures = append(failures, q.finding)
+		}
+	}
+	if len(failures) == 0 {
+		return check.Pass("%s: %s from %s over %s", d.Name, queries[0].finding.Message,
+			plural(len(queries)/len(d.Protocols), "server"), strings.ToUpper(strings.Join(d.Protocols, " and ")))
+	}
+	f := failures[0]
+	for _, other := range failures[1:] {
+		f.Message += "; " + other.Message
+	}
+	switch {
+	case passed == 1:
+		f.Message += "; the one other query was answered well"
+	case passed > 1:
+		f.Message += fmt.Sprintf("; the %d other queries were answered well", passed)
+	}
+	return f
+}
+
+// brief is the gist of an answer that passed.
+func brief(a resolver.Answer) string {
+	if a.Rcode != mdns.RcodeSuccess {
+		return mdns.RcodeToString[a.Rcode] + ", as expected"
+	}
+	if len(a.Records) == 0 {
+		return "no records"
+	}
+	first := a.Records[0].String()[len(a.Records[0].Header().String()):]
+	if len(a.Records) > 1 {
+		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+	}
+	return first
+}
+
+func records(recordType string) string {
+	if recordType == "" || recordType == check.RecordAddress {
+		return "addresses"
+	}
+	return recordType + " records"
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,85 @@
+package check
+
+import "fmt"
+
+// Finding is what one attempt at a check came to. It passed when Reason is empty.
+type Finding struct {
+	Reason Reason
+	// Message is for a person: which peer, what was expected, what happened.
+	Message string
+}
+
+// Passed is true when the attempt found what it wanted.
+func (f Finding) Passed() bool { return f.Reason == "" }
+
+// Pass is the finding of an attempt that found what it wanted.
+func Pass(format string, args ...any) Finding {
+	return Finding{Message: fmt.Sprintf(format, args...)}
+}
+
+// Fail is the finding of an attempt that did not.
+func Fail(reason Reason, format string, args ...any) Finding {
+	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Reason says in one word why a check did not pass. The list is closed, so that reasons can
+// be used in conditions, alerts and scripts.
+type Reason string
+
+// Reasons of the runner.
+const (
+	ReasonDependencyFailed Reason = "DependencyFailed"  // skipped: a check it depends on did not pass
+	ReasonNotSelected      Reason = "NotSelected"       // skipped: --only or --skip left it out
+	ReasonNeedsCluster     Reason = "NeedsCluster"      // skipped: a dry run has no cluster to ask
+	ReasonInterrupted      Reason = "Interrupted"       // skipped: the worker was told to stop
+	ReasonDeadlineExceeded Reason = "DeadlineExceeded"  // the worker's own timeoutSeconds ran out
+	ReasonTimeout          Reason = "Timeout"           // no answer within the check's timeout
+	ReasonInternal         Reason = "InternalError"     // a fault in the worker itself
+	ReasonUnknown          Reason = "Unknown"           // warning: the check could not tell
+	ReasonConfiguration    Reason = "Configuration"     // the worker's configuration was refused
+	ReasonClientSetup      Reason = "ClientSetupFailed" // no token or CA to talk to the API server with
+)
+
+// Reasons to do with connections.
+const (
+	ReasonConnectionRefused  Reason = "ConnectionRefused"  // the peer's host answered that nothing listens
+	ReasonConnectionReset    Reason = "ConnectionReset"    // the connection was cut by the peer or a middlebox
+	ReasonUnreachable        Reason = "Unreachable"        // no route to the peer
+	ReasonPermissionDenied   Reason = "PermissionDenied"   // the operating system forbade it
+	ReasonConnectionFailed   Reason = "ConnectionFailed"   // any other fault of a connection
+	ReasonUnexpectedlyOpen   Reason = "UnexpectedlyOpen"   // connects although it should be closed
+	ReasonResolutionFailed   Reason = "ResolutionFailed"   // a peer's host name does not resolve
+	ReasonNoAddress          Reason = "NoAddress"          // no address of the IP family that is asked for
+	ReasonTLSFailed          Reason = "TLSFailed"          // any other fault of a TLS handshake
+	ReasonUntrustedAuthority Reason = "UntrustedAuthority" // the certificate chain does not end in a known CA
+	ReasonCertificateName    Reason = "CertificateName"    // the certificate is for another name
+	ReasonCertificateExpired Reason = "CertificateExpired" // the certificate is past its validity, or the clock is wrong
+	ReasonCertificateNotYet  Reason = "CertificateNotYet"  // the certificate is not valid yet, or the clock is wrong
+)
+
+// Reasons to do with DNS.
+const (
+	ReasonNoServers          Reason = "NoServers"          // resolv.conf or the DNS Service names no server
+	ReasonNXDomain           Reason = "NXDomain"           // the name does not exist
+	ReasonServerFailure      Reason = "ServerFailure"      // SERVFAIL: the server, or its upstream, is broken
+	ReasonQueryRefused       Reason = "QueryRefused"       // REFUSED: the server does not serve us or the name
+	ReasonUnexpectedRcode    Reason = "UnexpectedRcode"    // another response code than expected
+	ReasonNoAnswers          Reason = "NoAnswers"          // the name exists, with too few records of the type
+	ReasonUnexpectedAnswer   Reason = "UnexpectedAnswer"   // an address outside the expected ranges
+	ReasonTruncated          Reason = "Truncated"          // cut off over UDP, and TCP does not work
+	ReasonMalformedAnswer    Reason = "MalformedAnswer"    // not a DNS answer to what was asked
+	ReasonServiceDNSMismatch Reason = "ServiceDNSMismatch" // DNS and the Service disagree
+)
+
+// Reasons to do with the Kubernetes API.
+const (
+	ReasonUnauthorized     Reason = "Unauthorized"     // 401: the token is not accepted
+	ReasonForbidden        Reason = "Forbidden"        // 403: the service account may not
+	ReasonTooManyRequests  Reason = "TooManyRequests"  // 429: the API server sheds load
+	ReasonAPIUnavailable   Reason = "APIUnavailable"   // 5xx: the API server or what it needs is broken
+	ReasonUnexpectedStatus Reason = "UnexpectedStatus" // any other HTTP status
+	ReasonUnexpectedBody   Reason = "UnexpectedBody"   // an answer that does not say what it should
+	ReasonUnexpectedUser   Reason = "UnexpectedUser"   // the API server takes us for someone else
+	ReasonServiceNotFound  Reason = "ServiceNotFound"  // there is no such Service
+	ReasonNoReadyEndpoints Reason = "NoReadyEndpoints" // too few ready endpoints
+)

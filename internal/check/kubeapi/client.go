@@ -1,0 +1,205 @@
+// Package kubeapi is the worker's client of the Kubernetes API: HTTPS with the pod's service
+// account, and the few fields of the few objects that the checks read. The typed clients
+// would make the worker several times as large.
+package kubeapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+// DefaultServiceAccountDir is where the kubelet mounts a pod's service account.
+const DefaultServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+const (
+	// maxBody bounds what is read of one response; lists are paged far below it.
+	maxBody = 4 << 20
+	// userAgent names the worker in the API server's audit log.
+	userAgent = "kube-node-ready-worker"
+)
+
+// Client calls one API server.
+type Client struct {
+	// Host and Port are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+	Host string
+	Port string
+
+	tokenFile string
+	roots     *x509.CertPool
+	resolver  *resolver.Resolver
+	http      *http.Client
+}
+
+// Address is the API server's host:port.
+func (c *Client) Address() string { return net.JoinHostPort(c.Host, c.Port) }
+
+// New sets a client up from a pod's environment and service account directory. Errors say
+// what is missing; no connection is made.
+func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, error) {
+	if host == "" || port == "" {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+	}
+	c := &Client{
+		Host: strings.Trim(host, "[]"), Port: port,
+		tokenFile: filepath.Join(serviceAccountDir, "token"),
+		roots:     x509.NewCertPool(),
+		resolver:  r,
+	}
+	caFile := filepath.Join(serviceAccountDir, "ca.crt")
+	ca, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's CA cannot be read: %w", err)
+	}
+	if !c.roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("the cluster's CA in %s holds no PEM certificate", caFile)
+	}
+	if _, err := c.Token(); err != nil {
+		return nil, err
+	}
+	c.http = c.HTTP()
+	return c, nil
+}
+
+// Token reads the service account's token. It is read for each request, because the kubelet
+// replaces bound tokens before they expire.
+func (c *Client) Token() (string, error) {
+	data, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("the service account's token cannot be read: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", fmt.Errorf("the service account's token in %s is empty", c.tokenFile)
+	}
+	return token, nil
+}
+
+// HTTP is a client with connections of its own that trusts the cluster's CA, resolves names
+// through resolv.conf, uses no proxy and follows no redirects.
+func (c *Client) HTTP() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:         c.dial,
+			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: 0, // the request's context is the only deadline
+			MaxIdleConnsPerHost: 4,
+			ForceAttemptHTTP2:   false,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := c.resolver.LookupAddrs(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var dialer net.Dialer
+	var failure error
+	for _, addr := range addrs {
+		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		failure = err
+	}
+	return nil, failure
+}
+
+// URL of a path at a host, which may be the address or a DNS name.
+func (c *Client) URL(host, path string) string {
+	return "https://" + net.JoinHostPort(host, c.Port) + path
+}
+
+// Response is what a request was answered with.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	// Sent and Received are when the request was written and its response's head read.
+	Sent, Received time.Time
+}
+
+// Do sends one request with the service account's token and reads the response. Whatever
+// its status, a response is no error.
+func (c *Client) Do(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return Response{}, err
+		}
+		payload = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, payload)
+	if err != nil {
+		return Response{}, err
+	}
+	token, err := c.Token()
+	if err != nil {
+		return Response{}, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", userAgent)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	sent := time.Now()
+	response, err := client.Do(request)
+	if err != nil {
+		return Response{}, err
+	}
+	received := time.Now()
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	if err != nil {
+		return Response{}, fmt.Errorf("reading the response: %w", err)
+	}
+	return Response{response.StatusCode, response.Header, data, sent, received}, nil
+}
+
+// Get reads the object at path into the given value. Statuses other than 200 are a *StatusError.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, c.http, http.MethodGet, c.URL(c.Host, path), nil, into)
+}
+
+// call sends a request and decodes the response.
+func (c *Client) call(ctx context.Context, client *http.Client, method, url string, body, into any) error {
+	response, err := c.Do(ctx, client, method, url, body)
+	if err != nil {
+		return err
+	}
+	if response.Status != http.StatusOK && response.Status != http.StatusCreated {
+		return NewStatusError(response)
+	}
+	if err := json.Unmarshal(response.Body, into); err != nil {
+		return &BodyError{err}
+	}
+	return nil
+}
+
+// Addr is the API server's address when Host is one.
+func (c *Client) Addr() (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(c.Host)
+	return addr, err == nil
+}

@@ -1,0 +1,128 @@
+// Package kubernetesapi is the check type kubernetesAPI: the API server can be reached and
+// trusted, is ready, and takes the worker for who it is.
+package kubernetesapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+)
+
+// dnsName is the API server's Service as every API server's certificate has it.
+const dnsName = "kubernetes.default.svc"
+
+// New makes the probe.
+func New(settings *check.KubernetesAPI, api *kubeapi.Client) check.Probe {
+	k := check.KubernetesAPI{}
+	if settings != nil {
+		k = *settings
+	}
+	if k.Path == "" {
+		k.Path = "/readyz"
+	}
+	if len(k.Via) == 0 {
+		k.Via = []string{check.ViaAddress, check.ViaDNS}
+	}
+	return func(ctx context.Context) check.Finding {
+		findings := make([]check.Finding, len(k.Via))
+		done := make(chan struct{})
+		for i, via := range k.Via {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				host := api.Host
+				if via == check.ViaDNS {
+					host = dnsName
+				}
+				findings[i] = probe(ctx, api, host, k)
+			}()
+		}
+		for range k.Via {
+			<-done
+		}
+		return summarise(findings)
+	}
+}
+
+// probe calls the API server at one host over a connection of its own.
+func probe(ctx context.Context, api *kubeapi.Client, host string, k check.KubernetesAPI) check.Finding {
+	client := api.HTTP()
+	defer client.CloseIdleConnections()
+	server := "the API server at " + strings.TrimSuffix(strings.TrimPrefix(api.URL(host, ""), "https://"), "/")
+
+	response, err := api.Do(ctx, client, http.MethodGet, api.URL(host, k.Path), nil)
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "%s %s", server, phrase)
+	}
+	if response.Status != http.StatusOK {
+		status := kubeapi.NewStatusError(response)
+		return check.Fail(status.Reason(), "%s, asked for %s, %s", server, k.Path, status)
+	}
+	user, err := api.WhoAmI(ctx, client, host)
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "%s, asked who we are, %s", server, phrase)
+	}
+	want := k.ExpectUser
+	if want == "" {
+		want = tokenUser(api)
+	}
+	switch {
+	case user == "" || user == "system:anonymous":
+		return check.Fail(check.ReasonUnauthorized, "%s does not know us: it takes us for %q", server, user)
+	case want != "" && user != want:
+		return check.Fail(check.ReasonUnexpectedUser, "%s takes us for %s, expected %s", server, user, want)
+	}
+	return check.Pass("%s answers %s and takes us for %s", server, k.Path, user)
+}
+
+func summarise(findings []check.Finding) check.Finding {
+	var failed *check.Finding
+	for i, f := range findings {
+		switch {
+		case f.Passed():
+		case failed == nil:
+			failed = &findings[i]
+		default:
+			failed.Message += "; " + f.Message
+		}
+	}
+	if failed != nil {
+		return *failed
+	}
+	var messages []string
+	for _, f := range findings {
+		messages = append(messages, f.Message)
+	}
+	return check.Pass("%s", strings.Join(messages, "; "))
+}
+
+// tokenUser is the user that a service account's token names; empty when it is no such token.
+// The token is not verified here, that is the API server's part.
+func tokenUser(api *kubeapi.Client) string {
+	token, err := api.Token()
+	if err != nil {
+		return ""
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || !strings.HasPrefix(claims.Subject, "system:serviceaccount:") {
+		return ""
+	}
+	return claims.Subject
+}

@@ -1,0 +1,169 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+)
+
+// Protocols of DNS.
+const (
+	UDP = "udp"
+	TCP = "tcp"
+)
+
+// udpSize is the largest answer that is accepted over UDP: EDNS0 at the size that fits
+// every common path without fragments (the DNS Flag Day 2020 recommendation).
+const udpSize = 1232
+
+// Error is a server's failure to answer a question properly.
+type Error struct {
+	Server   netip.AddrPort
+	Protocol string
+	Name     string
+	Code     check.Reason
+	// Text completes a sentence that begins with the server.
+	Text string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s over %s: %s", e.Server, strings.ToUpper(e.Protocol), e.Text)
+}
+
+// Reason says why in one word.
+func (e *Error) Reason() check.Reason { return e.Code }
+
+// Server is one DNS server and how patiently it is asked.
+type Server struct {
+	Addr netip.AddrPort
+	// Protocol is UDP or TCP. A truncated answer over UDP is asked again over TCP.
+	Protocol string
+	// Timeout of one query and Attempts at it, within the context's deadline. A lost UDP
+	// packet is no fault as long as one of the attempts is answered.
+	Timeout  time.Duration
+	Attempts int
+}
+
+// Exchange asks for the records of qtype at the absolute name. Any answer that belongs to
+// the question is returned, whatever its response code; everything else is an *Error.
+func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (*mdns.Msg, error) {
+	var err error
+	attempts := max(s.Attempts, 1)
+	for i := range attempts {
+		var answer *mdns.Msg
+		answer, err = s.attempt(ctx, name, qtype, attempts-i)
+		if err == nil {
+			return answer, nil
+		}
+		var e *Error
+		if ctx.Err() != nil || errors.As(err, &e) && e.Code != check.ReasonTimeout {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// attempt asks once, leaving time for the attempts that remain.
+func (s Server) attempt(ctx context.Context, name string, qtype uint16, remaining int) (*mdns.Msg, error) {
+	timeout := s.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/time.Duration(remaining))
+	}
+	attempt, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	answer, err := s.ask(attempt, s.Protocol, name, qtype)
+	if err != nil {
+		return nil, s.fail(ctx, s.Protocol, name, timeout, err)
+	}
+	if !answer.Truncated {
+		return answer, nil
+	}
+	if s.Protocol == TCP {
+		return nil, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer, "sent an answer marked as truncated, which makes no sense over TCP"}
+	}
+	answer, err = s.ask(attempt, TCP, name, qtype)
+	if err != nil {
+		cause := s.fail(ctx, TCP, name, timeout, err)
+		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+			return nil, cause
+		}
+		return nil, &Error{s.Addr, UDP, name, check.ReasonTruncated, "truncated its answer for " + name +
+			", and asked again over TCP it " + cause.Text}
+	}
+	return answer, nil
+}
+
+// ask sends one query over a connection of its own and reads the answer to it.
+func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*mdns.Msg, error) {
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, protocol, s.Addr.String())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = raw.Close() }()
+	// The library reads deadlines from the context and does not notice its cancellation.
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+
+	query := new(mdns.Msg)
+	query.SetQuestion(name, qtype)
+	query.SetEdns0(udpSize, false)
+	client := mdns.Client{Net: protocol, Timeout: s.Timeout}
+	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
+	if err != nil {
+		return nil, err
+	}
+	if text := mismatch(query, answer); text != "" {
+		return nil, &Error{s.Addr, protocol, name, check.ReasonMalformedAnswer, text}
+	}
+	return answer, nil
+}
+
+// mismatch says how an answer does not belong to the query; it is empty if it does.
+func mismatch(query, answer *mdns.Msg) string {
+	if !answer.Response {
+		return "sent back a query and no answer"
+	}
+	if len(answer.Question) == 0 && answer.Rcode != mdns.RcodeSuccess {
+		return "" // FORMERR and some REFUSED come without the question
+	}
+	if len(answer.Question) != 1 {
+		return fmt.Sprintf("sent an answer with %d questions", len(answer.Question))
+	}
+	q, a := query.Question[0], answer.Question[0]
+	if !strings.EqualFold(q.Name, a.Name) || q.Qtype != a.Qtype || q.Qclass != a.Qclass {
+		return fmt.Sprintf("answered another question (%s %s) than was asked (%s %s)",
+			a.Name, mdns.TypeToString[a.Qtype], q.Name, mdns.TypeToString[q.Qtype])
+	}
+	return ""
+}
+
+func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Duration, err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	e = &Error{Server: s.Addr, Protocol: protocol, Name: name}
+	var malformed *mdns.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was told to stop"
+	case fault.IsTimeout(err):
+		e.Code, e.Text = check.ReasonTimeout, fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
+	case errors.As(err, &malformed):
+		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is no DNS answer: "+malformed.Error()
+	default:
+		e.Code, e.Text = fault.Classify(err)
+	}
+	return e
+}

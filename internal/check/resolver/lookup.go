@@ -1,0 +1,243 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+)
+
+// Answer is what a look-up came to.
+type Answer struct {
+	// Name is the absolute name that was answered, after the search domains.
+	Name string
+	// Rcode is the response code (mdns.RcodeSuccess, ...).
+	Rcode int
+	// Records of the types that were asked for; CNAMEs on the way are left out, unless
+	// they were what was asked for.
+	Records []mdns.RR
+}
+
+// Addrs are the addresses among the records.
+func (a Answer) Addrs() []netip.Addr {
+	var addrs []netip.Addr
+	for _, rr := range a.Records {
+		switch rr := rr.(type) {
+		case *mdns.A:
+			if addr, ok := netip.AddrFromSlice(rr.A); ok {
+				addrs = append(addrs, addr.Unmap())
+			}
+		case *mdns.AAAA:
+			if addr, ok := netip.AddrFromSlice(rr.AAAA); ok {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return addrs
+}
+
+// Lookup looks the name up at one server, through the search domains, as libc does: a name
+// that does not exist, or has no record of the types, leads to the next one; so does
+// SERVFAIL, which is only reported when no name is answered. An unanswered query ends it.
+// The error is always an *Error.
+func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
+	var best *Answer
+	for _, n := range c.Names(name) {
+		a, err := s.lookup(ctx, n, qtypes)
+		if err != nil {
+			return Answer{}, err
+		}
+		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
+			return a, nil
+		}
+		if best == nil || severity(a.Rcode) >= severity(best.Rcode) {
+			best = &a
+		}
+	}
+	return *best, nil
+}
+
+// severity orders the response codes of names that were tried in vain by how much they say:
+// a broken server over a name without records over a name that does not exist.
+func severity(rcode int) int {
+	switch rcode {
+	case mdns.RcodeNameError:
+		return 0
+	case mdns.RcodeSuccess:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// lookup asks for all the types at one absolute name, at the same time.
+func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answer, error) {
+	type reply struct {
+		msg *mdns.Msg
+		err error
+	}
+	replies := make([]chan reply, len(qtypes))
+	for i, qtype := range qtypes {
+		replies[i] = make(chan reply, 1)
+		go func() {
+			msg, err := s.Exchange(ctx, name, qtype)
+			replies[i] <- reply{msg, err}
+		}()
+	}
+	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
+	var failure error
+	for i, qtype := range qtypes {
+		r := <-replies[i]
+		if r.err != nil {
+			failure = errors.Join(failure, r.err)
+			continue
+		}
+		if severity(r.msg.Rcode) > severity(answer.Rcode) {
+			answer.Rcode = r.msg.Rcode
+		}
+		answer.Records = append(answer.Records, relevant(r.msg, name, qtype)...)
+	}
+	if failure != nil {
+		var e *Error
+		errors.As(failure, &e)
+		return Answer{}, e
+	}
+	return answer, nil
+}
+
+// relevant picks the records of the type that the answer gives for the name, following
+// CNAMEs; records for other names are not an answer to what was asked.
+func relevant(msg *mdns.Msg, name string, qtype uint16) []mdns.RR {
+	owners := map[string]bool{strings.ToLower(name): true}
+	// A chain may be listed in any order; as many rounds as records follow it to its end.
+	for range msg.Answer {
+		grown := false
+		for _, rr := range msg.Answer {
+			c, ok := rr.(*mdns.CNAME)
+			target := ""
+			if ok {
+				target = strings.ToLower(c.Target)
+			}
+			if ok && owners[strings.ToLower(c.Hdr.Name)] && !owners[target] {
+				owners[target], grown = true, true
+			}
+		}
+		if !grown {
+			break
+		}
+	}
+	var records []mdns.RR
+	for _, rr := range msg.Answer {
+		if rr.Header().Rrtype == qtype && owners[strings.ToLower(rr.Header().Name)] {
+			records = append(records, rr)
+		}
+	}
+	return records
+}
+
+// Resolver resolves host names for the checks that connect to them.
+type Resolver struct {
+	Config Config
+	// Err is why there is no configuration; every look-up of a name fails with it.
+	Err error
+}
+
+// LookupAddrs resolves a host name to its addresses through the servers of resolv.conf in
+// their order, as libc does: the next server is asked when one does not answer. An IP
+// address is its own answer. The error says which servers failed and how.
+func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	answer, err := r.Query(ctx, host, mdns.TypeA, mdns.TypeAAAA)
+	return answer.Addrs(), err
+}
+
+// Query looks the name up through the servers of resolv.conf in their order, as libc does.
+// A name without such records is an error, which is always a *HostError.
+func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (Answer, error) {
+	if r.Err != nil {
+		return Answer{}, &HostError{name, check.ReasonNoServers, r.Err.Error()}
+	}
+	if len(r.Config.Servers) == 0 {
+		return Answer{}, &HostError{name, check.ReasonNoServers, "resolv.conf names no server"}
+	}
+	var failures []string
+	code := check.ReasonResolutionFailed
+	for _, addr := range r.Config.Servers {
+		a, err := r.Config.Lookup(ctx, r.Config.Server(addr, UDP), name, qtypes...)
+		switch {
+		case err != nil:
+			failures = append(failures, err.Error())
+		case a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0:
+			return a, nil
+		case a.Rcode == mdns.RcodeNameError || a.Rcode == mdns.RcodeSuccess:
+			return Answer{}, &HostError{name, code, fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode))}
+		default:
+			failures = append(failures, fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode)))
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			code = check.ReasonInterrupted
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
+}
+
+// Server is a server to be asked with the timeout and attempts of resolv.conf.
+func (c Config) Server(addr netip.AddrPort, protocol string) Server {
+	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: c.Attempts}
+}
+
+// HostError is a host name's failure to resolve.
+type HostError struct {
+	Host string
+	Code check.Reason
+	Text string
+}
+
+func (e *HostError) Error() string { return fmt.Sprintf("%s does not resolve: %s", e.Host, e.Text) }
+
+// Reason says why in one word.
+func (e *HostError) Reason() check.Reason { return e.Code }
+
+// RcodeText is a response code with what it means.
+func RcodeText(rcode int) string {
+	name, known := mdns.RcodeToString[rcode]
+	if !known {
+		name = fmt.Sprintf("response code %d", rcode)
+	}
+	switch rcode {
+	case mdns.RcodeSuccess:
+		return "NOERROR (the name exists, without such records)"
+	case mdns.RcodeNameError:
+		return "NXDOMAIN (the name does not exist)"
+	case mdns.RcodeServerFailure:
+		return "SERVFAIL (the server or its upstream is broken)"
+	case mdns.RcodeRefused:
+		return "REFUSED (the server will not answer us, or not for this name)"
+	}
+	return name
+}
+
+// RcodeReason is the reason that a response code stands for.
+func RcodeReason(rcode int) check.Reason {
+	switch rcode {
+	case mdns.RcodeNameError:
+		return check.ReasonNXDomain
+	case mdns.RcodeServerFailure:
+		return check.ReasonServerFailure
+	case mdns.RcodeRefused:
+		return check.ReasonQueryRefused
+	case mdns.RcodeSuccess:
+		return check.ReasonNoAnswers
+	}
+	return check.ReasonUnexpectedRcode
+}

@@ -1,0 +1,262 @@
+// Package runner performs checks: all independent ones at once, the others after those that
+// they depend on, under one deadline, and ends early when it is told to.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+)
+
+// ErrInterrupted is the cause with which a context is cancelled when the worker is told to
+// stop: checks that are under way then prove nothing about the node.
+var ErrInterrupted = errors.New("the worker was told to stop")
+
+// grace is how long a probe may take to return once its context has ended. One that does
+// not (a write to a dead disk cannot be cancelled) is left behind.
+const grace = 200 * time.Millisecond
+
+// Job is a check and how to perform it.
+type Job struct {
+	Spec check.Spec
+	// Probe makes one attempt. It is nil for a check that is not to be performed.
+	Probe check.Probe
+	// Skip says why there is no probe.
+	Skip check.Finding
+}
+
+// Options of a run.
+type Options struct {
+	// Node is the name that the report carries.
+	Node string
+	// Timeout bounds the whole run.
+	Timeout time.Duration
+	// OnFinish, if set, is called with each check as it ends, one at a time.
+	OnFinish func(result.Check)
+}
+
+// ended is how one check ended.
+type ended struct {
+	index int
+	check result.Check
+	// blocks is true when checks that depend on this one are skipped.
+	blocks bool
+}
+
+// Run performs the jobs, whose specs have been validated, and reports.
+func Run(ctx context.Context, jobs []Job, o Options) result.Report {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+
+	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)), results: make(chan ended, len(jobs))}
+	for i, j := range jobs {
+		r.index[j.Spec.Name] = i
+	}
+	checks := make([]result.Check, len(jobs))
+	for left := len(jobs); left > 0; left-- {
+		r.startReady(ctx)
+		e := <-r.results
+		r.state[e.index] = stateDone
+		if e.blocks {
+			r.state[e.index] = stateBlocks
+		}
+		checks[e.index] = e.check
+		if o.OnFinish != nil {
+			o.OnFinish(e.check)
+		}
+	}
+	report := result.Report{Version: result.Version, Node: o.Node, Outcome: outcome(checks),
+		DurationMs: time.Since(start).Milliseconds(), Checks: checks}
+	report.Sort()
+	return report
+}
+
+// outcome of a run: a worker that was stopped, or has a fault of its own, has not judged the node.
+func outcome(checks []result.Check) result.Outcome {
+	o := result.Passed
+	for _, c := range checks {
+		switch {
+		case c.Reason == string(check.ReasonInternal), c.Reason == string(check.ReasonInterrupted):
+			return result.InternalError
+		case c.Reason == string(check.ReasonClientSetup):
+			o = result.ClientError
+		case c.Outcome == result.Failed && o == result.Passed:
+			o = result.Failed
+		}
+	}
+	return o
+}
+
+type state int
+
+const (
+	stateWaiting state = iota
+	stateRunning
+	stateDone   // what depends on it may run
+	stateBlocks // what depends on it is skipped
+)
+
+type run struct {
+	jobs    []Job
+	index   map[string]int
+	state   []state
+	results chan ended
+}
+
+// startReady starts every waiting check whose dependencies have all ended.
+func (r *run) startReady(ctx context.Context) {
+	for i, j := range r.jobs {
+		if r.state[i] != stateWaiting {
+			continue
+		}
+		blocker, ready := r.dependencies(j.Spec)
+		if !ready {
+			continue
+		}
+		r.state[i] = stateRunning
+		if blocker != "" {
+			j.Probe = nil
+			j.Skip = check.Fail(check.ReasonDependencyFailed, "not tried, because %s, which it depends on, did not pass", blocker)
+		}
+		go func() { r.results <- perform(ctx, i, j) }()
+	}
+}
+
+// dependencies says whether the checks that s depends on have ended, and names one that
+// did not pass. A check that is not in the list was not selected and holds nothing up.
+func (r *run) dependencies(s check.Spec) (blocker string, ready bool) {
+	ready = true
+	for _, name := range s.DependsOn {
+		i, selected := r.index[name]
+		if !selected {
+			continue
+		}
+		switch r.state[i] {
+		case stateBlocks:
+			return name, true
+		case stateWaiting, stateRunning:
+			ready = false
+		}
+	}
+	return "", ready
+}
+
+// perform makes the attempts at one check.
+func perform(ctx context.Context, index int, j Job) ended {
+	c := result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: string(check.Required)}
+	if !j.Spec.IsRequired() {
+		c.Severity = string(check.Advisory)
+	}
+	if j.Probe == nil {
+		c.Outcome, c.Reason, c.Message = result.Skipped, string(j.Skip.Reason), result.Redact(j.Skip.Message)
+		// Only a dependency's failure is handed down: what was left out on purpose holds nothing up.
+		return ended{index, c, j.Skip.Reason == check.ReasonDependencyFailed}
+	}
+	start := time.Now()
+	f := attempts(ctx, j)
+	c.DurationMs = time.Since(start).Milliseconds()
+	c.Message = result.Redact(f.Message)
+	c.Reason = string(f.Reason)
+	blocks := false
+	switch {
+	case f.Passed():
+		c.Outcome = result.Passed
+	case f.Reason == check.ReasonInterrupted:
+		c.Outcome, blocks = result.Skipped, true
+	case f.Reason == check.ReasonUnknown:
+		c.Outcome = result.Warning // it could not tell, so it neither condemns the node nor holds others up
+	case !j.Spec.IsRequired():
+		c.Outcome, blocks = result.Warning, true
+	default:
+		c.Outcome, blocks = result.Failed, true
+	}
+	return ended{index, c, blocks}
+}
+
+// attempts tries until one passes, attempts run out, or the context ends.
+func attempts(ctx context.Context, j Job) check.Finding {
+	most := j.Spec.MaxAttempts()
+	var f check.Finding
+	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return stopped(ctx, "", f)
+		}
+		f = attempt(ctx, j)
+		if f.Passed() || f.Reason == check.ReasonInternal {
+			return f
+		}
+		if ctx.Err() != nil {
+			return stopped(ctx, fmt.Sprintf(" (attempt %d of %d)", n, most), f)
+		}
+		if n == most {
+			if most > 1 {
+				f.Message += fmt.Sprintf(" (after %d attempts)", most)
+			}
+			return f
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(j.Spec.Interval()):
+		}
+	}
+}
+
+// stopped is the finding of a check that the end of the run cut short.
+func stopped(ctx context.Context, when string, last check.Finding) check.Finding {
+	so := ""
+	if last.Message != "" && last.Reason != check.ReasonInterrupted {
+		so = "; until then: " + last.Message
+	}
+	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled) {
+		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, so)
+	}
+	return check.Fail(check.ReasonDeadlineExceeded, "not finished when the worker's timeoutSeconds ran out%s%s", when, so)
+}
+
+// attempt runs the probe once, within the check's timeout, and survives its panic.
+func attempt(ctx context.Context, j Job) check.Finding {
+	timeout := j.Spec.Timeout()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	found := make(chan check.Finding, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				found <- check.Fail(check.ReasonInternal, "a fault in the worker: %v at %s", p, caller(debug.Stack()))
+			}
+		}()
+		found <- j.Probe(ctx)
+	}()
+	select {
+	case f := <-found:
+		return f
+	case <-ctx.Done():
+	}
+	select {
+	case f := <-found:
+		return f
+	case <-time.After(grace):
+		return check.Fail(check.ReasonTimeout, "did not end within %s", timeout)
+	}
+}
+
+// caller picks from a stack trace the line of the code that panicked.
+func caller(stack []byte) string {
+	lines := strings.Split(string(stack), "\n")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic(") })
+	for i := at + 1; at >= 0 && i < len(lines); i++ {
+		if l := strings.TrimSpace(lines[i]); strings.Contains(l, ".go:") && !strings.Contains(l, "/runtime/") {
+			file, _, _ := strings.Cut(l[strings.LastIndex(l, "/")+1:], " ")
+			return file
+		}
+	}
+	return "an unknown place"
+}

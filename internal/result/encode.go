@@ -1,0 +1,143 @@
+package result
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+)
+
+// messageCuts are the lengths, in bytes, that messages are cut to, one after the other, until
+// a report fits: a cut message still says something, a dropped check says nothing.
+var messageCuts = []int{1024, 512, 256, 128, 64, 32, 0}
+
+// maxNodeBytes is the longest legal node name (a DNS-1123 subdomain).
+const maxNodeBytes = 253
+
+// Encode renders the report as JSON of at most MaxBytes, always valid JSON and valid UTF-8.
+// Failures come first. Where it does not fit, first the messages are cut, the passed checks'
+// before the others', and then checks are dropped from the end and counted in Omitted.
+func (r Report) Encode() []byte {
+	r.Version = Version
+	r.Node = clip(clean(r.Node), maxNodeBytes)
+	checks := make([]Check, len(r.Checks))
+	for i, c := range r.Checks {
+		checks[i] = c.sanitised()
+	}
+	r.Checks = checks
+	r.Sort()
+
+	if b := r.marshal(); len(b) <= MaxBytes {
+		return b
+	}
+	for _, n := range messageCuts {
+		for i := range r.Checks {
+			if r.Checks[i].Outcome != Failed {
+				r.Checks[i].Message = clip(r.Checks[i].Message, n)
+			}
+		}
+		if b := r.marshal(); len(b) <= MaxBytes {
+			return b
+		}
+		// Failures keep twice what the others keep.
+		for i := range r.Checks {
+			r.Checks[i].Message = clip(r.Checks[i].Message, 2*n)
+		}
+		if b := r.marshal(); len(b) <= MaxBytes {
+			return b
+		}
+	}
+	for {
+		b := r.marshal()
+		if len(b) <= MaxBytes || len(r.Checks) == 0 {
+			return b
+		}
+		r.Checks = r.Checks[:len(r.Checks)-1]
+		r.Omitted++
+	}
+}
+
+// Sort puts failures first, then warnings, skipped and passed checks, each in the order they
+// had.
+func (r Report) Sort() {
+	slices.SortStableFunc(r.Checks, func(a, b Check) int {
+		return cmp.Compare(a.Outcome.rank(), b.Outcome.rank())
+	})
+}
+
+// FirstFailure is the check to name when one has to be named: the first that failed.
+func (r Report) FirstFailure() (Check, bool) {
+	for _, c := range r.Checks {
+		if c.Outcome == Failed {
+			return c, true
+		}
+	}
+	return Check{}, false
+}
+
+// ExitCode is the exit code that goes with the report's outcome.
+func (r Report) ExitCode() int {
+	switch r.Outcome {
+	case Passed:
+		return ExitPassed
+	case Failed:
+		return ExitFailed
+	case ConfigError:
+		return ExitConfig
+	case ClientError:
+		return ExitClient
+	default:
+		return ExitInternal
+	}
+}
+
+func (o Outcome) rank() int {
+	switch o {
+	case Failed:
+		return 0
+	case Warning:
+		return 1
+	case Skipped:
+		return 2
+	default:
+		return 3
+	}
+}
+
+func (r Report) marshal() []byte {
+	if r.Checks == nil {
+		r.Checks = []Check{} // [] and not null, for readers that are not written in Go
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		// Strings and integers only: Marshal has nothing to refuse.
+		panic("result: " + err.Error())
+	}
+	return b
+}
+
+// sanitised is the check with every string fit to be shown and to be encoded.
+func (c Check) sanitised() Check {
+	c.Name = clip(clean(c.Name), maxNameBytes)
+	c.Type = clip(clean(c.Type), maxNameBytes)
+	c.Severity = clip(clean(c.Severity), maxNameBytes)
+	c.Reason = clip(clean(c.Reason), maxNameBytes)
+	c.Message = clean(Redact(c.Message))
+	return c
+}
+
+// clip cuts s to at most n bytes, between characters, and shows that it did.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const ellipsis = "…"
+	if n < len(ellipsis) {
+		return ""
+	}
+	cut := n - len(ellipsis)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + ellipsis
+}

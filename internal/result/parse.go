@@ -1,0 +1,125 @@
+package result
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds on what Parse accepts. A report of MaxBytes cannot reach most of them; they hold
+// where Parse is handed more than a kubelet would keep.
+const (
+	maxChecks    = 256
+	maxNameBytes = 128
+	// maxMessageBytes bounds one message; a longer one is cut and not refused.
+	maxMessageBytes = 2048
+	// maxDurationMs is a day: no worker lives that long, and sums stay far from overflow.
+	maxDurationMs = 24 * 60 * 60 * 1000
+)
+
+// ErrNoReport is returned by Parse for a termination message that is empty.
+var ErrNoReport = errors.New("the worker left no report")
+
+// Parse reads a container's termination message. The message comes from a pod on a node that
+// may be faulty or hostile, so nothing in it is taken on trust: its size and the number and
+// length of its parts are bounded, control characters are removed, and a version, outcome or
+// severity that is not known is an error. Unknown fields are ignored, so that a newer worker
+// may say more. Parse never panics.
+func Parse(termination []byte) (Report, error) {
+	if len(strings.TrimSpace(string(termination))) == 0 {
+		return Report{}, ErrNoReport
+	}
+	if len(termination) > MaxBytes {
+		return Report{}, fmt.Errorf("the report has %d bytes, at most %d are allowed", len(termination), MaxBytes)
+	}
+	var r Report
+	if err := json.Unmarshal(termination, &r); err != nil {
+		return Report{}, fmt.Errorf("the report is not valid JSON: %w", err)
+	}
+	if r.Version != Version {
+		return Report{}, fmt.Errorf("the report has version %d, this controller reads version %d", r.Version, Version)
+	}
+	switch r.Outcome {
+	case Passed, Failed, ConfigError, ClientError, InternalError:
+	default:
+		return Report{}, fmt.Errorf("the report has an unknown outcome %q", clip(clean(string(r.Outcome)), maxNameBytes))
+	}
+	if len(r.Checks) > maxChecks {
+		return Report{}, fmt.Errorf("the report has %d checks, at most %d are allowed", len(r.Checks), maxChecks)
+	}
+	if r.DurationMs < 0 || r.DurationMs > maxDurationMs {
+		return Report{}, fmt.Errorf("the report's durationMs %d is not between 0 and %d", r.DurationMs, maxDurationMs)
+	}
+	if r.Omitted < 0 {
+		return Report{}, fmt.Errorf("the report's omitted count %d is negative", r.Omitted)
+	}
+	if len(r.Node) > maxNodeBytes {
+		return Report{}, fmt.Errorf("the report's node name has %d bytes, at most %d are allowed", len(r.Node), maxNodeBytes)
+	}
+	r.Node = clean(r.Node)
+	for i := range r.Checks {
+		if err := r.Checks[i].admit(); err != nil {
+			return Report{}, fmt.Errorf("checks[%d]: %w", i, err)
+		}
+	}
+	r.Sort()
+	return r, nil
+}
+
+// admit refuses what cannot be understood and makes the rest safe to show.
+func (c *Check) admit() error {
+	switch c.Outcome {
+	case Passed, Failed, Warning, Skipped:
+	default:
+		return fmt.Errorf("unknown outcome %q", clip(clean(string(c.Outcome)), maxNameBytes))
+	}
+	switch c.Severity {
+	case "required", "warning":
+	default:
+		return fmt.Errorf("unknown severity %q", clip(clean(c.Severity), maxNameBytes))
+	}
+	if c.DurationMs < 0 || c.DurationMs > maxDurationMs {
+		return fmt.Errorf("durationMs %d is not between 0 and %d", c.DurationMs, maxDurationMs)
+	}
+	for _, s := range []struct {
+		name  string
+		value *string
+	}{{"name", &c.Name}, {"type", &c.Type}, {"reason", &c.Reason}} {
+		if len(*s.value) > maxNameBytes {
+			return fmt.Errorf("%s has %d bytes, at most %d are allowed", s.name, len(*s.value), maxNameBytes)
+		}
+		*s.value = clean(*s.value)
+	}
+	if c.Name == "" {
+		return errors.New("name is empty")
+	}
+	c.Message = clip(clean(Redact(c.Message)), maxMessageBytes)
+	return nil
+}
+
+// clean makes s valid UTF-8 on one line: control and other unprintable characters (terminal
+// escapes, line breaks, text direction overrides) become spaces.
+func clean(s string) string {
+	ok := utf8.ValidString(s)
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			ok = false
+		}
+	}
+	if ok {
+		return s
+	}
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError {
+			return '?'
+		}
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	return strings.Join(strings.Fields(s), " ")
+}

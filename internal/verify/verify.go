@@ -1,0 +1,135 @@
+// Package verify is one verification of a node by a worker: from the configuration and the
+// pod's environment to a report.
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/catalogue"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/runner"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+// The environment of a worker. The paths are for hosts where a worker runs without a mount
+// namespace of its own; in a pod they keep their defaults.
+const (
+	EnvNodeName          = "NODE_NAME"
+	EnvServiceHost       = "KUBERNETES_SERVICE_HOST"
+	EnvServicePort       = "KUBERNETES_SERVICE_PORT"
+	EnvServiceAccountDir = "KUBE_NODE_READY_SERVICEACCOUNT_DIR" // default kubeapi.DefaultServiceAccountDir
+	EnvResolvConf        = "KUBE_NODE_READY_RESOLV_CONF"        // default resolver.DefaultPath
+	EnvTerminationLog    = "KUBE_NODE_READY_TERMINATION_LOG"    // default DefaultTerminationLog
+)
+
+// exitMargin is what is kept of timeoutSeconds for writing the report and exiting.
+const exitMargin = time.Second
+
+// Options of a verification.
+type Options struct {
+	Config workerconfig.Config
+	// Getenv reads the environment.
+	Getenv func(string) string
+	// Only and Skip name checks to be performed alone, or left out.
+	Only, Skip []string
+	// DryRun performs what needs no cluster where there is none, and skips the rest.
+	DryRun bool
+	// OnFinish, if set, is called with each check as it ends.
+	OnFinish func(result.Check)
+}
+
+// Select says which of the checks are to be performed; the error names checks that do not exist.
+func (o Options) Select(specs []check.Spec) (map[string]bool, error) {
+	known := map[string]bool{}
+	var names []string
+	for _, s := range specs {
+		known[s.Name] = len(o.Only) == 0 || slices.Contains(o.Only, s.Name)
+		names = append(names, s.Name)
+	}
+	for _, given := range []struct {
+		flag  string
+		names []string
+	}{{"--only", o.Only}, {"--skip", o.Skip}} {
+		for _, name := range given.names {
+			if _, ok := known[name]; !ok {
+				return nil, fmt.Errorf("%s %s: there is no check of this name; there are %s", given.flag, name, strings.Join(names, ", "))
+			}
+		}
+	}
+	for _, name := range o.Skip {
+		known[name] = false
+	}
+	return known, nil
+}
+
+// Run performs the checks and reports. It does not write the report anywhere.
+func Run(ctx context.Context, o Options) result.Report {
+	start := time.Now()
+	node := o.Getenv(EnvNodeName)
+	specs := o.Config.Expand()
+	selected, err := o.Select(specs)
+	if err != nil {
+		return Fault(node, result.ConfigError, "configuration", err)
+	}
+	x, apiErr := surroundings(o.Getenv)
+
+	jobs := make([]runner.Job, len(specs))
+	for i, s := range specs {
+		jobs[i].Spec = s
+		switch {
+		case !selected[s.Name]:
+			jobs[i].Skip = check.Fail(check.ReasonNotSelected, "left out by --only or --skip")
+		case o.DryRun && apiErr != nil && catalogue.NeedsCluster(s):
+			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, and there is none here: %v", apiErr)
+		case apiErr != nil && catalogue.NeedsAPI(s):
+			return Fault(node, result.ClientError, "kubernetes-client", apiErr)
+		default:
+			jobs[i].Probe = catalogue.Probe(s, x)
+		}
+	}
+	timeout := time.Duration(o.Config.TimeoutSeconds) * time.Second
+	timeout -= min(exitMargin, timeout/4) + time.Since(start)
+	return runner.Run(ctx, jobs, runner.Options{Node: node, Timeout: timeout, OnFinish: o.OnFinish})
+}
+
+// surroundings are read from the pod's environment and files.
+func surroundings(getenv func(string) string) (catalogue.Surroundings, error) {
+	config, err := resolver.Load(or(getenv(EnvResolvConf), resolver.DefaultPath))
+	x := catalogue.Surroundings{
+		Resolver:    &resolver.Resolver{Config: config, Err: err},
+		ServiceHost: getenv(EnvServiceHost),
+		ServicePort: getenv(EnvServicePort),
+	}
+	x.API, err = kubeapi.New(x.ServiceHost, x.ServicePort, or(getenv(EnvServiceAccountDir), kubeapi.DefaultServiceAccountDir), x.Resolver)
+	return x, err
+}
+
+// Fault is the report of a worker that could not perform its checks: the fault takes the
+// place of a check, so that whoever reads reports finds it where failures are.
+func Fault(node string, outcome result.Outcome, what string, err error) result.Report {
+	reason := map[result.Outcome]check.Reason{
+		result.ConfigError: check.ReasonConfiguration,
+		result.ClientError: check.ReasonClientSetup,
+	}[outcome]
+	if reason == "" {
+		reason = check.ReasonInternal
+	}
+	return result.Report{Version: result.Version, Node: node, Outcome: outcome, Checks: []result.Check{{
+		Name: what, Type: "worker", Severity: string(check.Required), Outcome: result.Failed,
+		Reason: string(reason), Message: result.Redact(err.Error()),
+	}}}
+}
+
+func or(value, otherwise string) string {
+	if value != "" {
+		return value
+	}
+	return otherwise
+}

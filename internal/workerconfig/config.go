@@ -1,0 +1,125 @@
+package workerconfig
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+)
+
+// Defaults.
+const (
+	// DefaultTimeoutSeconds bounds a worker.
+	DefaultTimeoutSeconds = 120
+	// DefaultCheckTimeoutSeconds bounds one attempt of a check.
+	DefaultCheckTimeoutSeconds = check.DefaultTimeoutSeconds
+)
+
+const (
+	maxTimeoutSeconds      = 3600
+	maxCheckTimeoutSeconds = 3600
+	// maxCheckName is the longest name of a check; that of a long domain is cut and hashed.
+	maxCheckName = 63
+)
+
+// SetDefaults fills in what is absent. The list of checks stays as it is: Expand knows the
+// built-ins.
+func (c *Config) SetDefaults() {
+	if c.CheckTimeoutSeconds == 0 {
+		c.CheckTimeoutSeconds = DefaultCheckTimeoutSeconds
+	}
+	if c.TimeoutSeconds == 0 {
+		c.TimeoutSeconds = DefaultTimeoutSeconds
+	}
+}
+
+// Validate reports every fault, with or without the defaults filled in. path is the place of
+// the worker section.
+func (c Config) Validate(path *field.Path) field.ErrorList {
+	faults := check.Validate(c.Checks, path.Child("checks"))
+	domains := path.Child("dnsTestDomains")
+	for i, d := range c.DNSTestDomains {
+		if fault := check.DNSNameFault(d); fault != "" {
+			faults = append(faults, field.Invalid(domains.Index(i), d, fault))
+			continue
+		}
+		if slices.Contains(c.DNSTestDomains[:i], d) {
+			faults = append(faults, field.Duplicate(domains.Index(i), d))
+			continue
+		}
+		for j, s := range c.Checks {
+			if s.Name == domainCheckName(d) {
+				faults = append(faults, field.Invalid(domains.Index(i), d, fmt.Sprintf(
+					"its check would be named %s, as %s already is; rename that one", s.Name, path.Child("checks").Index(j))))
+			}
+		}
+	}
+	if n := c.CheckTimeoutSeconds; n < 0 || n > maxCheckTimeoutSeconds {
+		faults = append(faults, field.Invalid(path.Child("checkTimeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxCheckTimeoutSeconds)))
+	}
+	if n := c.TimeoutSeconds; n < 0 || n > maxTimeoutSeconds {
+		faults = append(faults, field.Invalid(path.Child("timeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxTimeoutSeconds)))
+	}
+	return faults
+}
+
+// Expand is the whole list of checks to run, with the envelope's defaults filled in: Checks,
+// or the four built-ins where there are none, and a DNS check for each of DNSTestDomains.
+func (c Config) Expand() []check.Spec {
+	specs := slices.Clone(c.Checks)
+	if len(specs) == 0 {
+		specs = BuiltIns()
+	}
+	for _, d := range c.DNSTestDomains {
+		specs = append(specs, check.Spec{Name: domainCheckName(d), Type: check.TypeDNS, DNS: &check.DNS{Name: d}})
+	}
+	for i := range specs {
+		s := &specs[i]
+		if s.Severity == "" {
+			s.Severity = check.Required
+		}
+		if s.TimeoutSeconds == 0 {
+			s.TimeoutSeconds = c.CheckTimeoutSeconds
+		}
+		if s.TimeoutSeconds == 0 {
+			s.TimeoutSeconds = DefaultCheckTimeoutSeconds
+		}
+		if s.Attempts == 0 {
+			s.Attempts = check.DefaultAttempts
+		}
+		if s.IntervalSeconds == 0 {
+			s.IntervalSeconds = check.DefaultIntervalSeconds
+		}
+	}
+	return specs
+}
+
+// BuiltIns are the checks of a worker that is given none. One fault in the node makes one
+// of them fail: the API is reached by its address, so that broken DNS is told by the check
+// of that name alone, and service discovery waits for both that it rests on.
+func BuiltIns() []check.Spec {
+	return []check.Spec{
+		{Name: "dns", Type: check.TypeDNS, DNS: &check.DNS{Name: check.DefaultDNSName, Protocols: []string{"udp", "tcp"}}},
+		{Name: "api", Type: check.TypeKubernetesAPI, KubernetesAPI: &check.KubernetesAPI{Via: []string{check.ViaAddress}}},
+		{Name: "network", Type: check.TypeTCP},
+		{Name: "service-discovery", Type: check.TypeServiceDiscovery, DependsOn: []string{"dns", "api"}},
+	}
+}
+
+// domainCheckName names the check of a domain: dns-<domain>, cut to fit, with a hash where it
+// is cut so that it stays unique.
+func domainCheckName(domain string) string {
+	name := "dns-" + strings.ReplaceAll(strings.TrimSuffix(domain, "."), "_", "-")
+	name = strings.TrimRight(name, "-")
+	if len(name) <= maxCheckName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(domain))
+	suffix := "-" + hex.EncodeToString(sum[:])[:8]
+	return strings.TrimRight(name[:maxCheckName-len(suffix)], ".-") + suffix
+}
