@@ -4,6 +4,7 @@ package config
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
@@ -15,17 +16,41 @@ const DefaultPath = "/etc/kube-node-ready/config.yaml"
 
 // Config is the whole file.
 type Config struct {
-	Worker         Worker         `json:"worker"`
+	// Worker describes the pod that verifies a node, and what it checks there.
+	Worker Worker `json:"worker"`
+	// Reconciliation is how often and how persistently nodes are verified.
 	Reconciliation Reconciliation `json:"reconciliation"`
+	// NodeManagement is which nodes are verified, and what is done to them.
 	NodeManagement NodeManagement `json:"nodeManagement"`
+	// LeaderElection is the Lease that lets one replica act.
 	LeaderElection LeaderElection `json:"leaderElection"`
-	Metrics        Metrics        `json:"metrics"`
-	Health         Health         `json:"health"`
-	Logging        Logging        `json:"logging"`
-	Kubernetes     Kubernetes     `json:"kubernetes"`
+	// Metrics is the Prometheus endpoint.
+	Metrics Metrics `json:"metrics"`
+	// Health is the endpoint of the liveness and readiness probes.
+	Health Health `json:"health"`
+	// Logging is how the controller and its workers log.
+	Logging Logging `json:"logging"`
+	// Kubernetes is the client of the API server.
+	Kubernetes Kubernetes `json:"kubernetes"`
 	// Profiles give groups of nodes their own checks or taints. The first profile whose
 	// selector matches a node is the node's; a node that none matches has the defaults.
 	Profiles []Profile `json:"profiles,omitempty"`
+	// Webhook adds the gating taints to nodes at their creation.
+	Webhook Webhook `json:"webhook"`
+	// Rules serves NodeReadinessRule resources.
+	Rules Rules `json:"rules"`
+}
+
+// Webhook is the mutating webhook on nodes.
+type Webhook struct {
+	// Enabled must be false: this release does not serve the webhook. Default false.
+	Enabled bool `json:"enabled,omitempty"`
+}
+
+// Rules is the controller of NodeReadinessRule resources.
+type Rules struct {
+	// Enabled must be false: this release does not serve NodeReadinessRule. Default false.
+	Enabled bool `json:"enabled,omitempty"`
 }
 
 // Worker describes the pod that verifies a node, and, inlined, what it checks.
@@ -49,24 +74,39 @@ type Worker struct {
 	// KeepFailedSeconds is how long a node's last failed pod stays for its logs. Default 600; 0 keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty"`
 
-	// Tolerations are added to the ones every worker pod has.
-	Tolerations      []corev1.Toleration           `json:"tolerations,omitempty"`
-	InitContainers   []corev1.Container            `json:"initContainers,omitempty"`
-	Volumes          []corev1.Volume               `json:"volumes,omitempty"`
-	VolumeMounts     []corev1.VolumeMount          `json:"volumeMounts,omitempty"`
-	Env              []corev1.EnvVar               `json:"env,omitempty"`
-	Resources        corev1.ResourceRequirements   `json:"resources,omitempty"`
+	// Tolerations are added to the ones every worker pod has: of the gating taints, of the
+	// taints of a starting node, and of karpenter.sh/unregistered.
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// InitContainers run before the checks. None may be named worker.
+	InitContainers []corev1.Container `json:"initContainers,omitempty"`
+	// Volumes of the worker pods.
+	Volumes []corev1.Volume `json:"volumes,omitempty"`
+	// VolumeMounts of the worker container; each names one of the volumes.
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+	// Env is added to the worker container's environment. NODE_NAME, POD_NAMESPACE, LOG_LEVEL,
+	// LOG_FORMAT and KUBE_NODE_READY_CONFIG are the controller's to set.
+	Env []corev1.EnvVar `json:"env,omitempty"`
+	// Resources of the worker container. Default: none requested, none limited.
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	// ImagePullSecrets are Secrets in the worker's namespace.
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	PodAnnotations   map[string]string             `json:"podAnnotations,omitempty"`
-	PodLabels        map[string]string             `json:"podLabels,omitempty"`
+	// PodAnnotations are added to the worker pods. Keys that begin with node-ready/ are the controller's.
+	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
+	// PodLabels are added to the worker pods. app.kubernetes.io/name, app.kubernetes.io/component
+	// and keys that begin with node-ready/ are the controller's.
+	PodLabels map[string]string `json:"podLabels,omitempty"`
 }
 
 // Image names a container image; Digest wins over Tag.
 type Image struct {
-	Repository string            `json:"repository,omitempty"` // default ghcr.io/kube-node-ready/kube-node-ready
-	Tag        string            `json:"tag,omitempty"`        // default the controller's own version
-	Digest     string            `json:"digest,omitempty"`     // sha256:...
-	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"` // default IfNotPresent
+	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready.
+	Repository string `json:"repository,omitempty"`
+	// Tag of the image. Default: the controller's own version.
+	Tag string `json:"tag,omitempty"`
+	// Digest pins the image, as sha256:... with 64 hexadecimal digits; it wins over the tag.
+	Digest string `json:"digest,omitempty"`
+	// PullPolicy is Always, IfNotPresent or Never. Default IfNotPresent.
+	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
 }
 
 // Scheduling is how a worker pod is bound to its node.
@@ -91,6 +131,9 @@ type Reconciliation struct {
 	InitialBackoffSeconds int32 `json:"initialBackoffSeconds,omitempty"`
 	// MaxBackoffSeconds caps the wait. Default 30.
 	MaxBackoffSeconds int32 `json:"maxBackoffSeconds,omitempty"`
+	// ExhaustedRetrySeconds is how often a node whose retries are exhausted is tried again, so that
+	// it recovers from an outage without a hand. A deleted node never is. Default 600; -1 never.
+	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty"`
 	// IntervalSeconds is the safety-net resync of every node. Default 30.
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
 	// MaxConcurrentVerifications bounds worker pods alive at once. Default 0: no limit.
@@ -115,6 +158,8 @@ type NodeManagement struct {
 	VerifiedLabel Label `json:"verifiedLabel"`
 	// NodeSelector narrows the nodes that are looked at. Default: all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
+	selector labels.Selector
 	// IncludeControlPlane also verifies nodes labelled node-role.kubernetes.io/control-plane. Default false.
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 	// VerifyUntainted also verifies nodes that never had the taint. Default false.
@@ -132,14 +177,19 @@ type NodeManagement struct {
 
 // Taint is matched on key and effect; the value is only used when the taint is put on a node.
 type Taint struct {
-	Key    string             `json:"key"`
-	Value  string             `json:"value,omitempty"`
+	// Key of the taint.
+	Key string `json:"key"`
+	// Value of the taint.
+	Value string `json:"value,omitempty"`
+	// Effect is NoSchedule, PreferNoSchedule or NoExecute.
 	Effect corev1.TaintEffect `json:"effect"`
 }
 
 // Label is a node label.
 type Label struct {
-	Key   string `json:"key,omitempty"`
+	// Key of the label. Default node-ready/verified.
+	Key string `json:"key,omitempty"`
+	// Value of the label. Default true.
 	Value string `json:"value,omitempty"`
 }
 
@@ -155,16 +205,20 @@ type Prerequisites struct {
 	Resources []ResourcePrerequisite `json:"resources,omitempty"`
 }
 
-// ConditionPrerequisite is a node condition and its status (True, False or Unknown; default True).
+// ConditionPrerequisite is a node condition and its status.
 type ConditionPrerequisite struct {
-	Type   corev1.NodeConditionType `json:"type"`
-	Status corev1.ConditionStatus   `json:"status,omitempty"`
+	// Type of the node's condition.
+	Type corev1.NodeConditionType `json:"type"`
+	// Status it must have: True, False or Unknown. Default True.
+	Status corev1.ConditionStatus `json:"status,omitempty"`
 }
 
 // PodPrerequisite is met by a pod on the node that matches, is not terminating and is Ready.
 type PodPrerequisite struct {
-	Namespace string               `json:"namespace"`
-	Selector  metav1.LabelSelector `json:"selector"`
+	// Namespace of the pod.
+	Namespace string `json:"namespace"`
+	// Selector matches the pod's labels; it must not be empty.
+	Selector metav1.LabelSelector `json:"selector"`
 	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
 	CurrentRevision bool `json:"currentRevision,omitempty"`
 	// ReadyAnnotation, when set, is an annotation that the pod must carry with the value "true".
@@ -173,8 +227,10 @@ type PodPrerequisite struct {
 
 // ResourcePrerequisite is met when at least one object matches and every match has the condition.
 type ResourcePrerequisite struct {
+	// APIVersion of the objects, as cilium.io/v2.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// Kind of the objects, as CiliumNode.
+	Kind string `json:"kind"`
 	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
 	Namespace string `json:"namespace,omitempty"`
 	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
@@ -217,15 +273,20 @@ type Remediation struct {
 
 // LeaderElection is the Lease that lets one replica act.
 type LeaderElection struct {
-	Enabled   *bool  `json:"enabled,omitempty"`   // default true
-	ID        string `json:"id,omitempty"`        // the Lease's name; default kube-node-ready-controller
-	Namespace string `json:"namespace,omitempty"` // default the controller's own namespace
+	// Enabled elects a leader. Only a single replica may run without. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// ID is the Lease's name. Default kube-node-ready-controller.
+	ID string `json:"id,omitempty"`
+	// Namespace of the Lease. Default: the controller's own namespace.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // Metrics is the Prometheus endpoint.
 type Metrics struct {
-	Enabled *bool `json:"enabled,omitempty"` // default true
-	Port    int32 `json:"port,omitempty"`    // default 8080
+	// Enabled serves /metrics. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// Port of /metrics. Default 8080.
+	Port int32 `json:"port,omitempty"`
 	// PerNode is which nodes have series of their own: all, unverified or none. Default all.
 	PerNode PerNode `json:"perNode,omitempty"`
 }
@@ -242,13 +303,16 @@ const (
 
 // Health serves /healthz and /readyz.
 type Health struct {
-	Port int32 `json:"port,omitempty"` // default 8081
+	// Port of /healthz and /readyz. Default 8081.
+	Port int32 `json:"port,omitempty"`
 }
 
 // Logging is the zap logger's.
 type Logging struct {
-	Level  string `json:"level,omitempty"`  // debug, info, warn or error; default info
-	Format string `json:"format,omitempty"` // json or console; default json
+	// Level is debug, info, warn or error. Default info.
+	Level string `json:"level,omitempty"`
+	// Format is json or console. Default json.
+	Format string `json:"format,omitempty"`
 }
 
 // Kubernetes is the API client's.
@@ -264,8 +328,12 @@ type Kubernetes struct {
 
 // Profile overrides, for the nodes it selects, what is checked and which taints gate them.
 type Profile struct {
-	Name         string               `json:"name"`
+	// Name of the profile, unique.
+	Name string `json:"name"`
+	// NodeSelector selects the profile's nodes by their labels; it must not be empty.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
+	selector labels.Selector
 	// Checks replaces worker.checks; empty keeps them.
 	Checks []check.Spec `json:"checks,omitempty"`
 	// DNSTestDomains replaces worker.dnsTestDomains; empty keeps them.

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+)
+
+// Names that the other parts of an installation rely on.
+const (
+	// DefaultTaintKey and DefaultLabelKey are the marks on a node.
+	DefaultTaintKey = "node-ready/unverified"
+	DefaultLabelKey = "node-ready/verified"
+	// DefaultImageRepository is where releases are published.
+	DefaultImageRepository = "ghcr.io/kube-node-ready/kube-node-ready"
+	// DefaultWorkerServiceAccount and DefaultLease are the names the chart gives them.
+	DefaultWorkerServiceAccount = "kube-node-ready-worker"
+	DefaultLease                = "kube-node-ready-controller"
+)
+
+// SetDefaults fills every value that is zero and has a default. What only main can know
+// stays empty: Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag.
+//
+// Parse sets the defaults before it reads the file, so there an explicit 0 is a value like
+// any other and not a wish for the default.
+func (c *Config) SetDefaults() {
+	w := &c.Worker
+	w.SetDefaults() // of the part that a worker reads
+	or(&w.Image.Repository, DefaultImageRepository)
+	or(&w.Image.PullPolicy, corev1.PullIfNotPresent)
+	or(&w.ServiceAccountName, DefaultWorkerServiceAccount)
+	or(&w.PriorityClassName, "system-node-critical")
+	or(&w.Scheduling, SchedulingDirect)
+	or(&w.StartTimeoutSeconds, 300)
+	or(&w.KeepFailedSeconds, ptr.To[int32](600))
+
+	r := &c.Reconciliation
+	or(&r.MaxRetries, 5)
+	or(&r.RetryBackoff, BackoffExponential)
+	or(&r.InitialBackoffSeconds, 1)
+	or(&r.MaxBackoffSeconds, 30)
+	or(&r.ExhaustedRetrySeconds, 600)
+	or(&r.IntervalSeconds, 30)
+
+	n := &c.NodeManagement
+	if n.Taints == nil {
+		n.Taints = []Taint{{Key: DefaultTaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	or(&n.VerifiedLabel.Key, DefaultLabelKey)
+	or(&n.VerifiedLabel.Value, "true")
+	or(&n.Reverify.OnReboot, ptr.To(true))
+	m := &n.Remediation
+	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))
+	or(&m.Window, metav1.Duration{Duration: time.Hour})
+	or(&m.MaxDeletionsPerHour, ptr.To[int32](10))
+	or(&m.NeverVerifiedOnly, ptr.To(true))
+	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
+	or(&m.ControlProbe, ptr.To(true))
+
+	or(&c.LeaderElection.Enabled, ptr.To(true))
+	or(&c.LeaderElection.ID, DefaultLease)
+	or(&c.Metrics.Enabled, ptr.To(true))
+	or(&c.Metrics.Port, 8080)
+	or(&c.Metrics.PerNode, PerNodeAll)
+	or(&c.Health.Port, 8081)
+	or(&c.Logging.Level, "info")
+	or(&c.Logging.Format, "json")
+
+	c.setEntryDefaults()
+}
+
+// setEntryDefaults fills the entries of lists, which exist only once the file is read.
+func (c *Config) setEntryDefaults() {
+	c.NodeManagement.Prerequisites.setDefaults()
+	for i := range c.Profiles {
+		if p := c.Profiles[i].Prerequisites; p != nil {
+			p.setDefaults()
+		}
+	}
+}
+
+func (p *Prerequisites) setDefaults() {
+	for i := range p.Conditions {
+		or(&p.Conditions[i].Status, corev1.ConditionTrue)
+	}
+	for i := range p.Resources {
+		or(&p.Resources[i].Status, metav1.ConditionTrue)
+	}
+}
+
+func or[T comparable](value *T, otherwise T) { *value = cmp.Or(*value, otherwise) }

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+)
+
+// Effective is what holds for one node once its profile is applied. Its slices and maps are
+// the configuration's own and must not be modified.
+type Effective struct {
+	// Profile is the profile's name; empty for a node that none selects.
+	Profile string
+	// Checks and DNSTestDomains are the worker's; empty Checks are the built-in ones.
+	Checks         []check.Spec
+	DNSTestDomains []string
+	// TimeoutSeconds bounds the worker.
+	TimeoutSeconds int32
+	// Taints gate the node.
+	Taints []Taint
+	// Prerequisites hold its first worker back.
+	Prerequisites Prerequisites
+	// Tolerations and Resources are the worker pod's.
+	Tolerations []corev1.Toleration
+	Resources   corev1.ResourceRequirements
+}
+
+// For is what holds for a node with these labels: the settings of the first profile that
+// selects it, and otherwise the file's own.
+func (c *Config) For(nodeLabels map[string]string) Effective {
+	e := Effective{
+		Checks:         c.Worker.Checks,
+		DNSTestDomains: c.Worker.DNSTestDomains,
+		TimeoutSeconds: c.Worker.TimeoutSeconds,
+		Taints:         c.NodeManagement.Taints,
+		Prerequisites:  c.NodeManagement.Prerequisites,
+		Tolerations:    c.Worker.Tolerations,
+		Resources:      c.Worker.Resources,
+	}
+	for i := range c.Profiles {
+		p := &c.Profiles[i]
+		if matches(p.selector, &p.NodeSelector, nodeLabels) {
+			p.override(&e)
+			break
+		}
+	}
+	return e
+}
+
+// Selects says whether nodeManagement.nodeSelector matches a node with these labels.
+func (c *Config) Selects(nodeLabels map[string]string) bool {
+	n := &c.NodeManagement
+	return n.NodeSelector == nil || matches(n.selector, n.NodeSelector, nodeLabels)
+}
+
+// GatingTaints lists the taints that gate any node, in the file's order and one for each key
+// and effect: those of nodeManagement and those of every profile.
+func (c *Config) GatingTaints() []Taint {
+	type identity struct {
+		key    string
+		effect corev1.TaintEffect
+	}
+	var all []Taint
+	seen := map[identity]bool{}
+	add := func(taints []Taint) {
+		for _, t := range taints {
+			if id := (identity{t.Key, t.Effect}); !seen[id] {
+				seen[id] = true
+				all = append(all, t)
+			}
+		}
+	}
+	add(c.NodeManagement.Taints)
+	for i := range c.Profiles {
+		add(c.Profiles[i].Taints)
+	}
+	return all
+}
+
+// Reference is the image to run: by digest if there is one, else by tag, which defaults to
+// version. What a version may hold and a tag may not (the "+" before build metadata) is
+// replaced by "-".
+func (i Image) Reference(version string) string {
+	switch {
+	case i.Digest != "":
+		return i.Repository + "@" + i.Digest
+	case i.Tag != "":
+		return i.Repository + ":" + i.Tag
+	}
+	return i.Repository + ":" + asTag(version)
+}
+
+// maxTagLength is the distribution specification's
+// (https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests).
+const maxTagLength = 128
+
+func asTag(version string) string {
+	tag := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
+			return r
+		}
+		return '-'
+	}, version)
+	tag = strings.TrimLeft(tag, ".-")
+	if tag == "" {
+		return "latest"
+	}
+	return tag[:min(len(tag), maxTagLength)]
+}
+
+func (p *Profile) override(e *Effective) {
+	e.Profile = p.Name
+	if len(p.Checks) > 0 {
+		e.Checks = p.Checks
+	}
+	if len(p.DNSTestDomains) > 0 {
+		e.DNSTestDomains = p.DNSTestDomains
+	}
+	if p.TimeoutSeconds > 0 {
+		e.TimeoutSeconds = p.TimeoutSeconds
+	}
+	if len(p.Taints) > 0 {
+		e.Taints = p.Taints
+	}
+	if p.Prerequisites != nil {
+		e.Prerequisites = *p.Prerequisites
+	}
+	if len(p.Tolerations) > 0 {
+		e.Tolerations = p.Tolerations
+	}
+	if p.Resources != nil {
+		e.Resources = *p.Resources
+	}
+}
+
+// compile prepares the selectors, so that For and Selects do not parse them for every node.
+func (c *Config) compile() {
+	if n := &c.NodeManagement; n.NodeSelector != nil {
+		n.selector = selectorOf(n.NodeSelector)
+	}
+	for i := range c.Profiles {
+		c.Profiles[i].selector = selectorOf(&c.Profiles[i].NodeSelector)
+	}
+}
+
+func matches(compiled labels.Selector, source *metav1.LabelSelector, set map[string]string) bool {
+	if compiled == nil { // a Config made by hand
+		compiled = selectorOf(source)
+	}
+	return compiled.Matches(labels.Set(set))
+}
+
+// selectorOf is what source selects; nothing if it is not valid, which Validate reports.
+func selectorOf(source *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(source)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}

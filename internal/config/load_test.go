@@ -1,0 +1,224 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestDefaults(t *testing.T) {
+	for _, data := range []string{"", "worker:\nreconciliation: {}\nnodeManagement:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: false}\n"} {
+		c, err := Parse([]byte(data), "config.yaml")
+		if err != nil {
+			t.Fatalf("%q: %v", data, err)
+		}
+		got, err := sigsyaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", "defaults.yaml")
+		if *update {
+			if err := os.WriteFile(golden, got, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("%q: the defaults are not those of %s; if that is intended, run go test -update.\n%s", data, golden, got)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file gave %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("metrics: {port: 0}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(path)
+	var faults strictyaml.Faults
+	if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Path != "metrics.port" || faults[0].Line != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	const label64 = "a123456789012345678901234567890123456789012345678901234567890123"
+	for _, test := range []struct {
+		data string
+		want []string // the start of each fault after "config.yaml:", in order
+	}{
+		// The file as a whole.
+		{"worker: [", []string{"1: not YAML"}},
+		{"5", []string{"1: must be a mapping"}},
+		{"wroker: {}", []string{`1: wroker: unknown key; did you mean "worker"?`}},
+		{"\nreverify: {interval: 1h}\n", []string{"2: reverify: unknown key here; it belongs in nodeManagement.reverify"}},
+		{"prerequisites: {}\nremediation: {}\ntaints: []\nchecks: []\n", []string{
+			"1: prerequisites: unknown key here; it belongs in nodeManagement.prerequisites",
+			"2: remediation: unknown key here; it belongs in nodeManagement.remediation",
+			"3: taints: unknown key here; it belongs in nodeManagement.taints",
+			"4: checks: unknown key here; it belongs in worker.checks"}},
+		{"worker: {maxRetries: 3}", []string{"1: worker.maxRetries: unknown key here; it belongs in reconciliation.maxRetries"}},
+		{"worker: {selector: {}}", []string{"1: worker.selector: unknown key"}}, // unexported
+		{"webhook: {enabled: true}\nrules: {enabled: true}\n", []string{
+			"1: webhook.enabled: Invalid value: true: this release does not serve the webhook",
+			"2: rules.enabled: Invalid value: true: this release does not serve NodeReadinessRule"}},
+		{"webhook: {failurePolicy: Fail}", []string{"1: webhook.failurePolicy: unknown key"}},
+
+		// worker
+		{"worker:\n  checks:\n  - {name: a, type: dnss}\n", []string{"3: worker.checks[0].type: Unsupported value"}},
+		{"worker:\n  dnsTestDomains: [a..b, c.d, c.d]\n", []string{"2: worker.dnsTestDomains[0]: Invalid", "2: worker.dnsTestDomains[2]: Duplicate"}},
+		{"worker: {timeoutSeconds: 0, checkTimeoutSeconds: 0}", []string{"1: worker.checkTimeoutSeconds: Invalid value: 0: must be at least 1", "1: worker.timeoutSeconds: Invalid"}},
+		{"worker: {timeoutSeconds: -1, checkTimeoutSeconds: 99999999999}", []string{"1: worker.checkTimeoutSeconds: must be a whole number", "1: worker.timeoutSeconds: Invalid value: -1"}},
+		{"worker: {image: {repository: 'Foo/Bar:1'}}", []string{"1: worker.image.repository: Invalid"}},
+		{"worker: {image: {repository: ''}}", []string{"1: worker.image.repository: Required"}},
+		{"worker: {image: {repository: 'localhost:5000/a/b_c', tag: v1+2}}", []string{"1: worker.image.tag: Invalid"}},
+		{"worker: {image: {digest: 'sha256:abc'}}", []string{"1: worker.image.digest: Invalid"}},
+		{"worker: {image: {pullPolicy: Sometimes}}", []string{"1: worker.image.pullPolicy: Unsupported value"}},
+		{"worker: {namespace: a.b}", []string{"1: worker.namespace: Invalid"}},
+		{"worker: {serviceAccountName: A, priorityClassName: A_}", []string{"1: worker.serviceAccountName: Invalid", "1: worker.priorityClassName: Invalid"}},
+		{"worker: {priorityClassName: ''}", []string{"1: worker.priorityClassName: Required"}},
+		{"worker: {scheduling: magic}", []string{`1: worker.scheduling: Unsupported value: "magic": supported values: "direct", "scheduler"`}},
+		{"worker: {startTimeoutSeconds: 0, keepFailedSeconds: -1}", []string{"1: worker.startTimeoutSeconds: Invalid", "1: worker.keepFailedSeconds: Invalid"}},
+		{"worker: {tolerations: [{operator: Equal}]}", []string{"1: worker.tolerations[0].operator: Invalid"}},
+		{"worker: {tolerations: [{key: a, operator: Exists, value: b}]}", []string{"1: worker.tolerations[0].value: Invalid"}},
+		{"worker: {tolerations: [{key: a b, operator: Gt, effect: Never}]}", []string{
+			"1: worker.tolerations[0].key: Invalid", "1: worker.tolerations[0].operator: Unsupported", "1: worker.tolerations[0].effect: Unsupported"}},
+		{"worker: {tolerations: [{key: a, tolerationSeconds: 3}]}", []string{"1: worker.tolerations[0].tolerationSeconds: Invalid"}},
+		{"worker: {initContainers: [{name: worker, image: x}]}", []string{"1: worker.initContainers[0].name: Invalid value: \"worker\": is the name of the container"}},
+		{"worker: {initContainers: [{name: a}, {name: a, image: x}, {image: x}]}", []string{
+			"1: worker.initContainers[0].image: Required", "1: worker.initContainers[1].name: Duplicate", "1: worker.initContainers[2].name: Required"}},
+		{"worker: {initContainers: [{name: a, image: x, volumeMounts: [{name: v, mountPath: /a}]}]}", []string{"1: worker.initContainers[0].volumeMounts[0].name: Not found"}},
+		{"worker: {volumes: [{name: v}, {name: v, emptyDir: {}, hostPath: {path: /}}]}", []string{
+			"1: worker.volumes[1].name: Duplicate", "1: worker.volumes[1]: Invalid value: \"hostPath, emptyDir\": a volume has one source"}},
+		{"worker: {volumes: [{name: v}], volumeMounts: [{name: v}, {name: v, mountPath: /a}, {name: v, mountPath: /a}, {mountPath: /b}]}", []string{
+			"1: worker.volumeMounts[0].mountPath: Required", "1: worker.volumeMounts[2].mountPath: Duplicate", "1: worker.volumeMounts[3].name: Required"}},
+		{"worker: {env: [{name: NODE_NAME, value: a}, {name: A}, {name: A}, {name: '='}, {name: B, value: a, valueFrom: {fieldRef: {fieldPath: a}}}]}", []string{
+			"1: worker.env[0].name: Invalid", "1: worker.env[2].name: Duplicate", "1: worker.env[3].name: Invalid", "1: worker.env[4].valueFrom: Invalid"}},
+		{"worker:\n  resources:\n    requests:\n      cpu: 2\n      memory: -1\n    limits:\n      cpu: 1\n", []string{
+			"4: worker.resources.requests[cpu]: Invalid value: \"2\": must be at most the limit, which is 1", "5: worker.resources.requests[memory]: Invalid"}},
+		{"worker: {resources: {limits: {cpu: -1}}}", []string{"1: worker.resources.limits[cpu]: Invalid"}},
+		{"worker: {imagePullSecrets: [{name: ''}]}", []string{"1: worker.imagePullSecrets[0].name: Required"}},
+		{"worker:\n  podLabels:\n    a: " + label64 + "\n    app.kubernetes.io/name: x\n    node-ready/node-uid: x\n", []string{
+			"2: worker.podLabels: Invalid", "4: worker.podLabels[app.kubernetes.io/name]: Invalid", "5: worker.podLabels[node-ready/node-uid]: Invalid"}},
+		{"worker:\n  podAnnotations:\n    -: a\n    node-ready/node: x\n", []string{
+			"2: worker.podAnnotations: Invalid", "4: worker.podAnnotations[node-ready/node]: Invalid"}},
+
+		// reconciliation
+		{"reconciliation: {maxRetries: 0, retryBackoff: none, initialBackoffSeconds: 0, maxBackoffSeconds: 0, exhaustedRetrySeconds: 0, intervalSeconds: 0, maxConcurrentVerifications: -1}", []string{
+			"1: reconciliation.maxRetries: Invalid", "1: reconciliation.retryBackoff: Unsupported", "1: reconciliation.initialBackoffSeconds: Invalid",
+			"1: reconciliation.maxBackoffSeconds: Invalid", "1: reconciliation.exhaustedRetrySeconds: Invalid", "1: reconciliation.intervalSeconds: Invalid",
+			"1: reconciliation.maxConcurrentVerifications: Invalid"}},
+		{"reconciliation: {initialBackoffSeconds: 60}", []string{"1: reconciliation.initialBackoffSeconds: Invalid value: 60: must be at most maxBackoffSeconds, which is 30"}},
+
+		// nodeManagement
+		{"nodeManagement: {taints: []}", []string{"1: nodeManagement.taints: Required"}},
+		{"nodeManagement:\n  taints:\n  - {key: a, effect: NoSchedule}\n  - {key: a, value: x, effect: NoSchedule}\n  - {key: a, effect: NoExecute}\n", []string{
+			`4: nodeManagement.taints[1]: Duplicate value: "a:NoSchedule"`}},
+		{"nodeManagement: {taints: [{key: a/b/c, value: '-', effect: None}, {}]}", []string{
+			"1: nodeManagement.taints[0].key: Invalid", "1: nodeManagement.taints[0].value: Invalid", "1: nodeManagement.taints[0].effect: Unsupported",
+			"1: nodeManagement.taints[1].key: Required", "1: nodeManagement.taints[1].effect: Required"}},
+		{"nodeManagement: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: Invalid"}},
+		{"nodeManagement: {taints: [{key: a, value: true, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].value: must be a string, not the boolean true; put it in quotes"}},
+		{"nodeManagement: {taints: [{key: 1, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: must be a string"}},
+		{"nodeManagement: {verifiedLabel: {key: '', value: a b}}", []string{"1: nodeManagement.verifiedLabel.key: Required", "1: nodeManagement.verifiedLabel.value: Invalid"}},
+		{"nodeManagement: {nodeSelector: {matchExpressions: [{key: a, operator: In}]}}", []string{"1: nodeManagement.nodeSelector.matchExpressions[0].values: Required"}},
+		{"nodeManagement: {nodeSelector: {role: worker}}", []string{"1: nodeManagement.nodeSelector.role: unknown key; known here: matchExpressions, matchLabels"}},
+		{"nodeManagement: {prerequisites: {conditions: [{type: node-ready/Verified}, {type: A}, {type: A}, {status: Yes}]}}", []string{
+			"1: nodeManagement.prerequisites.conditions[0].type: Invalid", "1: nodeManagement.prerequisites.conditions[2].type: Duplicate",
+			"1: nodeManagement.prerequisites.conditions[3].type: Required", "1: nodeManagement.prerequisites.conditions[3].status: Unsupported"}},
+		{"nodeManagement: {prerequisites: {pods: [{selector: {}, readyAnnotation: a b}]}}", []string{
+			"1: nodeManagement.prerequisites.pods[0].namespace: Required", "1: nodeManagement.prerequisites.pods[0].selector: Required",
+			"1: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid"}},
+		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b c}}}]}}", []string{"1: nodeManagement.prerequisites.pods[0].selector.matchLabels: Invalid"}},
+		{"nodeManagement: {prerequisites: {resources: [{}]}}", []string{"1: nodeManagement.prerequisites.resources[0].apiVersion: Required",
+			"1: nodeManagement.prerequisites.resources[0].kind: Required", "1: nodeManagement.prerequisites.resources[0].condition: Required"}},
+		{"nodeManagement: {prerequisites: {resources: [{apiVersion: a/b/c, kind: foo, namespace: A, selector: 'a=={{ node }}', condition: 'a b', status: no}]}}", []string{
+			"1: nodeManagement.prerequisites.resources[0].apiVersion: Invalid", "1: nodeManagement.prerequisites.resources[0].kind: Invalid",
+			"1: nodeManagement.prerequisites.resources[0].namespace: Invalid", "1: nodeManagement.prerequisites.resources[0].selector: Invalid value: \"a=={{ node }}\": {{node}} is the only placeholder",
+			"1: nodeManagement.prerequisites.resources[0].condition: Invalid", "1: nodeManagement.prerequisites.resources[0].status: Unsupported"}},
+		{"nodeManagement: {prerequisites: {resources: [{apiVersion: v1, kind: Foo, selector: 'a=,b in', condition: Ready}]}}", []string{"1: nodeManagement.prerequisites.resources[0].selector: Invalid"}},
+		{"nodeManagement: {reverify: {interval: -1h}}", []string{"1: nodeManagement.reverify.interval: Invalid"}},
+		{"nodeManagement: {reverify: {interval: 3600}}", []string{`1: nodeManagement.reverify.interval: must be a duration such as "30s"`}},
+		{"nodeManagement: {remediation: {maxUnhealthy: 101%, window: 0s, maxDeletionsPerHour: -1}}", []string{
+			"1: nodeManagement.remediation.maxUnhealthy: Invalid", "1: nodeManagement.remediation.window: Invalid", "1: nodeManagement.remediation.maxDeletionsPerHour: Invalid"}},
+		{"nodeManagement: {remediation: {maxUnhealthy: -1}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
+		{"nodeManagement: {remediation: {maxUnhealthy: ten}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
+
+		// The other sections.
+		{"leaderElection: {id: A_, namespace: a.b}", []string{"1: leaderElection.id: Invalid", "1: leaderElection.namespace: Invalid"}},
+		{"metrics: {port: 65536}\nhealth: {port: 0}", []string{"1: metrics.port: Invalid", "2: health.port: Invalid"}},
+		{"metrics: {port: 8081}", []string{"1: health.port: Invalid value: 8081: is metrics.port as well"}},
+		{"metrics: {port: 8081, enabled: false}", nil},
+		{"metrics: {perNode: some}", []string{"1: metrics.perNode: Unsupported"}},
+		{"logging: {level: loud, format: xml}", []string{"1: logging.level: Unsupported", "1: logging.format: Unsupported"}},
+		{"kubernetes: {qps: -1, burst: -1}", []string{"1: kubernetes.qps: Invalid", "1: kubernetes.burst: Invalid"}},
+		{"kubernetes: {burst: 10}", []string{"1: kubernetes.burst: Invalid"}},
+
+		// profiles
+		{"profiles: [{}]", []string{"1: profiles[0].name: Required", "1: profiles[0].nodeSelector: Required"}},
+		{"profiles:\n- {name: a, nodeSelector: {matchLabels: {a: b}}}\n- {name: a, nodeSelector: {matchLabels: {a b: c}}, taints: [{}], timeoutSeconds: -1}\n", []string{
+			"3: profiles[1].name: Duplicate", "3: profiles[1].nodeSelector.matchLabels: Invalid", "3: profiles[1].timeoutSeconds: Invalid",
+			"3: profiles[1].taints[0].key: Required", "3: profiles[1].taints[0].effect: Required"}},
+		{"profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, checks: [{name: a}], prerequisites: {pods: [{}]}, tolerations: [{}], resources: {limits: {cpu: -1}}}]", []string{
+			"1: profiles[0].checks[0].type: Required", "1: profiles[0].prerequisites.pods[0].namespace: Required", "1: profiles[0].prerequisites.pods[0].selector: Required",
+			"1: profiles[0].tolerations[0].operator: Invalid", "1: profiles[0].resources.limits[cpu]: Invalid"}},
+		{"worker: {dnsTestDomains: [a.b]}\nprofiles:\n- name: a\n  nodeSelector: {matchLabels: {a: b}}\n  checks: [{name: dns-a.b, type: tcp}]\n", []string{
+			"3: profiles[0].dnsTestDomains[0]: Invalid"}},
+	} {
+		t.Run(test.data, func(t *testing.T) {
+			_, err := Parse([]byte(test.data), "config.yaml")
+			var faults strictyaml.Faults
+			if err != nil && !errors.As(err, &faults) {
+				t.Fatal(err)
+			}
+			ok := len(faults) == len(test.want)
+			for i := 0; ok && i < len(faults); i++ {
+				ok = strings.HasPrefix(faults[i].Error(), "config.yaml:"+test.want[i])
+			}
+			if !ok {
+				t.Errorf("got\n%s\nwant\n%s", faults, strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"worker: {checks: [{name: a, type: dns}], image: {tag: a}}\n",
+		"nodeManagement: {taints: [{key: a, effect: NoSchedule}], remediation: {maxUnhealthy: 5%}}\n",
+		"profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, resources: {limits: {cpu: 1}}}]\n",
+		"nodeManagement: {prerequisites: {resources: [{apiVersion: v1, kind: Foo, selector: 'a={{node}}', condition: Ready}]}}\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse(data, "config.yaml")
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without a message")
+			}
+			return
+		}
+		c.For(map[string]string{"a": "b"})
+		c.Selects(nil)
+		if len(c.GatingTaints()) == 0 {
+			t.Error("no taint gates any node")
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+// maxSeconds bounds what is given in seconds: a year, so that no sum of such values overflows.
+const maxSeconds = 365 * 24 * 3600
+
+// Validate reports every value that is not allowed. It expects the defaults to be set.
+func (c *Config) Validate() field.ErrorList {
+	faults := c.Worker.validate(field.NewPath("worker"))
+	faults = append(faults, c.Reconciliation.validate(field.NewPath("reconciliation"))...)
+	faults = append(faults, c.NodeManagement.validate(field.NewPath("nodeManagement"))...)
+	faults = append(faults, c.LeaderElection.validate(field.NewPath("leaderElection"))...)
+	faults = append(faults, c.validatePorts()...)
+	faults = append(faults, oneOf(field.NewPath("metrics", "perNode"), c.Metrics.PerNode, PerNodeAll, PerNodeUnverified, PerNodeNone)...)
+	faults = append(faults, oneOf(field.NewPath("logging", "level"), c.Logging.Level, "debug", "info", "warn", "error")...)
+	faults = append(faults, oneOf(field.NewPath("logging", "format"), c.Logging.Format, "json", "console")...)
+	faults = append(faults, c.Kubernetes.validate(field.NewPath("kubernetes"))...)
+	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
+	if c.Webhook.Enabled {
+		faults = append(faults, field.Invalid(field.NewPath("webhook", "enabled"), true,
+			"this release does not serve the webhook; set it to false or remove the section"))
+	}
+	if c.Rules.Enabled {
+		faults = append(faults, field.Invalid(field.NewPath("rules", "enabled"), true,
+			"this release does not serve NodeReadinessRule; set it to false or remove the section"))
+	}
+	return faults
+}
+
+func (r *Reconciliation) validate(p *field.Path) field.ErrorList {
+	faults := inRange(p.Child("maxRetries"), r.MaxRetries, 1, 1000)
+	faults = append(faults, oneOf(p.Child("retryBackoff"), r.RetryBackoff, BackoffExponential, BackoffLinear)...)
+	faults = append(faults, inRange(p.Child("initialBackoffSeconds"), r.InitialBackoffSeconds, 1, maxSeconds)...)
+	faults = append(faults, inRange(p.Child("maxBackoffSeconds"), r.MaxBackoffSeconds, 1, maxSeconds)...)
+	if len(faults) == 0 && r.InitialBackoffSeconds > r.MaxBackoffSeconds {
+		faults = append(faults, field.Invalid(p.Child("initialBackoffSeconds"), r.InitialBackoffSeconds,
+			fmt.Sprintf("must be at most maxBackoffSeconds, which is %d", r.MaxBackoffSeconds)))
+	}
+	if r.ExhaustedRetrySeconds != -1 && (r.ExhaustedRetrySeconds < 1 || r.ExhaustedRetrySeconds > maxSeconds) {
+		faults = append(faults, field.Invalid(p.Child("exhaustedRetrySeconds"), r.ExhaustedRetrySeconds,
+			fmt.Sprintf("must be between 1 and %d, or -1 for never", maxSeconds)))
+	}
+	faults = append(faults, inRange(p.Child("intervalSeconds"), r.IntervalSeconds, 1, maxSeconds)...)
+	return append(faults, inRange(p.Child("maxConcurrentVerifications"), r.MaxConcurrentVerifications, 0, math.MaxInt32)...)
+}
+
+var percentForm = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
+
+func (r *Remediation) validate(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	if m := r.MaxUnhealthy; m != nil {
+		at := p.Child("maxUnhealthy")
+		switch {
+		case m.Type == intstr.String && !percentForm.MatchString(m.StrVal):
+			faults = append(faults, field.Invalid(at, m.StrVal, `must be a number of nodes, or a percentage from "0%" to "100%"`))
+		case m.Type == intstr.Int && m.IntVal < 0:
+			faults = append(faults, field.Invalid(at, m.IntVal, "must be at least 0"))
+		}
+	}
+	if r.Window.Duration <= 0 {
+		faults = append(faults, field.Invalid(p.Child("window"), r.Window.Duration.String(), "must be more than 0s"))
+	}
+	if r.MaxDeletionsPerHour != nil {
+		faults = append(faults, inRange(p.Child("maxDeletionsPerHour"), *r.MaxDeletionsPerHour, 0, math.MaxInt32)...)
+	}
+	return faults
+}
+
+func (l *LeaderElection) validate(p *field.Path) field.ErrorList {
+	faults := named(p.Child("id"), l.ID, validation.IsDNS1123Subdomain)
+	if l.Namespace != "" {
+		faults = append(faults, named(p.Child("namespace"), l.Namespace, validation.IsDNS1123Label)...)
+	}
+	return faults
+}
+
+func (c *Config) validatePorts() field.ErrorList {
+	health := field.NewPath("health", "port")
+	faults := inRange(field.NewPath("metrics", "port"), c.Metrics.Port, 1, 65535)
+	faults = append(faults, inRange(health, c.Health.Port, 1, 65535)...)
+	serves := c.Metrics.Enabled == nil || *c.Metrics.Enabled
+	if len(faults) == 0 && serves && c.Metrics.Port == c.Health.Port {
+		faults = append(faults, field.Invalid(health, c.Health.Port, "is metrics.port as well; each needs a port of its own"))
+	}
+	return faults
+}
+
+func (k *Kubernetes) validate(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	if k.QPS < 0 {
+		faults = append(faults, field.Invalid(p.Child("qps"), k.QPS, "must be at least 0, where 0 is no limit"))
+	}
+	faults = append(faults, inRange(p.Child("burst"), k.Burst, 0, math.MaxInt32)...)
+	if k.QPS == 0 && k.Burst > 0 {
+		faults = append(faults, field.Invalid(p.Child("burst"), k.Burst, "has no effect without qps; set qps or remove it"))
+	}
+	return faults
+}
+
+func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	names := map[string]bool{}
+	for i := range c.Profiles {
+		profile, p := &c.Profiles[i], path.Index(i)
+		faults = append(faults, named(p.Child("name"), profile.Name, validation.IsDNS1123Label)...)
+		if names[profile.Name] && profile.Name != "" {
+			faults = append(faults, field.Duplicate(p.Child("name"), profile.Name))
+		}
+		names[profile.Name] = true
+		faults = append(faults, selector(p.Child("nodeSelector"), &profile.NodeSelector,
+			"select the profile's nodes; what holds for all nodes belongs in worker and nodeManagement")...)
+		faults = append(faults, c.validateProfileChecks(p, profile)...)
+		faults = append(faults, validateTaints(p.Child("taints"), profile.Taints)...)
+		if profile.Prerequisites != nil {
+			faults = append(faults, profile.Prerequisites.validate(p.Child("prerequisites"))...)
+		}
+		faults = append(faults, validateTolerations(p.Child("tolerations"), profile.Tolerations)...)
+		if profile.Resources != nil {
+			faults = append(faults, validateResources(p.Child("resources"), *profile.Resources)...)
+		}
+	}
+	return faults
+}
+
+// validateProfileChecks checks a profile's own checks, and then, because it may replace the
+// list of checks and keep the list of domains or the other way round, the two together.
+func (c *Config) validateProfileChecks(p *field.Path, profile *Profile) field.ErrorList {
+	own := workerconfig.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains, TimeoutSeconds: profile.TimeoutSeconds}
+	faults := own.Validate(p)
+	if len(faults) > 0 || (len(own.Checks) == 0) == (len(own.DNSTestDomains) == 0) || len(c.Worker.Validate(p)) > 0 {
+		return faults
+	}
+	e := Effective{Checks: c.Worker.Checks, DNSTestDomains: c.Worker.DNSTestDomains}
+	profile.override(&e)
+	return workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains}.Validate(p)
+}
+
+// named faults a name that is missing or that Kubernetes' rule for its kind refuses.
+func named(p *field.Path, name string, rule func(string) []string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	return each(p, name, rule(name))
+}
+
+// each is one fault per message of a rule.
+func each(p *field.Path, value any, messages []string) field.ErrorList {
+	var faults field.ErrorList
+	for _, message := range messages {
+		faults = append(faults, field.Invalid(p, value, message))
+	}
+	return faults
+}
+
+func oneOf[T ~string](p *field.Path, value T, allowed ...T) field.ErrorList {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(p, value, allowed)}
+}
+
+func inRange(p *field.Path, value, low, high int32) field.ErrorList {
+	switch {
+	case value >= low && value <= high:
+		return nil
+	case high == math.MaxInt32:
+		return field.ErrorList{field.Invalid(p, value, fmt.Sprintf("must be at least %d", low))}
+	}
+	return field.ErrorList{field.Invalid(p, value, fmt.Sprintf("must be between %d and %d", low, high))}
+}
+
+// foreign lists the prefixes of taints that others put back for as long as their reason lasts.
+var foreign = []string{"node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"}
+
+func validateTaints(path *field.Path, taints []Taint) field.ErrorList {
+	var faults field.ErrorList
+	for i, t := range taints {
+		p := path.Index(i)
+		faults = append(faults, named(p.Child("key"), t.Key, validation.IsQualifiedName)...)
+		for _, prefix := range foreign {
+			if strings.HasPrefix(t.Key, prefix) {
+				faults = append(faults, field.Invalid(p.Child("key"), t.Key,
+					"taints of "+strings.TrimSuffix(prefix, "/")+" belong to Kubernetes or Karpenter, which would put it back; choose a key of your own"))
+			}
+		}
+		faults = append(faults, each(p.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		if t.Effect == "" {
+			faults = append(faults, field.Required(p.Child("effect"), "NoSchedule, PreferNoSchedule or NoExecute"))
+		} else {
+			faults = append(faults, oneOf(p.Child("effect"), t.Effect,
+				corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
+		}
+		for _, before := range taints[:i] {
+			if before.Key == t.Key && before.Effect == t.Effect {
+				faults = append(faults, field.Duplicate(p, fmt.Sprintf("%s:%s", t.Key, t.Effect)))
+			}
+		}
+	}
+	return faults
+}
