@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -28,10 +27,7 @@ type alertRule struct {
 // shippedAlerts reads the chart's alerts as they stand in its file, before any value applies.
 func shippedAlerts(t *testing.T) []alertRule {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(chartDir, "files", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := []byte(readFile(t, filepath.Join(chartDir, "files", "alerts.yaml")))
 	var file struct {
 		Rules []alertRule `json:"rules"`
 	}
@@ -66,11 +62,16 @@ func compareGenerated(t *testing.T, file string, generate func() ([]byte, error)
 		}
 		return
 	}
-	got, err := os.ReadFile(file)
+	if got := readFile(t, file); got != string(want) {
+		t.Errorf("%s is out of date; run: go test ./test/chart -update\nit would be:\n%.2000s", filepath.Clean(file), want)
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is out of date; run: go test ./test/chart -update", filepath.Clean(file))
-	}
+	return string(content)
 }

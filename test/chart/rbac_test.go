@@ -1,0 +1,110 @@
+package chart
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// What may be done under each configuration, one line per rule. A change of these files is a
+// change of docs/security.md.
+func TestPermissionsAreTheLeast(t *testing.T) {
+	for name, values := range map[string]string{
+		"default":  "",
+		"deleting": "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
+		"deleting-nodes-with-pods": `
+controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {sparePodsOtherThanDaemonSets: false}}}}`,
+		"prerequisites": `
+controller:
+  extraRules: [{apiGroups: [example.com], resources: [oxen], verbs: [get, list, watch]}]
+  config:
+    leaderElection: {namespace: leases}
+    nodeManagement:
+      prerequisites:
+        pods:
+          - {namespace: kube-system, selector: {matchLabels: {k8s-app: cilium}}, currentRevision: true}
+          - {namespace: kube-system, selector: {matchLabels: {k8s-app: kube-proxy}}}
+        resources:
+          - {apiVersion: cilium.io/v2, kind: CiliumNode, condition: Ready}
+          - {apiVersion: example.com/v1, kind: Policy, namespace: policies, condition: Ready}
+    profiles:
+      - name: gpu
+        nodeSelector: {matchLabels: {gpu: "true"}}
+        prerequisites:
+          pods: [{namespace: gpu-operator, selector: {matchLabels: {app: nvidia-driver}}}]`,
+		"checks": `
+worker:
+  extraRules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]
+controller:
+  config:
+    worker:
+      checks:
+        - {name: dns, type: dns, dns: {resolver: endpoints}}
+        - {name: dns-2, type: dns, dns: {resolver: service, service: dns/coredns}}
+        - {name: plain, type: dns}
+    profiles:
+      - name: gpu
+        nodeSelector: {matchLabels: {gpu: "true"}}
+        checks: [{name: shop, type: serviceDiscovery, serviceDiscovery: {namespace: shop, service: cart}}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden := filepath.Join("testdata", "rbac-"+name+".golden")
+			compareGenerated(t, golden, func() ([]byte, error) { return permissions(t, render(t, values)), nil })
+		})
+	}
+}
+
+// permissions lists what the bound roles allow: subject, where, verbs, resources.
+func permissions(t *testing.T, found objects) []byte {
+	var lines []string
+	add := func(subject rbacv1.Subject, where string, rules []rbacv1.PolicyRule) {
+		for _, rule := range rules {
+			var resources []string
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					if group != "" {
+						resource += "." + group
+					}
+					resources = append(resources, resource)
+				}
+			}
+			line := subject.Name + " in " + where + ": " + strings.Join(rule.Verbs, ",") + " " + strings.Join(resources, ",")
+			if len(rule.ResourceNames) > 0 {
+				line += " named " + strings.Join(rule.ResourceNames, ",")
+			}
+			lines = append(lines, line)
+		}
+	}
+	for key, object := range found {
+		switch object.GetKind() {
+		case "ClusterRoleBinding":
+			binding := get[rbacv1.ClusterRoleBinding](t, found, key)
+			role := get[rbacv1.ClusterRole](t, found, "ClusterRole "+binding.RoleRef.Name)
+			add(binding.Subjects[0], "the cluster", role.Rules)
+		case "RoleBinding":
+			binding := get[rbacv1.RoleBinding](t, found, key)
+			role := get[rbacv1.Role](t, found, "Role "+binding.Namespace+"/"+binding.RoleRef.Name)
+			add(binding.Subjects[0], binding.Namespace, role.Rules)
+		}
+	}
+	slices.Sort(lines)
+	return []byte(strings.Join(lines, "\n") + "\n")
+}
+
+// No rule uses a wildcard or reads Secrets, whatever the configuration.
+func TestNoPermissionIsOpenEnded(t *testing.T) {
+	goldens, err := filepath.Glob("testdata/rbac-*.golden")
+	if err != nil || len(goldens) == 0 {
+		t.Fatalf("%v, %v", goldens, err)
+	}
+	for _, golden := range goldens {
+		for line := range strings.Lines(readFile(t, golden)) {
+			if strings.Contains(line, "*") || strings.Contains(line, "secrets") || strings.Contains(line, "escalate") {
+				t.Errorf("%s: %s", golden, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// Package chart tests the Helm chart on what Helm renders from it and on what a real API server
+// says to that.
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// namespace that the tests install into.
+const namespace = "kube-node-ready"
+
+// tool is the path of a program that test/tools/build.sh builds.
+func tool(name string) string {
+	path, err := filepath.Abs(filepath.Join("../../.cache/tools/bin", name))
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// helm runs Helm and returns what it printed, and its error message where it failed.
+func helm(t *testing.T, args ...string) (stdout, failure string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool("helm"), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	var exit *exec.ExitError
+	switch err := cmd.Run(); {
+	case errors.As(err, &exit):
+		return out.String(), errs.String()
+	case err != nil:
+		t.Fatalf("%v (test/tools/build.sh helm builds it)", err)
+	}
+	return out.String(), ""
+}
+
+// valuesFile writes values and returns Helm's arguments for them.
+func valuesFile(t *testing.T, values string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--values", file}
+}
+
+// template runs "helm template" of release kube-node-ready with the given values.
+func template(t *testing.T, values string, args ...string) (stdout, failure string) {
+	t.Helper()
+	args = append([]string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}, args...)
+	return helm(t, append(args, valuesFile(t, values)...)...)
+}
+
+// objects are rendered objects by "Kind namespace/name", or "Kind name" without a namespace.
+type objects map[string]*unstructured.Unstructured
+
+// render is template with its output read; it must succeed.
+func render(t *testing.T, values string, args ...string) objects {
+	t.Helper()
+	out, failure := template(t, values, args...)
+	if failure != "" {
+		t.Fatalf("helm template with\n%s\n%s", values, failure)
+	}
+	found := objects{}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		key := object.GetKind() + " " + object.GetName()
+		if object.GetNamespace() != "" {
+			key = object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		}
+		if _, twice := found[key]; twice {
+			t.Errorf("%s is rendered twice", key)
+		}
+		found[key] = object
+	}
+}
+
+// get reads one rendered object into a typed one.
+func get[T any](t *testing.T, found objects, key string) *T {
+	t.Helper()
+	object, ok := found[key]
+	if !ok {
+		t.Fatalf("%s is not rendered", key)
+	}
+	typed := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true); err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	return typed
+}
