@@ -1,0 +1,84 @@
+// Command kube-node-ready-controller keeps workloads off new nodes until a worker pod on each has proved its network.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/zapr"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+)
+
+// Exit codes.
+const (
+	exitError  = 1
+	exitConfig = 2 // the configuration or the command line was refused
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("kube-node-ready-controller", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	path := flags.String("config", config.DefaultPath, "configuration `file`")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file`; overrides kubernetes.kubeconfigPath")
+	dryRun := flags.Bool("dry-run", false, "run workers and log what would be done; change nothing on nodes")
+	level := flags.String("log-level", "", "debug, info, warn or error; overrides logging.level")
+	format := flags.String("log-format", "", "json or console; overrides logging.format")
+	showVersion := flags.Bool("version", false, "print the version and exit")
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "Usage: kube-node-ready-controller [flags]\n\nKeeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:\n")
+		flags.PrintDefaults()
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitConfig
+	case flags.NArg() > 0:
+		fmt.Fprintf(stderr, "kube-node-ready-controller: unexpected argument %q; it takes flags only\n", flags.Arg(0))
+		return exitConfig
+	case *showVersion:
+		fmt.Fprintln(stdout, "kube-node-ready-controller", version.String())
+		return 0
+	}
+	cfg, err := config.Load(*path)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitConfig
+	}
+	if *level != "" {
+		cfg.Logging.Level = *level
+	}
+	if *format != "" {
+		cfg.Logging.Format = *format
+	}
+	zl, err := logging.New(cfg.Logging.Level, cfg.Logging.Format, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "kube-node-ready-controller: %v\n", err)
+		return exitConfig
+	}
+	defer func() { _ = zl.Sync() }() // stderr cannot always be synced
+	log := zapr.NewLogger(zl)
+	klog.SetLogger(log)
+	if err := controller.Run(ctx, cfg, controller.Options{Kubeconfig: *kubeconfig, DryRun: *dryRun, Log: log}); err != nil {
+		log.Error(err, "the controller ended")
+		return exitError
+	}
+	return 0
+}

@@ -1,0 +1,32 @@
+// Package logging makes the zap loggers of both binaries.
+package logging
+
+import (
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// New makes a logger that writes to w. level is debug, info, warn or error; format is json or console.
+// Every line has level, ts (RFC 3339 with milliseconds) and msg.
+func New(level, format string, w io.Writer) (*zap.Logger, error) {
+	l, err := zapcore.ParseLevel(level)
+	if err != nil || l > zapcore.ErrorLevel {
+		return nil, fmt.Errorf("log level %q: use debug, info, warn or error", level)
+	}
+	ec := zap.NewProductionEncoderConfig()
+	ec.EncodeTime = zapcore.TimeEncoderOfLayout("2006-01-02T15:04:05.000Z07:00")
+	ec.EncodeDuration = zapcore.SecondsDurationEncoder
+	var encoder zapcore.Encoder
+	switch format {
+	case "json":
+		encoder = zapcore.NewJSONEncoder(ec)
+	case "console":
+		encoder = zapcore.NewConsoleEncoder(ec)
+	default:
+		return nil, fmt.Errorf("log format %q: use json or console", format)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l), zap.AddStacktrace(zapcore.DPanicLevel)), nil
+}

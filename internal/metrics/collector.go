@@ -1,0 +1,129 @@
+package metrics
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Snapshot is what a scrape reads: all nodes with our pods on them, from the informers.
+type Snapshot func(ctx context.Context) ([]decide.Input, error)
+
+// Collector computes gauges at scrape time.
+type Collector struct {
+	perNode  config.PerNode
+	snapshot Snapshot
+	healthy  func() bool
+	leader   func() bool
+	now      func() time.Time
+
+	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, held, build *prometheus.Desc
+}
+
+// NewCollector makes the collector. healthy tells whether the informers are in step with the API server, leader whether
+// this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
+func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader func() bool, now func() time.Time) *Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	}
+	return &Collector{perNode: perNode, snapshot: snapshot, healthy: healthy, leader: leader, now: now,
+		status:      desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
+		duration:    desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
+		pods:        desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
+		retries:     desc("retry_attempts_total", "Attempts of the node's verification that did not pass, since it last passed.", "node"),
+		healthyDesc: desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
+		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
+		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
+		held:        desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
+		build:       desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.held, c.build} {
+		ch <- d
+	}
+}
+
+// scrapeTimeout bounds the reading of the informers, which is in memory.
+const scrapeTimeout = 5 * time.Second
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.build, 1, version.Version, version.Commit, runtime.Version())
+	gauge(c.healthyDesc, number(c.healthy()))
+	gauge(c.leaderDesc, number(c.leader()))
+	if !c.leader() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	inputs, err := c.snapshot(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(c.nodes, err)
+		return
+	}
+	now := c.now()
+	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
+	for _, in := range inputs {
+		for _, p := range in.Pods {
+			pods[podStatus(p)]++
+		}
+		s := decide.StatusOf(in, now)
+		if s == "" {
+			continue
+		}
+		states[s]++
+		if s == decide.StatusHeld {
+			held[in.Node.Record.Held]++
+		}
+		if c.perNode == config.PerNodeNone || c.perNode == config.PerNodeUnverified && s == decide.StatusVerified {
+			continue
+		}
+		gauge(c.status, 1, in.Node.Name, string(s))
+		r := in.Node.Record
+		if r.LastOutcome != "" {
+			gauge(c.duration, (time.Duration(r.DurationMs) * time.Millisecond).Seconds(), in.Node.Name)
+		}
+		ch <- prometheus.MustNewConstMetric(c.retries, prometheus.CounterValue, float64(r.Attempts+r.Inconclusive), in.Node.Name)
+	}
+	for _, s := range decide.Statuses() {
+		gauge(c.nodes, float64(states[s]), string(s))
+	}
+	for _, s := range []string{"pending", "running", "succeeded", "failed"} {
+		gauge(c.pods, float64(pods[s]), s)
+	}
+	for _, g := range decide.Guards() {
+		gauge(c.held, float64(held[g]), g)
+	}
+}
+
+func podStatus(p workerpod.Observation) string {
+	switch {
+	case p.State == workerpod.Pending:
+		return "pending"
+	case p.State == workerpod.Running:
+		return "running"
+	case p.Succeeded():
+		return "succeeded"
+	}
+	return "failed"
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,106 @@
+// Package metrics is what Prometheus sees of the controller. Counters and histograms count what this process did; every
+// gauge, and all that names a node, is computed at scrape time from what the API server holds, so that it is right after
+// a failover and vanishes with its node.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+const namespace = "kube_node_ready"
+
+// maxCheckNames bounds the check label: names come from the configuration, and from reports that are not trusted.
+const maxCheckNames = 200
+
+// Counters are the metrics that the reconciler writes.
+type Counters struct {
+	verifications   *prometheus.CounterVec
+	reconcileErrors prometheus.Counter
+	timeToVerified  prometheus.Histogram
+	checkResults    *prometheus.CounterVec
+	checkDuration   *prometheus.HistogramVec
+	remediations    *prometheus.CounterVec
+
+	known map[string]bool // names of configured checks
+}
+
+// NewCounters makes the metrics. checks are the names of the configured checks, the only ones that become labels: a
+// report is not trusted to name series.
+func NewCounters(checks []string) *Counters {
+	c := &Counters{known: map[string]bool{}}
+	for _, name := range checks {
+		if len(c.known) < maxCheckNames {
+			c.known[name] = true
+		}
+	}
+	c.verifications = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "verifications_total",
+		Help: "Attempts that ended, by what they said about their node: success, failed or inconclusive."}, []string{"status"})
+	c.reconcileErrors = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "controller_reconcile_errors_total",
+		Help: "Reconciles that ended with an error and are tried again."})
+	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "time_to_verified_seconds",
+		Help:    "Time from a node's creation to its first verification.",
+		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
+	c.checkResults = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "check_results_total",
+		Help: "Results of single checks as reported by workers, by check, type and outcome."}, []string{"check", "type", "outcome"})
+	c.checkDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "check_duration_seconds",
+		Help:    "Duration of single checks as reported by workers.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"check"})
+	c.remediations = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "remediations_total",
+		Help: "Deletions of failed nodes that came to a result, by kind (NodeClaim, Node) and result (deleted, held, error)."}, []string{"kind", "result"})
+	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
+		c.verifications.WithLabelValues(s)
+	}
+	for _, k := range []decide.Kind{decide.KindNodeClaim, decide.KindNode} {
+		for _, r := range []string{"deleted", "held", "error"} {
+			c.remediations.WithLabelValues(string(k), r)
+		}
+	}
+	return c
+}
+
+const (
+	statusSuccess      = "success"
+	statusFailed       = "failed"
+	statusInconclusive = "inconclusive"
+)
+
+// Collectors lists the metrics for registration.
+func (c *Counters) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations}
+}
+
+// ReconcileError counts a reconcile that will be tried again.
+func (c *Counters) ReconcileError() { c.reconcileErrors.Inc() }
+
+// Remediation counts a deletion (kind NodeClaim or Node) that was deleted, held or ended in an error.
+func (c *Counters) Remediation(kind, result string) {
+	c.remediations.WithLabelValues(kind, result).Inc()
+}
+
+// Verdict counts an attempt whose outcome was recorded. before is the node as it was decided on.
+func (c *Counters) Verdict(before decide.Input, pod *workerpod.Observation, rec node.Record, created, now time.Time) {
+	status := map[node.Outcome]string{node.OutcomePassed: statusSuccess, node.OutcomeFailed: statusFailed}[rec.LastOutcome]
+	if status == "" {
+		status = statusInconclusive
+	}
+	c.verifications.WithLabelValues(status).Inc()
+	if rec.LastOutcome == node.OutcomePassed && !before.Node.Record.Verified() {
+		c.timeToVerified.Observe(now.Sub(created).Seconds())
+	}
+	if pod.Report == nil {
+		return
+	}
+	for _, check := range pod.Report.Checks {
+		if !c.known[check.Name] {
+			continue
+		}
+		c.checkResults.WithLabelValues(check.Name, check.Type, string(check.Outcome)).Inc()
+		c.checkDuration.WithLabelValues(check.Name).Observe(float64(check.DurationMs) / 1000)
+	}
+}

@@ -1,0 +1,179 @@
+// Package prerequisite watches what must hold before a node's first worker starts, and wakes the nodes that wait for it.
+package prerequisite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+)
+
+// NodePlaceholder in a resource selector stands for the node's name.
+const NodePlaceholder = "{{node}}"
+
+// Clients are what the watches need.
+type Clients struct {
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Mapper     meta.RESTMapper
+}
+
+// Watches holds one watch per distinct pod or resource prerequisite of the configuration, its profiles included.
+type Watches struct {
+	pods      map[string]*podWatch
+	resources map[string]*resourceWatch
+	wake      chan event.GenericEvent
+
+	mu      sync.Mutex
+	waiting map[string]bool // nodes told to wait, which any change may concern; a hint, nothing is lost with it
+}
+
+// New prepares the watches; Start runs them.
+func New(cfg *config.Config, c Clients) (*Watches, error) {
+	w := &Watches{pods: map[string]*podWatch{}, resources: map[string]*resourceWatch{}, wake: make(chan event.GenericEvent, 1024), waiting: map[string]bool{}}
+	all := []config.Prerequisites{cfg.NodeManagement.Prerequisites}
+	for _, p := range cfg.Profiles {
+		if p.Prerequisites != nil {
+			all = append(all, *p.Prerequisites)
+		}
+	}
+	for _, p := range all {
+		for _, pod := range p.Pods {
+			if key := podKey(pod); w.pods[key] == nil {
+				watch, err := newPodWatch(pod, c.Kubernetes, w)
+				if err != nil {
+					return nil, err
+				}
+				w.pods[key] = watch
+			} else if pod.CurrentRevision {
+				w.pods[key].needRevisions(c.Kubernetes, w)
+			}
+		}
+		for _, r := range p.Resources {
+			if key := resourceKey(r); w.resources[key] == nil {
+				w.resources[key] = newResourceWatch(r, c, w)
+			}
+		}
+	}
+	return w, nil
+}
+
+// Events delivers the nodes that something changed for.
+func (w *Watches) Events() chan event.GenericEvent { return w.wake }
+
+// NeedLeaderElection lets a standby replica keep its watches warm.
+func (w *Watches) NeedLeaderElection() bool { return false }
+
+// Start runs the watches until ctx is done.
+func (w *Watches) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, p := range w.pods {
+		p.start(ctx, &wg)
+	}
+	for _, r := range w.resources {
+		wg.Go(func() { r.run(ctx) })
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return nil
+}
+
+// Unmet lists what does not hold for the node, one line each; empty when all does.
+func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []string {
+	var unmet []string
+	if p.NodeReady && !hasCondition(n, corev1.NodeReady, corev1.ConditionTrue) {
+		unmet = append(unmet, "the node's condition Ready to be True")
+	}
+	for _, c := range p.Conditions {
+		if !hasCondition(n, c.Type, c.Status) {
+			unmet = append(unmet, fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status))
+		}
+	}
+	for _, pod := range p.Pods {
+		if why := w.pods[podKey(pod)].unmet(n.Name, pod); why != "" {
+			unmet = append(unmet, why)
+		}
+	}
+	for _, r := range p.Resources {
+		if why := w.resources[resourceKey(r)].unmet(n.Name, r); why != "" {
+			unmet = append(unmet, why)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(unmet) > 0 {
+		w.waiting[n.Name] = true
+	} else {
+		delete(w.waiting, n.Name)
+	}
+	return unmet
+}
+
+// Forget drops a node that is gone.
+func (w *Watches) Forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiting, name)
+}
+
+func hasCondition(n *corev1.Node, t corev1.NodeConditionType, status corev1.ConditionStatus) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == t {
+			return c.Status == status
+		}
+	}
+	return false
+}
+
+// wakeNode tells that something changed for one node, if it waits.
+func (w *Watches) wakeNode(name string) {
+	w.mu.Lock()
+	_, ok := w.waiting[name]
+	w.mu.Unlock()
+	if ok {
+		w.wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+	}
+}
+
+// wakeAll tells it for every node that waits.
+func (w *Watches) wakeAll() {
+	w.mu.Lock()
+	names := make([]string, 0, len(w.waiting))
+	for name := range w.waiting {
+		names = append(names, name)
+	}
+	w.mu.Unlock()
+	for _, name := range names {
+		w.wakeNode(name)
+	}
+}
+
+// trouble remembers the last error of a watch, to tell a waiting node's operator why nothing is seen.
+type trouble struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (t *trouble) set(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}
+
+func (t *trouble) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		return "not read yet"
+	}
+	return "cannot be read: " + strings.TrimSpace(t.err.Error())
+}

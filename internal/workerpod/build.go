@@ -1,0 +1,229 @@
+// Package workerpod builds worker pods and reads what became of them.
+package workerpod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+// Marks on a worker pod.
+const (
+	LabelName      = "app.kubernetes.io/name"
+	LabelComponent = "app.kubernetes.io/component"
+	// Name and Component are the values of those labels on a worker pod.
+	Name      = "kube-node-ready"
+	Component = "worker"
+	// LabelNodeUID holds the UID of the node that the pod runs on; names are too long for a label.
+	LabelNodeUID = "node-ready/node-uid"
+	// LabelPurpose is PurposeVerify or PurposeProbe.
+	LabelPurpose = "node-ready/purpose"
+	// AnnotationNode holds the node's name, up to 253 characters.
+	AnnotationNode = "node-ready/node"
+	// AnnotationAttempt is the attempt's number; see node.Record.Sequence.
+	AnnotationAttempt = "node-ready/attempt"
+	// AnnotationBootID is the node's boot when the pod was created: a result from before a
+	// reboot says nothing about the node after it.
+	AnnotationBootID = "node-ready/boot-id"
+	// AnnotationRecorded marks a failed pod that is only kept for its logs.
+	AnnotationRecorded = "node-ready/recorded"
+	// AnnotationSubject is, on a probe, the failed attempt that asked for it.
+	AnnotationSubject = "node-ready/subject"
+	// LabelProbeGroup is, on a probe, whose failures it speaks for; see Group.
+	LabelProbeGroup = "node-ready/probe-group"
+
+	// PurposeVerify is a pod that verifies its node.
+	PurposeVerify = "verify"
+	// PurposeProbe is a pod that runs a failed node's checks on a verified one.
+	PurposeProbe = "probe"
+
+	// Container is the name of the container whose exit code counts.
+	Container = "worker"
+	// Command is the worker's path in the image.
+	Command = "/kube-node-ready-worker"
+)
+
+// grace is the pods' termination grace. The worker ends within a second of SIGTERM.
+const grace int64 = 5
+
+// deadlineSlack is added to the kubelet's own deadline, which is only there for a controller
+// that is gone: the controller's and the worker's deadlines come first.
+const deadlineSlack = 30
+
+// Target is the node that a pod is pinned to.
+type Target struct {
+	Name, UID, BootID string
+}
+
+// Builder makes worker pods. Its fields come from the configuration.
+type Builder struct {
+	Namespace string
+	Image     string
+	Worker    config.Worker
+	Logging   config.Logging
+	// Gating holds the gating taints of all profiles, which a worker tolerates.
+	Gating []config.Taint
+}
+
+// VerifyName is the name of the pod for one attempt: a DNS label (at most 63 characters, so that
+// it can be the pod's hostname too) for any legal node name, and the same whoever asks.
+func VerifyName(t Target, attempt int32) string {
+	return name("verify", t.Name, hash(t.UID, t.Name), strconv.Itoa(int(attempt)))
+}
+
+// ProbeName is the name of the probe on node t for a failed attempt.
+func ProbeName(t Target, subject string) string {
+	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
+}
+
+// Group names the nodes whose failures one probe explains: same pool, same profile. It is a label value.
+func Group(pool, profile string) string { return hash("group", pool, profile) }
+
+func name(prefix, node, hash, suffix string) string {
+	const most = 63
+	cut := strings.ReplaceAll(node, ".", "-")
+	if room := most - len(prefix) - len(hash) - len(suffix) - 3; len(cut) > room {
+		cut = cut[:room]
+	}
+	return prefix + "-" + strings.Trim(cut, "-") + "-" + hash + "-" + suffix
+}
+
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:5])
+}
+
+// Verify builds the pod of one attempt.
+func (b Builder) Verify(t Target, profile config.Effective, attempt int32, via config.Scheduling) (*corev1.Pod, error) {
+	pod, err := b.pod(t, profile, via)
+	if err != nil {
+		return nil, err
+	}
+	pod.Name = VerifyName(t, attempt)
+	pod.Labels[LabelPurpose] = PurposeVerify
+	pod.Annotations[AnnotationAttempt] = strconv.Itoa(int(attempt))
+	return pod, nil
+}
+
+// Probe builds the pod that runs the same checks on a verified node, for the failed attempt subject.
+func (b Builder) Probe(t Target, profile config.Effective, subject, group string) (*corev1.Pod, error) {
+	pod, err := b.pod(t, profile, b.Worker.Scheduling)
+	if err != nil {
+		return nil, err
+	}
+	pod.Name = ProbeName(t, subject)
+	pod.Labels[LabelPurpose] = PurposeProbe
+	pod.Labels[LabelProbeGroup] = group
+	pod.Annotations[AnnotationSubject] = subject
+	return pod, nil
+}
+
+func (b Builder) pod(t Target, profile config.Effective, via config.Scheduling) (*corev1.Pod, error) {
+	w := b.Worker
+	env, err := workerconfig.Config{
+		Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
+		CheckTimeoutSeconds: w.CheckTimeoutSeconds, TimeoutSeconds: profile.TimeoutSeconds,
+	}.Env()
+	if err != nil {
+		return nil, fmt.Errorf("worker configuration: %w", err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   b.Namespace,
+			Labels:      map[string]string{},
+			Annotations: map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Node", Name: t.Name, UID: uid(t.UID), BlockOwnerDeletion: ptr.To(false),
+			}},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			ServiceAccountName:            w.ServiceAccountName,
+			PriorityClassName:             w.PriorityClassName,
+			ActiveDeadlineSeconds:         ptr.To(int64(w.StartTimeoutSeconds) + int64(profile.TimeoutSeconds) + deadlineSlack),
+			TerminationGracePeriodSeconds: ptr.To(grace),
+			EnableServiceLinks:            ptr.To(false),
+			ImagePullSecrets:              w.ImagePullSecrets,
+			InitContainers:                w.InitContainers,
+			Volumes:                       w.Volumes,
+			Tolerations:                   b.tolerations(profile),
+			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
+					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{t.Name},
+				}}}},
+			}}},
+			// What Pod Security "restricted" asks for (KEP-2579).
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(1000)), RunAsGroup: ptr.To(int64(1000)), FSGroup: ptr.To(int64(1000)),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name:            Container,
+				Image:           b.Image,
+				ImagePullPolicy: w.Image.PullPolicy,
+				Command:         []string{Command},
+				Args:            []string{"verify"},
+				Env: append([]corev1.EnvVar{
+					{Name: "NODE_NAME", ValueFrom: fieldRef("spec.nodeName")},
+					{Name: "POD_NAMESPACE", ValueFrom: fieldRef("metadata.namespace")},
+					{Name: "LOG_LEVEL", Value: b.Logging.Level},
+					{Name: "LOG_FORMAT", Value: b.Logging.Format},
+					{Name: workerconfig.EnvVar, Value: env},
+				}, w.Env...),
+				Resources:                profile.Resources,
+				VolumeMounts:             w.VolumeMounts,
+				TerminationMessagePath:   corev1.TerminationMessagePathDefault,
+				TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false),
+					ReadOnlyRootFilesystem:   ptr.To(true),
+					RunAsNonRoot:             ptr.To(true),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+	for k, v := range w.PodLabels {
+		pod.Labels[k] = v
+	}
+	for k, v := range w.PodAnnotations {
+		pod.Annotations[k] = v
+	}
+	pod.Labels[LabelName], pod.Labels[LabelComponent], pod.Labels[LabelNodeUID] = Name, Component, t.UID
+	pod.Annotations[AnnotationNode], pod.Annotations[AnnotationBootID] = t.Name, t.BootID
+	if via == config.SchedulingDirect {
+		pod.Spec.NodeName = t.Name
+	}
+	return pod, nil
+}
+
+// tolerations lets a worker onto a node that nothing else may run on yet.
+func (b Builder) tolerations(profile config.Effective) []corev1.Toleration {
+	var out []corev1.Toleration
+	for _, t := range b.Gating {
+		out = append(out, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect})
+	}
+	// The taints that the node controller, the kubelet and cloud controllers put on a node that
+	// starts (k8s.io/api/core/v1/well_known_taints.go), and Karpenter's own.
+	for _, key := range []string{
+		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNetworkUnavailable,
+		corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
+		corev1.TaintNodeUnschedulable, "node.cloudprovider.kubernetes.io/uninitialized", "karpenter.sh/unregistered",
+	} {
+		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+	return append(out, profile.Tolerations...)
+}
+
+func fieldRef(path string) *corev1.EnvVarSource {
+	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+}
