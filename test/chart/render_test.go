@@ -48,7 +48,13 @@ func helm(t *testing.T, args ...string) (stdout, failure string) {
 // valuesFile writes values and returns Helm's arguments for them.
 func valuesFile(t *testing.T, values string) []string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "values.yaml")
+	// Not t.TempDir: Helm splits file names at commas, and a test's name may have one.
+	dir, err := os.MkdirTemp("", "values-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file := filepath.Join(dir, "values.yaml")
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,313 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+)
+
+// The Prometheus operator's CRDs, with all their validation, come with its Go module.
+const (
+	operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+	operatorSum    = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
+)
+
+// operatorCRDs is the folder of the Prometheus operator's CRDs.
+func operatorCRDs(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", operatorModule)
+	cmd.Dir = t.TempDir()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("download %s: %v\n%s", operatorModule, err, out)
+	}
+	var module struct{ Dir, Sum string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	if module.Sum != operatorSum {
+		t.Fatalf("%s has the checksum %s, want %s", operatorModule, module.Sum, operatorSum)
+	}
+	return filepath.Join(module.Dir, "example", "prometheus-operator-crd")
+}
+
+// everything switches on all that the chart has.
+const everything = `
+serviceMonitor: {enabled: true, interval: 30s, scrapeTimeout: 10s, relabelings: [{action: labeldrop, regex: pod}]}
+prometheusRule: {enabled: true, additionalRules: [{record: a:b, expr: vector(1)}]}
+grafanaDashboard: {enabled: true}
+networkPolicy:
+  enabled: true
+  metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+criticalPodsQuota: {enabled: true}
+imagePullSecrets: [{name: regcred}]
+controller:
+  replicas: 3
+  podLabels: {team: nodes}
+  podAnnotations: {a: b}
+  extraEnv: [{name: A, value: b}]
+  extraVolumes: [{name: scratch, emptyDir: {}}]
+  extraVolumeMounts: [{name: scratch, mountPath: /scratch}]
+  nodeSelector: {kubernetes.io/os: linux}
+  config:
+    nodeManagement: {deleteFailedNodes: true}
+    worker:
+      namespace: probes
+      volumes: [{name: v, emptyDir: {}}]
+      volumeMounts: [{name: v, mountPath: /v}]
+      env: [{name: A, value: b}]
+`
+
+// kubectl runs kubectl as administrator with the given input.
+func kubectl(t *testing.T, c *cluster.Cluster, input string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool("kubectl"), append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// createNamespace makes a namespace in which only pods of Pod Security "restricted" are admitted.
+func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce": "restricted",
+			"pod-security.kubernetes.io/warn":    "restricted",
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A real API server, with the real operator's CRDs, admits every object of the chart, without a
+// warning and without an unknown field.
+func TestAPIServerAdmitsTheChart(t *testing.T) {
+	c, err := cluster.Start(t.Context(), cluster.Options{WithoutScheduler: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	client := kubernetes.NewForConfigOrDie(c.Config())
+	for _, name := range []string{namespace, "probes"} {
+		createNamespace(t, client, name)
+	}
+	if _, stderr, err := kubectl(t, c, "", "create", "-f", operatorCRDs(t)); err != nil {
+		t.Fatalf("create the operator's CRDs: %v\n%s", err, stderr)
+	}
+	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+
+	// A dry run makes nothing, and the test's pod is not admitted without its service account.
+	accounts := func(verb string) {
+		for _, name := range []string{namespace, "probes"} {
+			if _, stderr, err := kubectl(t, c, "", verb, "serviceaccount", "kube-node-ready-worker", "--namespace", name); err != nil {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+		}
+	}
+	accounts("create")
+	for name, values := range map[string]string{
+		"defaults":    "",
+		"everything":  everything,
+		"pod monitor": "podMonitor: {enabled: true, interval: 15s}",
+	} {
+		t.Run("dry run of "+name, func(t *testing.T) {
+			out, failure := template(t, values)
+			if failure != "" {
+				t.Fatal(failure)
+			}
+			_, stderr, err := kubectl(t, c, out, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+			if err != nil || stderr != "" {
+				t.Errorf("%v\n%s", err, stderr)
+			}
+		})
+	}
+	accounts("delete")
+	t.Run("install, upgrade, uninstall", func(t *testing.T) { testLifecycle(t, c, client) })
+}
+
+// testLifecycle installs for real. ReplicaSets make the controller's pods, so admission of pods
+// (Pod Security, priority classes) has its say.
+func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	run := func(args ...string) string {
+		t.Helper()
+		out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...)
+		if failure != "" {
+			t.Fatalf("helm %s: %s", args[0], failure)
+		}
+		return out
+	}
+	notes := run("install", "kube-node-ready", chartDir)
+	for _, want := range []string{"node-ready/unverified:NoSchedule", "helm test kube-node-ready -n kube-node-ready"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, notes)
+		}
+	}
+	awaitPods(t, client, 2)
+	t.Run("permissions", func(t *testing.T) { testPermissions(t, client) })
+
+	run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...)
+	awaitPods(t, client, 3)
+
+	run("uninstall", "kube-node-ready")
+	left, stderr, err := kubectl(t, c, "", "get", "all,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,servicemonitors,prometheusrules",
+		"--all-namespaces", "--selector", "app.kubernetes.io/instance=kube-node-ready,app.kubernetes.io/managed-by=Helm", "--output", "name")
+	if err != nil {
+		t.Fatal(err, stderr)
+	}
+	// Pods and their ReplicaSets go with the Deployment, in the background.
+	for line := range strings.Lines(left) {
+		if !strings.HasPrefix(line, "pod/") && !strings.HasPrefix(line, "replicaset") {
+			t.Errorf("left behind: %s", line)
+		}
+	}
+}
+
+// awaitPods waits until the newest ReplicaSet has its pods.
+func awaitPods(t *testing.T, client kubernetes.Interface, want int32) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var status string
+	for {
+		d, err := client.AppsV1().Deployments(namespace).Get(ctx, "kube-node-ready-controller", metav1.GetOptions{})
+		if err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas >= min(want, 1) && d.Status.Replicas >= want {
+			return
+		}
+		if err != nil {
+			status = err.Error()
+		} else {
+			status = fmt.Sprintf("%+v", d.Status)
+		}
+		select {
+		case <-ctx.Done():
+			events, _ := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+			for _, event := range events.Items {
+				status += "\n" + event.Message
+			}
+			t.Fatalf("the Deployment has not %d pods: %s", want, status)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// What the API server's authorizer lets the two service accounts do by default.
+func testPermissions(t *testing.T, client kubernetes.Interface) {
+	const controller, worker = "kube-node-ready-controller", "kube-node-ready-worker"
+	for _, test := range []struct {
+		account, verb, group, resource, namespace, name string
+		allowed                                         bool
+	}{
+		{controller, "watch", "", "nodes", "", "", true},
+		{controller, "patch", "", "nodes", "", "n", true},
+		{controller, "patch", "", "nodes/status", "", "n", true},
+		{controller, "create", "", "pods", namespace, "", true},
+		{controller, "delete", "", "pods", namespace, "p", true},
+		{controller, "create", "", "events", "default", "", true},
+		{controller, "update", "coordination.k8s.io", "leases", namespace, controller, true},
+		{controller, "delete", "", "nodes", "", "n", false},
+		{controller, "update", "", "nodes", "", "n", false},
+		{controller, "create", "", "nodes", "", "", false},
+		{controller, "list", "", "pods", "", "", false},
+		{controller, "create", "", "pods", "kube-system", "", false},
+		{controller, "create", "", "pods/exec", namespace, "p", false},
+		{controller, "get", "", "secrets", namespace, "s", false},
+		{controller, "get", "", "configmaps", namespace, "c", false},
+		{controller, "update", "coordination.k8s.io", "leases", namespace, "other", false},
+		{controller, "delete", "karpenter.sh", "nodeclaims", "", "c", false},
+		{worker, "get", "", "services", "default", "kubernetes", true},
+		{worker, "list", "discovery.k8s.io", "endpointslices", "default", "", true},
+		{worker, "get", "", "services", "default", "other", false},
+		{worker, "list", "", "services", "default", "", false},
+		{worker, "get", "", "nodes", "", "n", false},
+		{worker, "patch", "", "nodes", "", "n", false},
+		{worker, "list", "", "pods", namespace, "", false},
+		{worker, "get", "", "secrets", namespace, "s", false},
+	} {
+		resource, subresource, _ := strings.Cut(test.resource, "/")
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:   "system:serviceaccount:" + namespace + ":" + test.account,
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: test.verb, Group: test.group, Resource: resource, Subresource: subresource,
+					Namespace: test.namespace, Name: test.name,
+				},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if review.Status.Allowed != test.allowed {
+			t.Errorf("%s may %s %s %s/%s: %v, want %v", test.account, test.verb, test.resource, test.namespace, test.name, review.Status.Allowed, test.allowed)
+		}
+	}
+}
+
+// The alerts that the operator's CRD admits are those of the file, with a runbook each.
+func TestPrometheusRule(t *testing.T) {
+	rules := renderedAlerts(t, `
+prometheusRule:
+  enabled: true
+  disabled: [KubeNodeReadyReconcileErrors]
+  overrides: {KubeNodeReadyNodeStuckUnverified: {for: 30m, severity: critical}}
+  alertLabels: {team: nodes}
+  runbookBaseURL: https://wiki.example/runbooks/
+controller: {config: {nodeManagement: {remediation: {maxDeletionsPerHour: 40}}}}
+`)
+	names := map[string]alertRule{}
+	for _, rule := range rules {
+		names[rule.Alert] = rule
+		if rule.Labels["team"] != "nodes" || rule.Annotations["runbook_url"] != "https://wiki.example/runbooks/"+rule.Alert+".md" {
+			t.Errorf("%s: labels %v, runbook %s", rule.Alert, rule.Labels, rule.Annotations["runbook_url"])
+		}
+	}
+	if _, ok := names["KubeNodeReadyReconcileErrors"]; ok || len(rules) != len(shippedAlerts(t))-1 {
+		t.Errorf("%d alerts, of which the disabled one: %v", len(rules), ok)
+	}
+	if stuck := names["KubeNodeReadyNodeStuckUnverified"]; stuck.For != "30m" || stuck.Labels["severity"] != "critical" {
+		t.Errorf("the override is not applied: %+v", stuck)
+	}
+	if near := names["KubeNodeReadyDeletionsNearLimit"]; !strings.Contains(near.Expr, "0.8 * 40") || !strings.Contains(near.Annotations["description"], "40") {
+		t.Errorf("the limit is not the configuration's: %+v", near)
+	}
+}
+
+// renderedAlerts are the rules of the rendered PrometheusRule.
+func renderedAlerts(t *testing.T, values string) []alertRule {
+	t.Helper()
+	found := render(t, values)
+	rule := get[struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Groups []struct {
+				Name  string      `json:"name"`
+				Rules []alertRule `json:"rules"`
+			} `json:"groups"`
+		} `json:"spec"`
+	}](t, found, "PrometheusRule kube-node-ready/kube-node-ready-controller")
+	if len(rule.Spec.Groups) == 0 || !slices.ContainsFunc(rule.Spec.Groups[0].Rules, func(r alertRule) bool { return r.Alert != "" }) {
+		t.Fatalf("no alerts: %+v", rule.Spec)
+	}
+	return rule.Spec.Groups[0].Rules
+}
