@@ -15,11 +15,11 @@ func TestPermissionsAreTheLeast(t *testing.T) {
 	for name, values := range map[string]string{
 		"default":  "",
 		"deleting": "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
-		"deleting-nodes-with-pods": `
-controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {sparePodsOtherThanDaemonSets: false}}}}`,
+		"deleting-dry-run": `
+controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}}`,
 		"prerequisites": `
 controller:
-  extraRules: [{apiGroups: [example.com], resources: [oxen], verbs: [get, list, watch]}]
+  extraRules: [{apiGroups: [example.com], resources: [oxen], verbs: [list, watch]}]
   config:
     leaderElection: {namespace: leases}
     nodeManagement:

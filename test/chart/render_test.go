@@ -62,9 +62,9 @@ func valuesFile(t *testing.T, values string) []string {
 }
 
 // template runs "helm template" of release kube-node-ready with the given values.
-func template(t *testing.T, values string, args ...string) (stdout, failure string) {
+func template(t *testing.T, values string) (stdout, failure string) {
 	t.Helper()
-	args = append([]string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}, args...)
+	args := []string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}
 	return helm(t, append(args, valuesFile(t, values)...)...)
 }
 
@@ -72,9 +72,9 @@ func template(t *testing.T, values string, args ...string) (stdout, failure stri
 type objects map[string]*unstructured.Unstructured
 
 // render is template with its output read; it must succeed.
-func render(t *testing.T, values string, args ...string) objects {
+func render(t *testing.T, values string) objects {
 	t.Helper()
-	out, failure := template(t, values, args...)
+	out, failure := template(t, values)
 	if failure != "" {
 		t.Fatalf("helm template with\n%s\n%s", values, failure)
 	}
