@@ -36,6 +36,9 @@ func Parse(data []byte, name string) (*Config, error) {
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
+	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {
+		k.Burst = max(1, int32(2*k.QPS))
+	}
 	c.compile()
 	return c, nil
 }

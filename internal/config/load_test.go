@@ -5,12 +5,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -54,6 +56,67 @@ func TestLoad(t *testing.T) {
 	var faults strictyaml.Faults
 	if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Path != "metrics.port" || faults[0].Line != 1 {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestBurst(t *testing.T) {
+	for data, want := range map[string]int32{
+		"": 0, "kubernetes: {qps: 0.1}": 1, "kubernetes: {qps: 20}": 40, "kubernetes: {qps: 20, burst: 25}": 25,
+	} {
+		c, err := Parse([]byte(data), "config.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Kubernetes.Burst != want {
+			t.Errorf("%q: burst %d, want %d", data, c.Kubernetes.Burst, want)
+		}
+	}
+}
+
+// TestExample loads the example as the controller and as the worker, which reads the same
+// file and must know which of its keys are the controller's.
+func TestExample(t *testing.T) {
+	path := filepath.Join("..", "..", "examples", "controller-config.yaml")
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.For(map[string]string{"nvidia.com/gpu.present": "true"}).Profile != "gpu" {
+		t.Error("the profile gpu does not select its nodes")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := workerconfig.Load(data, path)
+	if err != nil {
+		t.Fatalf("the worker refuses it: %v", err)
+	}
+	if !reflect.DeepEqual(worker, c.Worker.Config) {
+		t.Errorf("the worker reads %+v, the controller %+v", worker, c.Worker.Config)
+	}
+}
+
+// TestWorkerKnowsEveryKey: a key that only the controller knows would make a worker refuse
+// the controller's file.
+func TestWorkerKnowsEveryKey(t *testing.T) {
+	file := map[string]any{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
+		file[jsonName(f)] = map[string]any{}
+	}
+	worker := map[string]any{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Worker]()) {
+		if name := jsonName(f); name != "" && len(f.Index) == 1 {
+			worker[name] = "x"
+		}
+	}
+	file["worker"] = worker
+	data, err := sigsyaml.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := workerconfig.Load(data, "config.yaml"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -168,6 +231,7 @@ func TestFaults(t *testing.T) {
 		{"metrics: {perNode: some}", []string{"1: metrics.perNode: Unsupported"}},
 		{"logging: {level: loud, format: xml}", []string{"1: logging.level: Unsupported", "1: logging.format: Unsupported"}},
 		{"kubernetes: {qps: -1, burst: -1}", []string{"1: kubernetes.qps: Invalid", "1: kubernetes.burst: Invalid"}},
+		{"kubernetes: {qps: 1e9}", []string{"1: kubernetes.qps: Invalid"}},
 		{"kubernetes: {burst: 10}", []string{"1: kubernetes.burst: Invalid"}},
 
 		// profiles

@@ -322,7 +322,7 @@ type Kubernetes struct {
 	// QPS limits requests a second on the client's side. Default 0: none, the API server's
 	// Priority and Fairness is what limits, and a burst of nodes does not queue twice.
 	QPS float32 `json:"qps,omitempty"`
-	// Burst above QPS. Default 2*QPS.
+	// Burst is how many requests may exceed QPS at once. Default: twice qps.
 	Burst int32 `json:"burst,omitempty"`
 }
 

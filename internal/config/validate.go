@@ -18,6 +18,9 @@ import (
 // maxSeconds bounds what is given in seconds: a year, so that no sum of such values overflows.
 const maxSeconds = 365 * 24 * 3600
 
+// maxQPS is more than an API server can answer, and less than overflows a burst of twice as many.
+const maxQPS = 1_000_000
+
 // Validate reports every value that is not allowed. It expects the defaults to be set.
 func (c *Config) Validate() field.ErrorList {
 	faults := c.Worker.validate(field.NewPath("worker"))
@@ -101,8 +104,8 @@ func (c *Config) validatePorts() field.ErrorList {
 
 func (k *Kubernetes) validate(p *field.Path) field.ErrorList {
 	var faults field.ErrorList
-	if k.QPS < 0 {
-		faults = append(faults, field.Invalid(p.Child("qps"), k.QPS, "must be at least 0, where 0 is no limit"))
+	if k.QPS < 0 || k.QPS > maxQPS {
+		faults = append(faults, field.Invalid(p.Child("qps"), k.QPS, fmt.Sprintf("must be between 0 and %d, where 0 is no limit", maxQPS)))
 	}
 	faults = append(faults, inRange(p.Child("burst"), k.Burst, 0, math.MaxInt32)...)
 	if k.QPS == 0 && k.Burst > 0 {

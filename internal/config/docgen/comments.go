@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+const module = "github.com/kube-node-ready/kube-node-ready/"
+
+// comments are the doc comments of the structs of this module's packages and their fields.
+type comments struct {
+	root     string
+	packages map[string]map[string]string // by package path, then by Type or Type.Field
+}
+
+// of is the comment of a field of t, or else of the field's type. A field without either is
+// an error: a key that nobody explains is not finished.
+func (c *comments) of(t reflect.Type, f reflect.StructField) (string, error) {
+	inner := f.Type
+	if inner.Kind() == reflect.Pointer {
+		inner = inner.Elem()
+	}
+	for _, place := range []struct{ pkg, name string }{
+		{t.PkgPath(), t.Name() + "." + f.Name},
+		{inner.PkgPath(), inner.Name()},
+	} {
+		if !strings.HasPrefix(place.pkg, module) {
+			continue
+		}
+		if _, ok := c.packages[place.pkg]; !ok {
+			found, err := readComments(filepath.Join(c.root, strings.TrimPrefix(place.pkg, module)))
+			if err != nil {
+				return "", err
+			}
+			c.packages[place.pkg] = found
+		}
+		if text := c.packages[place.pkg][place.name]; text != "" {
+			return text, nil
+		}
+	}
+	return "", fmt.Errorf("%s.%s.%s has no comment", t.PkgPath(), t.Name(), f.Name)
+}
+
+func readComments(dir string) (map[string]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]string{}
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry.Name()), nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if group, ok := n.(*ast.GenDecl); ok && len(group.Specs) == 1 { // where a lone type has its comment
+				if spec, ok := group.Specs[0].(*ast.TypeSpec); ok {
+					fields[spec.Name.Name] = oneLine(group.Doc)
+				}
+			}
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if body, ok := spec.Type.(*ast.StructType); ok {
+				shared := "" // a comment can speak for the fields below it too, if it names them
+				for _, f := range body.Fields.List {
+					for _, name := range f.Names {
+						text := oneLine(f.Doc)
+						if text == "" && regexp.MustCompile(`\b`+name.Name+`\b`).MatchString(shared) {
+							text = shared
+						}
+						shared = text
+						fields[spec.Name.Name+"."+name.Name] = text
+					}
+				}
+			}
+			return false
+		})
+	}
+	return fields, nil
+}
+
+func oneLine(doc *ast.CommentGroup) string { return strings.Join(strings.Fields(doc.Text()), " ") }
+
+// meaning is a comment as the page has it: Go names of keys become the keys, and a sentence
+// that only states the default goes, because the page has a column for it.
+func meaning(comment string, t reflect.Type, fieldName, key, value string) string {
+	text := comment
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := jsonName(f)
+		if name == "" {
+			continue
+		}
+		if f.Name == fieldName {
+			text = regexp.MustCompile(`^`+fieldName+`\b`).ReplaceAllString(text, "`"+key+"`")
+		}
+		if camel.MatchString(f.Name) { // a single word may be just that word
+			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, "`"+name+"`")
+		}
+	}
+	if value != "" {
+		text = strings.ReplaceAll(text, "Default "+value+".", "")
+		text = strings.ReplaceAll(text, "Default: "+value+".", "")
+	}
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}
+
+// camel is a Go name of more than one word.
+var camel = regexp.MustCompile(`[a-z][A-Z]|^[A-Z]{2,}[a-z]`)
+
+var (
+	// "Default 5." and "Default 0: no limit." state a value; "Default: the worker's own." and
+	// "Default 1 with NOERROR, otherwise 0." describe one.
+	defaultValue    = regexp.MustCompile(`Default ([^\s:]\S*?)(?:[.:;,] |\.?$)`)
+	defaultSentence = regexp.MustCompile(`Default:? (.+?)(?:\. |\.?$)`)
+	// "pod (default, each nameserver on its own)" too.
+	defaultMention = regexp.MustCompile(`([\w./]+) \(default`)
+)
+
+// statedDefault is the default that a comment states, and whether it does so in prose; empty
+// if it states none.
+func statedDefault(comment string) (text string, prose bool) {
+	if m := defaultValue.FindStringSubmatch(comment); m != nil {
+		return m[1], false
+	}
+	if m := defaultSentence.FindStringSubmatch(comment); m != nil {
+		return m[1], true
+	}
+	if m := defaultMention.FindStringSubmatch(comment); m != nil {
+		return m[1], false
+	}
+	return "", false
+}
