@@ -81,5 +81,41 @@ const (
 	ReasonUnexpectedBody   Reason = "UnexpectedBody"   // an answer that does not say what it should
 	ReasonUnexpectedUser   Reason = "UnexpectedUser"   // the API server takes us for someone else
 	ReasonServiceNotFound  Reason = "ServiceNotFound"  // there is no such Service
+	ReasonTooFewPeers      Reason = "TooFewPeers"      // too few ready pods on other nodes
+	ReasonPeersUnreachable Reason = "PeersUnreachable" // too many of the sampled pods do not connect
 	ReasonNoReadyEndpoints Reason = "NoReadyEndpoints" // too few ready endpoints
 )
+
+// Reasons to do with HTTP.
+const (
+	ReasonRedirected          Reason = "Redirected"          // a redirect that is not expected, or one too many
+	ReasonCertificateExpiring Reason = "CertificateExpiring" // valid for less time than asked for
+	ReasonMalformedResponse   Reason = "MalformedResponse"   // not HTTP
+)
+
+// Reasons to do with the path's MTU and with the clock.
+const (
+	ReasonPathMTUTooSmall  Reason = "PathMTUTooSmall"  // the payload does not fit one segment on this path
+	ReasonPathMTUBlackHole Reason = "PathMTUBlackHole" // large packets vanish, small ones pass
+	ReasonPayloadAltered   Reason = "PayloadAltered"   // the echo is not what was sent
+	ReasonClockSkew        Reason = "ClockSkew"        // this node's clock is off
+	ReasonNoDate           Reason = "NoDate"           // the response has no usable Date header
+)
+
+// Reasons to do with files and disks.
+const (
+	ReasonNotFound     Reason = "NotFound"     // no such path
+	ReasonWrongKind    Reason = "WrongKind"    // something else than expected is there
+	ReasonNotWritable  Reason = "NotWritable"  // cannot be written
+	ReasonReadOnly     Reason = "ReadOnly"     // the file system is mounted read-only, or turned so after an error
+	ReasonInputOutput  Reason = "InputOutput"  // the device reports errors
+	ReasonNoSpace      Reason = "NoSpace"      // the disk is full
+	ReasonLowSpace     Reason = "LowSpace"     // less free space than asked for
+	ReasonLowInodes    Reason = "LowInodes"    // fewer free inodes than asked for
+	ReasonSlowDisk     Reason = "SlowDisk"     // writing takes longer than allowed
+	ReasonCannotLook   Reason = "CannotLook"   // the path cannot be examined
+	ReasonNotSupported Reason = "NotSupported" // this operating system cannot do it
+)
+
+// ReasonCommandFailed is a command that exited with 1.
+const ReasonCommandFailed Reason = "CommandFailed"

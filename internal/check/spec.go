@@ -13,7 +13,14 @@ const (
 	TypeDNS              Type = "dns"
 	TypeKubernetesAPI    Type = "kubernetesAPI"
 	TypeTCP              Type = "tcp"
+	TypeHTTP             Type = "http"
 	TypeServiceDiscovery Type = "serviceDiscovery"
+	TypePeers            Type = "peers"
+	TypeMTU              Type = "mtu"
+	TypeClock            Type = "clock"
+	TypeFile             Type = "file"
+	TypeDisk             Type = "disk"
+	TypeExec             Type = "exec"
 )
 
 // Severity is what a failing check means for the node.
@@ -59,7 +66,14 @@ type Spec struct {
 	DNS              *DNS              `json:"dns,omitempty"`
 	KubernetesAPI    *KubernetesAPI    `json:"kubernetesAPI,omitempty"`
 	TCP              *TCP              `json:"tcp,omitempty"`
+	HTTP             *HTTP             `json:"http,omitempty"`
 	ServiceDiscovery *ServiceDiscovery `json:"serviceDiscovery,omitempty"`
+	Peers            *Peers            `json:"peers,omitempty"`
+	MTU              *MTU              `json:"mtu,omitempty"`
+	Clock            *Clock            `json:"clock,omitempty"`
+	File             *File             `json:"file,omitempty"`
+	Disk             *Disk             `json:"disk,omitempty"`
+	Exec             *Exec             `json:"exec,omitempty"`
 }
 
 // Timeout bounds one attempt.

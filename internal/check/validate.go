@@ -35,7 +35,14 @@ func (s Spec) blocks() []block {
 		newBlock(TypeDNS, s.DNS),
 		newBlock(TypeKubernetesAPI, s.KubernetesAPI),
 		newBlock(TypeTCP, s.TCP),
+		newBlock(TypeHTTP, s.HTTP),
 		newBlock(TypeServiceDiscovery, s.ServiceDiscovery),
+		newBlock(TypePeers, s.Peers),
+		newBlock(TypeMTU, s.MTU),
+		newBlock(TypeClock, s.Clock),
+		newBlock(TypeFile, s.File),
+		newBlock(TypeDisk, s.Disk),
+		newBlock(TypeExec, s.Exec),
 	}
 }
 

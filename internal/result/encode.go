@@ -122,7 +122,7 @@ func (c Check) sanitised() Check {
 	c.Type = clip(clean(c.Type), maxNameBytes)
 	c.Severity = clip(clean(c.Severity), maxNameBytes)
 	c.Reason = clip(clean(c.Reason), maxNameBytes)
-	c.Message = clean(Redact(c.Message))
+	c.Message = Sanitise(c.Message)
 	return c
 }
 

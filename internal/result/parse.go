@@ -96,7 +96,7 @@ func (c *Check) admit() error {
 	if c.Name == "" {
 		return errors.New("name is empty")
 	}
-	c.Message = clip(clean(Redact(c.Message)), maxMessageBytes)
+	c.Message = clip(Sanitise(c.Message), maxMessageBytes)
 	return nil
 }
 

@@ -16,10 +16,12 @@ var (
 	parameter     = regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|client_?secret)"?\s*[=]\s*"?)[^\s&",;]+`)
 )
 
-// Redact removes secrets from a message. Every message passes through it on its way into a
-// report, whichever check wrote it and wherever the report goes (termination message,
-// standard output, log).
-func Redact(s string) string {
+// Sanitise makes a message fit to be shown: without secrets, valid UTF-8, on one line. Every
+// message passes through it on its way into a report, whichever check wrote it and wherever
+// the report goes (termination message, standard output, log).
+func Sanitise(message string) string { return clean(redact(message)) }
+
+func redact(s string) string {
 	s = urlUserInfo.ReplaceAllString(s, "${1}"+redacted+"@")
 	s = authorization.ReplaceAllString(s, "${1}"+redacted)
 	s = bearer.ReplaceAllString(s, "${1} "+redacted)

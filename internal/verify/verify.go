@@ -22,6 +22,7 @@ import (
 // namespace of its own; in a pod they keep their defaults.
 const (
 	EnvNodeName          = "NODE_NAME"
+	EnvPodNamespace      = "POD_NAMESPACE"
 	EnvServiceHost       = "KUBERNETES_SERVICE_HOST"
 	EnvServicePort       = "KUBERNETES_SERVICE_PORT"
 	EnvServiceAccountDir = "KUBE_NODE_READY_SERVICEACCOUNT_DIR" // default kubeapi.DefaultServiceAccountDir
@@ -104,6 +105,8 @@ func surroundings(getenv func(string) string) (catalogue.Surroundings, error) {
 	config, err := resolver.Load(or(getenv(EnvResolvConf), resolver.DefaultPath))
 	x := catalogue.Surroundings{
 		Resolver:    &resolver.Resolver{Config: config, Err: err},
+		Node:        getenv(EnvNodeName),
+		Namespace:   getenv(EnvPodNamespace),
 		ServiceHost: getenv(EnvServiceHost),
 		ServicePort: getenv(EnvServicePort),
 	}
@@ -123,7 +126,7 @@ func Fault(node string, outcome result.Outcome, what string, err error) result.R
 	}
 	return result.Report{Version: result.Version, Node: node, Outcome: outcome, Checks: []result.Check{{
 		Name: what, Type: "worker", Severity: string(check.Required), Outcome: result.Failed,
-		Reason: string(reason), Message: result.Redact(err.Error()),
+		Reason: string(reason), Message: result.Sanitise(err.Error()),
 	}}}
 }
 

@@ -5,10 +5,17 @@ import (
 	"net"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/clock"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/command"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/discovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/disk"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/file"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/http"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubernetesapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/mtu"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/peers"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/tcp"
 )
@@ -19,6 +26,8 @@ type Surroundings struct {
 	Resolver *resolver.Resolver
 	// API is nil when no Kubernetes client could be set up.
 	API *kubeapi.Client
+	// Node and Namespace are the worker's own.
+	Node, Namespace string
 	// ServiceHost and ServicePort are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 	ServiceHost, ServicePort string
 }
@@ -53,11 +62,42 @@ var entries = map[check.Type]entry{
 		needsAPI: never,
 		needsPod: func(s check.Spec) bool { return s.TCP == nil || s.TCP.WithKubernetesService() },
 	},
+	check.TypeHTTP: {
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return http.New(s.HTTP, x.Resolver) },
+		needsAPI: never, needsPod: never,
+	},
 	check.TypeServiceDiscovery: {
 		probe: func(s check.Spec, x Surroundings) check.Probe {
 			return discovery.New(s.ServiceDiscovery, x.Resolver, x.API)
 		},
 		needsAPI: always, needsPod: always,
+	},
+	check.TypePeers: {
+		probe: func(s check.Spec, x Surroundings) check.Probe {
+			return peers.New(s.Peers, x.API, x.Node, x.Namespace)
+		},
+		needsAPI: always, needsPod: always,
+	},
+	check.TypeMTU: {
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return mtu.New(s.MTU, x.Resolver, x.address()) },
+		needsAPI: never,
+		needsPod: func(s check.Spec) bool { return s.MTU == nil || s.MTU.Address == "" },
+	},
+	check.TypeClock: {
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return clock.New(s.Clock, x.API) },
+		needsAPI: always, needsPod: always,
+	},
+	check.TypeFile: {
+		probe:    func(s check.Spec, _ Surroundings) check.Probe { return file.New(s.File) },
+		needsAPI: never, needsPod: never,
+	},
+	check.TypeDisk: {
+		probe:    func(s check.Spec, _ Surroundings) check.Probe { return disk.New(s.Disk) },
+		needsAPI: never, needsPod: never,
+	},
+	check.TypeExec: {
+		probe:    func(s check.Spec, _ Surroundings) check.Probe { return command.New(s.Exec) },
+		needsAPI: never, needsPod: never,
 	},
 }
 

@@ -150,7 +150,7 @@ func summarise(d check.DNS, queries []query) check.Finding {
 	}
 	if len(failures) == 0 {
 		return check.Pass("%s: %s from %s over %s", d.Name, queries[0].finding.Message,
-			plural(len(queries)/len(d.Protocols), "server"), strings.ToUpper(strings.Join(d.Protocols, " and ")))
+			plural(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols))
 	}
 	f := failures[0]
 	for _, other := range failures[1:] {
@@ -192,4 +192,12 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func protocols(names []string) string {
+	upper := make([]string, len(names))
+	for i, n := range names {
+		upper[i] = strings.ToUpper(n)
+	}
+	return strings.Join(upper, " and ")
 }

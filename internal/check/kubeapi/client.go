@@ -14,7 +14,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,35 +93,12 @@ func (c *Client) Token() (string, error) {
 func (c *Client) HTTP() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:         c.dial,
+			DialContext:         c.resolver.DialContext,
 			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout: 0, // the request's context is the only deadline
 			MaxIdleConnsPerHost: 4,
-			ForceAttemptHTTP2:   false,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	addrs, err := c.resolver.LookupAddrs(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	var dialer net.Dialer
-	var failure error
-	for _, addr := range addrs {
-		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
-		if err == nil {
-			return conn, nil
-		}
-		failure = err
-	}
-	return nil, failure
 }
 
 // URL of a path at a host, which may be the address or a DNS name.
@@ -198,8 +174,8 @@ func (c *Client) call(ctx context.Context, client *http.Client, method, url stri
 	return nil
 }
 
-// Addr is the API server's address when Host is one.
-func (c *Client) Addr() (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(c.Host)
-	return addr, err == nil
+// drain reads the rest of a response, so that its connection can be used again.
+func drain(response *http.Response) error {
+	_, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxBody))
+	return errors.Join(err, response.Body.Close())
 }

@@ -79,20 +79,30 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 	return report
 }
 
-// outcome of a run: a worker that was stopped, or has a fault of its own, has not judged the node.
+// outcome of a run. A worker that was stopped has not judged the node, whatever had failed by
+// then: the network goes down before the last process of a node does. Otherwise a check that
+// failed condemns the node, and only without one does it count that the worker was at fault
+// itself.
 func outcome(checks []result.Check) result.Outcome {
-	o := result.Passed
+	own, failed := result.Passed, false
 	for _, c := range checks {
-		switch {
-		case c.Reason == string(check.ReasonInternal), c.Reason == string(check.ReasonInterrupted):
+		switch check.Reason(c.Reason) {
+		case check.ReasonInterrupted:
 			return result.InternalError
-		case c.Reason == string(check.ReasonClientSetup):
-			o = result.ClientError
-		case c.Outcome == result.Failed && o == result.Passed:
-			o = result.Failed
+		case check.ReasonInternal:
+			own = result.InternalError
+		case check.ReasonConfiguration:
+			if c.Outcome == result.Failed && own == result.Passed {
+				own = result.ConfigError
+			}
+		default:
+			failed = failed || c.Outcome == result.Failed
 		}
 	}
-	return o
+	if failed {
+		return result.Failed
+	}
+	return own
 }
 
 type state int
@@ -156,14 +166,14 @@ func perform(ctx context.Context, index int, j Job) ended {
 		c.Severity = string(check.Advisory)
 	}
 	if j.Probe == nil {
-		c.Outcome, c.Reason, c.Message = result.Skipped, string(j.Skip.Reason), result.Redact(j.Skip.Message)
+		c.Outcome, c.Reason, c.Message = result.Skipped, string(j.Skip.Reason), result.Sanitise(j.Skip.Message)
 		// Only a dependency's failure is handed down: what was left out on purpose holds nothing up.
 		return ended{index, c, j.Skip.Reason == check.ReasonDependencyFailed}
 	}
 	start := time.Now()
 	f := attempts(ctx, j)
 	c.DurationMs = time.Since(start).Milliseconds()
-	c.Message = result.Redact(f.Message)
+	c.Message = result.Sanitise(f.Message)
 	c.Reason = string(f.Reason)
 	blocks := false
 	switch {

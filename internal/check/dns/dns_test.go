@@ -1,0 +1,94 @@
+package dns_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+var zone = map[string][]string{
+	"kubernetes.default.svc.cluster.local.": {"A 10.96.0.1"},
+	"dual.example.":                         {"A 192.0.2.1", "AAAA 2001:db8::1"},
+	"six.example.":                          {"AAAA 2001:db8::6"},
+	"alias.example.":                        {"CNAME dual.example."},
+	"empty.example.":                        {"TXT here"},
+	"_https._tcp.dual.example.":             {"SRV 0 100 443 dual.example."},
+}
+
+// pod is a pod's resolver settings with the kubelet's search domains, impatient.
+func pod(servers ...netip.AddrPort) *resolver.Resolver {
+	return &resolver.Resolver{Config: resolver.Config{
+		Servers: servers, Search: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+		Ndots: 5, Timeout: 100 * time.Millisecond, Attempts: 2,
+	}}
+}
+
+func probe(t *testing.T, settings *check.DNS, r *resolver.Resolver) check.Finding {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	return dns.New(settings, r, nil)(ctx)
+}
+
+func TestServers(t *testing.T) {
+	minusOne := int32(2)
+	both := []string{"udp", "tcp"}
+	for _, c := range []struct {
+		name     string
+		server   dnstest.Behaviour
+		settings *check.DNS
+		reason   check.Reason
+		says     string
+	}{
+		{"defaults", dnstest.Behaviour{Zone: zone}, nil, "", "10.96.0.1"},
+		{"both protocols", dnstest.Behaviour{Zone: zone}, &check.DNS{Protocols: both}, "", "over UDP and TCP"},
+		{"through the search domains", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "kubernetes"}, "", "10.96.0.1"},
+		{"absolute names skip the search domains", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "kubernetes."}, check.ReasonNXDomain, "NXDOMAIN"},
+		{"alias", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "alias.example.", RecordType: "A"}, "", "192.0.2.1"},
+		{"IPv6 only", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "six.example."}, "", "2001:db8::6"},
+		{"no IPv4", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "six.example.", RecordType: "A"}, check.ReasonNoAnswers, "0 A records"},
+		{"SRV", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "_https._tcp.dual.example.", RecordType: "SRV"}, "", "443 dual.example."},
+		{"too few answers", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "six.example.", MinAnswers: &minusOne}, check.ReasonNoAnswers, "at least 2"},
+		{"in range", dnstest.Behaviour{Zone: zone}, &check.DNS{ExpectCIDRs: []string{"10.96.0.0/12"}}, "", ""},
+		{"out of range", dnstest.Behaviour{Zone: zone}, &check.DNS{ExpectCIDRs: []string{"10.0.0.0/16"}}, check.ReasonUnexpectedAnswer, "10.96.0.1, which is in none of 10.0.0.0/16"},
+		{"name without records", dnstest.Behaviour{Zone: zone}, &check.DNS{Name: "empty.example."}, check.ReasonNoAnswers, "0 addresses"},
+		{"NXDOMAIN", dnstest.Behaviour{}, nil, check.ReasonNXDomain, "NXDOMAIN (the name does not exist)"},
+		{"NXDOMAIN wanted", dnstest.Behaviour{}, &check.DNS{Name: "no.example.", ExpectRcode: "NXDOMAIN"}, "", "as expected"},
+		{"NXDOMAIN wanted in vain", dnstest.Behaviour{Zone: zone}, &check.DNS{ExpectRcode: "NXDOMAIN"}, check.ReasonUnexpectedRcode, "expected NXDOMAIN"},
+		{"SERVFAIL", dnstest.Behaviour{Rcode: mdns.RcodeServerFailure}, nil, check.ReasonServerFailure, "SERVFAIL"},
+		{"REFUSED", dnstest.Behaviour{Rcode: mdns.RcodeRefused}, nil, check.ReasonQueryRefused, "REFUSED"},
+		{"another rcode", dnstest.Behaviour{Rcode: mdns.RcodeNotImplemented}, nil, check.ReasonUnexpectedRcode, "NOTIMP"},
+		{"drops UDP", dnstest.Behaviour{Zone: zone, DropUDP: true}, &check.DNS{Protocols: both}, check.ReasonTimeout, "over UDP; the one other query was answered well"},
+		{"drops one packet", dnstest.Behaviour{Zone: zone, DropFirst: 1}, &check.DNS{Name: "kubernetes.default.svc.cluster.local.", RecordType: "A"}, "", "10.96.0.1"},
+		{"drops TCP", dnstest.Behaviour{Zone: zone, DropTCP: true}, &check.DNS{Protocols: both}, check.ReasonTimeout, "over TCP; the one other query was answered well"},
+		{"no TCP", dnstest.Behaviour{Zone: zone, NoTCP: true}, &check.DNS{Protocols: both}, check.ReasonConnectionRefused, "over TCP"},
+		{"closes TCP", dnstest.Behaviour{Zone: zone, CloseTCP: true}, &check.DNS{Protocols: both}, check.ReasonConnectionReset, "over TCP"},
+		{"late", dnstest.Behaviour{Zone: zone, Delay: 300 * time.Millisecond}, nil, check.ReasonTimeout, "did not answer a query for kubernetes.default.svc.cluster.local"},
+		{"truncates", dnstest.Behaviour{Zone: zone, TruncateUDP: true}, nil, "", "10.96.0.1"},
+		{"truncates and refuses TCP", dnstest.Behaviour{Zone: zone, TruncateUDP: true, NoTCP: true}, nil, check.ReasonTruncated, "asked again over TCP it refused"},
+		{"truncates over TCP", dnstest.Behaviour{Zone: zone, TruncateTCP: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no sense over TCP"},
+		{"answers another question", dnstest.Behaviour{Zone: zone, OtherQuestion: true}, nil, check.ReasonMalformedAnswer, "another question (other.example. A"},
+		{"answers another query", dnstest.Behaviour{Zone: zone, OtherID: true}, nil, check.ReasonTimeout, ""},
+		{"answers another query over TCP", dnstest.Behaviour{Zone: zone, OtherID: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, ""},
+		{"records of another name", dnstest.Behaviour{Zone: zone, OtherName: true}, nil, check.ReasonNoAnswers, ""},
+		{"sends the query back", dnstest.Behaviour{Zone: zone, EchoQuery: true}, nil, check.ReasonMalformedAnswer, "a query and no answer"},
+		{"garbage", dnstest.Behaviour{Garbage: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no DNS answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := probe(t, c.settings, pod(dnstest.Start(t, c.server)))
+			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
+			}
+		})
+	}
+}

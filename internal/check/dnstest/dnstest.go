@@ -1,0 +1,187 @@
+// Package dnstest runs DNS servers for tests: well-behaved ones, and ones that fail in each of
+// the ways in which DNS servers fail.
+package dnstest
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+)
+
+// Behaviour is what a server does; the zero value answers NXDOMAIN to everything.
+type Behaviour struct {
+	// Zone holds records in zone file form, by absolute lower-case name: "A 10.0.0.1",
+	// "SRV 0 100 443 host.", ... A name that is a key exists.
+	Zone map[string][]string
+	// Rcode, if not 0, is the response code of every answer.
+	Rcode int
+	// DropUDP and DropTCP take queries and do not answer.
+	DropUDP, DropTCP bool
+	// DropFirst drops so many UDP queries before it answers.
+	DropFirst int
+	// NoTCP has nothing listen on TCP.
+	NoTCP bool
+	// CloseTCP accepts TCP connections and closes them.
+	CloseTCP bool
+	// Delay of each answer.
+	Delay time.Duration
+	// TruncateUDP marks UDP answers as truncated and leaves the records out. TruncateTCP does
+	// so over TCP.
+	TruncateUDP, TruncateTCP bool
+	// OtherQuestion answers a question that was not asked.
+	OtherQuestion bool
+	// OtherID answers with the ID of another query.
+	OtherID bool
+	// OtherName answers with records of another name.
+	OtherName bool
+	// EchoQuery sends the query back.
+	EchoQuery bool
+	// Garbage answers bytes that are no DNS message.
+	Garbage bool
+}
+
+// Start runs a server on loopback until the test ends and returns its address.
+func Start(t testing.TB, b Behaviour) netip.AddrPort {
+	t.Helper()
+	return StartAt(t, "127.0.0.1", b)
+}
+
+// StartAt runs a server on a local address, on one port for UDP and TCP.
+func StartAt(t testing.TB, ip string, b Behaviour) netip.AddrPort {
+	t.Helper()
+	udp, tcp := listen(t, ip)
+	h := &handler{Behaviour: b}
+	run := func(s *mdns.Server) {
+		ready := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(ready) }
+		s.Handler = h
+		go func() { _ = s.ActivateAndServe() }()
+		<-ready
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	run(&mdns.Server{PacketConn: udp})
+	switch {
+	case b.NoTCP:
+		_ = tcp.Close()
+	case b.CloseTCP:
+		go closeAll(tcp)
+		t.Cleanup(func() { _ = tcp.Close() })
+	default:
+		run(&mdns.Server{Listener: tcp})
+	}
+	return netip.MustParseAddrPort(udp.LocalAddr().String())
+}
+
+func listen(t testing.TB, ip string) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var failure error
+	for range 20 {
+		tcp, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return udp, tcp
+		}
+		failure = err
+		_ = tcp.Close()
+	}
+	t.Fatal(failure)
+	return nil, nil
+}
+
+func closeAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_ = c.Close()
+	}
+}
+
+// handler is driven by one goroutine per query; dropped is only touched over UDP by tests
+// that ask one query at a time.
+type handler struct {
+	Behaviour
+	dropped int
+}
+
+// ServeDNS answers, or does not.
+func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
+	_, udp := w.RemoteAddr().(*net.UDPAddr)
+	if udp && h.DropUDP || !udp && h.DropTCP {
+		return
+	}
+	if udp && h.dropped < h.DropFirst {
+		h.dropped++
+		return
+	}
+	time.Sleep(h.Delay)
+	switch {
+	case h.Garbage:
+		_, _ = w.Write([]byte("no dns"))
+		return
+	case h.EchoQuery:
+		_ = w.WriteMsg(q)
+		return
+	}
+	a := h.answer(q)
+	if udp && h.TruncateUDP || !udp && h.TruncateTCP {
+		a.Truncated, a.Answer = true, nil
+	}
+	_ = w.WriteMsg(a)
+}
+
+func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
+	a := new(mdns.Msg)
+	a.SetReply(q)
+	if opt := q.IsEdns0(); opt != nil {
+		a.SetEdns0(opt.UDPSize(), false)
+	}
+	a.Rcode = h.Rcode
+	name := strings.ToLower(q.Question[0].Name)
+	records, exists := h.Zone[name]
+	if h.Rcode == 0 && !exists {
+		a.Rcode = mdns.RcodeNameError
+	}
+	if h.Rcode == 0 {
+		a.Answer = h.records(name, records, q.Question[0].Qtype)
+	}
+	if h.OtherQuestion {
+		a.Question[0].Name = "other.example."
+	}
+	if h.OtherID {
+		a.Id++
+	}
+	if h.OtherName {
+		for _, rr := range a.Answer {
+			rr.Header().Name = "other.example."
+		}
+	}
+	return a
+}
+
+// records of the type, and CNAMEs with what they lead to.
+func (h *handler) records(name string, records []string, qtype uint16) []mdns.RR {
+	var found []mdns.RR
+	for _, r := range records {
+		rr, err := mdns.NewRR(name + " 5 IN " + r)
+		if err != nil {
+			panic(err)
+		}
+		cname, isCNAME := rr.(*mdns.CNAME)
+		if rr.Header().Rrtype == qtype || isCNAME {
+			found = append(found, rr)
+		}
+		if isCNAME && qtype != mdns.TypeCNAME {
+			found = append(found, h.records(cname.Target, h.Zone[cname.Target], qtype)...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,189 @@
+// Package http is the check type http: a URL answers with the status, body and certificate
+// that are expected, and does not lead elsewhere.
+package http
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+const (
+	// maxBody bounds what is read of a response.
+	maxBody   = 64 << 10
+	userAgent = "kube-node-ready-worker"
+)
+
+// errRedirect stops a client at a redirect that is one too many.
+var errRedirect = errors.New("redirect")
+
+// probe is a check with its settings.
+type probe struct {
+	check.HTTP
+	body     *regexp.Regexp
+	resolver *resolver.Resolver
+}
+
+// New makes the probe.
+func New(settings *check.HTTP, r *resolver.Resolver) check.Probe {
+	p := probe{resolver: r}
+	if settings != nil {
+		p.HTTP = *settings
+	}
+	if p.Method == "" {
+		p.Method = http.MethodGet
+	}
+	if p.ExpectBody != "" {
+		p.body = regexp.MustCompile(p.ExpectBody)
+	}
+	return p.run
+}
+
+func (p probe) run(ctx context.Context) check.Finding {
+	client, err := p.client()
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	request.Header.Set("User-Agent", userAgent)
+	for name, value := range p.Headers {
+		if strings.EqualFold(name, "Host") {
+			request.Host = value
+			continue
+		}
+		request.Header.Set(name, value)
+	}
+	start := time.Now()
+	response, err := client.Do(request)
+	if response != nil {
+		defer func() { _ = response.Body.Close() }()
+	}
+	if err != nil && !errors.Is(err, errRedirect) {
+		return p.failure(err, time.Since(start))
+	}
+	return p.judge(response)
+}
+
+// client has connections of its own and its own idea of whom to trust.
+func (p probe) client() (*http.Client, error) {
+	config := &tls.Config{ServerName: p.ServerName, MinVersion: tls.VersionTLS12}
+	bundle := []byte(p.CA)
+	if p.CAFile != "" {
+		var err error
+		if bundle, err = os.ReadFile(p.CAFile); err != nil {
+			return nil, fmt.Errorf("caFile: %w", err)
+		}
+	}
+	if len(bundle) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(bundle) {
+			return nil, errors.New("the CA bundle holds no PEM certificate")
+		}
+	}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if len(via) > int(p.MaxRedirects) {
+				return errRedirect
+			}
+			return nil
+		},
+	}, nil
+}
+
+func (p probe) failure(err error, took time.Duration) check.Finding {
+	var wrapped *url.Error
+	where := shown(p.URL)
+	if errors.As(err, &wrapped) {
+		where = shown(wrapped.URL) // where redirects led to
+		err = wrapped.Err
+	}
+	reason, phrase := fault.Classify(err)
+	switch {
+	case reason == check.ReasonTimeout:
+		phrase = fmt.Sprintf("did not answer within %s", took.Round(time.Millisecond))
+	case reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
+		reason, phrase = check.ReasonMalformedResponse, "answered something that is not HTTP"
+	case reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
+		phrase += "; give the authority's certificate as ca or caFile if it is to be trusted"
+	}
+	return check.Fail(reason, "%s %s", where, phrase)
+}
+
+// judge holds the response against what is expected.
+func (p probe) judge(r *http.Response) check.Finding {
+	where := shown(r.Request.URL.String())
+	expected := slices.Contains(p.ExpectStatus, int32(r.StatusCode)) ||
+		len(p.ExpectStatus) == 0 && r.StatusCode >= 200 && r.StatusCode < 300
+	if !expected {
+		if location := r.Header.Get("Location"); location != "" && r.StatusCode >= 300 && r.StatusCode < 400 {
+			return check.Fail(check.ReasonRedirected, "%s redirects to %s (status %d), which is not followed beyond maxRedirects %d",
+				where, shown(location), r.StatusCode, p.MaxRedirects)
+		}
+		return check.Fail(check.ReasonUnexpectedStatus, "%s answered status %d %s, expected %s",
+			where, r.StatusCode, http.StatusText(r.StatusCode), p.statuses())
+	}
+	if f := p.certificate(where, r.TLS, time.Now()); f != nil {
+		return *f
+	}
+	if p.body != nil {
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+		if err != nil {
+			reason, phrase := fault.Classify(err)
+			return check.Fail(reason, "%s, while its body was read, %s", where, phrase)
+		}
+		if !p.body.Match(body) {
+			return check.Fail(check.ReasonUnexpectedBody, "%s answered a body of %d bytes that does not match %q", where, len(body), p.ExpectBody)
+		}
+	}
+	return check.Pass("%s answered status %d", where, r.StatusCode)
+}
+
+// certificate asks how long the server's certificate is still valid.
+func (p probe) certificate(where string, state *tls.ConnectionState, now time.Time) *check.Finding {
+	if state == nil || len(state.PeerCertificates) == 0 || p.MinCertificateValidityHours == 0 {
+		return nil
+	}
+	left := state.PeerCertificates[0].NotAfter.Sub(now)
+	if left >= time.Duration(p.MinCertificateValidityHours)*time.Hour {
+		return nil
+	}
+	f := check.Fail(check.ReasonCertificateExpiring, "%s has a certificate that is valid for another %s only, until %s; expected at least %d hours",
+		where, left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
+	return &f
+}
+
+func (p probe) statuses() string {
+	if len(p.ExpectStatus) == 0 {
+		return "200 to 299"
+	}
+	return strings.Trim(fmt.Sprint(p.ExpectStatus), "[]")
+}
+
+// shown is a URL fit for a message: without user and query, where secrets travel.
+func shown(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "the URL"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}

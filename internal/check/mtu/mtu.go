@@ -1,0 +1,170 @@
+// Package mtu is the check type mtu: a segment of a given size reaches a TCP target whole.
+//
+// A path whose MTU is smaller than the node believes lets handshakes and small requests pass
+// and loses every large packet, when the ICMP messages that would tell are filtered: the
+// classic fault of overlay networks. The probe connects with the don't-fragment bit set
+// (IP_PMTUDISC_DO), writes the payload at once, so that it leaves as one segment, and watches
+// the kernel's own account of the connection (TCP_INFO) until the target's kernel has
+// acknowledged it.
+package mtu
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+)
+
+// poll is how often the kernel is asked whether the payload has been acknowledged.
+const poll = 2 * time.Millisecond
+
+// state is the kernel's account of a connection.
+type state struct {
+	// mss is the largest payload of a segment that the kernel would send now.
+	mss int
+	// pathMTU is what the kernel believes of the path.
+	pathMTU int
+	// acked counts the payload bytes that the target has acknowledged.
+	acked uint64
+	// retransmitted counts segments that were sent again.
+	retransmitted int
+}
+
+// probe is a check with its settings.
+type probe struct {
+	check.MTU
+	resolver *resolver.Resolver
+}
+
+// New makes the probe. kubernetesService is the address that is used when none is given.
+func New(settings *check.MTU, r *resolver.Resolver, kubernetesService string) check.Probe {
+	p := probe{resolver: r}
+	if settings != nil {
+		p.MTU = *settings
+	}
+	if p.Address == "" {
+		p.Address, p.Protocol = kubernetesService, check.MTUTLS
+	}
+	if p.Protocol == "" {
+		p.Protocol = check.MTURaw
+	}
+	return p.run
+}
+
+func (p probe) run(ctx context.Context) check.Finding {
+	if p.Address == "" {
+		return check.Fail(check.ReasonNoAddress, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+	}
+	host, port, err := net.SplitHostPort(p.Address)
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	addrs, err := p.resolver.LookupAddrs(ctx, host)
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "%s", phrase)
+	}
+	if !supported {
+		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
+	}
+	dialer := net.Dialer{Control: forbidFragments}
+	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "%s %s", p.Address, phrase)
+	}
+	defer func() { _ = raw.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn := raw.(*net.TCPConn)
+	_ = conn.SetLinger(0) // what a black hole holds is not worth retransmitting after the verdict
+	return p.send(ctx, conn, host)
+}
+
+// send sends the payload and watches what becomes of it.
+func (p probe) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
+	before, err := inspect(conn)
+	if err != nil {
+		return check.Fail(check.ReasonUnknown, "the kernel does not tell about the connection to %s: %v", p.Address, err)
+	}
+	size := int(p.PayloadBytes)
+	if size == 0 {
+		size = min(before.mss, check.MaxMTUPayload)
+	}
+	if size > before.mss {
+		return p.tooSmall(size, before)
+	}
+	start := time.Now()
+	exchanged := make(chan error, 1)
+	go func() { exchanged <- p.exchange(conn, host, size) }()
+	after, err := awaitAck(ctx, conn, before.acked+uint64(size))
+	took := time.Since(start).Round(100 * time.Microsecond)
+	switch {
+	case err != nil:
+		return p.lost(ctx, size, before, after, took, err)
+	case size > after.mss:
+		return p.tooSmall(size, after)
+	}
+	if err := <-exchanged; err != nil {
+		reason, phrase := fault.Classify(err)
+		if reason == check.ReasonTimeout {
+			phrase = fmt.Sprintf("acknowledged %d bytes, but what it sent back did not arrive within %s", size, took)
+			reason = check.ReasonPathMTUBlackHole
+			if ctx.Err() == nil {
+				reason = check.ReasonTimeout
+			}
+		}
+		return check.Fail(reason, "%s %s", p.Address, phrase)
+	}
+	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
+}
+
+func (p probe) tooSmall(size int, s state) check.Finding {
+	return check.Fail(check.ReasonPathMTUTooSmall, "%d bytes do not fit one segment to %s: at most %d do, with a path MTU of %d",
+		size, p.Address, s.mss, s.pathMTU)
+}
+
+// lost is the finding of a payload that was not acknowledged.
+func (p probe) lost(ctx context.Context, size int, before, after state, took time.Duration, err error) check.Finding {
+	switch {
+	case ctx.Err() == nil:
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "%s, sent %d bytes, %s", p.Address, size, phrase)
+	case context.Cause(ctx) != context.DeadlineExceeded:
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+	case after.mss < size && after.mss > 0:
+		return p.tooSmall(size, after)
+	}
+	return check.Fail(check.ReasonPathMTUBlackHole,
+		"%s accepts connections, but a segment of %d bytes was not acknowledged within %s (sent again %d times): packets of this size vanish on the path, whose MTU is believed to be %d",
+		p.Address, size, took, after.retransmitted-before.retransmitted, before.pathMTU)
+}
+
+// awaitAck waits until the target has acknowledged so many bytes.
+func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64) (state, error) {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	var s state
+	for {
+		now, err := inspect(conn)
+		if err != nil {
+			return s, err
+		}
+		s = now
+		if s.acked >= acked {
+			return s, nil
+		}
+		if err := pending(conn); err != nil {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package peers is the check type peers: pods on other nodes, in every zone, can be reached.
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
+)
+
+// probe is a check with its settings.
+type probe struct {
+	check.Peers
+	node string
+	api  *kubeapi.Client
+}
+
+// New makes the probe. node is the name of the worker's own node, whose pods are no peers,
+// and namespace the worker's own.
+func New(settings *check.Peers, api *kubeapi.Client, node, namespace string) check.Probe {
+	p := probe{node: node, api: api}
+	if settings != nil {
+		p.Peers = *settings
+	}
+	if p.Namespace == "" {
+		p.Namespace = namespace
+	}
+	if p.Namespace == "" {
+		p.Namespace = "default"
+	}
+	if p.Sample == 0 {
+		p.Sample = check.DefaultPeerSample
+	}
+	if p.FailPercent == 0 {
+		p.FailPercent = check.DefaultPeerFailPercent
+	}
+	return p.run
+}
+
+func (p probe) run(ctx context.Context) check.Finding {
+	candidates, failure := p.candidates(ctx)
+	if failure != nil {
+		return *failure
+	}
+	if len(candidates) < int(p.MinPeers) {
+		return check.Fail(check.ReasonTooFewPeers, "%d ready pods on other nodes match %s in namespace %s, expected at least %d",
+			len(candidates), p.Selector, p.Namespace, p.MinPeers)
+	}
+	if len(candidates) == 0 {
+		return check.Pass("no ready pod on another node matches %s in namespace %s, so there was none to connect to", p.Selector, p.Namespace)
+	}
+	return p.judge(connectAll(ctx, Sample(candidates, p.node, int(p.Sample)), p.Port))
+}
+
+// candidates are the ready pods on other nodes.
+func (p probe) candidates(ctx context.Context) ([]Peer, *check.Finding) {
+	pods, err := p.api.Pods(ctx, p.Namespace, p.Selector)
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		f := check.Fail(reason, "listing the pods of namespace %s: the API server at %s %s", p.Namespace, p.api.Address(), phrase)
+		return nil, &f
+	}
+	var peers []Peer
+	zoneless := false
+	for _, pod := range pods {
+		if !pod.Ready() || pod.Spec.NodeName == p.node {
+			continue
+		}
+		zone := pod.Metadata.Labels[kubeapi.ZoneLabel]
+		zoneless = zoneless || zone == ""
+		peers = append(peers, Peer{Name: pod.Metadata.Name, UID: pod.Metadata.UID, Node: pod.Spec.NodeName, Zone: zone, IP: pod.Status.PodIP})
+	}
+	if !zoneless {
+		return peers, nil
+	}
+	// Before Kubernetes 1.35 pods do not carry their node's zone. Without permission to list
+	// nodes the sample is spread over nodes only, which is no fault of this node.
+	if zones, err := p.api.Zones(ctx); err == nil {
+		for i := range peers {
+			if peers[i].Zone == "" {
+				peers[i].Zone = zones[peers[i].Node]
+			}
+		}
+	}
+	return peers, nil
+}
+
+// attempt is a connection to one peer.
+type attempt struct {
+	peer    Peer
+	finding check.Finding
+}
+
+func connectAll(ctx context.Context, sample []Peer, port int32) []attempt {
+	attempts := make([]attempt, len(sample))
+	done := make(chan struct{})
+	for i, peer := range sample {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			attempts[i] = attempt{peer, connect(ctx, peer, port)}
+		}()
+	}
+	for range sample {
+		<-done
+	}
+	return attempts
+}
+
+func connect(ctx context.Context, peer Peer, port int32) check.Finding {
+	address := net.JoinHostPort(peer.IP, strconv.Itoa(int(port)))
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
+		return check.Pass("%s connects", address)
+	}
+	reason, phrase := fault.Classify(err)
+	where := "node " + peer.Node
+	if peer.Zone != "" {
+		where += ", zone " + peer.Zone
+	}
+	return check.Fail(reason, "%s (%s on %s) %s", address, peer.Name, where, phrase)
+}
+
+// judge fails when the share of failures reaches the threshold.
+func (p probe) judge(attempts []attempt) check.Finding {
+	zones := map[string]bool{}
+	var failures []string
+	for _, a := range attempts {
+		zones[a.peer.Zone] = true
+		if a.finding.Reason == check.ReasonInterrupted {
+			return a.finding
+		}
+		if !a.finding.Passed() {
+			failures = append(failures, a.finding.Message)
+		}
+	}
+	summary := fmt.Sprintf("%d of %d peers in %d zones connect", len(attempts)-len(failures), len(attempts), len(zones))
+	if len(failures) == 0 {
+		return check.Pass("%s", summary)
+	}
+	summary += ": " + strings.Join(failures, "; ")
+	if len(failures)*100 < int(p.FailPercent)*len(attempts) {
+		return check.Pass("%s", summary)
+	}
+	return check.Fail(check.ReasonPeersUnreachable, "%s", summary)
+}
