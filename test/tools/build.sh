@@ -4,8 +4,10 @@
 #	test/tools/build.sh etcd kubernetes coredns ...
 #
 # Each argument is a folder beside this file with a go.mod of its own: these projects'
-# dependency graphs agree neither with each other nor with the product's. A tool is built
-# again only when its pin (go.mod, go.sum, this script) or the Go release changes.
+# dependency graphs agree neither with each other nor with the product's. kubernetes is the
+# control plane and kubectl; kubernetes-node is the rest of that folder, which only real nodes
+# need. A tool is built again only when its pin (go.mod, go.sum), how it is built, or the Go
+# release changes.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,7 +20,8 @@ mkdir -p "$bin" "$cache/tools/stamp" "$cache/tools/log"
 # What a first build took on two cores, so that a person knows whether to wait.
 expected() {
 	case $1 in
-	kubernetes) echo "about 10 min" ;;
+	kubernetes) echo "about 7 min" ;;
+	kubernetes-node) echo "about 3 min" ;;
 	karpenter) echo "about 6 min" ;;
 	golangci-lint) echo "about 4 min" ;;
 	coredns | helm | prometheus) echo "about 2 min" ;;
@@ -26,11 +29,23 @@ expected() {
 	esac
 }
 
+# The folder of a tool's pin.
+folder() { echo "$here/${1%-node}"; }
+
+# What is compiled: all tools of the pin, or of Kubernetes a part of them.
+packages() {
+	case $1 in
+	kubernetes) printf 'k8s.io/kubernetes/cmd/%s ' kube-apiserver kube-controller-manager kube-scheduler kubectl ;;
+	kubernetes-node) printf 'k8s.io/kubernetes/cmd/%s ' kubelet kube-proxy ;;
+	*) echo tool ;;
+	esac
+}
+
 # The version stamp that kubectl and the API server report; without it they say v0.0.0.
 ldflags() {
 	local flags="-s -w" version
-	if [[ $1 == kubernetes ]]; then
-		version=$(cd "$here/$1" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+	if [[ $1 == kubernetes* ]]; then
+		version=$(cd "$(folder "$1")" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 		local major=${version#v} minor=${version#v*.}
 		for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 			flags+=" -X $pkg.gitVersion=$version -X $pkg.gitMajor=${major%%.*} -X $pkg.gitMinor=${minor%%.*}"
@@ -44,7 +59,9 @@ ldflags() {
 tags() { [[ $1 != prometheus ]] || echo remove_all_sd; }
 
 # A folder's fingerprint: what must change for its binaries to be rebuilt.
-pin() { cat "$here/$1/go.mod" "$here/$1/go.sum" "$here/build.sh" <(go version) | sha256sum | cut -d' ' -f1; }
+pin() {
+	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(packages "$1"; tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
+}
 
 build() {
 	local name=$1 stamp=$cache/tools/stamp/$1 log=$cache/tools/log/$1.log want started=$SECONDS
@@ -52,10 +69,13 @@ build() {
 	if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
 		return
 	fi
+	: >"$log"
 	echo "tools: building $name from source, $(expected "$name") on two cores the first time"
 	local out=$bin/.$name
 	rm -rf "$out" && mkdir "$out"
-	(cd "$here/$name" && go build -v -trimpath -tags "$(tags "$name")" -ldflags "$(ldflags "$name")" -o "$out/" tool) >"$log" 2>&1 &
+	local what
+	read -ra what <<<"$(packages "$name")"
+	(cd "$(folder "$name")" && go build -v -trimpath -tags "$(tags "$name")" -ldflags "$(ldflags "$name")" -o "$out/" "${what[@]}") >"$log" 2>&1 &
 	local pid=$!
 	trap 'kill '"$pid"' 2>/dev/null || true' EXIT
 	local last=$SECONDS
@@ -81,8 +101,8 @@ build() {
 	echo "tools: $name built in $((SECONDS - started)) s"
 }
 
-[[ $# -gt 0 ]] || { echo "usage: build.sh NAME...; NAME is one of: $(cd "$here" && echo */ | tr -d /)" >&2; exit 2; }
+[[ $# -gt 0 ]] || { echo "usage: build.sh NAME...; NAME is one of: $(cd "$here" && echo */ kubernetes-node | tr -d /)" >&2; exit 2; }
 for name in "$@"; do
-	[[ -f $here/$name/go.mod ]] || { echo "build.sh: no pin for \"$name\" in test/tools" >&2; exit 2; }
+	[[ -f $(folder "$name")/go.mod ]] || { echo "build.sh: no pin for \"$name\" in test/tools" >&2; exit 2; }
 	build "$name"
 done

@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -144,7 +143,7 @@ func (c *container) once(image Image) (code int, started bool) {
 	if code != 0 {
 		reason = "Error"
 	}
-	if why, ok := context.Cause(r.stopping).(interruption); ok && why.containerReason != "" {
+	if why := r.why(); why.containerReason != "" {
 		reason = why.containerReason
 	}
 	r.agent.logf("%s/%s on %s: %s ended with exit code %d", r.pod.Namespace, r.pod.Name, r.node.Name, c.spec.Name, code)
@@ -160,7 +159,7 @@ func (c *container) once(image Image) (code int, started bool) {
 
 // end stops the process: SIGTERM and SIGKILL after the grace, or SIGKILL at once.
 func (c *container) end(p *process.Process) {
-	why, _ := context.Cause(c.run.stopping).(interruption)
+	why := c.run.why()
 	if why.containerReason == "" && why.grace > 0 {
 		p.Signal(syscall.SIGTERM)
 		select {

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -18,7 +19,7 @@ type podRun struct {
 	node  *Node
 	pod   *corev1.Pod // as it was when the run began
 
-	// stopping ends with an *interruption as its cause when the containers are to end; killed
+	// stopping ends with an interruption as its cause when the containers are to end; killed
 	// when they are to end at once.
 	stopping context.Context
 	stop     context.CancelCauseFunc
@@ -61,6 +62,13 @@ func (r *podRun) delete(grace time.Duration) {
 
 // interrupt ends the containers; the first one counts.
 func (r *podRun) interrupt(why interruption) { r.stop(why) }
+
+// why is what interrupted the run, or the zero interruption.
+func (r *podRun) why() interruption {
+	var why interruption
+	_ = errors.As(context.Cause(r.stopping), &why)
+	return why
+}
 
 // remove is called when the object is gone: there is nothing left to report on.
 func (r *podRun) remove() {
@@ -138,7 +146,7 @@ func (r *podRun) setTerminal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.terminal = true
-	if why, ok := context.Cause(r.stopping).(interruption); ok && why.reason != "" {
+	if why := r.why(); why.reason != "" {
 		r.state.phase, r.state.reason, r.state.message = corev1.PodFailed, why.reason, why.message
 	}
 }

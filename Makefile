@@ -1,0 +1,87 @@
+# Everything here works from a fresh clone with Go alone; what else is needed is built from
+# pinned modules into .cache by the targets that need it. Only e2e asks for root and Debian packages.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+export GOCACHE ?= $(CURDIR)/.cache/go-build
+export GOTOOLCHAIN ?= local
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+STAMP := github.com/kube-node-ready/kube-node-ready/internal/version
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
+
+TOOLS := test/tools/build.sh
+# A control plane with DNS: what the demo and most tests run on.
+CLUSTER_TOOLS := etcd kubernetes coredns
+# The chart's tests render with helm and test its alerts with promtool.
+TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus
+# Real nodes, and Karpenter.
+E2E_TOOLS := $(TEST_TOOLS) kubernetes-node containerd karpenter
+
+# Modules of this project other than the root's; test/tools holds pins, no code.
+NESTED := $(filter-out test/tools/%,$(patsubst %/go.mod,%,$(wildcard test/*/go.mod)))
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: cluster-tools build ## Watch five nodes being verified on a real control plane (KEEP=1 leaves it running)
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/demo ./test/demo
+	@exec .cache/bin/demo $(if $(KEEP),--keep)
+
+.PHONY: test
+test: tools build ## Run the unit tests, and the integration tests on a real API server
+	go test -timeout 20m ./...
+	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
+
+.PHONY: build
+build: ## Build the binaries into bin/, stamped with version and commit
+	@mkdir -p bin
+	$(GO_BUILD) -o bin/kube-node-ready-controller ./cmd/controller
+	$(GO_BUILD) -o bin/kube-node-ready-worker ./cmd/worker
+	$(if $(wildcard cmd/kubectl-node_ready),$(GO_BUILD) -o bin/kubectl-node_ready ./cmd/kubectl-node_ready)
+
+.PHONY: lint
+lint: ## Check formatting, go vet and golangci-lint
+	@$(TOOLS) golangci-lint
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+	.cache/tools/bin/golangci-lint run --build-tags e2e ./...
+	@set -e; for module in $(NESTED); do echo "cd $$module && golangci-lint run"; (cd $$module && $(CURDIR)/.cache/tools/bin/golangci-lint run ./...); done
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	@$(TOOLS) golangci-lint
+	.cache/tools/bin/golangci-lint fmt ./...
+
+.PHONY: docs
+docs: ## Write the pages that are generated from the sources
+	go run ./internal/config/docgen
+
+.PHONY: docs-check
+docs-check: ## Fail if a generated page is not what the sources say
+	go run ./internal/config/docgen -check
+
+.PHONY: tools
+tools: ## Build what make test runs on: Kubernetes, etcd, CoreDNS, Helm, promtool (minutes, once)
+	@$(TOOLS) $(TEST_TOOLS)
+
+.PHONY: cluster-tools
+cluster-tools: ## Build what make demo runs on: Kubernetes' control plane, etcd, CoreDNS (minutes, once)
+	@$(TOOLS) $(CLUSTER_TOOLS)
+
+.PHONY: e2e-tools
+e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Karpenter (minutes, once)
+	@$(TOOLS) $(E2E_TOOLS)
+
+.PHONY: clean
+clean: ## Remove what was built here; the tools stay
+	rm -rf bin dist .cache/bin
+
+.PHONY: distclean
+distclean: clean ## Remove the built tools and the Go build cache too
+	rm -rf .cache
