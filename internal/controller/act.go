@@ -38,8 +38,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, p
 		return wait, nil
 	}
 	if c := plan.Condition; c != nil && plan.Step != decide.StepRecord && !c.Same(in.Node.Condition) {
-		if err := r.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, c.Patch(in.Node.Condition))); err != nil {
-			return 0, fmt.Errorf("condition %s: %w", node.ConditionType, client.IgnoreNotFound(err))
+		if err := r.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, c.Patch(in.Node.Condition))); client.IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("condition %s: %w", node.ConditionType, err)
 		}
 	}
 	for _, name := range plan.Keep {

@@ -5,9 +5,9 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -51,6 +50,8 @@ type Reconciler struct {
 	Ledger remediation.Ledger
 	// Counters are told of every outcome.
 	Counters *metrics.Counters
+	// Events tells of transitions.
+	Events *Events
 	// DryRun runs workers and changes nothing on nodes.
 	DryRun bool
 	// Now is the clock.
@@ -71,9 +72,15 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
-		For(&corev1.Node{}, builder.WithPredicates(nodeChanges(r))).
+		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges(r))).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(r.Prerequisites.Events(), &handler.EnqueueRequestForObject{})).
+		WithLogConstructor(func(req *reconcile.Request) logr.Logger {
+			if req == nil {
+				return mgr.GetLogger()
+			}
+			return mgr.GetLogger().WithValues("node", req.Name)
+		}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			// Per node only: a limit over all nodes would make one node's conflicts slow the others.
@@ -97,7 +104,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !r.concerns(n) {
 		return reconcile.Result{}, nil
 	}
-	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", n.Name))
 	live := false
 	for try := 0; ; try++ {
 		wait, err := r.step(ctx, n, live)
@@ -164,7 +170,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, live bool) (time.
 	}
 	wait, err := r.act(ctx, n, in, plan)
 	if err != nil {
-		return 0, fmt.Errorf("node %s: %w", n.Name, err)
+		return 0, err
 	}
 	r.lost.forget(in.Node.UID, in.Lost)
 	return wait, nil

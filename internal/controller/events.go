@@ -5,10 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -20,37 +23,97 @@ const component = "kube-node-ready-controller"
 // maxEventMessage is the API server's limit of an event's note (k8s.io/kubernetes pkg/apis/core/validation/events.go).
 const maxEventMessage = 1024
 
-// tell creates events on the node. Their names derive from what they tell, so that the same transition is told once
-// however often it is decided, by this process or its successor. client-go's recorder is not used because it counts
-// repetitions in memory and drops events when a fleet arrives at once. An event that cannot be written is logged: the
-// node's condition says the same.
+const (
+	// eventWriters is few on purpose: events are for people, and must not compete with what unblocks nodes.
+	eventWriters = 2
+	// eventQueue holds what a fleet that arrives at once has to tell; a full queue slows reconciles down and loses nothing.
+	eventQueue = 4096
+	// eventDrain is how long a stopping controller goes on writing what it has queued.
+	eventDrain = 5 * time.Second
+)
+
+// Events writes events on nodes, beside the reconciles. Their names derive from what they tell, so that the same
+// transition is told once however often it is decided, by this process or its successor. client-go's recorder is not used
+// because it counts repetitions in memory and drops events when a fleet arrives at once. An event that cannot be written is
+// logged: the node's condition says the same.
+type Events struct {
+	client client.Client
+	queue  chan *corev1.Event
+}
+
+// NewEvents makes the writer; Start runs it.
+func NewEvents(c client.Client) *Events {
+	return &Events{client: c, queue: make(chan *corev1.Event, eventQueue)}
+}
+
+// Start writes events until ctx is done, and then what is still queued.
+func (e *Events) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range eventWriters {
+		wg.Go(func() {
+			for {
+				select {
+				case ev := <-e.queue:
+					e.write(context.WithoutCancel(ctx), ev)
+				case <-ctx.Done():
+					e.drain(ctx)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func (e *Events) drain(ctx context.Context) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventDrain)
+	defer cancel()
+	for {
+		select {
+		case ev := <-e.queue:
+			e.write(last, ev)
+		default:
+			return
+		}
+	}
+}
+
+func (e *Events) write(ctx context.Context, ev *corev1.Event) {
+	if err := e.client.Create(ctx, ev); err != nil && !apierrors.IsAlreadyExists(err) {
+		log.FromContext(ctx).Error(err, "event not written", "node", ev.InvolvedObject.Name, "reason", ev.Reason)
+	}
+}
+
+// tell queues events on the node.
 func (r *Reconciler) tell(ctx context.Context, n *corev1.Node, events []decide.Event) {
 	for _, e := range events {
 		if r.DryRun {
 			log.FromContext(ctx).Info("dry run: no event", "reason", e.Reason, "message", e.Message)
 			continue
 		}
-		now := metav1.NewTime(r.Now())
-		sum := sha256.Sum256([]byte(fmt.Sprintf("%s/%s/%d", n.UID, e.Reason, e.Sequence)))
-		message := e.Message
-		if len(message) > maxEventMessage {
-			message = message[:maxEventMessage]
+		select {
+		case r.Events.queue <- eventOn(n, e, r.Now()):
+		case <-ctx.Done():
+			return
 		}
-		err := r.Client.Create(ctx, &corev1.Event{
-			// Events of cluster-scoped objects live in "default" (k8s.io/client-go tools/record).
-			ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: n.Name[:min(len(n.Name), 200)] + "." + hex.EncodeToString(sum[:8])},
-			InvolvedObject:      corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
-			Type:                e.Type,
-			Reason:              e.Reason,
-			Message:             message,
-			Source:              corev1.EventSource{Component: component},
-			ReportingController: component,
-			FirstTimestamp:      now,
-			LastTimestamp:       now,
-			Count:               1,
-		})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			log.FromContext(ctx).Error(err, "event not written", "reason", e.Reason)
-		}
+	}
+}
+
+func eventOn(n *corev1.Node, e decide.Event, at time.Time) *corev1.Event {
+	now := metav1.NewTime(at)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", n.UID, e.Reason, e.Sequence))
+	return &corev1.Event{
+		// Events of cluster-scoped objects live in "default" (k8s.io/client-go tools/record).
+		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: n.Name[:min(len(n.Name), 200)] + "." + hex.EncodeToString(sum[:8])},
+		InvolvedObject:      corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
+		Type:                e.Type,
+		Reason:              e.Reason,
+		Message:             e.Message[:min(len(e.Message), maxEventMessage)],
+		Source:              corev1.EventSource{Component: component},
+		ReportingController: component,
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
 	}
 }

@@ -95,6 +95,10 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		Ledger: remediation.Ledger{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Namespace: namespace,
 			Keep: max(time.Hour, cfg.NodeManagement.Remediation.Window.Duration)},
 		Counters: metrics.NewCounters(checkNames(cfg)),
+		Events:   NewEvents(mgr.GetClient()),
+	}
+	if err := mgr.Add(r.Events); err != nil {
+		return err
 	}
 	if err := r.Setup(mgr); err != nil {
 		return fmt.Errorf("set up the node controller: %w", err)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -19,8 +20,35 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func requestFor(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+// Priorities in the queue. In a burst of nodes what releases one goes first, and what only tidies up goes last.
+const (
+	release = 10
+	tidy    = -10
+)
+
+func enqueue(q queue, name string, priority int) {
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+	if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		pq.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, req)
+		return
+	}
+	q.Add(req)
+}
+
+// nodeHandler wakes a node that changed.
+func (r *Reconciler) nodeHandler() handler.EventHandler {
+	add := func(o client.Object, q queue) {
+		priority := 0
+		if in := observe(context.Background(), r.Config, o.(*corev1.Node)); !in.Node.Gated {
+			priority = tidy
+		}
+		enqueue(q, o.GetName(), priority)
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+	}
 }
 
 func isWorker(o client.Object) bool {
@@ -107,7 +135,11 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 // wake enqueues the node that the pod says it runs on. Whether it is ours is for gather to tell.
 func (r *Reconciler) wake(pod *corev1.Pod, q queue) {
 	if name := pod.Annotations[workerpod.AnnotationNode]; name != "" {
-		q.Add(requestFor(name))
+		priority := 0
+		if !workerpod.Observe(pod).Alive() {
+			priority = release
+		}
+		enqueue(q, name, priority)
 	}
 }
 
@@ -115,7 +147,7 @@ func (r *Reconciler) wake(pod *corev1.Pod, q queue) {
 // failure to be attributed.
 func (r *Reconciler) finished(o workerpod.Observation, q queue) {
 	for _, name := range r.slots.next() {
-		q.Add(requestFor(name))
+		enqueue(q, name, 0)
 	}
 	if o.Purpose != workerpod.PurposeProbe {
 		return
