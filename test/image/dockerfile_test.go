@@ -25,6 +25,7 @@ func TestDockerfileDescribesTheSameImage(t *testing.T) {
 	}
 	want := []string{
 		"FROM scratch",
+		"COPY --from=build --chmod=0444 " + certificatesPath + " " + certificatesPath,
 		"COPY --from=build --chmod=0555 /out/kube-node-ready-controller /kube-node-ready-controller",
 		"COPY --from=build --chmod=0555 /out/kube-node-ready-worker /kube-node-ready-worker",
 		"USER " + user,

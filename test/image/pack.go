@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,10 +41,10 @@ type Labels struct {
 }
 
 // Pack writes an OCI archive of one image, an index where there are several platforms, under the
-// given reference and returns its digest. The base is empty (scratch): both binaries are static,
-// nothing in them starts another program, and the only certificate authority that they trust is
-// the cluster's, which the kubelet mounts. What is not there needs no updates.
-func Pack(file, reference string, platforms []Platform, labels Labels) (v1.Hash, error) {
+// given reference and returns its digest. The base is empty (scratch): both binaries are static, and
+// all that they read from an image is the roots that checks of type http trust. What is not there
+// needs no updates.
+func Pack(name, reference string, platforms []Platform, labels Labels) (v1.Hash, error) {
 	dir, err := os.MkdirTemp("", "kube-node-ready-layout-")
 	if err != nil {
 		return v1.Hash{}, err
@@ -71,7 +72,7 @@ func Pack(file, reference string, platforms []Platform, labels Labels) (v1.Hash,
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		return digest, archive(file, dir, labels.Created)
+		return digest, archive(name, dir, labels.Created)
 	}
 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
@@ -90,28 +91,27 @@ func Pack(file, reference string, platforms []Platform, labels Labels) (v1.Hash,
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return digest, archive(file, dir, labels.Created)
+	return digest, archive(name, dir, labels.Created)
 }
 
 func platform(p Platform) v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: p.Architecture}
 }
 
-// imageOf has one layer per binary, so that a node that has the one need not fetch it again for a
+// imageOf has one layer per file, so that a node that has the one need not fetch it again for a
 // change of the other.
 func imageOf(p Platform, labels Labels) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	paths := make([]string, 0, len(p.Binaries))
-	for path := range p.Binaries {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	for _, path := range paths {
+	files := []file{{path: certificatesPath, mode: 0o444, content: certificates()}}
+	for _, path := range slices.Sorted(maps.Keys(p.Binaries)) {
 		content, err := os.ReadFile(p.Binaries[path])
 		if err != nil {
 			return nil, err
 		}
-		blob, err := layerTar(path, content, labels.Created)
+		files = append(files, file{path: path, mode: 0o555, content: content})
+	}
+	for _, f := range files {
+		blob, err := f.tar(labels.Created)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func imageOf(p Platform, labels Labels) (v1.Image, error) {
 		}
 		image, err = mutate.Append(image, mutate.Addendum{
 			Layer:   layer,
-			History: v1.History{Created: v1.Time{Time: labels.Created}, CreatedBy: "COPY " + path},
+			History: v1.History{Created: v1.Time{Time: labels.Created}, CreatedBy: "COPY " + f.path},
 		})
 		if err != nil {
 			return nil, err
@@ -151,18 +151,25 @@ func imageOf(p Platform, labels Labels) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layerTar is a layer of one executable file, owned by root and writable by nobody.
-func layerTar(path string, content []byte, modified time.Time) ([]byte, error) {
+// file is a file of the image, owned by root and writable by nobody.
+type file struct {
+	path    string
+	mode    int64
+	content []byte
+}
+
+// tar is a layer of this one file.
+func (f file) tar(modified time.Time) ([]byte, error) {
 	var blob bytes.Buffer
 	w := tar.NewWriter(&blob)
 	header := &tar.Header{
-		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"),
-		Mode: 0o555, Size: int64(len(content)), ModTime: modified,
+		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.path, "/"),
+		Mode: f.mode, Size: int64(len(f.content)), ModTime: modified,
 	}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(content); err != nil {
+	if _, err := w.Write(f.content); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -172,8 +179,8 @@ func layerTar(path string, content []byte, modified time.Time) ([]byte, error) {
 }
 
 // archive writes the layout in dir as a tar file, in lexical order and with one time throughout.
-func archive(file, dir string, modified time.Time) (err error) {
-	out, err := os.Create(file)
+func archive(name, dir string, modified time.Time) (err error) {
+	out, err := os.Create(name)
 	if err != nil {
 		return err
 	}
@@ -204,7 +211,7 @@ func archive(file, dir string, modified time.Time) (err error) {
 		return err
 	}
 	if err := fs.WalkDir(os.DirFS(dir), ".", walk); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return w.Close()
 }

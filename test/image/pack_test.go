@@ -2,12 +2,15 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
+	"crypto/x509"
 	"debug/elf"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,7 +83,7 @@ func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 	return index, manifest
 }
 
-// The image of one architecture: named, non-root, two static binaries and nothing else.
+// The image of one architecture: named, non-root, two static binaries, the public roots and nothing else.
 func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.tar")
 	digest, err := Pack(file, reference, []Platform{product(t, "amd64")}, labels)
@@ -120,12 +123,13 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	for _, layer := range layers {
 		names = append(names, checkLayer(t, layer))
 	}
-	if want := []string{"kube-node-ready-controller", "kube-node-ready-worker"}; !slices.Equal(names, want) {
+	if want := []string{"etc/ssl/certs/ca-certificates.crt", "kube-node-ready-controller", "kube-node-ready-worker"}; !slices.Equal(names, want) {
 		t.Errorf("files %q, want %q", names, want)
 	}
 }
 
-// checkLayer expects one static executable that no one may write, and returns its name.
+// checkLayer expects one file that no one may write, a static executable or the roots, and
+// returns its name.
 func checkLayer(t *testing.T, layer v1.Layer) string {
 	t.Helper()
 	content, err := layer.Uncompressed()
@@ -138,8 +142,15 @@ func checkLayer(t *testing.T, layer v1.Layer) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if header.Mode != 0o555 || header.Uid != 0 {
+	if header.Mode&0o222 != 0 || header.Uid != 0 {
 		t.Errorf("%s: mode %o, uid %d", header.Name, header.Mode, header.Uid)
+	}
+	if header.Name == strings.TrimPrefix(certificatesPath, "/") {
+		checkRoots(t, r)
+		return header.Name
+	}
+	if header.Mode&0o111 != 0o111 {
+		t.Errorf("%s is not executable: mode %o", header.Name, header.Mode)
 	}
 	binary := filepath.Join(t.TempDir(), header.Name)
 	out, err := os.Create(binary)
@@ -166,6 +177,20 @@ func checkLayer(t *testing.T, layer v1.Layer) string {
 		t.Errorf("the layer of %s holds more than it", header.Name)
 	}
 	return header.Name
+}
+
+func checkRoots(t *testing.T, r io.Reader) {
+	t.Helper()
+	content, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(content) {
+		t.Error("the roots are no PEM certificates")
+	}
+	if n := bytes.Count(content, []byte("BEGIN CERTIFICATE")); n < 100 {
+		t.Errorf("%d roots, Mozilla has well over 100", n)
+	}
 }
 
 // files is a platform of small files, where what is in them does not matter.
