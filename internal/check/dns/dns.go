@@ -116,7 +116,7 @@ type expectation struct {
 func (q query) judge(e expectation, d check.DNS, a resolver.Answer, err error) check.Finding {
 	var failure *resolver.Error
 	if errors.As(err, &failure) {
-		return check.Fail(failure.Code, "%s %s over %s", q.describe(q.protocol), failure.Text, strings.ToUpper(failure.Protocol))
+		return check.Fail(failure.Code, "%s, asked over %s, %s", q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
 	}
 	who := fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol))
 	if a.Rcode != e.rcode {
