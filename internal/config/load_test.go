@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestDefaults(t *testing.T) {
-	for _, data := range []string{"", "worker:\nreconciliation: {}\nnodeManagement:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: false}\n"} {
+	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: false}\n"} {
 		c, err := Parse([]byte(data), "config.yaml")
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)

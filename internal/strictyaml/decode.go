@@ -83,16 +83,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	defer d.leave()
 
 	if isNull(n) {
-		switch v.Kind() {
-		case reflect.Pointer, reflect.Interface, reflect.Slice, reflect.Map:
-			v.SetZero()
-			return
-		case reflect.Struct:
-			if !customised(v.Type()) {
-				return // a section whose keys are all commented out
-			}
+		if !empties(v.Type()) {
+			d.fault(n, path, "must be %s, not null; give a value or remove the key", describe(v.Type()))
 		}
-		d.fault(n, path, "must be %s, not null; give a value or remove the key", describe(v.Type()))
 		return
 	}
 	if v.Kind() == reflect.Pointer {

@@ -47,8 +47,7 @@ type Document struct {
 // so defaults set beforehand survive and an explicit zero does not become a default; lists
 // and maps that are present are replaced whole. An empty document is no fault.
 //
-// A null leaves a struct, list, map, pointer or any unset and is a fault for every other
-// type. Fields of type any receive string, bool, int64, float64, []any or map[string]any.
+// A null stands for an absent struct, list, map or any, and is a fault for every other type. Fields of type any receive string, bool, int64, float64, []any or map[string]any.
 // file is only used in messages. Decode panics if into is not a pointer to a struct.
 func Decode(data []byte, file string, into any) (Document, Faults) {
 	v := reflect.ValueOf(into)

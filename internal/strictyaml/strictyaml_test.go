@@ -126,7 +126,9 @@ func TestFaults(t *testing.T) {
 		{"null document", "---\n~\n", nil},
 		{"trailing separator", "small: 1\n---\n", nil},
 		{"empty section", "worker:\n", nil},
-		{"null list and map and pointer", "worker: {checks: , labels: ~, selector: null}\non:\n", nil},
+		{"null list and map and struct", "worker: {checks: , labels: ~, selector: null}\nraw:\n", nil},
+		{"null bool", "on:\n", []string{"f.yaml:1: on: must be true or false, not null"}},
+		{"null percentage", "max: null\n", []string{"f.yaml:1: max: must be a whole number or a string such as \"20%\", not null"}},
 		{"two documents", "small: 1\n---\nsmall: 2\n", []string{"f.yaml:3: a second document"}},
 		{"not a mapping", "[1]\n", []string{"f.yaml:1: must be a mapping, not a list"}},
 		{"syntax", "worker:\n  a: [\n", []string{"f.yaml:2: not YAML: did not find"}},
@@ -219,7 +221,7 @@ func mergeBomb() string {
 func TestDefaultsSurvive(t *testing.T) {
 	yes := true
 	into := file{Small: 5, On: &yes, Worker: section{Labels: map[string]string{"a": "b"}, inline: inline{Timeout: 9, Checks: []item{{Name: "x"}}}}}
-	doc, faults := Decode([]byte("on: false\nsmall: 0\nworker:\n  checks: []\n"), "f.yaml", &into)
+	doc, faults := Decode([]byte("on: false\nsmall: 0\nworker:\n  checks: []\n  labels:\n"), "f.yaml", &into)
 	if faults != nil {
 		t.Fatal(faults)
 	}

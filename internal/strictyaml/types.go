@@ -87,6 +87,21 @@ func customised(t reflect.Type) bool {
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
+// empties says whether a null can stand for a value of type t: it is a section or list whose
+// lines are all commented out.
+func empties(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return !customised(t)
+	case reflect.Map, reflect.Slice, reflect.Interface:
+		return true
+	}
+	return false
+}
+
 // describe says in a file's terms what a value of type t is. The Kubernetes types are
 // matched by name because the worker must not link the packages that define them.
 func describe(t reflect.Type) string {
