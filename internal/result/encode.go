@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"sort"
 	"unicode/utf8"
 )
 
@@ -47,14 +48,16 @@ func (r Report) Encode() []byte {
 			return b
 		}
 	}
-	for {
-		b := r.marshal()
-		if len(b) <= MaxBytes || len(r.Checks) == 0 {
-			return b
-		}
-		r.Checks = r.Checks[:len(r.Checks)-1]
-		r.Omitted++
-	}
+	all := r.Checks
+	dropped := sort.Search(len(all), func(n int) bool { return len(r.without(all, n).marshal()) <= MaxBytes })
+	return r.without(all, dropped).marshal()
+}
+
+// without is the report with the last n of all its checks left out.
+func (r Report) without(all []Check, n int) Report {
+	r.Checks = all[:len(all)-n]
+	r.Omitted += n
+	return r
 }
 
 // Sort puts failures first, then warnings, skipped and passed checks, each in the order they
@@ -122,7 +125,7 @@ func (c Check) sanitised() Check {
 	c.Type = clip(clean(c.Type), maxNameBytes)
 	c.Severity = clip(clean(c.Severity), maxNameBytes)
 	c.Reason = clip(clean(c.Reason), maxNameBytes)
-	c.Message = Sanitise(c.Message)
+	c.Message = Sanitise(clip(c.Message, MaxBytes))
 	return c
 }
 
