@@ -45,6 +45,8 @@ controller:
         - {name: dns, type: dns, dns: {resolver: endpoints}}
         - {name: dns-2, type: dns, dns: {resolver: service, service: dns/coredns}}
         - {name: plain, type: dns}
+        - {name: peers, type: peers, peers: {selector: app=web, port: 80}}
+        - {name: dns-peers, type: peers, peers: {namespace: dns, selector: app=dns, port: 53}}
     profiles:
       - name: gpu
         nodeSelector: {matchLabels: {gpu: "true"}}
@@ -54,6 +56,20 @@ controller:
 			golden := filepath.Join("testdata", "rbac-"+name+".golden")
 			compareGenerated(t, golden, func() ([]byte, error) { return permissions(t, render(t, values)), nil })
 		})
+	}
+}
+
+// Before Kubernetes 1.35 the zones of peers are read from the nodes.
+func TestPeersReadZonesFromNodesOnlyWherePodsHaveNone(t *testing.T) {
+	const values = "controller: {config: {worker: {checks: [{name: peers, type: peers, peers: {selector: app=web, port: 80}}]}}}"
+	for version, want := range map[string]bool{"1.34.2": true, "v1.35.0": false, "1.36.3": false} {
+		out, failure := template(t, values, "--kube-version", version)
+		if failure != "" {
+			t.Fatal(failure)
+		}
+		if got := strings.Contains(out, "resources:\n    - nodes\n    verbs:\n    - list"); got != want {
+			t.Errorf("Kubernetes %s: workers may list nodes: %v, want %v", version, got, want)
+		}
 	}
 }
 

@@ -61,10 +61,10 @@ func valuesFile(t *testing.T, values string) []string {
 	return []string{"--values", file}
 }
 
-// template runs "helm template" of release kube-node-ready with the given values.
-func template(t *testing.T, values string) (stdout, failure string) {
+// template runs "helm template" of release kube-node-ready with the given values and arguments.
+func template(t *testing.T, values string, more ...string) (stdout, failure string) {
 	t.Helper()
-	args := []string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}
+	args := append([]string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}, more...)
 	return helm(t, append(args, valuesFile(t, values)...)...)
 }
 
