@@ -106,7 +106,7 @@ func control(in Input, failed workerpod.Observation, fleet []Member, tried map[s
 			continue
 		}
 		h := fnv.New64a()
-		fmt.Fprintf(h, "%s/%s/%d", m.UID, in.Node.UID, failed.Attempt)
+		fmt.Fprintf(h, "%d/%s/%s", failed.Attempt, in.Node.UID, m.UID)
 		rank := h.Sum64() >> 1
 		if m.Pool == in.Node.Pool {
 			rank |= 1 << 63
