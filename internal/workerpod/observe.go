@@ -147,7 +147,7 @@ func Observe(pod *corev1.Pod) Observation {
 }
 
 func (o *Observation) finish(outcome node.Outcome, reason, message string) {
-	o.State, o.Outcome, o.Reason, o.Message = Finished, outcome, reason, node.Truncate(message)
+	o.State, o.Outcome, o.Check, o.Reason, o.Message = Finished, outcome, "", reason, node.Truncate(message)
 }
 
 // exited turns the container's exit into an outcome. The exit code decides; the report explains.
