@@ -43,7 +43,7 @@ build: ## Build the binaries into bin/, stamped with version and commit
 	@mkdir -p bin
 	$(GO_BUILD) -o bin/kube-node-ready-controller ./cmd/controller
 	$(GO_BUILD) -o bin/kube-node-ready-worker ./cmd/worker
-	$(if $(wildcard cmd/kubectl-node_ready),$(GO_BUILD) -o bin/kubectl-node_ready ./cmd/kubectl-node_ready)
+	$(if $(wildcard cmd/kubectl-node_ready/main.go),$(GO_BUILD) -o bin/kubectl-node_ready ./cmd/kubectl-node_ready)
 
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
