@@ -92,3 +92,47 @@ func TestServers(t *testing.T) {
 		})
 	}
 }
+
+func TestEachServerIsAskedOnItsOwn(t *testing.T) {
+	good := dnstest.Start(t, dnstest.Behaviour{Zone: zone})
+	six := dnstest.StartAt(t, "::1", dnstest.Behaviour{Zone: zone})
+	if f := probe(t, nil, pod(good, six)); !f.Passed() || !strings.Contains(f.Message, "from 2 servers") {
+		t.Errorf("got %+v", f)
+	}
+	// A program in the pod would not notice the second server's fault until the first fails.
+	bad := dnstest.Start(t, dnstest.Behaviour{Rcode: mdns.RcodeServerFailure})
+	f := probe(t, nil, pod(good, bad, six))
+	if f.Reason != check.ReasonServerFailure || !strings.Contains(f.Message, bad.String()) || !strings.Contains(f.Message, "the 2 other queries were answered well") {
+		t.Errorf("got %+v", f)
+	}
+	if f := probe(t, nil, pod()); f.Reason != check.ReasonNoServers {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestAServerByAddress(t *testing.T) {
+	good := dnstest.Start(t, dnstest.Behaviour{Zone: zone})
+	bad := dnstest.Start(t, dnstest.Behaviour{Rcode: mdns.RcodeServerFailure})
+	if f := probe(t, &check.DNS{Resolver: good.String()}, pod(bad)); !f.Passed() {
+		t.Errorf("got %+v", f)
+	}
+	if f := probe(t, &check.DNS{Resolver: bad.String()}, pod(good)); f.Reason != check.ReasonServerFailure {
+		t.Errorf("got %+v", f)
+	}
+	// Nothing listens there; the kernel hears so by ICMP.
+	if f := probe(t, &check.DNS{Resolver: "127.0.0.1:1"}, pod(good)); f.Reason != check.ReasonConnectionRefused {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestInterruption(t *testing.T) {
+	r := pod(dnstest.Start(t, dnstest.Behaviour{DropUDP: true}))
+	r.Config.Timeout = time.Minute
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	start := time.Now()
+	f := dns.New(nil, r, nil)(ctx)
+	if took := time.Since(start); took > time.Second || f.Reason != check.ReasonInterrupted {
+		t.Errorf("after %s: %+v", took, f)
+	}
+}
