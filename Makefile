@@ -45,6 +45,13 @@ build: ## Build the binaries into bin/, stamped with version and commit
 	$(GO_BUILD) -o bin/kube-node-ready-worker ./cmd/worker
 	$(if $(wildcard cmd/kubectl-node_ready/main.go),$(GO_BUILD) -o bin/kubectl-node_ready ./cmd/kubectl-node_ready)
 
+# The image's platforms: make image ARCH=amd64,arm64
+ARCH ?= $(shell go env GOARCH)
+
+.PHONY: image
+image: ## Pack the container image into dist/ as an OCI archive, without a container engine
+	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --out "$(CURDIR)/dist/kube-node-ready-$(VERSION).oci.tar"
+
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
 	@$(TOOLS) golangci-lint
@@ -61,10 +68,12 @@ fmt: ## Format the Go files
 .PHONY: docs
 docs: ## Write the pages that are generated from the sources
 	go run ./internal/config/docgen
+	go run ./internal/metrics/docgen
 
 .PHONY: docs-check
 docs-check: ## Fail if a generated page is not what the sources say
 	go run ./internal/config/docgen -check
+	go run ./internal/metrics/docgen -check
 
 .PHONY: tools
 tools: ## Build what make test runs on: Kubernetes, etcd, CoreDNS, Helm, promtool (minutes, once)

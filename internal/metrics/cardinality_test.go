@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// cluster plays 2000 nodes that come and go, in generations of 100, and reports of their workers.
+type cluster struct {
+	counters *Counters
+	registry *prometheus.Registry
+	present  []decide.Input
+}
+
+func newCluster(t *testing.T, perNode config.PerNode) *cluster {
+	t.Helper()
+	c := &cluster{counters: NewCounters([]string{"dns", "network"}), registry: prometheus.NewPedanticRegistry()}
+	yes := func() bool { return true }
+	snapshot := func(context.Context) ([]decide.Input, error) { return c.present, nil }
+	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, yes, yes, time.Now)) {
+		if err := c.registry.Register(collector); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// replace lets a generation of nodes go and the next one come. Every second node of it is verified, and
+// every report names a check and carries texts that no other does.
+func (c *cluster) replace(generation, nodes int) {
+	c.present = c.present[:0]
+	now := metav1.NewTime(time.Unix(int64(generation), 0))
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d-%d", generation, i)
+		facts := node.Facts{Name: name, UID: name, Gated: i%2 == 0, Labelled: i%2 == 1, HasRecord: true,
+			Record: node.Record{NodeUID: name, Sequence: 1, Attempts: 1, LastOutcome: node.OutcomeFailed, LastTime: &now}}
+		if facts.Labelled {
+			facts.Record.Attempts, facts.Record.LastOutcome, facts.Record.VerifiedTime = 0, node.OutcomePassed, &now
+		}
+		in := decide.Input{Config: &config.Config{}, Selected: true, Node: facts}
+		c.present = append(c.present, in)
+		pod := &workerpod.Observation{Report: &result.Report{Checks: []result.Check{
+			{Name: "dns", Type: "dns", Outcome: result.Failed, Reason: "R" + name, Message: "no answer on " + name},
+			{Name: "made-up-by-" + name, Type: "dns", Outcome: result.Failed},
+		}}}
+		c.counters.Verdict(in, pod, facts.Record, now.Time, now.Time)
+	}
+}
+
+func (c *cluster) series(t *testing.T) (total, perNode int) {
+	t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			total++
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "node" {
+					perNode++
+				}
+			}
+		}
+	}
+	return total, perNode
+}
+
+func TestSeriesAreBoundedByTheNodesThatAreThere(t *testing.T) {
+	const nodes, generations = 100, 20
+	for perNode, want := range map[config.PerNode]int{
+		config.PerNodeAll: 3 * nodes, config.PerNodeUnverified: 3 * nodes / 2, config.PerNodeNone: 0,
+	} {
+		t.Run(string(perNode), func(t *testing.T) {
+			c := newCluster(t, perNode)
+			c.replace(0, nodes)
+			first, _ := c.series(t)
+			for generation := 1; generation < generations; generation++ {
+				c.replace(generation, nodes)
+			}
+			total, named := c.series(t)
+			if total != first {
+				t.Errorf("%d series after %d nodes came and went, %d after the first %d", total, nodes*generations, first, nodes)
+			}
+			if named != want {
+				t.Errorf("%d series name a node, want %d", named, want)
+			}
+			c.replace(generations, 0)
+			if _, left := c.series(t); left != 0 {
+				t.Errorf("%d series name nodes that are gone", left)
+			}
+		})
+	}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+func TestPageIsCurrent(t *testing.T) {
+	if err := run("../../..", true); err != nil {
+		t.Error(err)
+	}
+}
+
+// Names, types and help texts follow Prometheus' conventions.
+func TestMetricsAreLinted(t *testing.T) {
+	registry, err := sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
