@@ -1,0 +1,117 @@
+// Package examples holds tests of the examples that need a cluster.
+package examples
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+)
+
+// TestRunControllerLocal runs the script with the rights of the chart's controller: a worker
+// runs on the tainted node, the log says what would be done, and the node stays as it is.
+func TestRunControllerLocal(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c, err := cluster.Start(ctx, cluster.Options{})
+	must(t, err)
+	t.Cleanup(c.Stop)
+	dns, err := c.StartDNS(ctx, nil)
+	must(t, err)
+	must(t, install.Rights(ctx, c))
+	images, err := install.Images()
+	must(t, err)
+	agent, err := nodeagent.Start(ctx, c, nodeagent.Options{Images: images, DNS: dns})
+	must(t, err)
+	t.Cleanup(agent.Stop)
+	kubeconfig, err := c.KubeconfigFor(ctx, install.Namespace, install.ControllerAccount)
+	must(t, err)
+
+	ports, err := cluster.FreePorts("127.0.0.1", 2)
+	must(t, err)
+	repository, tag, _ := strings.Cut(install.Image, ":")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "worker: {image: {repository: %s, tag: %s}}\nmetrics: {port: %d}\nhealth: {port: %d}\n", repository, tag, ports[0], ports[1]), 0o600))
+
+	before, err := agent.AddNode(ctx, nodeagent.NodeSpec{Name: "n", Taints: []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}})
+	must(t, err)
+
+	var log output
+	cmd := exec.CommandContext(ctx, "./run-controller-local.sh", "--config", config)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	must(t, cmd.Start())
+	for !strings.Contains(log.String(), "dry run") {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the log tells of no dry run:\n%s", log.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	time.Sleep(time.Second) // for a write that must not come
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the script ended with %v:\n%s", err, log.String())
+	}
+
+	client, err := kubernetes.NewForConfig(c.Config())
+	must(t, err)
+	n, err := client.CoreV1().Nodes().Get(ctx, before.Name, metav1.GetOptions{})
+	must(t, err)
+	if len(n.Spec.Taints) != 1 || n.Annotations["node-ready/record"] != "" || n.Labels["node-ready/verified"] != "" {
+		t.Errorf("the node changed: taints %v, annotations %v, labels %v", n.Spec.Taints, n.Annotations, n.Labels)
+	}
+	if t.Failed() {
+		t.Log(log.String())
+	}
+}
+
+// TestRunControllerLocalExplains what it needs and does not have.
+func TestRunControllerLocalExplains(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "./run-controller-local.sh")
+	cmd.Env = append(os.Environ(), "KUBECONFIG=/nowhere/a:/nowhere/b")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "/nowhere/a:/nowhere/b is not a file; give one with KUBECONFIG") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// output is what a process writes while it runs.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

@@ -1,0 +1,196 @@
+package kubectlplugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodestatus"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// configKey is the chart's key of the controller's configuration in its ConfigMap.
+const configKey = "config.yaml"
+
+// pageSize is how many objects one list request asks for; kubectl's own is 500 too.
+const pageSize = 500
+
+// cluster reads what the API server holds about nodes and their workers.
+type cluster struct {
+	core   corev1client.CoreV1Interface
+	config *config.Config
+	// namespace of the worker pods; empty for all.
+	namespace string
+}
+
+// connect finds the controller's configuration: in the file at path if there is one, else in
+// the ConfigMap that the chart makes, in namespace if that is given. Without either, the
+// defaults count, and warn is told so.
+func connect(ctx context.Context, core corev1client.CoreV1Interface, path, namespace string, warn func(string)) (*cluster, error) {
+	c := &cluster{core: core, namespace: namespace}
+	if path != "" {
+		cfg, err := config.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		c.use(cfg, namespace)
+		return c, nil
+	}
+	found, err := c.configMaps(ctx, namespace)
+	switch {
+	case apierrors.IsForbidden(err):
+		warn("the controller's configuration cannot be read, its defaults are assumed (give it with --config): " + err.Error())
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		warn("no ConfigMap of the controller is found, its defaults are assumed (give its configuration with --config)")
+	case len(found) > 1:
+		var names []string
+		for _, m := range found {
+			names = append(names, m.Namespace+"/"+m.Name)
+		}
+		return nil, fmt.Errorf("there is more than one controller (%s): choose one with --namespace", strings.Join(names, ", "))
+	default:
+		m := found[0]
+		cfg, err := config.Parse([]byte(m.Data[configKey]), fmt.Sprintf("configmap %s/%s", m.Namespace, m.Name))
+		if err != nil {
+			warn("the controller's configuration is of another version, its defaults are assumed (give it with --config):\n" + err.Error())
+			break
+		}
+		c.use(cfg, m.Namespace)
+		return c, nil
+	}
+	c.config = &config.Config{}
+	c.config.SetDefaults()
+	return c, nil
+}
+
+// use takes over a configuration; the worker pods are in the namespace that it names, else
+// in the controller's.
+func (c *cluster) use(cfg *config.Config, controllers string) {
+	c.config, c.namespace = cfg, controllers
+	if cfg.Worker.Namespace != "" {
+		c.namespace = cfg.Worker.Namespace
+	}
+}
+
+func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
+	list, err := c.core.ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{
+		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}.String()})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Data[configKey] == "" }), nil
+}
+
+// node reads one node and its worker pods.
+func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, []nodestatus.Pod, error) {
+	n, err := c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := c.pods(ctx, labels.Set{workerpod.LabelComponent: workerpod.Component, workerpod.LabelNodeUID: string(n.UID)})
+	if err != nil {
+		return nil, nil, err
+	}
+	return n, observe(n, pods), nil
+}
+
+// nodes reads the nodes that a label selector selects, sorted by name, and the worker pods
+// of each by its UID.
+func (c *cluster) nodes(ctx context.Context, selector string) ([]corev1.Node, map[string][]corev1.Pod, error) {
+	var nodes []corev1.Node
+	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}
+	for {
+		page, err := c.core.Nodes().List(ctx, options)
+		if err != nil {
+			return nil, nil, err
+		}
+		nodes = append(nodes, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	pods, err := c.pods(ctx, labels.Set{workerpod.LabelComponent: workerpod.Component})
+	if err != nil {
+		return nil, nil, err
+	}
+	byNode := map[string][]corev1.Pod{}
+	for _, p := range pods {
+		uid := p.Labels[workerpod.LabelNodeUID]
+		byNode[uid] = append(byNode[uid], p)
+	}
+	return nodes, byNode, nil
+}
+
+func (c *cluster) pods(ctx context.Context, selector labels.Set) ([]corev1.Pod, error) {
+	var pods []corev1.Pod
+	options := metav1.ListOptions{LabelSelector: selector.String(), Limit: pageSize}
+	for {
+		page, err := c.core.Pods(c.namespace).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list the worker pods: %w", err)
+		}
+		pods = append(pods, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			return pods, nil
+		}
+	}
+}
+
+// observe keeps the pods that the controller made for the node.
+func observe(n *corev1.Node, pods []corev1.Pod) []nodestatus.Pod {
+	target := workerpod.Target{Name: n.Name, UID: string(n.UID)}
+	var out []nodestatus.Pod
+	for i := range pods {
+		if workerpod.Ours(&pods[i], pods[i].Namespace, target) {
+			out = append(out, nodestatus.Pod{Observation: workerpod.Observe(&pods[i]), Namespace: pods[i].Namespace})
+		}
+	}
+	return out
+}
+
+const (
+	// eventSource is the controller's name in its events.
+	eventSource = "kube-node-ready-controller"
+	// maxEvents is how many events explain shows.
+	maxEvents = 6
+)
+
+// events are the last ones that the controller told about a node, oldest first.
+func (c *cluster) events(ctx context.Context, n *corev1.Node) ([]corev1.Event, error) {
+	// Events about cluster-scoped objects are in the namespace default.
+	list, err := c.core.Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		"involvedObject.kind": "Node", "involvedObject.name": n.Name, "involvedObject.uid": string(n.UID)}.String()})
+	if err != nil {
+		return nil, err
+	}
+	events := slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return e.Source.Component != eventSource })
+	slices.SortStableFunc(events, func(a, b corev1.Event) int {
+		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), cmp.Compare(rank(a), rank(b)))
+	})
+	return events[max(0, len(events)-maxEvents):], nil
+}
+
+// rank orders the events of one second, which is as fine as their times are.
+func rank(e corev1.Event) int {
+	switch e.Reason {
+	case decide.EventStarted:
+		return 0
+	case decide.EventPassed, decide.EventFailed, decide.EventInconclusive:
+		return 1
+	}
+	return 2
+}

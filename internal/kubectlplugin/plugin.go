@@ -1,0 +1,214 @@
+// Package kubectlplugin is kubectl node-ready: where the verification of nodes stands, told
+// from the marks on the nodes and their worker pods, and how to start one again.
+package kubectlplugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+)
+
+// Exit codes.
+const (
+	exitError = 1
+	exitUsage = 2 // the command line or the configuration was refused
+)
+
+const usage = `Where the verification of nodes stands, and how to start one again.
+
+Usage:
+  kubectl node-ready status [NODE...]   what each node waits for, and what happens next
+  kubectl node-ready explain NODE       everything about one node: checks, attempts, events
+  kubectl node-ready reverify NODE...   verify nodes again now
+  kubectl node-ready logs NODE          the log of the node's last worker
+  kubectl node-ready version
+
+Flags:
+%s
+kubectl's flags for the connection (--kubeconfig, --context, --server, --token, --as, ...) are accepted too.
+The controller's configuration is read from the ConfigMap that its chart makes.
+`
+
+// command is one of the plugin's commands.
+type command struct {
+	run func(context.Context, *invocation) error
+	// arguments: the least and the most, -1 for any number.
+	least, most int
+	// flags that the command takes besides those of all.
+	flags []string
+	// formats of --output, besides the empty one.
+	formats []string
+}
+
+var commands = map[string]command{
+	"status":   {run: status, most: -1, flags: []string{"output", "selector", "unverified", "no-headers"}, formats: []string{"wide", "json"}},
+	"explain":  {run: explain, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json"}},
+	"reverify": {run: reverify, least: 1, most: -1},
+	"logs":     {run: logs, least: 1, most: 1, flags: []string{"follow", "container"}},
+}
+
+// invocation is a command line and what it works on.
+type invocation struct {
+	cluster   *cluster
+	args      []string
+	out       bytes.Buffer // what the command prints, written when it ends
+	stream    io.Writer    // for what must appear at once
+	now       time.Time
+	colour    bool
+	output    string
+	selector  string
+	container string
+
+	unverified, noHeaders, follow bool
+}
+
+// Streams are the process's input and output.
+type Streams struct {
+	Out, Err io.Writer
+	// Terminal says that Out is one, so that colours can be used.
+	Terminal bool
+}
+
+// Run is the plugin's main: args are the command line's without the program's name. It
+// returns the exit code: 0, 1 for an error, 2 for a command line or configuration that is
+// refused.
+func Run(ctx context.Context, args []string, s Streams) int {
+	var (
+		v          invocation
+		rules      = clientcmd.NewDefaultClientConfigLoadingRules()
+		overrides  clientcmd.ConfigOverrides
+		configPath string
+		colour     string
+		help       bool
+	)
+	flags := pflag.NewFlagSet("kubectl node-ready", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	clientcmd.BindOverrideFlags(&overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "context" && f.Name != "namespace" })
+	flags.Lookup("namespace").Usage = "the controller's namespace, where there is more than one controller"
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path to the kubeconfig file")
+	flags.StringVar(&configPath, "config", "", "the controller's configuration file, in place of its ConfigMap")
+	flags.StringVarP(&v.output, "output", "o", "", "wide or json (status), json (explain)")
+	flags.StringVarP(&v.selector, "selector", "l", "", "label selector of the nodes (status)")
+	flags.BoolVar(&v.unverified, "unverified", false, "only nodes that are pending, verifying, failed or held (status)")
+	flags.BoolVar(&v.noHeaders, "no-headers", false, "leave the table's header out (status)")
+	flags.BoolVarP(&v.follow, "follow", "f", false, "stream the log (logs)")
+	flags.StringVarP(&v.container, "container", "c", "worker", "container of the worker pod (logs)")
+	flags.StringVar(&colour, "color", "auto", "auto, always or never")
+	flags.BoolVarP(&help, "help", "h", false, "show this")
+
+	refuse := func(format string, a ...any) int {
+		s.say("error: "+format+"\nSee 'kubectl node-ready --help'.", a...)
+		return exitUsage
+	}
+	if err := flags.Parse(args); err != nil {
+		return refuse("%v", err)
+	}
+	name := flags.Arg(0)
+	if help || name == "" || name == "help" {
+		return s.print(fmt.Appendf(nil, usage, flags.FlagUsages()))
+	}
+	if name == "version" {
+		return s.print([]byte("kubectl-node_ready " + version.String() + "\n"))
+	}
+	v.args = flags.Args()[1:]
+	c, ok := commands[name]
+	if !ok {
+		return refuse("unknown command %q", name)
+	}
+	if fault := c.refuse(name, flags, &v); fault != "" {
+		return refuse("%s", fault)
+	}
+	switch colour {
+	case "always":
+		v.colour = true
+	case "auto":
+		v.colour = s.Terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" // https://no-color.org
+	case "never":
+	default:
+		return refuse("--color must be auto, always or never, not %q", colour)
+	}
+	v.stream, v.now = s.Out, time.Now()
+	err := v.run(ctx, c, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides), overrides.Context.Namespace, configPath,
+		func(text string) { s.say("warning: %s", text) })
+	code := s.print(v.out.Bytes())
+	if err != nil {
+		s.say("error: %v", err)
+		var faults strictyaml.Faults
+		if errors.As(err, &faults) {
+			return exitUsage
+		}
+		return exitError
+	}
+	return code
+}
+
+// say tells what is no output. There is nobody to tell if that fails.
+func (s Streams) say(format string, a ...any) { _, _ = fmt.Fprintf(s.Err, format+"\n", a...) }
+
+// print writes the output and returns the exit code.
+func (s Streams) print(text []byte) int {
+	if _, err := s.Out.Write(text); err != nil {
+		s.say("error: %v", err)
+		return exitError
+	}
+	return 0
+}
+
+// refuse says what is wrong with a command line; empty for nothing.
+func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string {
+	if len(v.args) < c.least {
+		return name + " needs the name of a node"
+	}
+	if c.most >= 0 && len(v.args) > c.most {
+		return fmt.Sprintf("%s takes one node, and there is %q too", name, v.args[c.most])
+	}
+	var foreign []string
+	flags.Visit(func(f *pflag.Flag) {
+		for _, other := range commands {
+			if slices.Contains(other.flags, f.Name) && !slices.Contains(c.flags, f.Name) && !slices.Contains(foreign, f.Name) {
+				foreign = append(foreign, f.Name)
+			}
+		}
+	})
+	if len(foreign) > 0 {
+		return fmt.Sprintf("%s does not take --%s", name, strings.Join(foreign, ", --"))
+	}
+	if v.output != "" && !slices.Contains(c.formats, v.output) {
+		return fmt.Sprintf("the output of %s can be %s, not %q", name, strings.Join(c.formats, " or "), v.output)
+	}
+	if len(v.args) > 0 && v.selector != "" {
+		return "give either names of nodes or --selector"
+	}
+	return ""
+}
+
+func (v *invocation) run(ctx context.Context, c command, loader clientcmd.ClientConfig, namespace, configPath string, warn func(string)) error {
+	rc, err := loader.ClientConfig()
+	if err != nil {
+		return err
+	}
+	rc.UserAgent = "kubectl-node_ready/" + version.Version
+	core, err := corev1client.NewForConfig(rc)
+	if err != nil {
+		return err
+	}
+	v.cluster, err = connect(ctx, core, configPath, namespace, warn)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, v)
+}
