@@ -130,6 +130,7 @@ func (c *Cluster) apiServerArgs(etcd string) []string {
 		"--service-account-issuer=" + ServiceAccountIssuer,
 		"--service-account-key-file=" + c.ServiceAccountKeyFile(), "--service-account-signing-key-file=" + c.ServiceAccountKeyFile(),
 		"--kubelet-client-certificate=" + cert, "--kubelet-client-key=" + key,
+		"--kubelet-preferred-address-types=InternalIP", // node names are in no DNS here
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 	}, c.options.APIServerArgs...)
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -81,4 +82,9 @@ func (c *Cluster) ServiceAccountKeyFile() string { return c.path("pki", "sa.key"
 // KubeletClientFiles are the certificate and key that the API server shows to kubelets.
 func (c *Cluster) KubeletClientFiles() (cert, key string) {
 	return c.path("pki", "apiserver-kubelet-client.crt"), c.path("pki", "apiserver-kubelet-client.key")
+}
+
+// ServingCertificate issues a certificate and its key, in PEM, for a server at the given addresses.
+func (c *Cluster) ServingCertificate(name string, addresses ...net.IP) (cert, key []byte, err error) {
+	return c.ca.issue(name, nil, addresses, nil)
 }

@@ -38,6 +38,8 @@ func main() {
 	stop()
 	switch {
 	case err == nil:
+	case errors.Is(err, errNotAsExpected):
+		os.Exit(1) // the summary has said so
 	case errors.Is(err, context.Canceled):
 		os.Exit(130) // as a shell reports an interrupted program
 	default:
@@ -148,10 +150,13 @@ Everything keeps running until Ctrl-C. In another terminal:
   # what is wrong with %[3]s
   %[2]s describe node %[3]s
 
+  # what its last worker said
+  %[2]s logs -n %[6]s -l app.kubernetes.io/component=worker --tail=-1
+
   # remove the label: %[4]s is verified again, and stays schedulable meanwhile
   %[2]s label node %[4]s node-ready/verified-
 
   metrics: %[5]s
 
-`, c.Kubeconfig(), kubectl, nodes[len(nodes)-1].name, healthy.name, leader.MetricsURL)
+`, c.Kubeconfig(), kubectl, nodes[len(nodes)-1].name, healthy.name, leader.MetricsURL, install.Namespace)
 }

@@ -68,9 +68,9 @@ type Options struct {
 	// DNS is the address (host:port) of the cluster's DNS server, as cluster.StartDNS returns
 	// it. Empty: the nodes' resolvers fail every query.
 	DNS string
-	// ImagePullBackOff is the first wait after a failed pull; it doubles up to five minutes.
-	// Default 10 s, the kubelet's.
-	ImagePullBackOff time.Duration
+	// BackOff is the first wait after a failed image pull, and before a container is started
+	// again; it doubles up to five minutes. Default 10 s, the kubelet's.
+	BackOff time.Duration
 	// Log is told what is started and how it ends, one line each. Default: nothing is said.
 	Log io.Writer
 }
@@ -84,6 +84,7 @@ type Agent struct {
 	dir      string
 	services corelisters.ServiceLister
 	pods     cache.SharedInformer
+	kubelet  *kubelet
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -98,8 +99,8 @@ type Agent struct {
 
 // Start starts an agent without nodes. It ends with Stop, with the context, or with the cluster.
 func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
-	if o.ImagePullBackOff == 0 {
-		o.ImagePullBackOff = 10 * time.Second
+	if o.BackOff == 0 {
+		o.BackOff = defaultBackOff
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -125,6 +126,10 @@ func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
 		a.images[name] = image
 	}
 	a.ctx, a.cancel = context.WithCancel(ctx)
+	if a.kubelet, err = newKubelet(a); err != nil {
+		a.Stop()
+		return nil, err
+	}
 
 	services := informers.NewSharedInformerFactory(client, 0)
 	a.services = services.Core().V1().Services().Lister()
@@ -151,6 +156,9 @@ func (a *Agent) Stop() {
 	a.cancel()
 	a.group.Stop()
 	a.wg.Wait()
+	if a.kubelet != nil {
+		_ = a.kubelet.server.Close() // with all its listeners
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range a.nodes {

@@ -27,7 +27,7 @@ const (
 // The kubelet's back-off of restarts and of image pulls (pkg/kubelet, MaxContainerBackOff, backOffPeriod).
 const (
 	maxBackOff     = 5 * time.Minute
-	restartBackOff = 10 * time.Second
+	defaultBackOff = 10 * time.Second
 )
 
 // startErrorCode is what containerd's CRI plugin reports for a container that could not be started.
@@ -43,7 +43,7 @@ type container struct {
 // untilDone runs the container, again where the restart policy says so. It is false when the
 // container failed for good or the pod is ending.
 func (c *container) untilDone() bool {
-	backOff := restartBackOff
+	backOff := c.run.agent.options.BackOff
 	for {
 		image, ok := c.pull()
 		if !ok {
@@ -75,7 +75,7 @@ func (c *container) untilDone() bool {
 
 // pull waits until the image is there.
 func (c *container) pull() (Image, bool) {
-	backOff := c.run.agent.options.ImagePullBackOff
+	backOff := c.run.agent.options.BackOff
 	for {
 		c.run.agent.mu.Lock()
 		image, ok := c.run.agent.images[c.spec.Image]
@@ -112,7 +112,7 @@ func (c *container) once(image Image) (code int, started bool) {
 			break
 		}
 		c.set(func(s *corev1.ContainerStatus) { s.State = waiting("CreateContainerConfigError", err.Error()) })
-		if !c.sleep(restartBackOff) {
+		if !c.sleep(c.run.agent.options.BackOff) {
 			return 0, false
 		}
 	}

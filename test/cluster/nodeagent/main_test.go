@@ -132,7 +132,7 @@ func images(t *testing.T) map[string]Image {
 // startAgent starts an agent with one node named after the test.
 func startAgent(t *testing.T, spec NodeSpec) (*Agent, *Node) {
 	t.Helper()
-	agent, err := Start(t.Context(), testCluster, Options{Images: images(t), DNS: testDNS, ImagePullBackOff: 200 * time.Millisecond, Log: t.Output()})
+	agent, err := Start(t.Context(), testCluster, Options{Images: images(t), DNS: testDNS, BackOff: 200 * time.Millisecond, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

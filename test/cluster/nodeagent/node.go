@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -41,6 +42,8 @@ type Node struct {
 
 	agent    *Agent
 	resolver *resolver
+	logs     net.Listener // nil where the address is not local
+	logsPort int32
 	off      bool // no power: pods are not looked at; guarded by agent.mu
 }
 
@@ -64,7 +67,7 @@ func (a *Agent) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity,
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.IP}, {Type: corev1.NodeHostName, Address: spec.Name}},
-			NodeInfo:  nodeInfo(),
+			NodeInfo:  nodeInfo(), DaemonEndpoints: endpoints(n.logsPort),
 		},
 	}
 	for key, value := range spec.Labels {
@@ -86,15 +89,16 @@ func (a *Agent) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 }
 
 // AdoptNode serves a node that another party registered (Karpenter's kwok provider, for
-// example) and sets it Ready, giving it a boot ID if it has none.
-func (a *Agent) AdoptNode(ctx context.Context, name string) (*Node, error) {
-	n, err := a.newNode(name, DNSWorks)
+// example) and sets it Ready, giving it a boot ID if it has none. Its resolver starts in the
+// given mode.
+func (a *Agent) AdoptNode(ctx context.Context, name string, dns DNSMode) (*Node, error) {
+	n, err := a.newNode(name, dns)
 	if err != nil {
 		return nil, err
 	}
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		status := map[string]any{"conditions": conditions(true)}
+		status := map[string]any{"conditions": conditions(true), "daemonEndpoints": endpoints(n.logsPort)}
 		if node.Status.NodeInfo.BootID == "" {
 			status["nodeInfo"] = nodeInfo()
 		}
@@ -125,6 +129,7 @@ func (a *Agent) newNode(name string, dns DNSMode) (*Node, error) {
 	a.serial++
 	address := netip.AddrFrom4([4]byte{127, 64 + byte(a.serial>>16)&63, byte(a.serial >> 8), byte(a.serial)})
 	n := &Node{Name: name, IP: address.String(), agent: a, off: true, resolver: &resolver{upstream: a.options.DNS, mode: dns}}
+	n.logs, n.logsPort = a.kubelet.listen(n.IP)
 	a.nodes[name] = n
 	return n, nil
 }
@@ -134,6 +139,9 @@ func (a *Agent) forget(n *Node) {
 	delete(a.nodes, n.Name)
 	a.mu.Unlock()
 	n.resolver.close()
+	if n.logs != nil {
+		_ = n.logs.Close()
+	}
 }
 
 // SetDNS breaks or heals the node's resolver, for running containers too.

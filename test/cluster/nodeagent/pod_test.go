@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -178,6 +180,33 @@ func TestImagePullBackOffAndRecovery(t *testing.T) {
 	await(t, pod, "succeeded", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 }
 
+func TestRestartPolicies(t *testing.T) {
+	_, node := startAgent(t, NodeSpec{})
+	const thirdTime = `n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) >n; [ $n = 2 ] || exit 1; `
+	for name, test := range map[string]struct {
+		policy corev1.RestartPolicy
+		script string
+		holds  func(*corev1.Pod) bool
+	}{
+		"on failure, until it succeeds": {corev1.RestartPolicyOnFailure, thirdTime + "exit 0", func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodSucceeded && p.Status.ContainerStatuses[0].RestartCount == 2
+		}},
+		"always, and ready once it stays": {corev1.RestartPolicyAlways, thirdTime + "sleep 60", func(p *corev1.Pod) bool {
+			return running(p) && p.Status.ContainerStatuses[0].Ready && p.Status.ContainerStatuses[0].RestartCount == 2
+		}},
+		"always, also after success": {corev1.RestartPolicyAlways, "exit 0", func(p *corev1.Pod) bool {
+			return running(p) && p.Status.ContainerStatuses[0].RestartCount > 0 && deref(p.Status.ContainerStatuses[0].State.Waiting).Reason == "CrashLoopBackOff"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := shell(node.Name, test.script)
+			pod.Spec.RestartPolicy = test.policy
+			pod.Name = strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", "")
+			await(t, create(t, pod), name, test.holds)
+		})
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	_, node := startAgent(t, NodeSpec{})
 	pod := shell(node.Name, "sleep 60")
@@ -247,4 +276,24 @@ func TestDeletion(t *testing.T) {
 		}
 		gone(t, pod, 5*time.Second)
 	})
+}
+
+func TestKubectlLogs(t *testing.T) {
+	_, node := startAgent(t, NodeSpec{})
+	pod := await(t, create(t, shell(node.Name, `echo one; echo two; sleep 1; echo three`)), "running", running)
+	kubectl := func(args ...string) string {
+		t.Helper()
+		args = append([]string{"--kubeconfig", testCluster.Kubeconfig(), "logs", pod.Name}, args...)
+		out, err := exec.CommandContext(t.Context(), filepath.Join(testCluster.Bin(), "kubectl"), args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	if got := kubectl("--follow"); got != "one\ntwo\nthree\n" {
+		t.Errorf("followed %q", got)
+	}
+	if got := kubectl("--tail=2"); got != "two\nthree\n" {
+		t.Errorf("the last two lines are %q", got)
+	}
 }
