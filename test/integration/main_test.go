@@ -1,0 +1,352 @@
+// Package integration proves the controller and the worker against a real API server, scheduler, controller manager and
+// DNS server. Nodes are played by the node agent, which runs each worker pod's container as a local process. Each test has
+// a namespace, a controller process and nodes of its own, which the controller selects by label, so that tests run side by side.
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+)
+
+const (
+	image      = "kube-node-ready:test"
+	testLabel  = "integration-test"
+	taintKey   = "node-ready/unverified"
+	verifiedBy = "node-ready/verified"
+	// patience bounds every wait; the machine may be busy.
+	patience = 90 * time.Second
+)
+
+var (
+	control *cluster.Cluster
+	agent   *nodeagent.Agent
+	k8s     kubernetes.Interface
+	gating  = []config.Taint{{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	gated   = corev1.Taint{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	label   = config.Label{Key: verifiedBy, Value: "true"}
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx := context.Background()
+	var err error
+	if control, err = cluster.Start(ctx, cluster.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer control.Stop()
+	dns, err := control.StartDNS(ctx, nil)
+	if err == nil {
+		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, BackOff: time.Second,
+			Images: map[string]nodeagent.Image{image: nodeagent.Binary(binary("kube-node-ready-worker"))}})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer agent.Stop()
+	k8s = kubernetes.NewForConfigOrDie(control.Config())
+	return m.Run()
+}
+
+// binary is a program that make build has built.
+func binary(name string) string {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		panic(err)
+	}
+	return filepath.Join(root, "bin", name)
+}
+
+// suite is what one test has of its own.
+type suite struct {
+	*testing.T
+	ctx         context.Context
+	name        string // namespace, label value and prefix of the nodes
+	config      map[string]any
+	controllers []*process.Process
+	logs        []string
+}
+
+// begin makes a namespace in which workers may do what the built-in checks need. change edits the configuration, whose
+// defaults are short.
+func begin(t *testing.T, change ...func(map[string]any)) *suite {
+	t.Helper()
+	t.Parallel()
+	s := &suite{T: t, ctx: t.Context(), name: strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-").Replace(t.Name()))}
+	s.config = map[string]any{
+		"worker":         map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "test"}, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
+		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2},
+		"nodeManagement": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{testLabel: s.name}}},
+		"metrics":        map[string]any{},
+		"health":         map[string]any{},
+	}
+	for _, f := range change {
+		f(s.config)
+	}
+	s.must(k8s.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}))
+	s.must(k8s.CoreV1().ServiceAccounts(s.name).Create(s.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-ready-worker"}}, metav1.CreateOptions{}))
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "worker-" + s.name}
+	s.must(k8s.RbacV1().Roles("default").Create(s.ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list"}},
+	}}, metav1.CreateOptions{}))
+	s.must(k8s.RbacV1().RoleBindings("default").Create(s.ctx, &rbacv1.RoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.name, Name: "kube-node-ready-worker"}}}, metav1.CreateOptions{}))
+	t.Cleanup(s.end)
+	return s
+}
+
+// must ends the test if the second value is an error.
+func (s *suite) must(_ any, err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// end stops the controllers and, if the test failed, shows what they logged.
+func (s *suite) end() {
+	for _, c := range s.controllers {
+		c.Terminate(5 * time.Second)
+	}
+	if s.Failed() {
+		for _, l := range s.logs {
+			if b, err := os.ReadFile(l); err == nil {
+				s.Logf("%s:\n%s", filepath.Base(l), b)
+			}
+		}
+	}
+	nodes, _ := k8s.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{LabelSelector: testLabel + "=" + s.name})
+	for _, n := range nodes.Items {
+		if a := agent.Node(n.Name); a != nil {
+			_ = a.Remove(context.Background())
+		} else {
+			_ = k8s.CoreV1().Nodes().Delete(context.Background(), n.Name, metav1.DeleteOptions{})
+		}
+	}
+}
+
+// set merges keys into a section of the configuration.
+func set(section string, keys map[string]any) func(map[string]any) {
+	return func(c map[string]any) {
+		into := c[section].(map[string]any)
+		for k, v := range keys {
+			into[k] = v
+		}
+	}
+}
+
+// check is a worker.checks list of one exec check that runs the command.
+func execCheck(command ...string) func(map[string]any) {
+	return set("worker", map[string]any{"checks": []any{map[string]any{"name": "slow", "type": "exec", "timeoutSeconds": 60, "exec": map[string]any{"command": command}}}})
+}
+
+// controller starts a replica.
+func (s *suite) controller(args ...string) *process.Process {
+	s.Helper()
+	ports, err := cluster.FreePorts("127.0.0.1", 2)
+	if err != nil {
+		s.Fatal(err)
+	}
+	set("metrics", map[string]any{"port": ports[0]})(s.config)
+	set("health", map[string]any{"port": ports[1]})(s.config)
+	content, err := yaml.Marshal(s.config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	base := filepath.Join(control.Dir(), fmt.Sprintf("%s-%d", s.name, len(s.logs)))
+	if err := os.WriteFile(base+".yaml", content, 0o600); err != nil {
+		s.Fatal(err)
+	}
+	log, err := os.Create(base + ".log")
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	p, err := control.Processes().Start(process.Spec{
+		Path: binary("kube-node-ready-controller"), Args: append([]string{"--config", base + ".yaml", "--kubeconfig", control.Kubeconfig()}, args...),
+		Env: []string{"POD_NAMESPACE=" + s.name}, Stdout: log, Stderr: log,
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.controllers, s.logs = append(s.controllers, p), append(s.logs, base+".log")
+	return p
+}
+
+// node registers a tainted node that the node agent serves.
+func (s *suite) node(suffix string, change ...func(*nodeagent.NodeSpec)) *nodeagent.Node {
+	s.Helper()
+	spec := nodeagent.NodeSpec{Name: s.name + "-" + suffix, Labels: map[string]string{testLabel: s.name}, Taints: []corev1.Taint{gated}}
+	for _, f := range change {
+		f(&spec)
+	}
+	n, err := agent.AddNode(s.ctx, spec)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+func dns(mode nodeagent.DNSMode) func(*nodeagent.NodeSpec) {
+	return func(n *nodeagent.NodeSpec) { n.DNS = mode }
+}
+
+func untainted(n *nodeagent.NodeSpec) { n.Taints = nil }
+
+// get reads a node and what is to know of it.
+func (s *suite) get(name string) (*corev1.Node, node.Facts) {
+	s.Helper()
+	n, err := k8s.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	f, err := node.Observe(n, gating, label)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return n, f
+}
+
+// eventually waits until ok returns an empty string; else the test fails with what it returned last.
+func (s *suite) eventually(what string, ok func() string) {
+	s.Helper()
+	end := time.Now().Add(patience)
+	for {
+		fault := ok()
+		if fault == "" {
+			return
+		}
+		if time.Now().After(end) {
+			s.Fatalf("%s: %s", what, fault)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// becomes waits until a node is as wanted.
+func (s *suite) becomes(name, what string, want func(node.Facts) bool) node.Facts {
+	s.Helper()
+	var f node.Facts
+	s.eventually(name+" becomes "+what, func() string {
+		if _, f = s.get(name); want(f) {
+			return ""
+		}
+		b, _ := json.Marshal(f)
+		return string(b)
+	})
+	return f
+}
+
+func isVerified(f node.Facts) bool {
+	return f.Labelled && !f.Gated && f.Record.LastOutcome == node.OutcomePassed && f.Condition != nil && f.Condition.Reason == node.ReasonChecksPassed
+}
+
+func says(reason string) func(node.Facts) bool {
+	return func(f node.Facts) bool { return f.Condition != nil && f.Condition.Reason == reason }
+}
+
+// stays checks for a while that a node remains as wanted.
+func (s *suite) stays(d time.Duration, name, what string, want func(node.Facts) bool) {
+	s.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if _, f := s.get(name); !want(f) {
+			b, _ := json.Marshal(f)
+			s.Fatalf("%s is no longer %s: %s", name, what, b)
+		}
+	}
+}
+
+// workers lists the worker pods, of one node if name is not empty.
+func (s *suite) workers(name string) []corev1.Pod {
+	s.Helper()
+	l, err := k8s.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{LabelSelector: workerpod.LabelComponent + "=" + workerpod.Component})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var out []corev1.Pod
+	for _, p := range l.Items {
+		if name == "" || p.Annotations[workerpod.AnnotationNode] == name {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// births counts every worker pod ever created in the namespace, from a watch that begins now.
+type births struct {
+	mu   sync.Mutex
+	uids map[string]string // name by UID
+	most int               // alive at once
+	live map[string]bool
+}
+
+func (s *suite) births() *births {
+	s.Helper()
+	w, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	b := &births{uids: map[string]string{}, live: map[string]bool{}}
+	s.Cleanup(w.Stop)
+	go func() {
+		for e := range w.ResultChan() {
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			b.mu.Lock()
+			b.uids[string(p.UID)] = p.Name
+			delete(b.live, string(p.UID))
+			if e.Type != "DELETED" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				b.live[string(p.UID)] = true
+			}
+			b.most = max(b.most, len(b.live))
+			b.mu.Unlock()
+		}
+	}()
+	return b
+}
+
+func (b *births) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.uids)
+}
+
+// events lists the reasons of the events on a node with how often each was told.
+func (s *suite) events(name string) map[string]int {
+	s.Helper()
+	l, err := k8s.CoreV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + name})
+	if err != nil {
+		s.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, e := range l.Items {
+		out[e.Reason] += max(1, int(e.Count))
+	}
+	return out
+}

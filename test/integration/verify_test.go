@@ -1,0 +1,395 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+)
+
+// The five nodes of the demo, as assertions.
+func TestFiveNodes(t *testing.T) {
+	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}))
+	born := s.births()
+	s.controller()
+	healthy := []*nodeagent.Node{s.node("a"), s.node("b"), s.node("c")}
+	heals := s.node("d", dns(nodeagent.DNSDrops))
+	broken := s.node("e", dns(nodeagent.DNSRefuses))
+
+	s.becomes(heals.Name, "failed twice", func(f node.Facts) bool { return f.Record.Attempts >= 2 })
+	if err := heals.SetDNS(nodeagent.DNSWorks); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range healthy {
+		if f := s.becomes(n.Name, "verified", isVerified); f.Record.Sequence != 1 || f.Record.Attempts != 0 {
+			t.Errorf("%s took %d attempts, %d failed", n.Name, f.Record.Sequence, f.Record.Attempts)
+		}
+	}
+	if f := s.becomes(heals.Name, "verified", isVerified); f.Record.Attempts != 2 || f.Record.Sequence != 3 {
+		t.Errorf("%s: %+v", heals.Name, f.Record)
+	}
+	f := s.becomes(broken.Name, "exhausted", says(node.ReasonRetriesExhausted))
+	if !f.Gated || f.Labelled || f.Record.Attempts != 3 || !strings.Contains(f.Record.LastCheck, "dns") || !strings.Contains(f.Condition.Message, "dns") {
+		t.Errorf("%s: %+v, %s", broken.Name, f.Record, f.Condition.Message)
+	}
+	if got := s.events(broken.Name); got["VerificationFailed"] != 3 || got["RetriesExhausted"] != 1 || got["VerificationStarted"] != 3 {
+		t.Errorf("events of %s: %v", broken.Name, got)
+	}
+	if got := s.events(healthy[0].Name); got["VerificationStarted"] != 1 || got["VerificationPassed"] != 1 || len(got) != 2 {
+		t.Errorf("events of %s: %v", healthy[0].Name, got)
+	}
+	s.eventually("worker pods are gone but for the last failed one", func() string {
+		if left := s.workers(""); len(left) != 1 || left[0].Annotations[workerpod.AnnotationNode] != broken.Name {
+			return fmt.Sprint(len(left))
+		}
+		return ""
+	})
+	if born.count() != 3+3+3 {
+		t.Errorf("%d worker pods, want 9", born.count())
+	}
+}
+
+func TestRemovingTheLabelReverifies(t *testing.T) {
+	s := begin(t)
+	s.controller()
+	n := s.node("a")
+	first := s.becomes(n.Name, "verified", isVerified)
+	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
+	f := s.becomes(n.Name, "verified again", func(f node.Facts) bool {
+		if f.Gated {
+			t.Error("the taint came back on a healthy node")
+		}
+		return isVerified(f) && f.Record.Sequence == 2
+	})
+	if f.Record.VerifiedTime.Before(first.Record.VerifiedTime) {
+		t.Error("the verdict is older than the first")
+	}
+	if err := n.SetDNS(nodeagent.DNSRefuses); err != nil {
+		t.Fatal(err)
+	}
+	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
+	s.becomes(n.Name, "tainted by a failed re-verification", func(f node.Facts) bool { return f.Gated && !f.Labelled && f.Record.LastOutcome == node.OutcomeFailed })
+}
+
+func (s *suite) patchNode(name, patch string) {
+	s.Helper()
+	s.must(k8s.CoreV1().Nodes().Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+}
+
+// A decision made on a stale node must be refused by the API server, not applied.
+func TestStaleNodeCannotDropAnothersMarks(t *testing.T) {
+	s := begin(t)
+	n := s.node("a")
+	stale, _ := s.get(n.Name)
+	s.patchNode(n.Name, `{"metadata":{"labels":{"foreign":"label"}},"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"},{"key":"foreign","effect":"NoSchedule"}]}}`)
+	patch := node.Change{Record: node.Record{NodeUID: string(stale.UID)}, Gate: node.GateOpen}.Patch(stale, gating, label)
+	_, err := k8s.CoreV1().Nodes().Patch(s.ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if !apierrors.IsConflict(err) {
+		t.Fatalf("the API server took a stale patch: %v", err)
+	}
+	s.controller()
+	s.becomes(n.Name, "verified", isVerified)
+	fresh, _ := s.get(n.Name)
+	if len(fresh.Spec.Taints) != 1 || fresh.Spec.Taints[0].Key != "foreign" || fresh.Labels["foreign"] != "label" {
+		t.Errorf("taints %v labels %v", fresh.Spec.Taints, fresh.Labels)
+	}
+}
+
+// Two others write taints and labels in a tight loop while we untaint; nothing of theirs may be lost.
+func TestForeignWritersLoseNothing(t *testing.T) {
+	s := begin(t)
+	s.controller()
+	n := s.node("a")
+	stop := make(chan struct{})
+	finished := make(chan int, 2)
+	for w := range 2 {
+		go func() {
+			i := 0
+			defer func() { finished <- i }()
+			for ; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				have, err := k8s.CoreV1().Nodes().Get(s.ctx, n.Name, metav1.GetOptions{})
+				if err != nil {
+					continue
+				}
+				key := fmt.Sprintf("w%d", w)
+				taints := []corev1.Taint{}
+				for _, tt := range have.Spec.Taints {
+					if tt.Key != key {
+						taints = append(taints, tt)
+					}
+				}
+				have.Spec.Taints = append(taints, corev1.Taint{Key: key, Value: fmt.Sprint(i), Effect: corev1.TaintEffectPreferNoSchedule})
+				have.Labels[key] = fmt.Sprint(i)
+				if _, err := k8s.CoreV1().Nodes().Update(s.ctx, have, metav1.UpdateOptions{}); err != nil {
+					i-- // not written
+				}
+			}
+		}()
+	}
+	s.becomes(n.Name, "verified amid the writes", isVerified)
+	time.Sleep(200 * time.Millisecond)
+	close(stop)
+	writes := []int{<-finished, <-finished}
+	have, _ := s.get(n.Name)
+	for w := range 2 {
+		key, found := fmt.Sprintf("w%d", w), ""
+		for _, tt := range have.Spec.Taints {
+			if tt.Key == key {
+				found = tt.Value
+			}
+		}
+		if found == "" || have.Labels[key] != found {
+			t.Errorf("writer %d: taint %q, label %q", w, found, have.Labels[key])
+		}
+	}
+	t.Logf("%d writes by others while the node was verified", writes[0]+writes[1])
+}
+
+// kill -9 of the leader while workers run: the successor goes on with the same pods.
+func TestKilledLeaderLosesNoAttempt(t *testing.T) {
+	s := begin(t, execCheck("sleep", "25"))
+	born := s.births()
+	leader := s.controller()
+	s.eventually("the first replica leads", func() string {
+		if l, err := k8s.CoordinationV1().Leases(s.name).List(s.ctx, metav1.ListOptions{}); err != nil || len(l.Items) == 0 {
+			return "no lease"
+		}
+		return ""
+	})
+	s.controller()
+	names := []string{s.node("a").Name, s.node("b").Name, s.node("c").Name}
+	s.eventually("workers run", func() string {
+		running := 0
+		for _, p := range s.workers("") {
+			if p.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if running < len(names) {
+			return fmt.Sprint(running)
+		}
+		return ""
+	})
+	leader.Signal(syscall.SIGKILL)
+	for _, name := range names {
+		f := s.becomes(name, "verified by the successor", isVerified)
+		if f.Record.Sequence != 1 || f.Record.Attempts != 0 || f.Record.Inconclusive != 0 {
+			t.Errorf("%s: %+v", name, f.Record)
+		}
+	}
+	if born.count() != len(names) {
+		t.Errorf("%d worker pods for %d nodes", born.count(), len(names))
+	}
+}
+
+func TestInvalidConfigurationNamesEveryFault(t *testing.T) {
+	for _, program := range []string{"kube-node-ready-controller", "kube-node-ready-worker"} {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		write(t, path, "worker:\n  checkTimeoutSeconds: -1\n  checkz: []\n  dnsTestDomains: 7\n")
+		out, err := exec.Command(binary(program), "--config", path).CombinedOutput()
+		var exit *exec.ExitError
+		if e, ok := err.(*exec.ExitError); ok {
+			exit = e
+		}
+		if exit == nil || exit.ExitCode() != 2 {
+			t.Errorf("%s: %v, want exit code 2\n%s", program, err, out)
+		}
+		for _, want := range []string{":2: worker.checkTimeoutSeconds", ":3: worker.checkz", ":4: worker.dnsTestDomains"} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s does not name %s:\n%s", program, want, out)
+			}
+		}
+	}
+}
+
+func TestRebootReverifies(t *testing.T) {
+	s := begin(t)
+	s.controller()
+	n := s.node("a")
+	before := s.becomes(n.Name, "verified", isVerified)
+	if err := n.Reboot(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	after := s.becomes(n.Name, "verified for its new boot", func(f node.Facts) bool {
+		return isVerified(f) && f.Record.BootID == f.BootID && f.Record.BootID != before.Record.BootID
+	})
+	if after.Record.Sequence < 2 {
+		t.Errorf("%+v", after.Record)
+	}
+}
+
+func TestAgeReverifies(t *testing.T) {
+	s := begin(t, set("nodeManagement", map[string]any{"reverify": map[string]any{"interval": "3s", "taint": true}}))
+	s.controller()
+	n := s.node("a")
+	s.becomes(n.Name, "verified", isVerified)
+	s.becomes(n.Name, "tainted for its re-verification", func(f node.Facts) bool { return f.Gated })
+	s.becomes(n.Name, "verified again", func(f node.Facts) bool { return isVerified(f) && f.Record.Sequence > 1 })
+}
+
+func TestUntouchedNodes(t *testing.T) {
+	s := begin(t)
+	born := s.births()
+	s.controller()
+	annotated := func(key, value string) func(*nodeagent.NodeSpec) {
+		return func(n *nodeagent.NodeSpec) { n.Annotations = map[string]string{key: value} }
+	}
+	labelled := func(key, value string) func(*nodeagent.NodeSpec) {
+		return func(n *nodeagent.NodeSpec) { n.Labels[key] = value }
+	}
+	skipped := s.node("skipped", annotated("node-ready/skip", "true"))
+	plane := s.node("plane", labelled("node-role.kubernetes.io/control-plane", ""))
+	old := s.node("old", untainted)
+	other := s.node("other", labelled(testLabel, "nobody"))
+	t.Cleanup(func() { _ = other.Remove(t.Context()) })
+	s.becomes(s.node("canary").Name, "verified", isVerified)
+	for _, n := range []*nodeagent.Node{skipped, plane, old, other} {
+		s.stays(300*time.Millisecond, n.Name, "left alone", func(f node.Facts) bool { return !f.HasRecord && !f.Labelled && f.Condition == nil })
+	}
+	if born.count() != 1 {
+		t.Errorf("%d worker pods, want the canary's alone", born.count())
+	}
+}
+
+func TestVerifyUntainted(t *testing.T) {
+	s := begin(t, set("nodeManagement", map[string]any{"verifyUntainted": true}))
+	s.controller()
+	s.becomes(s.node("old", untainted).Name, "verified", isVerified)
+}
+
+// Karpenter puts startup taints back until it has registered a node.
+func TestKarpenterRegisteredGate(t *testing.T) {
+	s := begin(t)
+	born := s.births()
+	s.controller()
+	n := s.node("a", func(n *nodeagent.NodeSpec) { n.Labels["karpenter.sh/nodepool"] = "default" })
+	s.eventually("its worker passed", func() string {
+		for _, p := range s.workers(n.Name) {
+			if p.Status.Phase == corev1.PodSucceeded {
+				return ""
+			}
+		}
+		return "not yet"
+	})
+	s.becomes(n.Name, "waiting for Karpenter", says(node.ReasonWaitingForPrerequisites))
+	s.stays(500*time.Millisecond, n.Name, "tainted", func(f node.Facts) bool { return f.Gated })
+	s.patchNode(n.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
+	s.becomes(n.Name, "verified", isVerified)
+	if born.count() != 1 {
+		t.Errorf("%d worker pods", born.count())
+	}
+}
+
+func TestMaxConcurrentVerifications(t *testing.T) {
+	s := begin(t, set("reconciliation", map[string]any{"maxConcurrentVerifications": 2}), execCheck("sleep", "0.5"))
+	born := s.births()
+	s.controller()
+	var names []string
+	for i := range 8 {
+		names = append(names, s.node(fmt.Sprint(i)).Name)
+	}
+	for _, name := range names {
+		s.becomes(name, "verified", isVerified)
+	}
+	born.mu.Lock()
+	defer born.mu.Unlock()
+	if born.most > 2 || len(born.uids) != 8 {
+		t.Errorf("%d workers at once, %d in all; want 2 and 8", born.most, len(born.uids))
+	}
+}
+
+func TestLongNodeNames(t *testing.T) {
+	s := begin(t)
+	s.controller()
+	long := func(n *nodeagent.NodeSpec) {
+		n.Labels["kubernetes.io/hostname"] = "short"
+		n.Name += "." + strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "."
+		n.Name += strings.Repeat("d", 253-len(n.Name))
+	}
+	n := s.node("a", long)
+	if len(n.Name) != 253 {
+		t.Fatal(len(n.Name))
+	}
+	s.becomes(n.Name, "verified", isVerified)
+}
+
+// A record belongs to one node UID.
+func TestNewNodeWithAnOldName(t *testing.T) {
+	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 1}))
+	s.controller()
+	n := s.node("a", dns(nodeagent.DNSRefuses))
+	s.becomes(n.Name, "exhausted", says(node.ReasonRetriesExhausted))
+	old, _ := s.get(n.Name)
+	if err := n.Remove(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the node is gone", func() string {
+		if _, err := k8s.CoreV1().Nodes().Get(s.ctx, n.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	reborn := s.node("a", func(n *nodeagent.NodeSpec) {
+		n.Annotations = map[string]string{node.AnnotationRecord: old.Annotations[node.AnnotationRecord]} // restored with its marks
+	})
+	f := s.becomes(reborn.Name, "verified afresh", isVerified)
+	if f.Record.Sequence != 1 || f.Record.Attempts != 0 || f.Record.NodeUID == string(old.UID) {
+		t.Errorf("%+v", f.Record)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	s := begin(t)
+	born := s.births()
+	s.controller("--dry-run")
+	good, bad := s.node("good"), s.node("bad", dns(nodeagent.DNSRefuses))
+	before := map[string]string{}
+	for _, n := range []*nodeagent.Node{good, bad} {
+		have, _ := s.get(n.Name)
+		before[n.Name] = have.ResourceVersion
+	}
+	s.eventually("both workers ended and are marked", func() string {
+		marked := 0
+		for _, p := range s.workers("") {
+			if p.Annotations[workerpod.AnnotationRecorded] == "true" {
+				marked++
+			}
+		}
+		if marked != 2 {
+			return fmt.Sprint(marked)
+		}
+		return ""
+	})
+	time.Sleep(time.Second)
+	for name, version := range before {
+		if have, f := s.get(name); have.ResourceVersion != version || !f.Gated || f.HasRecord {
+			t.Errorf("a dry run changed %s: %+v", name, f)
+		}
+		if e := s.events(name); len(e) != 0 {
+			t.Errorf("a dry run told %v of %s", e, name)
+		}
+	}
+	if born.count() != 2 {
+		t.Errorf("%d workers", born.count())
+	}
+	s.controllers[0].Terminate(5 * time.Second)
+	s.controller()
+	s.becomes(good.Name, "verified for real", isVerified)
+}
