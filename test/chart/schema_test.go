@@ -19,7 +19,7 @@ const chartDir = "../../deploy/helm/kube-node-ready"
 type alertRule struct {
 	Alert       string            `json:"alert"`
 	Expr        string            `json:"expr"`
-	For         string            `json:"for"`
+	For         string            `json:"for,omitempty"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }
