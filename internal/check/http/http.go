@@ -120,6 +120,8 @@ func (p probe) failure(err error, took time.Duration) check.Finding {
 	switch {
 	case reason == check.ReasonTimeout:
 		phrase = fmt.Sprintf("did not answer within %s", took.Round(time.Millisecond))
+	case errors.Is(err, http.ErrSchemeMismatch):
+		reason, phrase = check.ReasonTLSFailed, "does not speak TLS: it answered in plain HTTP"
 	case reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
 		reason, phrase = check.ReasonMalformedResponse, "answered something that is not HTTP"
 	case reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":

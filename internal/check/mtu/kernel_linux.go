@@ -38,21 +38,8 @@ func inspect(conn *net.TCPConn) (state, error) {
 	}
 	return state{
 		mss: int(info.Snd_mss), pathMTU: int(info.Pmtu), acked: info.Bytes_acked, retransmitted: int(info.Total_retrans),
+		closed: info.State == unix.BPF_TCP_CLOSE,
 	}, nil
-}
-
-// pending is the error that waits on the connection, a reset for one.
-func pending(conn *net.TCPConn) error {
-	return control(conn, func(fd int) error {
-		n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil {
-			return err
-		}
-		if n != 0 {
-			return syscall.Errno(n)
-		}
-		return nil
-	})
 }
 
 func control(conn *net.TCPConn, f func(fd int) error) error {

@@ -13,5 +13,3 @@ const supported = false
 func forbidFragments(string, string, syscall.RawConn) error { return errors.ErrUnsupported }
 
 func inspect(*net.TCPConn) (state, error) { return state{}, errors.ErrUnsupported }
-
-func pending(*net.TCPConn) error { return errors.ErrUnsupported }

@@ -10,8 +10,8 @@ package mtu
 
 import (
 	"context"
-	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
@@ -22,6 +22,10 @@ import (
 // poll is how often the kernel is asked whether the payload has been acknowledged.
 const poll = 2 * time.Millisecond
 
+// smallEcho is a payload that every path passes: IPv4 hosts must take packets of 576 bytes
+// (RFC 791, section 3.1).
+const smallEcho = 256
+
 // state is the kernel's account of a connection.
 type state struct {
 	// mss is the largest payload of a segment that the kernel would send now.
@@ -30,6 +34,8 @@ type state struct {
 	pathMTU int
 	// acked counts the payload bytes that the target has acknowledged.
 	acked uint64
+	// closed is true when the connection is no more.
+	closed bool
 	// retransmitted counts segments that were sent again.
 	retransmitted int
 }
@@ -87,6 +93,12 @@ func (p probe) run(ctx context.Context) check.Finding {
 
 // send sends the payload and watches what becomes of it.
 func (p probe) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
+	if p.Protocol == check.MTUEcho {
+		if err := echo(conn, smallEcho); err != nil {
+			reason, phrase := fault.Classify(err)
+			return check.Fail(reason, "%s, sent %d bytes to echo, %s", p.Address, smallEcho, phrase)
+		}
+	}
 	before, err := inspect(conn)
 	if err != nil {
 		return check.Fail(check.ReasonUnknown, "the kernel does not tell about the connection to %s: %v", p.Address, err)
@@ -101,7 +113,7 @@ func (p probe) send(ctx context.Context, conn *net.TCPConn, host string) check.F
 	start := time.Now()
 	exchanged := make(chan error, 1)
 	go func() { exchanged <- p.exchange(conn, host, size) }()
-	after, err := awaitAck(ctx, conn, before.acked+uint64(size))
+	after, answer, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
 	took := time.Since(start).Round(100 * time.Microsecond)
 	switch {
 	case err != nil:
@@ -109,18 +121,28 @@ func (p probe) send(ctx context.Context, conn *net.TCPConn, host string) check.F
 	case size > after.mss:
 		return p.tooSmall(size, after)
 	}
-	if err := <-exchanged; err != nil {
-		reason, phrase := fault.Classify(err)
-		if reason == check.ReasonTimeout {
-			phrase = fmt.Sprintf("acknowledged %d bytes, but what it sent back did not arrive within %s", size, took)
-			reason = check.ReasonPathMTUBlackHole
-			if ctx.Err() == nil {
-				reason = check.ReasonTimeout
-			}
-		}
-		return check.Fail(reason, "%s %s", p.Address, phrase)
+	if err := <-answer; err != nil {
+		return p.unanswered(ctx, size, took, err)
 	}
 	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
+}
+
+// unanswered is the finding of a payload that arrived and was not answered as it should be.
+// After a small echo has come back, only its size can have kept the large one.
+func (p probe) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
+	reason, phrase := fault.Classify(err)
+	if reason != check.ReasonTimeout {
+		return check.Fail(reason, "%s %s", p.Address, phrase)
+	}
+	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+	}
+	if p.Protocol == check.MTUEcho {
+		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, but these bytes did not come back: packets of this size vanish on the way back",
+			p.Address, size)
+	}
+	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: it does not speak TLS, or its answer is too large for the way back",
+		p.Address, size, took)
 }
 
 func (p probe) tooSmall(size int, s state) check.Finding {
@@ -144,26 +166,37 @@ func (p probe) lost(ctx context.Context, size int, before, after state, took tim
 		p.Address, size, took, after.retransmitted-before.retransmitted, before.pathMTU)
 }
 
-// awaitAck waits until the target has acknowledged so many bytes.
-func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64) (state, error) {
+// awaitAck waits until the target has acknowledged so many bytes, or the connection or the
+// exchange over it has failed. It returns the channel on which the exchange's end is told.
+func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64, exchanged <-chan error) (state, <-chan error, error) {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	answer := make(chan error, 1)
 	var s state
 	for {
 		now, err := inspect(conn)
 		if err != nil {
-			return s, err
+			return s, answer, err
 		}
 		s = now
 		if s.acked >= acked {
-			return s, nil
+			if len(answer) == 0 {
+				return s, exchanged, nil
+			}
+			return s, answer, nil
 		}
-		if err := pending(conn); err != nil {
-			return s, err
+		if s.closed {
+			return s, answer, syscall.ECONNRESET
 		}
 		select {
 		case <-ctx.Done():
-			return s, ctx.Err()
+			return s, answer, ctx.Err()
+		case err := <-exchanged:
+			if err != nil && ctx.Err() == nil {
+				return s, answer, err
+			}
+			answer <- err
+			exchanged = nil
 		case <-ticker.C:
 		}
 	}

@@ -1,0 +1,138 @@
+package tcp_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/tcp"
+)
+
+func listen(t *testing.T, address string) (*net.TCPListener, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*net.TCPListener), l.Addr().String()
+}
+
+// blackHole is an address that swallows connections: a listener whose backlog is full drops
+// what comes, as a firewall does.
+func blackHole(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*syscall.SockaddrInet4).Port)).String()
+	for range 8 {
+		c, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	t.Fatal("the backlog never fills")
+	return ""
+}
+
+func run(settings *check.TCP, r *resolver.Resolver, service string) check.Finding {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if r == nil {
+		r = &resolver.Resolver{}
+	}
+	return tcp.New(settings, r, service)(ctx)
+}
+
+func TestAddresses(t *testing.T) {
+	_, open := listen(t, "127.0.0.1:0")
+	_, open6 := listen(t, "[::1]:0")
+	hole := blackHole(t)
+	const refuses = "127.0.0.1:1"
+	for _, c := range []struct {
+		name     string
+		settings *check.TCP
+		reason   check.Reason
+		says     string
+	}{
+		{"the Kubernetes Service", nil, "", open + " connects"},
+		{"open", &check.TCP{Addresses: []string{open, open6}}, "", open6 + " connects"},
+		{"refused", &check.TCP{Addresses: []string{open, refuses}}, check.ReasonConnectionRefused, refuses + " refused the connection: nothing listens there, or a firewall rejects it; 1 of 2 addresses are as expected"},
+		{"blackholed", &check.TCP{Addresses: []string{hole}}, check.ReasonTimeout, "packets are lost or dropped"},
+		{"closed because refused", &check.TCP{Addresses: []string{refuses}, Expect: "closed"}, "", "ConnectionRefused"},
+		{"closed because dropped", &check.TCP{Addresses: []string{hole}, Expect: "closed"}, "", "Timeout"},
+		{"open although it should not be", &check.TCP{Addresses: []string{refuses, open}, Expect: "closed"}, check.ReasonUnexpectedlyOpen, open + " accepts connections"},
+		{"one family", &check.TCP{Addresses: []string{open}, IPFamilies: []check.IPFamily{check.IPv6}}, check.ReasonNoAddress, "no IPv6 address"},
+	} {
+		f := run(c.settings, nil, open)
+		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
+		}
+	}
+	if f := run(nil, nil, ""); f.Reason != check.ReasonNoAddress {
+		t.Errorf("outside a pod: got %+v", f)
+	}
+}
+
+func TestNames(t *testing.T) {
+	_, open := listen(t, "127.0.0.1:0")
+	_, port, _ := net.SplitHostPort(open)
+	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{
+		"dual.example.": {"A 127.0.0.1", "AAAA ::1"}, // nothing listens on ::1
+		"four.example.": {"A 127.0.0.1"},
+		"dead.example.": {"A 127.0.0.2", "AAAA ::1"},
+	}})
+	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: 100 * time.Millisecond, Attempts: 1}}
+	both := []check.IPFamily{check.IPv4, check.IPv6}
+	for _, c := range []struct {
+		name     string
+		settings check.TCP
+		reason   check.Reason
+		says     string
+	}{
+		{"one address is enough", check.TCP{Addresses: []string{"dual.example:" + port}}, "", "127.0.0.1:" + port + " (dual.example) connects"},
+		{"not when both families are asked for", check.TCP{Addresses: []string{"dual.example:" + port}, IPFamilies: both}, check.ReasonConnectionRefused,
+			"[::1]:" + port + " (dual.example) refused"},
+		{"a family without an address", check.TCP{Addresses: []string{"four.example:" + port}, IPFamilies: both}, check.ReasonNoAddress, "four.example has no IPv6 address"},
+		{"no address connects", check.TCP{Addresses: []string{"dead.example:" + port}}, check.ReasonConnectionRefused, "127.0.0.2"},
+		{"closed means all of them", check.TCP{Addresses: []string{"dual.example:" + port}, Expect: "closed"}, check.ReasonUnexpectedlyOpen, "127.0.0.1"},
+		{"no such name", check.TCP{Addresses: []string{"missing.example:" + port}}, check.ReasonResolutionFailed, "NXDOMAIN"},
+	} {
+		f := run(&c.settings, r, "")
+		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
+		}
+	}
+}
+
+func TestInterruption(t *testing.T) {
+	for _, expect := range []string{check.ExpectOpen, check.ExpectClosed} {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(30*time.Millisecond, cancel)
+		f := tcp.New(&check.TCP{Addresses: []string{blackHole(t)}, Expect: expect}, &resolver.Resolver{}, "")(ctx)
+		if f.Reason != check.ReasonInterrupted {
+			t.Errorf("%s: got %+v", expect, f)
+		}
+	}
+}

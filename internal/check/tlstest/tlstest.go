@@ -1,0 +1,103 @@
+// Package tlstest makes authorities and certificates for tests, good and bad ones.
+package tlstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// Authority issues certificates.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Certificate says what a server's certificate is like; the zero value is a good one for
+// 127.0.0.1 and the name good.example.
+type Certificate struct {
+	NotBefore, NotAfter time.Time
+	// OtherName makes it out to another name.
+	OtherName bool
+}
+
+// NewAuthority makes a root.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{key: newKey(t)}
+	a.cert = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:  x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-10 * 365 * 24 * time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour)}, nil, a.key)
+	return a
+}
+
+// PEM is the root's certificate.
+func (a *Authority) PEM() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+}
+
+// Issue makes a server certificate.
+func (a *Authority) Issue(t testing.TB, c Certificate) tls.Certificate {
+	t.Helper()
+	if c.NotBefore.IsZero() {
+		c.NotBefore = time.Now().Add(-24 * time.Hour)
+	}
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(24 * time.Hour)
+	}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "server"}, NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{"good.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	if c.OtherName {
+		template.DNSNames, template.IPAddresses = []string{"other.example"}, nil
+	}
+	key := newKey(t)
+	return tls.Certificate{Certificate: [][]byte{a.sign(t, template, a.cert, key).Raw}, PrivateKey: key}
+}
+
+// Serve runs an HTTPS server on 127.0.0.1 until the test ends.
+func Serve(t testing.TB, cert tls.Certificate, h http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	s.Config.ErrorLog = quiet()
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (a *Authority) sign(t testing.TB, template, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	if parent == nil {
+		parent = template
+	}
+	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
