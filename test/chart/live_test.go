@@ -1,0 +1,255 @@
+package chart
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+)
+
+// deleting is the installation that the test below runs. The limits are loose because three nodes
+// are no fleet.
+const deleting = `
+controller:
+  image: {tag: local}
+  config:
+    worker: {checkTimeoutSeconds: 2, timeoutSeconds: 20}
+    reconciliation: {maxRetries: 2, maxBackoffSeconds: 1}
+    nodeManagement:
+      deleteFailedNodes: true
+      remediation: {maxUnhealthy: 100%}
+`
+
+// The chart's configuration and permissions run a controller that verifies and deletes, and a real
+// Prometheus that scrapes it answers every query of the dashboard.
+func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
+	c, err := cluster.Start(t.Context(), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	found := installRights(t, c, deleting)
+	agent := startAgent(t, c)
+	var configuration map[string]any
+	if err := yaml.UnmarshalStrict([]byte(file(t, found)), &configuration); err != nil {
+		t.Fatal(err)
+	}
+	controller, err := install.StartController(t.Context(), c, "controller", configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the controller's log:\n%s", readFile(t, controller.LogFile))
+		}
+	})
+	prometheus := startPrometheus(t, c, controller.MetricsURL)
+
+	client := kubernetes.NewForConfigOrDie(c.Config())
+	gate := []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	add := func(name string, dns nodeagent.DNSMode) {
+		t.Helper()
+		if _, err := agent.AddNode(t.Context(), nodeagent.NodeSpec{Name: name, DNS: dns, ProviderID: "test://" + name, Taints: gate}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("well", nodeagent.DNSWorks)
+	eventually(t, "node well is verified", func() bool { return verified(t, client, "well") })
+	add("broken", nodeagent.DNSRefuses)
+	eventually(t, "node broken is deleted", func() bool {
+		_, err := client.CoreV1().Nodes().Get(t.Context(), "broken", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	// One that somebody wants to look at: it stays, held.
+	add("spared", nodeagent.DNSRefuses)
+	if _, stderr, err := kubectl(t, c, "", "annotate", "node", "spared", "node-ready/do-not-delete=true"); err != nil {
+		t.Fatal(stderr)
+	}
+	eventually(t, "the deletion of node spared is held", func() bool {
+		return len(prometheus.query(t, `kube_node_ready_remediation_held{guard="doNotDelete"} == 1`)) == 1
+	})
+	add("well-2", nodeagent.DNSWorks)
+	eventually(t, "node well-2 is verified", func() bool { return verified(t, client, "well-2") })
+
+	for _, p := range renderedDashboard(t).Panels {
+		for _, target := range p.Targets {
+			expression := strings.NewReplacer("$job", ".+", "$__rate_interval", "1m").Replace(target.Expr)
+			eventually(t, fmt.Sprintf("panel %q: %s", p.Title, expression), func() bool {
+				for _, value := range prometheus.query(t, expression) {
+					if !math.IsNaN(value) {
+						return true
+					}
+				}
+				return false
+			})
+		}
+	}
+}
+
+// installRights applies what the chart renders for an installation whose controller is a local
+// process: all but its pods.
+func installRights(t *testing.T, c *cluster.Cluster, values string) objects {
+	t.Helper()
+	createNamespace(t, kubernetes.NewForConfigOrDie(c.Config()), namespace)
+	found := render(t, values)
+	var manifest strings.Builder
+	for _, object := range found {
+		if kind := object.GetKind(); kind == "Deployment" || kind == "Pod" {
+			continue
+		}
+		content, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest.Write(content)
+	}
+	if err := install.Apply(t.Context(), c, []byte(manifest.String())); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func startAgent(t *testing.T, c *cluster.Cluster) *nodeagent.Agent {
+	t.Helper()
+	dns, err := c.StartDNS(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := install.Images()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := nodeagent.Start(t.Context(), c, nodeagent.Options{Images: images, DNS: dns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Stop)
+	return agent
+}
+
+func verified(t *testing.T, client kubernetes.Interface, name string) bool {
+	n, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	return err == nil && n.Labels["node-ready/verified"] == "true" && len(n.Spec.Taints) == 0
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// prometheus is a running Prometheus' address.
+type prometheus string
+
+// startPrometheus scrapes one target twice a second.
+func startPrometheus(t *testing.T, c *cluster.Cluster, target string) prometheus {
+	t.Helper()
+	ports, err := cluster.FreePorts("127.0.0.1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: kube-node-ready, static_configs: [{targets: [%q]}]}]\n", host.Host)
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	p, err := c.Processes().Start(process.Spec{
+		Path: tool("prometheus"), Dir: dir, Stdout: log, Stderr: log,
+		Args: []string{"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=" + address},
+	})
+	if err != nil {
+		t.Fatalf("%v (test/tools/build.sh prometheus builds it)", err)
+	}
+	t.Cleanup(func() {
+		c.Stop() // it writes into dir until it ends
+		if t.Failed() {
+			t.Logf("Prometheus' log:\n%s", readFile(t, log.Name()))
+		}
+	})
+	eventually(t, "Prometheus is ready", func() bool {
+		select {
+		case <-p.Done():
+			t.Fatalf("Prometheus ended:\n%s", readFile(t, log.Name()))
+		default:
+		}
+		response, err := http.Get("http://" + address + "/-/ready")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+	return prometheus(address)
+}
+
+// query returns the values of an instant query, which must be a valid one.
+func (p prometheus) query(t *testing.T, expression string) []float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(p)+"/api/v1/query?query="+url.QueryEscape(expression), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct {
+				Value [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Status != "success" {
+		t.Fatalf("%s: %s", expression, answer.Error)
+	}
+	var values []float64
+	for _, sample := range answer.Data.Result {
+		text, _ := sample.Value[1].(string)
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+	}
+	return values
+}
