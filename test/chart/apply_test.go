@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
@@ -106,7 +107,7 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 	}
 	t.Cleanup(c.Stop)
 	client := kubernetes.NewForConfigOrDie(c.Config())
-	for _, name := range []string{namespace, "probes"} {
+	for _, name := range []string{namespace, "probes", "gpu-operator"} {
 		createNamespace(t, client, name)
 	}
 	if _, stderr, err := kubectl(t, c, "", "create", "-f", operatorCRDs(t)); err != nil {
@@ -125,11 +126,15 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 		}
 	}
 	accounts("create")
-	for name, values := range map[string]string{
+	cases := map[string]string{
 		"defaults":    "",
 		"everything":  everything,
 		"pod monitor": "podMonitor: {enabled: true, interval: 15s}",
-	} {
+	}
+	for _, example := range exampleValues(t) {
+		cases[filepath.Base(example)] = readFile(t, example)
+	}
+	for name, values := range cases {
 		t.Run("dry run of "+name, func(t *testing.T) {
 			out, failure := template(t, values)
 			if failure != "" {
@@ -142,7 +147,33 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 		})
 	}
 	accounts("delete")
+	t.Run("the example NodePool, on Karpenter's CRDs", func(t *testing.T) { testNodePool(t, c) })
 	t.Run("install, upgrade, uninstall", func(t *testing.T) { testLifecycle(t, c, client) })
+}
+
+func testNodePool(t *testing.T, c *cluster.Cluster) {
+	var crds strings.Builder
+	for _, crd := range karpenterapis.CRDs {
+		content, err := json.Marshal(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crds.Write(content)
+	}
+	if _, stderr, err := kubectl(t, c, crds.String(), "apply", "--server-side", "-f", "-"); err != nil {
+		t.Fatal(stderr)
+	}
+	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"); err != nil {
+		t.Fatal(stderr)
+	}
+	_, stderr, err := kubectl(t, c, "", "apply", "--server-side", "--validate=strict", "-f", "../../examples/karpenter-nodepool.yaml")
+	if err != nil || stderr != "" {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	got, _, err := kubectl(t, c, "", "get", "nodepool", "default", "-o", "jsonpath={.spec.template.spec.startupTaints[0].key}")
+	if err != nil || got != "node-ready/unverified" {
+		t.Errorf("the start-up taint is %q (%v)", got, err)
+	}
 }
 
 // testLifecycle installs for real. ReplicaSets make the controller's pods, so admission of pods
