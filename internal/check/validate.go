@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// MaxChecks is how many checks a list may hold: about as many as a report can name.
+const MaxChecks = 64
+
 // Limits of the envelope.
 const (
-	maxChecks         = 64   // a report of 4096 bytes can name about as many
 	maxNameLength     = 63   // names are metric labels
 	maxSeconds        = 3600 // an hour; a worker lives for minutes
 	maxAttempts       = 100
-	maxDependsOnCount = maxChecks
+	maxDependsOnCount = MaxChecks
 )
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
@@ -65,8 +67,8 @@ func Types() []Type {
 // and in how they depend on each other. Absent values are taken as their defaults.
 func Validate(specs []Spec, path *field.Path) field.ErrorList {
 	var faults field.ErrorList
-	if len(specs) > maxChecks {
-		faults = append(faults, field.TooMany(path, len(specs), maxChecks))
+	if len(specs) > MaxChecks {
+		faults = append(faults, field.TooMany(path, len(specs), MaxChecks))
 	}
 	index := make(map[string]int, len(specs))
 	for i, s := range specs {

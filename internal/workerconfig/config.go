@@ -42,28 +42,39 @@ func (c *Config) SetDefaults() {
 // the worker section.
 func (c Config) Validate(path *field.Path) field.ErrorList {
 	faults := check.Validate(c.Checks, path.Child("checks"))
-	domains := path.Child("dnsTestDomains")
-	for i, d := range c.DNSTestDomains {
-		if fault := check.DNSNameFault(d); fault != "" {
-			faults = append(faults, field.Invalid(domains.Index(i), d, fault))
-			continue
-		}
-		if slices.Contains(c.DNSTestDomains[:i], d) {
-			faults = append(faults, field.Duplicate(domains.Index(i), d))
-			continue
-		}
-		for j, s := range c.Checks {
-			if s.Name == domainCheckName(d) {
-				faults = append(faults, field.Invalid(domains.Index(i), d, fmt.Sprintf(
-					"its check would be named %s, as %s already is; rename that one", s.Name, path.Child("checks").Index(j))))
-			}
-		}
-	}
+	faults = append(faults, c.validateDomains(path)...)
 	if n := c.CheckTimeoutSeconds; n < 0 || n > maxCheckTimeoutSeconds {
 		faults = append(faults, field.Invalid(path.Child("checkTimeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxCheckTimeoutSeconds)))
 	}
 	if n := c.TimeoutSeconds; n < 0 || n > maxTimeoutSeconds {
 		faults = append(faults, field.Invalid(path.Child("timeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxTimeoutSeconds)))
+	}
+	return faults
+}
+
+// validateDomains looks at each name, and at those of the checks that are made of them.
+func (c Config) validateDomains(path *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	domains := path.Child("dnsTestDomains")
+	if n := max(len(c.Checks), len(BuiltIns())) + len(c.DNSTestDomains); len(c.DNSTestDomains) > 0 && n > check.MaxChecks {
+		faults = append(faults, field.Invalid(domains, len(c.DNSTestDomains), fmt.Sprintf("would make %d checks, at most %d are possible", n, check.MaxChecks)))
+	}
+	taken := map[string]*field.Path{}
+	for i, s := range c.Checks {
+		taken[s.Name] = path.Child("checks").Index(i)
+	}
+	for i, d := range c.DNSTestDomains {
+		if fault := check.DNSNameFault(d); fault != "" {
+			faults = append(faults, field.Invalid(domains.Index(i), d, fault))
+			continue
+		}
+		name := domainCheckName(d)
+		if other, twice := taken[name]; twice {
+			faults = append(faults, field.Invalid(domains.Index(i), d, fmt.Sprintf(
+				"its check would be named %s, as that of %s already is; rename or remove one", name, other)))
+			continue
+		}
+		taken[name] = domains.Index(i)
 	}
 	return faults
 }

@@ -121,14 +121,23 @@ func latency(ctx context.Context, d check.Disk) (string, *check.Finding) {
 		}
 		took = append(took, t)
 	}
-	slices.Sort(took)
-	median, allowed := took[writes/2], time.Duration(d.MaxWriteLatencyMs)*time.Millisecond
-	if median > allowed {
-		f := check.Fail(check.ReasonSlowDisk, "%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
-			d.Path, round(median), writes, round(took[writes-1]), blockSize, allowed)
-		return "", &f
+	if f := judgeLatency(d, took); f != nil {
+		return "", f
 	}
-	return fmt.Sprintf("%s to write and sync", round(median)), nil
+	return fmt.Sprintf("%s to write and sync", round(took[len(took)/2])), nil
+}
+
+// judgeLatency sorts what the writes took and goes by the median, which one disturbance does
+// not move.
+func judgeLatency(d check.Disk, took []time.Duration) *check.Finding {
+	slices.Sort(took)
+	median, allowed := took[len(took)/2], time.Duration(d.MaxWriteLatencyMs)*time.Millisecond
+	if median <= allowed {
+		return nil
+	}
+	f := check.Fail(check.ReasonSlowDisk, "%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
+		d.Path, round(median), len(took), round(took[len(took)-1]), blockSize, allowed)
+	return &f
 }
 
 // write makes, writes, syncs and removes one file, and times the write and the sync.

@@ -1,0 +1,119 @@
+package command
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+)
+
+func shell(script string) check.Exec { return check.Exec{Command: []string{"/bin/sh", "-c", script}} }
+
+func TestCommands(t *testing.T) {
+	t.Setenv("KUBE_NODE_READY_CONFIG", "secret")
+	t.Setenv("NODE_NAME", "node-a")
+	noise := shell("yes noise | head -n 100000")
+	noise.MaxOutputBytes = 20
+	for _, c := range []struct {
+		name     string
+		settings check.Exec
+		reason   check.Reason
+		says     string
+	}{
+		{"passes", shell("echo ok"), "", "exited with 0: ok"},
+		{"fails", shell("echo no GPU >&2; exit 1"), check.ReasonCommandFailed, "exited with 1: no GPU"},
+		{"cannot tell", shell("exit 2"), check.ReasonUnknown, "exited with 2: it could not tell"},
+		{"any other code", shell("exit 127"), check.ReasonUnknown, "exited with 127"},
+		{"a signal", shell("kill -SEGV $$"), check.ReasonUnknown, "ended by signal segmentation fault"},
+		{"hangs", shell("echo waiting; sleep 60"), check.ReasonTimeout, "was killed: waiting"},
+		{"children hang", shell("sleep 60 & echo left; exit 0"), "", "exited with 0: left"},
+		{"output is capped", noise, "", ": noise\nnoise\nnoise\nno…"},
+		{"no such program", check.Exec{Command: []string{"/no/such/program"}}, check.ReasonConfiguration, "no such program in the worker's container"},
+		{"not in PATH", check.Exec{Command: []string{"no-such-program"}}, check.ReasonConfiguration, "no such program"},
+		{"not executable", check.Exec{Command: []string{"/etc/passwd"}}, check.ReasonConfiguration, "may not execute it"},
+		{"sees the environment, not the configuration", shell(`echo "$NODE_NAME,$KUBE_NODE_READY_CONFIG"`), "", ": node-a,"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			start := time.Now()
+			f := New(&c.settings)(ctx)
+			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) || strings.Contains(f.Message, "secret") {
+				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
+			}
+			if took := time.Since(start); took > 1500*time.Millisecond {
+				t.Errorf("took %s", took)
+			}
+		})
+	}
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "alive")
+	// The grandchild would write after the check has ended.
+	s := shell("(sleep 1; touch " + file + ") & sleep 60")
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if f := New(&s)(ctx); f.Reason != check.ReasonTimeout {
+		t.Errorf("got %+v", f)
+	}
+	time.Sleep(1300 * time.Millisecond)
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a child outlived its check")
+	}
+}
+
+func TestInterruption(t *testing.T) {
+	s := shell("sleep 60")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if f := New(&s)(ctx); f.Reason != check.ReasonInterrupted {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestResultFiles(t *testing.T) {
+	for content, want := range map[string]check.Finding{
+		"0\nall GPUs answer\n": {Message: ": all GPUs answer"},
+		"0":                    {Message: "exited with 0"},
+		" 1 \r\nGPU 3 is lost": {Reason: check.ReasonCommandFailed, Message: ": GPU 3 is lost"},
+		"2\n":                  {Reason: check.ReasonUnknown, Message: "could not tell"},
+		"1\n" + strings.Repeat("x", 600): {Reason: check.ReasonCommandFailed,
+			Message: strings.Repeat("x", 512) + "…"},
+		"":            {Reason: check.ReasonConfiguration, Message: "must begin with a line that holds an exit code"},
+		"ok\n":        {Reason: check.ReasonConfiguration, Message: "exit code"},
+		"-1\n":        {Reason: check.ReasonConfiguration, Message: "exit code"},
+		"256\n":       {Reason: check.ReasonConfiguration, Message: "exit code"},
+		"0x1\nhidden": {Reason: check.ReasonConfiguration, Message: "exit code"},
+	} {
+		path := filepath.Join(t.TempDir(), "result")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := New(&check.Exec{ResultFile: path})(context.Background())
+		if f.Reason != want.Reason || !strings.Contains(f.Message, want.Message) {
+			t.Errorf("%q: got %+v, want %+v", content, f, want)
+		}
+	}
+	if f := New(&check.Exec{ResultFile: "/no/such/file"})(context.Background()); f.Reason != check.ReasonConfiguration || !strings.Contains(f.Message, "no such file") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// FuzzParseResult: whatever an init container writes, it is a code from 0 to 255 or an error,
+// and the output stays within bounds.
+func FuzzParseResult(f *testing.F) {
+	f.Add([]byte("1\nbroken"), 10)
+	f.Add([]byte("\xff\n\x00"), 0)
+	f.Fuzz(func(t *testing.T, data []byte, most int) {
+		most = min(max(most, 0), 4096)
+		code, output, err := parseResult(data, most)
+		if err == nil && (code < 0 || code > 255 || len(output) > most+len("…")) {
+			t.Errorf("code %d, %d bytes", code, len(output))
+		}
+	})
+}
