@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/verify"
+)
+
+// outside is the environment of a host that is no pod: nothing is set but what a test sets.
+func outside(t *testing.T, env map[string]string) func(string) string {
+	t.Helper()
+	dir := t.TempDir()
+	return func(name string) string {
+		if v, ok := env[name]; ok {
+			return v
+		}
+		switch name {
+		case verify.EnvServiceAccountDir:
+			return filepath.Join(dir, "serviceaccount")
+		case verify.EnvResolvConf:
+			return filepath.Join(dir, "resolv.conf")
+		}
+		return ""
+	}
+}
+
+func worker(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(context.Background(), args, outside(t, env), &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("worker:\n  checks:\n    - name: a\n      type: dsn\n      attemps: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const two = `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}},{"name":"b","type":"file","file":{"path":"/no/such"}}]}}`
+	for _, c := range []struct {
+		name           string
+		env            map[string]string
+		args           []string
+		code           int
+		stdout, stderr []string
+	}{
+		{name: "version", args: []string{"--version"}, stdout: []string{"kube-node-ready-worker dev"}},
+		{name: "help", args: []string{"--help"}, stdout: []string{"--config", "--dry-run", "--only", "KUBE_NODE_READY_TERMINATION_LOG", "10  unexpected internal error"}},
+		{name: "unknown flag", args: []string{"--confg"}, code: 2, stderr: []string{"unknown flag: --confg", "--help"}},
+		{name: "unknown command", args: []string{"check"}, code: 2, stderr: []string{`unknown command "check"`}},
+		{name: "unknown output", args: []string{"--output", "yaml"}, code: 2, stderr: []string{"--output yaml: must be text or json"}},
+		{name: "unknown level", env: map[string]string{"LOG_LEVEL": "loud"}, code: 2, stderr: []string{"LOG_LEVEL"}},
+		{name: "unknown format", args: []string{"--log-format", "xml"}, code: 2, stderr: []string{"json or console"}},
+		{name: "no such file", args: []string{"--config", bad + "x"}, code: 2, stderr: []string{"--config: open"}},
+		{name: "faults", args: []string{"verify", "--config", bad}, code: 2,
+			stderr: []string{bad + ":4: worker.checks[0].type: ", bad + ":5: worker.checks[0].attemps: unknown key"}},
+		{name: "faults in the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "worker: {timeoutSeconds: x}"}, code: 2,
+			stderr: []string{"KUBE_NODE_READY_CONFIG:1: worker.timeoutSeconds: must be a whole number"}},
+		{name: "no such check", args: []string{"--dry-run", "--only", "dns,nds"}, code: 2,
+			stderr: []string{"--only nds: there is no check of this name; there are dns, api, network, service-discovery"}},
+		{name: "no cluster", code: 3, stdout: []string{`"outcome":"client-error"`, "KUBERNETES_SERVICE_HOST"}},
+		{name: "no token", env: map[string]string{"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "443"}, code: 3, stdout: []string{"the cluster's CA cannot be read"}},
+		{name: "dry run", args: []string{"--dry-run"}, stdout: []string{`"outcome":"passed"`, "needs a cluster, and there is none here"}},
+		{name: "a failure", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, code: 1, stdout: []string{`{"name":"b","type":"file","severity":"required","outcome":"failed"`},
+			stderr: []string{`"check":"b"`, `"level":"warn"`, `"msg":"check failed"`}},
+		{name: "only", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, args: []string{"--only", "a"}, stdout: []string{`"reason":"NotSelected"`}},
+		{name: "skip", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, args: []string{"--skip", "b"}, stdout: []string{`"outcome":"passed"`}},
+		{name: "the file wins over the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "nonsense"}, args: []string{"--dry-run", "--config", os.DevNull}},
+		{name: "list", args: []string{"--list", "-o", "text", "--skip", "api"}, stdout: []string{
+			"CHECK              TYPE              SEVERITY  TIMEOUT  ATTEMPTS  DEPENDS ON\n",
+			"service-discovery  serviceDiscovery  required  10s      1         dns, api\n"}},
+		{name: "list as JSON", args: []string{"--list"}, stdout: []string{`"name": "service-discovery"`, `"dependsOn"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, stdout, stderr := worker(t, c.env, c.args...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, s := range c.stdout {
+				if !strings.Contains(stdout, s) {
+					t.Errorf("standard output lacks %q:\n%s", s, stdout)
+				}
+			}
+			for _, s := range c.stderr {
+				if !strings.Contains(stderr, s) {
+					t.Errorf("standard error lacks %q:\n%s", s, stderr)
+				}
+			}
+			if t.Failed() {
+				t.Logf("stdout: %s\nstderr: %s", stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestTable(t *testing.T) {
+	report := result.Report{Node: "node-a", Outcome: result.Failed, DurationMs: 2014, Checks: []result.Check{
+		{Name: "dns", Type: "dns", Outcome: result.Failed, DurationMs: 2013, Reason: "Timeout", Message: "10.96.0.10:53 (kübe) did not answer"},
+		{Name: "gpu", Type: "exec", Outcome: result.Warning, DurationMs: 3, Reason: "Unknown", Message: "could not tell"},
+		{Name: "service-discovery", Type: "serviceDiscovery", Outcome: result.Skipped, Reason: "DependencyFailed", Message: "not tried"},
+		{Name: "api", Type: "kubernetesAPI", Outcome: result.Passed, DurationMs: 12, Message: "fine"},
+	}}
+	var b bytes.Buffer
+	if err := printReport(&b, outputText, report); err != nil {
+		t.Fatal(err)
+	}
+	// No colour: a buffer is no terminal.
+	want := `  CHECK              TYPE              OUTCOME  TIME    REASON            MESSAGE
+✗ dns                dns               failed   2.013s  Timeout           10.96.0.10:53 (kübe) did not answer
+! gpu                exec              warning  3ms     Unknown           could not tell
+- service-discovery  serviceDiscovery  skipped  -       DependencyFailed  not tried
+✓ api                kubernetesAPI     passed   12ms    -                 fine
+node-a: failed in 2.014s (1 failed, 1 warning, 1 skipped, 1 passed)
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestTerminationLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "termination-log")
+	for _, c := range []struct {
+		config  string
+		outcome result.Outcome
+	}{
+		{`{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}}]}}`, result.Passed},
+		{`{"worker":{"checks":[{"name":"a","type":"file"}]}}`, result.ConfigError},
+		{``, result.ClientError},
+	} {
+		worker(t, map[string]string{verify.EnvTerminationLog: path, "KUBE_NODE_READY_CONFIG": c.config, "NODE_NAME": "node-a"})
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := result.Parse(data)
+		if err != nil || report.Outcome != c.outcome || report.Node != "node-a" || len(report.Checks) != 1 {
+			t.Errorf("%s: got %s, %v", c.config, data, err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	worker(t, map[string]string{verify.EnvTerminationLog: path}, "--dry-run")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a dry run wrote a termination log")
+	}
+	code, stdout, stderr := worker(t, map[string]string{verify.EnvTerminationLog: "/no/such/folder/log",
+		"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}}]}}`})
+	if code != 0 || !strings.Contains(stderr, "the exit code stands alone") || !json.Valid([]byte(stdout)) {
+		t.Errorf("got %d, %s, %s", code, stdout, stderr)
+	}
+}
