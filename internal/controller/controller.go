@@ -75,14 +75,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges(r))).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(r.Prerequisites.Events(), &handler.EnqueueRequestForObject{})).
-		WithLogConstructor(func(req *reconcile.Request) logr.Logger {
-			if req == nil {
-				return mgr.GetLogger()
-			}
-			return mgr.GetLogger().WithValues("node", req.Name)
-		}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
+			LogConstructor: func(req *reconcile.Request) logr.Logger {
+				if req == nil {
+					return mgr.GetLogger()
+				}
+				return mgr.GetLogger().WithValues("node", req.Name)
+			},
 			// Per node only: a limit over all nodes would make one node's conflicts slow the others.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
 		}).

@@ -54,8 +54,8 @@ func verifying(in Input, s spent, pod *workerpod.Observation) *node.Condition {
 	return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonVerifying, Since: pod.Created, Message: message}
 }
 
-func waiting(in Input) *node.Condition {
-	return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonWaitingForPrerequisites,
+func waiting(in Input, now time.Time) *node.Condition {
+	return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonWaitingForPrerequisites, Since: now,
 		Message: node.Truncate("Waiting for " + strings.Join(in.Waiting, "; "))}
 }
 
@@ -76,7 +76,7 @@ func between(in Input, s spent) *node.Condition {
 			Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", Fault(r), r.Held, r.HeldMessage, then)}
 	case s.exhausted(in):
 		if then == "" {
-			then = "; no further attempt: remove annotation " + node.AnnotationRecord + " to start afresh"
+			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
 		}
 		return &node.Condition{Status: corev1.ConditionFalse, Reason: node.ReasonRetriesExhausted, Since: since(r),
 			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", s.attempts, rc.MaxRetries, Fault(r), then)}

@@ -253,7 +253,7 @@ func (p *Plan) next(in Input, s spent, now time.Time) {
 		return
 	}
 	if s.first && len(in.Waiting) > 0 {
-		p.Condition = waiting(in)
+		p.Condition = waiting(in, now)
 		return
 	}
 	if s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && in.Node.Record.Verified() {

@@ -75,11 +75,15 @@ func (w *podWatch) watch(i cache.SharedIndexInformer, wake func(any)) error {
 	return err
 }
 
-func (w *podWatch) start(ctx context.Context, wg *sync.WaitGroup) {
-	wg.Go(func() { w.pods.RunWithContext(ctx) })
+func (w *podWatch) start(ctx context.Context, wg *sync.WaitGroup, owner *Watches) {
+	informers := []cache.SharedIndexInformer{w.pods}
 	if w.revisions != nil {
-		wg.Go(func() { w.revisions.RunWithContext(ctx) })
+		informers = append(informers, w.revisions)
 	}
+	for _, i := range informers {
+		wg.Go(func() { i.RunWithContext(ctx) })
+	}
+	wg.Go(func() { owner.wakeOnSync(ctx, informers...) })
 }
 
 // unmet says what is missing on the node; empty when a pod fits.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -77,7 +78,7 @@ func (w *Watches) NeedLeaderElection() bool { return false }
 func (w *Watches) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, p := range w.pods {
-		p.start(ctx, &wg)
+		p.start(ctx, &wg, w)
 	}
 	for _, r := range w.resources {
 		wg.Go(func() { r.run(ctx) })
@@ -155,6 +156,16 @@ func (w *Watches) wakeAll() {
 	for _, name := range names {
 		w.wakeNode(name)
 	}
+}
+
+// wakeOnSync tells waiting nodes that a watch has its first list, which may be empty and then is no event.
+func (w *Watches) wakeOnSync(ctx context.Context, informers ...cache.SharedIndexInformer) {
+	for _, i := range informers {
+		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
+			return
+		}
+	}
+	w.wakeAll()
 }
 
 // trouble remembers the last error of a watch, to tell a waiting node's operator why nothing is seen.

@@ -60,6 +60,7 @@ func (w *resourceWatch) run(ctx context.Context) {
 	_ = informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err) })
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake})
 	w.informer.Store(&informer)
+	go w.owner.wakeOnSync(ctx, informer)
 	informer.RunWithContext(ctx)
 }
 

@@ -1,7 +1,7 @@
 package strictyaml
 
 import (
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 )
 
 // entry is one key of a mapping.

@@ -71,12 +71,19 @@ type Observation struct {
 	UnschedulableMessage string
 }
 
-// Duration is how long the container ran; 0 when it did not.
+// Duration is how long the container ran; 0 when it did not. The kubelet's times have whole seconds, so the worker's own
+// measure is taken where it agrees with them.
 func (o Observation) Duration() time.Duration {
 	if o.Started.IsZero() || o.Ended.Before(o.Started) {
 		return 0
 	}
-	return o.Ended.Sub(o.Started)
+	ran := o.Ended.Sub(o.Started)
+	if o.Report != nil {
+		if own := time.Duration(o.Report.DurationMs) * time.Millisecond; own >= ran-time.Second && own <= ran+time.Second {
+			return own
+		}
+	}
+	return ran
 }
 
 // Succeeded tells whether the pod ended and its worker passed.

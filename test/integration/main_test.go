@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 
 const (
 	image      = "kube-node-ready:test"
+	tools      = "tools:test" // holds /bin/true and /bin/sleep
 	testLabel  = "integration-test"
 	taintKey   = "node-ready/unverified"
 	verifiedBy = "node-ready/verified"
@@ -59,7 +62,10 @@ func run(m *testing.M) int {
 	dns, err := control.StartDNS(ctx, nil)
 	if err == nil {
 		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, BackOff: time.Second,
-			Images: map[string]nodeagent.Image{image: nodeagent.Binary(binary("kube-node-ready-worker"))}})
+			Images: map[string]nodeagent.Image{
+				image: nodeagent.Binary(binary("kube-node-ready-worker")),
+				tools: {Files: map[string]string{"/bin/true": "/bin/true", "/bin/sleep": "/bin/sleep"}},
+			}})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -164,8 +170,43 @@ func execCheck(command ...string) func(map[string]any) {
 	return set("worker", map[string]any{"checks": []any{map[string]any{"name": "slow", "type": "exec", "timeoutSeconds": 60, "exec": map[string]any{"command": command}}}})
 }
 
-// controller starts a replica.
+// controller starts a replica and waits until it is ready.
 func (s *suite) controller(args ...string) *process.Process {
+	s.Helper()
+	for {
+		p, log := s.launch(args...)
+		s.eventually("the controller is ready", func() string {
+			select {
+			case <-p.Done():
+				return ""
+			default:
+			}
+			resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", s.config["health"].(map[string]any)["port"]))
+			if err != nil {
+				return err.Error()
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusOK {
+				return resp.Status
+			}
+			return ""
+		})
+		select {
+		case <-p.Done():
+			out, _ := os.ReadFile(log)
+			if !strings.Contains(string(out), "address already in use") { // another process was quicker to take the free port
+				s.Fatalf("the controller ended: %s", out)
+			}
+		default:
+			s.controllers, s.logs = append(s.controllers, p), append(s.logs, log)
+			return p
+		}
+	}
+}
+
+var launches atomic.Int32
+
+func (s *suite) launch(args ...string) (*process.Process, string) {
 	s.Helper()
 	ports, err := cluster.FreePorts("127.0.0.1", 2)
 	if err != nil {
@@ -177,7 +218,7 @@ func (s *suite) controller(args ...string) *process.Process {
 	if err != nil {
 		s.Fatal(err)
 	}
-	base := filepath.Join(control.Dir(), fmt.Sprintf("%s-%d", s.name, len(s.logs)))
+	base := filepath.Join(control.Dir(), fmt.Sprintf("%s-%d", s.name, launches.Add(1)))
 	if err := os.WriteFile(base+".yaml", content, 0o600); err != nil {
 		s.Fatal(err)
 	}
@@ -193,8 +234,7 @@ func (s *suite) controller(args ...string) *process.Process {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.controllers, s.logs = append(s.controllers, p), append(s.logs, base+".log")
-	return p
+	return p, base + ".log"
 }
 
 // node registers a tainted node that the node agent serves.

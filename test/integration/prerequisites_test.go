@@ -68,7 +68,7 @@ func TestPodPrerequisites(t *testing.T) {
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}}, Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{testLabel: s.name}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{Name: "c", Image: image, Command: []string{"sleep", "3600"}}}}},
+			Containers: []corev1.Container{{Name: "c", Image: tools, Command: []string{"/bin/sleep", "3600"}}}}},
 		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
 	}}
 	s.must(k8s.AppsV1().DaemonSets(s.name).Create(s.ctx, ds, metav1.CreateOptions{}))

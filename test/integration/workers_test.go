@@ -37,17 +37,21 @@ func TestRejectedPodGoesThroughTheScheduler(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": "300m"}}}))
 	s.controller()
 	filler := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "filler"}, Spec: corev1.PodSpec{
-		NodeName: s.name + "-a", ServiceAccountName: "kube-node-ready-worker",
+		NodeName: s.name + "-a", ServiceAccountName: "kube-node-ready-worker", PriorityClassName: "system-node-critical", // or it would be preempted
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		Containers: []corev1.Container{{Name: "c", Image: image, Command: []string{"sleep", "3600"}, Resources: corev1.ResourceRequirements{
+		Containers: []corev1.Container{{Name: "c", Image: tools, Command: []string{"/bin/sleep", "3600"}, Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("800m")}}}},
 	}}
 	s.must(k8s.CoreV1().Pods(s.name).Create(s.ctx, filler, metav1.CreateOptions{}))
 	n := s.node("a", func(n *nodeagent.NodeSpec) {
 		n.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("10")}
 	})
-	s.becomes(n.Name, "refused by the kubelet", func(f node.Facts) bool { return f.Record.LastReason == workerpod.ReasonKubeletRejected && f.Record.Attempts == 0 })
-	s.becomes(n.Name, "unschedulable", func(f node.Facts) bool { return f.Record.LastReason == workerpod.ReasonUnschedulable && f.Record.Attempts == 0 })
+	s.becomes(n.Name, "refused by the kubelet", func(f node.Facts) bool {
+		return f.Record.LastReason == workerpod.ReasonKubeletRejected && f.Record.Attempts == 0
+	})
+	s.becomes(n.Name, "unschedulable", func(f node.Facts) bool {
+		return f.Record.LastReason == workerpod.ReasonUnschedulable && f.Record.Attempts == 0
+	})
 	s.must(nil, k8s.CoreV1().Pods(s.name).Delete(s.ctx, "filler", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 	s.becomes(n.Name, "verified", isVerified)
 }
@@ -156,7 +160,7 @@ func TestForgedWorker(t *testing.T) {
 				Labels:      map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component, workerpod.LabelNodeUID: string(have.UID), workerpod.LabelPurpose: workerpod.PurposeVerify},
 				Annotations: map[string]string{workerpod.AnnotationNode: n.Name, workerpod.AnnotationAttempt: attempt}},
 			Spec: corev1.PodSpec{NodeName: n.Name, RestartPolicy: corev1.RestartPolicyNever, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				Containers: []corev1.Container{{Name: workerpod.Container, Image: image, Command: []string{"true"}}}},
+				Containers: []corev1.Container{{Name: workerpod.Container, Image: tools, Command: []string{"/bin/true"}}}},
 		}, metav1.CreateOptions{}))
 	}
 	forge("forged", "1")
@@ -240,7 +244,7 @@ func TestRefusedPodIsShown(t *testing.T) {
 // The pod's fields are the real Kubernetes types and reach the pod; groups of nodes have their own checks.
 func TestPodFieldsAndProfiles(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{
-		"initContainers": []any{map[string]any{"name": "warm", "image": image, "command": []any{"true"}}},
+		"initContainers": []any{map[string]any{"name": "warm", "image": tools, "command": []any{"/bin/true"}}},
 		"env":            []any{map[string]any{"name": "EXTRA", "value": "1"}},
 		"podLabels":      map[string]any{"team": "infra"},
 		"podAnnotations": map[string]any{"note": "x"},
