@@ -118,6 +118,13 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 	query := new(mdns.Msg)
 	query.SetQuestion(name, qtype)
 	query.SetEdns0(udpSize, false)
+	if protocol == UDP {
+		packed, err := query.Pack()
+		if err != nil {
+			return nil, err
+		}
+		defer resend(raw, packed)()
+	}
 	client := mdns.Client{Net: protocol, Timeout: s.Timeout}
 	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
 	if err != nil {
@@ -127,6 +134,32 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 		return nil, &Error{s.Addr, protocol, name, check.ReasonMalformedAnswer, text}
 	}
 	return answer, nil
+}
+
+// resendAfter is how long an answer over UDP is waited for before the query is sent once more,
+// within the same attempt. libc waits a whole timeout (5 s), two of which are all that a check
+// has: on a line that loses packets, a look-up through the search domains would hardly ever
+// come to its end, although the server answers every query that reaches it.
+const resendAfter = time.Second
+
+// resend repeats a query until the function that it returns is called. Repetitions carry the
+// same ID, so an answer to any of them will do.
+func resend(conn net.Conn, query []byte) (stop func()) {
+	ticker, done := time.NewTicker(resendAfter), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				_, _ = conn.Write(query) // what is wrong with the connection, reading from it tells
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(done)
+	}
 }
 
 // mismatch says how an answer does not belong to the query; it is empty if it does.
