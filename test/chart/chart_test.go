@@ -136,6 +136,7 @@ func TestHighAvailability(t *testing.T) {
 func TestConfigurationIsWrittenAsItStands(t *testing.T) {
 	found := render(t, `
 controller:
+  replicas: 1
   config:
     worker: {dnsTestDomains: [example.com], image: {tag: mine}, keepFailedSeconds: 0}
     leaderElection: {enabled: false}
@@ -166,8 +167,8 @@ controller:
 	if !strings.Contains(file(t, found), "burst: 100000000\n") {
 		t.Errorf("burst is not written as an integer:\n%s", file(t, found))
 	}
-	if _, ok := found["Role kube-node-ready/kube-node-ready-controller"]; !ok {
-		t.Error("no Role for the worker pods")
+	if strategy := deployment(t, found).Spec.Strategy.Type; strategy != appsv1.RecreateDeploymentStrategyType {
+		t.Errorf("strategy %q: without leader election two controllers would act during an upgrade", strategy)
 	}
 }
 
@@ -315,6 +316,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"no digest":                  {"controller: {image: {digest: latest}}", "does not match pattern"},
 		"an alert that is not there": {"prometheusRule: {disabled: [KubeNodeReadyNodeStuck]}", "value must be one of 'KubeNodeReadyNodeStuckUnverified'"},
 		"both monitors":              {"serviceMonitor: {enabled: true}\npodMonitor: {enabled: true}", "enable one"},
+		"replicas without a Lease":   {"controller: {config: {leaderElection: {enabled: false}}}", "set replicas to 1"},
 		"half a Service name": {
 			"controller: {config: {worker: {checks: [{name: a, type: dns, dns: {resolver: endpoints, service: dns}}]}}}",
 			`check "a": dns.service is "dns"; write it as namespace/name`,
