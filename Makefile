@@ -52,6 +52,23 @@ ARCH ?= $(shell go env GOARCH)
 image: ## Pack the container image into dist/ as an OCI archive, without a container engine
 	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --out "$(CURDIR)/dist/kube-node-ready-$(VERSION).oci.tar"
 
+.PHONY: bench-worker
+bench-worker: cluster-tools build ## Measure the worker: time over its slowest check, memory, size
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/benchworker ./test/benchworker
+	@.cache/bin/benchworker
+
+FUZZTIME ?= 20s
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of untrusted or hand-written input, FUZZTIME each
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
+			echo "$$target in $$(dirname $$file)"; \
+			go test ./$$(dirname $$file) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x </dev/null; \
+		done; \
+	done
+
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
 	@$(TOOLS) golangci-lint

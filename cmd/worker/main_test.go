@@ -41,7 +41,7 @@ func worker(t *testing.T, env map[string]string, args ...string) (code int, stdo
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
-	if err := os.WriteFile(bad, []byte("worker:\n  checks:\n    - name: a\n      type: dsn\n      attemps: 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("worker:\n  checks:\n    - name: a\n      type: dsn\n      tries: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const two = `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}},{"name":"b","type":"file","file":{"path":"/no/such"}}]}}`
@@ -61,7 +61,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "unknown format", args: []string{"--log-format", "xml"}, code: 2, stderr: []string{"json or console"}},
 		{name: "no such file", args: []string{"--config", bad + "x"}, code: 2, stderr: []string{"--config: open"}},
 		{name: "faults", args: []string{"verify", "--config", bad}, code: 2,
-			stderr: []string{bad + ":4: worker.checks[0].type: ", bad + ":5: worker.checks[0].attemps: unknown key"}},
+			stderr: []string{bad + ":4: worker.checks[0].type: ", bad + ":5: worker.checks[0].tries: unknown key"}},
 		{name: "faults in the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "worker: {timeoutSeconds: x}"}, code: 2,
 			stderr: []string{"KUBE_NODE_READY_CONFIG:1: worker.timeoutSeconds: must be a whole number"}},
 		{name: "no such check", args: []string{"--dry-run", "--only", "dns,nds"}, code: 2,

@@ -3,6 +3,7 @@ package check
 import (
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path"
 	"regexp"
@@ -36,7 +37,7 @@ func (h *HTTP) validate(p *field.Path) field.ErrorList {
 	default:
 		secure = u.Scheme == "https"
 	}
-	faults = append(faults, oneOf(p.Child("method"), h.Method, []string{"GET", "HEAD", "POST", "PUT", "OPTIONS"})...)
+	faults = append(faults, oneOf(p.Child("method"), h.Method, []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodOptions})...)
 	for name, value := range h.Headers {
 		if !headerForm.MatchString(name) {
 			faults = append(faults, field.Invalid(p.Child("headers").Key(name), name, "is not the name of a header"))
@@ -68,7 +69,7 @@ func (h *HTTP) validateRest(p *field.Path) field.ErrorList {
 	if _, err := regexp.Compile(h.ExpectBody); err != nil {
 		faults = append(faults, field.Invalid(p.Child("expectBody"), h.ExpectBody, "must be a regular expression: "+err.Error()))
 	}
-	if h.ExpectBody != "" && h.Method == "HEAD" {
+	if h.ExpectBody != "" && h.Method == http.MethodHead {
 		faults = append(faults, field.Forbidden(p.Child("expectBody"), "a response to HEAD has no body"))
 	}
 	faults = append(faults, inRange(p.Child("maxRedirects"), h.MaxRedirects, 0, 10)...)

@@ -10,6 +10,7 @@ package mtu
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -134,7 +135,7 @@ func (p probe) unanswered(ctx context.Context, size int, took time.Duration, err
 	if reason != check.ReasonTimeout {
 		return check.Fail(reason, "%s %s", p.Address, phrase)
 	}
-	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
 	}
 	if p.Protocol == check.MTUEcho {
@@ -156,7 +157,7 @@ func (p probe) lost(ctx context.Context, size int, before, after state, took tim
 	case ctx.Err() == nil:
 		reason, phrase := fault.Classify(err)
 		return check.Fail(reason, "%s, sent %d bytes, %s", p.Address, size, phrase)
-	case context.Cause(ctx) != context.DeadlineExceeded:
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
 	case after.mss < size && after.mss > 0:
 		return p.tooSmall(size, after)

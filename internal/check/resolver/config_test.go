@@ -66,11 +66,11 @@ func TestParseRefuses(t *testing.T) {
 func TestNames(t *testing.T) {
 	c := resolver.Config{Search: []string{"default.svc.cluster.local", "cluster.local"}, Ndots: 2}
 	for name, want := range map[string]string{
-		"a":      "a.default.svc.cluster.local. a.cluster.local. a.",
-		"a.b":    "a.b.default.svc.cluster.local. a.b.cluster.local. a.b.",
-		"a.b.c":  "a.b.c. a.b.c.default.svc.cluster.local. a.b.c.cluster.local.",
-		"a.b.c.": "a.b.c.",
-		"a.":     "a.",
+		"a":                                   "a.default.svc.cluster.local. a.cluster.local. a.",
+		"a.b":                                 "a.b.default.svc.cluster.local. a.b.cluster.local. a.b.",
+		"a.b.c":                               "a.b.c. a.b.c.default.svc.cluster.local. a.b.c.cluster.local.",
+		"a.b.c.":                              "a.b.c.",
+		"a.":                                  "a.",
 		strings.Repeat("abcdefgh.", 26) + "x": strings.Repeat("abcdefgh.", 26) + "x. " + strings.Repeat("abcdefgh.", 26) + "x.cluster.local.",
 	} {
 		if got := strings.Join(c.Names(name), " "); got != want {

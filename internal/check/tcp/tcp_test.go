@@ -15,14 +15,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/check/tcp"
 )
 
-func listen(t *testing.T, address string) (*net.TCPListener, string) {
+func listen(t *testing.T, address string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return l.(*net.TCPListener), l.Addr().String()
+	return l.Addr().String()
 }
 
 // blackHole is an address that swallows connections: a listener whose backlog is full drops
@@ -66,8 +66,8 @@ func run(settings *check.TCP, r *resolver.Resolver, service string) check.Findin
 }
 
 func TestAddresses(t *testing.T) {
-	_, open := listen(t, "127.0.0.1:0")
-	_, open6 := listen(t, "[::1]:0")
+	open := listen(t, "127.0.0.1:0")
+	open6 := listen(t, "[::1]:0")
 	hole := blackHole(t)
 	const refuses = "127.0.0.1:1"
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	_, open := listen(t, "127.0.0.1:0")
+	open := listen(t, "127.0.0.1:0")
 	_, port, _ := net.SplitHostPort(open)
 	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{
 		"dual.example.": {"A 127.0.0.1", "AAAA ::1"}, // nothing listens on ::1
