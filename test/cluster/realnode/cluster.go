@@ -145,6 +145,9 @@ func (c *Cluster) RemoveNode(ctx context.Context, n *Node) error {
 	return errors.Join(err, c.route(ctx))
 }
 
+// Dir is the state folder; nodes/<name>/log in it holds a node's logs.
+func (c *Cluster) Dir() string { return c.dir }
+
 // Nodes are the nodes that exist, by name.
 func (c *Cluster) Nodes() map[string]*Node {
 	c.mu.Lock()

@@ -15,4 +15,5 @@
 //	knr-fabric    a bridge in a namespace of its own, so that the host's FORWARD rules have no say
 //	knr-<node>    eth0 10.250.0.<10+n>/24, pods 10.251.<n>.0/24 behind the bridge cni0
 //	services      10.96.0.0/16, cluster DNS 10.96.0.10
+//	gateway       10.250.0.254, which forwards nothing: there is no network outside
 package realnode

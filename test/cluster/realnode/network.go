@@ -12,6 +12,9 @@ import (
 const (
 	// HostAddress is where the control plane listens, on the machine itself.
 	HostAddress = "10.250.0.1"
+	// gateway is the nodes' default gateway. It forwards nothing: whatever is for nobody on
+	// this network, a ClusterIP that kube-proxy did not translate included, is lost there.
+	gateway = "10.250.0.254"
 	// ServiceCIDR is the range of ClusterIPs; its first address is the API server's Service.
 	ServiceCIDR = "10.96.0.0/16"
 	// PodCIDR covers every node's pods.
@@ -34,6 +37,8 @@ func createFabric(ctx context.Context) error {
 		"ip -n "+fabric+" link set lo up",
 		"ip -n "+fabric+" link add "+bridge+" type bridge",
 		"ip -n "+fabric+" link set "+bridge+" up",
+		"ip -n "+fabric+" addr add "+gateway+"/24 dev "+bridge,
+		"nsenter --net="+netnsPath+fabric+" sysctl -qw net.ipv4.ip_forward=0",
 		"ip link add "+hostLink+" type veth peer name "+hostPeer+" netns "+fabric,
 		"ip -n "+fabric+" link set "+hostPeer+" master "+bridge+" up",
 		"ip addr add "+HostAddress+"/24 dev "+hostLink,
@@ -51,7 +56,7 @@ func attach(ctx context.Context, name, address string) error {
 		"ip -n "+ns+" link set lo up",
 		"ip -n "+ns+" addr add "+address+"/24 dev eth0",
 		"ip -n "+ns+" link set eth0 up",
-		"ip -n "+ns+" route add default via "+HostAddress,
+		"ip -n "+ns+" route add default via "+gateway,
 		// Forwarding is per namespace: the machine's own setting is not touched.
 		"nsenter --net="+netnsPath+ns+" sysctl -qw net.ipv4.ip_forward=1",
 	)
@@ -67,3 +72,10 @@ func detach(ctx context.Context, name string) error {
 
 func nodeAddress(index int) string { return fmt.Sprintf("10.250.0.%d", 10+index) }
 func podSubnet(index int) string   { return fmt.Sprintf("10.251.%d.0/24", index) }
+
+// RouteServices lets this machine reach ClusterIPs, by way of a node's kube-proxy. The route
+// goes with the cluster.
+func (c *Cluster) RouteServices(ctx context.Context, n *Node) error {
+	_, err := run(ctx, "ip", "route", "replace", ServiceCIDR, "via", n.Address, "dev", hostLink)
+	return err
+}

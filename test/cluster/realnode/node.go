@@ -66,7 +66,7 @@ func (n *Node) boot(ctx context.Context) error {
 	}
 	files := map[string]string{
 		"boot_id":     uuid.NewString() + "\n",
-		"resolv.conf": "nameserver " + HostAddress + "\n",
+		"resolv.conf": "nameserver " + gateway + "\n",
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(n.Dir, name), []byte(text), 0o644); err != nil {

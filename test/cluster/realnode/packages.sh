@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what a cluster of real nodes and its end-to-end suite need from Debian or Ubuntu, if
-# it is missing. No service is started: only the programs are used.
+# Installs what a cluster of real nodes needs from Debian or Ubuntu, if it is missing. No service
+# is started: only the programs are used.
 set -euo pipefail
 
 # By program and not by package: Docker's packages bring a runc of their own, and removing
@@ -14,7 +14,6 @@ done <<-END
 	/usr/sbin/conntrack conntrack
 	runc runc
 	/usr/lib/cni/bridge containernetworking-plugins
-	prometheus prometheus
 END
 ((${#missing[@]})) || exit 0
 [[ $(id -u) == 0 ]] || { echo "packages.sh: to install ${missing[*]}, run it as root" >&2; exit 1; }
@@ -32,7 +31,3 @@ trap '[[ -z $made ]] || rm -f '"$policy" EXIT
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-# Nor at the machine's next start.
-if command -v systemctl >/dev/null; then
-	systemctl disable prometheus prometheus-node-exporter >/dev/null 2>&1 || true
-fi

@@ -65,8 +65,14 @@ func command(args []string) error {
 // images are the repeated values of -image.
 type images []string
 
-func (i *images) String() string     { return strings.Join(*i, ",") }
-func (i *images) Set(s string) error { *i = append(*i, s); return nil }
+func (i *images) String() string { return strings.Join(*i, ",") }
+
+// Set takes a path that is relative to where the command was given: on a node it is not.
+func (i *images) Set(s string) error {
+	path, err := filepath.Abs(s)
+	*i = append(*i, path)
+	return err
+}
 
 // up starts "realcluster run" in a session of its own, which the terminal's end does not end,
 // and waits until the cluster is ready.

@@ -1,0 +1,70 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
+)
+
+// TestEndToEnd runs the cases in order: they share one cluster, and the first ones build it up.
+func TestEndToEnd(t *testing.T) {
+	ctx := t.Context()
+	began := time.Now()
+	s := setup(ctx, t)
+	s.results = append(s.results, result{"(control plane up)", time.Since(began), "passed"})
+	t.Cleanup(func() { s.tearDown(t) })
+
+	s.run(t, "three nodes join and workloads wait for them", 2*time.Minute, s.threeNodesJoin)
+	if t.Failed() {
+		return // nothing that follows could mean anything
+	}
+	s.run(t, "Prometheus scrapes the controller", time.Minute, s.startPrometheus)
+
+	s.run(t, "removing the label verifies again", time.Minute, s.labelRemoved)
+	s.run(t, "DNS dropped on one node", 2*time.Minute, s.dnsDropped)
+	s.run(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
+	s.run(t, "30% loss and 300 ms latency", 2*time.Minute, s.lossAndLatency)
+	s.run(t, "MTU cut on one node", 2*time.Minute, s.mtuCut)
+	s.run(t, "one of two DNS endpoints dead", 2*time.Minute, s.deadDNSEndpoint)
+	s.run(t, "clock of a node skewed", 2*time.Minute, s.clockSkewed)
+	s.run(t, "reboot verifies again", 2*time.Minute, s.reboot)
+
+	s.run(t, "controller killed mid-verification", 2*time.Minute, s.controllerKilled)
+	s.run(t, "helm upgrade mid-verification", 3*time.Minute, s.helmUpgrade)
+	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
+	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
+
+	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
+	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
+	s.run(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
+	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)
+
+	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
+	s.run(t, "helm uninstall leaves only marks on nodes", 2*time.Minute, s.uninstall)
+}
+
+// tearDown ends the cluster and insists that nothing of it is left on the machine.
+func (s *suite) tearDown(t *testing.T) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	outcome := "passed"
+	if err := s.cluster.Stop(ctx); err != nil {
+		t.Errorf("tear down: %v", err)
+		outcome = "FAILED"
+	}
+	for _, left := range realnode.Leftovers(s.cluster.Dir()) {
+		t.Errorf("left behind: %s", left)
+		outcome = "FAILED"
+	}
+	s.results = append(s.results, result{"(torn down, nothing left)", time.Since(began), outcome})
+	s.summary()
+	if t.Failed() {
+		_, _ = os.Stdout.WriteString("evidence: " + s.artifacts + "\n")
+	}
+}

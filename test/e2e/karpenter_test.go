@@ -1,0 +1,380 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
+)
+
+const nodePoolLabel = "karpenter.sh/nodepool"
+
+// karpenter is Karpenter itself with its kwok provider, which makes Node objects without
+// machines. The node agent stands in for their kubelets.
+type karpenter struct {
+	suite   *suite
+	process *process.Process
+	agent   *nodeagent.Agent
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+
+	mu sync.Mutex
+	// resolver is how DNS works on the next node that appears.
+	resolver nodeagent.DNSMode
+	// violations are orders of events that must not be, as seen on the nodes.
+	violations []string
+}
+
+// startKarpenter installs its CRDs, starts it, and serves the nodes that it makes.
+func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
+	source, err := exec.CommandContext(ctx, "go", "-C", filepath.Join(s.root, "test", "tools", "karpenter"), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
+	must(t, err)
+	module := strings.TrimSpace(string(source))
+	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(module, "pkg", "apis", "crds"), "-f", filepath.Join(module, "kwok", "apis", "crds"))
+	s.kubectl(ctx, t, "wait", "--for=condition=Established", "--timeout=30s", "crd/nodepools.karpenter.sh", "crd/nodeclaims.karpenter.sh", "crd/kwoknodeclasses.karpenter.kwok.sh")
+
+	// The agent's containers share this machine's network, and find ClusterIPs through a node.
+	must(t, s.cluster.RouteServices(ctx, s.node("node-a")))
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k := &karpenter{suite: s, cancel: cancel}
+	s.karpenter = k
+	bin := filepath.Join(s.root, "bin")
+	k.agent, err = nodeagent.Start(work, s.cluster.ControlPlane, nodeagent.Options{
+		DNS: realnode.DNSAddress + ":53",
+		Images: map[string]nodeagent.Image{
+			s.image: {Files: map[string]string{
+				"/kube-node-ready-worker": filepath.Join(bin, "kube-node-ready-worker"), "/kube-node-ready-controller": filepath.Join(bin, "kube-node-ready-controller"),
+			}},
+			realnode.PauseImage: nodeagent.Binary(filepath.Join(s.root, ".cache", "realnode", "pause")),
+		},
+	})
+	must(t, err)
+	k.follow(work, t)
+
+	ports, err := cluster.FreePorts("127.0.0.1", 2)
+	must(t, err)
+	log, err := os.Create(filepath.Join(s.cluster.ControlPlane.Dir(), "log", "karpenter.log"))
+	must(t, err)
+	defer func() { _ = log.Close() }()
+	k.process, err = s.cluster.ControlPlane.Processes().Start(process.Spec{
+		Path: filepath.Join(s.cluster.ControlPlane.Bin(), "karpenter-kwok"), Stdout: log, Stderr: log,
+		Env: []string{
+			"KUBECONFIG=" + s.cluster.ControlPlane.Kubeconfig(), "HOME=/nonexistent", "DISABLE_LEADER_ELECTION=true",
+			fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
+			"FEATURE_GATES=StaticCapacity=true,NodeRepair=true",
+		},
+	})
+	must(t, err)
+}
+
+// follow serves every node of Karpenter's as soon as it appears, keeps its lease, and watches
+// that its marks come in the right order.
+func (k *karpenter) follow(ctx context.Context, t *testing.T) {
+	client := k.suite.client
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = nodePoolLabel }))
+	informer := factory.Core().V1().Nodes().Informer()
+	serve := func(name string) {
+		k.mu.Lock()
+		resolver := k.resolver
+		k.mu.Unlock()
+		if _, err := k.agent.AdoptNode(ctx, name, resolver); err != nil && ctx.Err() == nil {
+			t.Logf("node agent: %v", err)
+		}
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { go serve(obj.(*corev1.Node).Name) },
+		UpdateFunc: func(_, obj any) { k.observe(obj.(*corev1.Node)) },
+	})
+	must(t, err)
+	factory.Start(ctx.Done())
+	k.done.Go(func() {
+		for ctx.Err() == nil {
+			for _, obj := range informer.GetStore().List() {
+				k.renewLease(ctx, obj.(*corev1.Node))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * time.Second):
+			}
+		}
+	})
+}
+
+// renewLease is what a kubelet does so that its node is not taken for lost.
+func (k *karpenter) renewLease(ctx context.Context, node *corev1.Node) {
+	leases := k.suite.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	now := metav1.NowMicro()
+	lease, err := leases.Get(ctx, node.Name, metav1.GetOptions{})
+	if err == nil {
+		lease.Spec.RenewTime = &now
+		_, _ = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		return
+	}
+	_, _ = leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: &now},
+	}, metav1.CreateOptions{})
+}
+
+// observe insists on the order of things: Karpenter registers the node with the startup taint,
+// and only then may the taint go, with the label in the same write.
+func (k *karpenter) observe(node *corev1.Node) {
+	if node.DeletionTimestamp != nil {
+		return
+	}
+	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintKey })
+	registered, labelled := node.Labels["karpenter.sh/registered"] == "true", node.Labels[verifiedLabel] == "true"
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if labelled && !registered {
+		k.violations = append(k.violations, node.Name+" was verified before Karpenter registered it")
+	}
+	if registered && tainted == labelled {
+		k.violations = append(k.violations, fmt.Sprintf("%s is registered: tainted=%t, labelled=%t", node.Name, tainted, labelled))
+	}
+}
+
+func (k *karpenter) check(t *testing.T) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, violation := range k.violations {
+		t.Error(violation)
+	}
+	k.violations = nil
+}
+
+func (k *karpenter) nextResolver(mode nodeagent.DNSMode) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.resolver = mode
+}
+
+// nodeClaim is what the cases need of one.
+type nodeClaim struct {
+	Metadata struct {
+		Name              string       `json:"name"`
+		UID               string       `json:"uid"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Status struct {
+		NodeName   string             `json:"nodeName"`
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+func (c nodeClaim) is(condition string) bool {
+	return slices.ContainsFunc(c.Status.Conditions, func(have metav1.Condition) bool {
+		return have.Type == condition && have.Status == metav1.ConditionTrue
+	})
+}
+
+// nodeClaims are those that there are, by UID.
+func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[string]nodeClaim {
+	t.Helper()
+	list := decode[struct {
+		Items []nodeClaim `json:"items"`
+	}](t, s.kubectl(ctx, t, "get", "nodeclaims.karpenter.sh", "-o", "json"))
+	claims := map[string]nodeClaim{}
+	for _, claim := range list.Items {
+		claims[claim.Metadata.UID] = claim
+	}
+	return claims
+}
+
+// awaitClaim waits for a NodeClaim that is not among the known ones and has a node.
+func (s *suite) awaitClaim(ctx context.Context, t *testing.T, limit time.Duration, known map[string]nodeClaim) nodeClaim {
+	t.Helper()
+	var found nodeClaim
+	eventually(ctx, t, limit, "Karpenter launches a node", func() error {
+		for uid, claim := range s.nodeClaims(ctx, t) {
+			if _, ok := known[uid]; !ok && claim.Status.NodeName != "" {
+				found = claim
+				return nil
+			}
+		}
+		return fmt.Errorf("there is no new NodeClaim with a node")
+	})
+	t.Logf("NodeClaim %s, node %s", found.Metadata.Name, found.Status.NodeName)
+	return found
+}
+
+// awaitInitialized waits until Karpenter calls the claim's node initialized: Ready, with its
+// resources, and without startup taints.
+func (s *suite) awaitInitialized(ctx context.Context, t *testing.T, limit time.Duration, claim nodeClaim) {
+	t.Helper()
+	eventually(ctx, t, limit, claim.Metadata.Name+" is initialized", func() error {
+		now, ok := s.nodeClaims(ctx, t)[claim.Metadata.UID]
+		if !ok || !now.is("Registered") || !now.is("Initialized") {
+			return fmt.Errorf("it is not: %+v", now)
+		}
+		return nil
+	})
+}
+
+func (s *suite) scalePooled(ctx context.Context, t *testing.T, replicas int) {
+	t.Helper()
+	s.kubectl(ctx, t, "scale", "deployment/pooled", fmt.Sprintf("--replicas=%d", replicas))
+}
+
+// awaitPooled waits until so many of the pool's pods run, each on a verified node of the pool.
+func (s *suite) awaitPooled(ctx context.Context, t *testing.T, replicas int) {
+	t.Helper()
+	eventually(ctx, t, 40*time.Second, fmt.Sprintf("%d pods of the pool run", replicas), func() error {
+		list, err := s.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=pooled", FieldSelector: "status.phase=Running"})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != replicas {
+			return fmt.Errorf("%d do", len(list.Items))
+		}
+		for _, pod := range list.Items {
+			if err := s.verified(ctx, pod.Spec.NodeName); err != nil {
+				t.Fatalf("%s runs on a node that is not verified: %v", pod.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// A pending pod makes Karpenter launch a node with our startup taint. It is untainted once
+// Karpenter has registered it, and then Karpenter calls it initialized.
+func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
+	s.startKarpenter(ctx, t)
+	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
+	claim := s.awaitClaim(ctx, t, 60*time.Second, nil)
+	s.awaitVerified(ctx, t, 40*time.Second, claim.Status.NodeName)
+	s.awaitInitialized(ctx, t, 30*time.Second, claim)
+	s.awaitPooled(ctx, t, 1)
+	if claims := s.nodeClaims(ctx, t); len(claims) != 1 {
+		t.Errorf("one pod needed one node, and Karpenter launched %d", len(claims))
+	}
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// A node fails every attempt: we delete its NodeClaim and not the Node; Karpenter drains and
+// terminates it, and launches another for the pod that still waits. That one is verified.
+func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
+	known := s.nodeClaims(ctx, t)
+	s.karpenter.nextResolver(nodeagent.DNSDrops)
+	s.scalePooled(ctx, t, 2)
+	failing := s.awaitClaim(ctx, t, 60*time.Second, known)
+	s.karpenter.nextResolver(nodeagent.DNSWorks)
+	known[failing.Metadata.UID] = failing
+	eventually(ctx, t, 60*time.Second, "the failing node's NodeClaim is deleted and terminated", func() error {
+		now, ok := s.nodeClaims(ctx, t)[failing.Metadata.UID]
+		if ok {
+			m, _ := s.marks(ctx, failing.Status.NodeName)
+			return fmt.Errorf("it is there, deleted=%t, node %s", now.Metadata.DeletionTimestamp != nil, m)
+		}
+		if _, err := s.client.CoreV1().Nodes().Get(ctx, failing.Status.NodeName, metav1.GetOptions{}); err == nil {
+			return fmt.Errorf("its node is still there")
+		}
+		return nil
+	})
+	s.awaitEvent(ctx, t, 5*time.Second, failing.Status.NodeName, "NodeClaimDeleted")
+	replacement := s.awaitClaim(ctx, t, 60*time.Second, known)
+	s.awaitVerified(ctx, t, 40*time.Second, replacement.Status.NodeName)
+	s.awaitInitialized(ctx, t, 30*time.Second, replacement)
+	s.awaitPooled(ctx, t, 2)
+	if deleted, err := s.prometheus.value(ctx, `sum(kube_node_ready_remediations_total{result="deleted"})`); err != nil || deleted != "1" {
+		t.Errorf("kube_node_ready_remediations_total says %q deletions (%v), should be 1", deleted, err)
+	}
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// DNS is gone for the whole cluster while a new node joins. That is no fault of the node's: no
+// NodeClaim is deleted, and when DNS is back the node is verified without anyone's doing.
+func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
+	known := s.nodeClaims(ctx, t)
+	s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
+	heal := func(ctx context.Context) {
+		s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
+		s.kubectl(ctx, t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
+	}
+	healed := false
+	t.Cleanup(func() {
+		if !healed {
+			heal(context.WithoutCancel(ctx))
+		}
+	})
+	eventually(ctx, t, 20*time.Second, "CoreDNS is gone", func() error {
+		list, err := s.client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are there", len(list.Items))
+		}
+		return err
+	})
+	s.scalePooled(ctx, t, 3)
+	claim := s.awaitClaim(ctx, t, 60*time.Second, known)
+	s.awaitEvent(ctx, t, 60*time.Second, claim.Status.NodeName, "RemediationHeld")
+	throughout(ctx, t, 15*time.Second, "a shared outage deletes nothing", func() error {
+		claims := s.nodeClaims(ctx, t)
+		for _, claim := range claims {
+			if claim.Metadata.DeletionTimestamp != nil {
+				return fmt.Errorf("NodeClaim %s is being deleted", claim.Metadata.Name)
+			}
+		}
+		if len(claims) != len(known)+1 {
+			return fmt.Errorf("there are %d NodeClaims, were %d and one more", len(claims), len(known))
+		}
+		return nil
+	})
+	m, err := s.marks(ctx, claim.Status.NodeName)
+	must(t, err)
+	t.Logf("held: %s", m)
+	if m.reason != "RemediationHeld" {
+		t.Errorf("the condition does not say that deletion is held: %s", m)
+	}
+	heal(ctx)
+	healed = true
+	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)
+	s.awaitInitialized(ctx, t, 30*time.Second, claim)
+	s.awaitPooled(ctx, t, 3)
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// Its nodes go as Karpenter takes them away; nothing of ours stands in the way of that.
+func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
+	k := s.karpenter
+	if k == nil || k.process == nil {
+		t.Fatal("Karpenter was not started")
+	}
+	s.kubectl(ctx, t, "delete", "deployment", "pooled")
+	s.kubectl(ctx, t, "delete", "nodepool", "e2e", "--timeout=50s")
+	eventually(ctx, t, 30*time.Second, "Karpenter's nodes are gone", func() error {
+		nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodePoolLabel})
+		if err == nil && len(nodes.Items) > 0 {
+			err = fmt.Errorf("%s is there", nodes.Items[0].Name)
+		}
+		return err
+	})
+	k.cancel()
+	k.done.Wait()
+	k.process.Terminate(10 * time.Second)
+	k.agent.Stop()
+	s.watch.check(t)
+}

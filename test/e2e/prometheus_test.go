@@ -1,0 +1,261 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+)
+
+// prometheus is a Prometheus server that scrapes the controllers as the chart's ServiceMonitor
+// says, with the chart's alerts.
+type prometheus struct {
+	url, targets string
+
+	mu sync.Mutex
+	// fired are the alerts that fired at least once, firing those that do so now.
+	fired, firing map[string]bool
+}
+
+// alertDelays replaces the alerts' minutes: the run is shorter than they are. It is the chart's
+// own way to change them (prometheusRule.overrides).
+var alertDelays = []string{
+	"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyVerificationFailing", "KubeNodeReadyRemediationHeld",
+	"KubeNodeReadyRetriesExhausted", "KubeNodeReadyWorkersInconclusive", "KubeNodeReadyControllerAbsent", "KubeNodeReadyNoLeader",
+}
+
+// startPrometheus starts it and sees the targets up and a metric of the leader's.
+func (s *suite) startPrometheus(ctx context.Context, t *testing.T) {
+	dir := filepath.Join(s.cluster.Dir(), "prometheus")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), s.alertRules(ctx, t), 0o600))
+	const config = `
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
+rule_files: [rules.yaml]
+scrape_configs:
+- job_name: kube-node-ready
+  file_sd_configs:
+  - {files: [targets.json]}
+`
+	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(config), 0o600))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	address := listener.Addr().String()
+	must(t, listener.Close())
+	log, err := os.Create(filepath.Join(dir, "prometheus.log"))
+	must(t, err)
+	defer func() { _ = log.Close() }()
+	_, err = s.cluster.ControlPlane.Processes().Start(process.Spec{
+		Path: filepath.Join(s.cluster.ControlPlane.Bin(), "prometheus"), Dir: dir, Stdout: log, Stderr: log,
+		Args: []string{"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=" + address},
+	})
+	must(t, err)
+	p := &prometheus{url: "http://" + address, targets: filepath.Join(dir, "targets.json"), fired: map[string]bool{}, firing: map[string]bool{}}
+	s.prometheus = p
+	go p.follow(s.client)
+	eventually(ctx, t, 30*time.Second, "both controllers are scraped, one leads, and all nodes are verified", func() error {
+		for query, want := range map[string]string{
+			"sum(up)": "2", "sum(kube_node_ready_leader)": "1",
+			`sum(max by (node) (kube_node_ready_verification_status{status="verified"}))`: "3",
+			"count(kube_node_ready_build_info)":                                           "2",
+		} {
+			if got, err := p.value(ctx, query); err != nil || got != want {
+				return fmt.Errorf("%s is %q, should be %s (%v)", query, got, want, err)
+			}
+		}
+		return nil
+	})
+}
+
+// alertRules are the chart's alerts as a rules file.
+func (s *suite) alertRules(ctx context.Context, t *testing.T) []byte {
+	t.Helper()
+	args := []string{"template", release, s.chart(), "--kube-version", "1.36", "--show-only", "templates/prometheusrule.yaml", "--set", "prometheusRule.enabled=true"}
+	for _, alert := range alertDelays {
+		args = append(args, "--set", "prometheusRule.overrides."+alert+".for=2s")
+	}
+	var rule struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	must(t, yaml.Unmarshal([]byte(s.helm(ctx, t, args...)), &rule))
+	if len(rule.Spec) == 0 {
+		t.Fatal("the chart renders no PrometheusRule")
+	}
+	return rule.Spec // JSON is YAML
+}
+
+// follow keeps the targets what the chart's ServiceMonitor selects (this build of Prometheus
+// discovers nothing but files), and notes which alerts fire, until the cluster is gone.
+func (p *prometheus) follow(client kubernetes.Interface) {
+	for ; ; time.Sleep(500 * time.Millisecond) {
+		if err := p.discover(client); err != nil {
+			return
+		}
+		var answer struct {
+			Data struct {
+				Alerts []struct {
+					Labels map[string]string `json:"labels"`
+					State  string            `json:"state"`
+				} `json:"alerts"`
+			} `json:"data"`
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err := p.get(ctx, "/api/v1/alerts", &answer)
+		cancel()
+		if err != nil {
+			continue // it is starting
+		}
+		p.mu.Lock()
+		p.firing = map[string]bool{}
+		for _, alert := range answer.Data.Alerts {
+			if alert.State == "firing" {
+				p.fired[alert.Labels["alertname"]], p.firing[alert.Labels["alertname"]] = true, true
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// discover writes the addresses of the port "metrics" of the controller's Service.
+func (p *prometheus) discover(client kubernetes.Interface) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + controllerName})
+	if err != nil {
+		return err
+	}
+	type group struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	groups := []group{}
+	for _, slice := range list.Items {
+		for _, port := range slice.Ports {
+			if port.Name == nil || *port.Name != "metrics" || port.Port == nil {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				groups = append(groups, group{
+					Targets: []string{fmt.Sprintf("%s:%d", endpoint.Addresses[0], *port.Port)},
+					Labels:  map[string]string{"pod": endpoint.TargetRef.Name},
+				})
+			}
+		}
+	}
+	text, err := json.Marshal(groups)
+	if err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(p.targets); err == nil && string(have) == string(text) {
+		return nil
+	}
+	// Prometheus watches the file: it must never see half of it.
+	if err := os.WriteFile(p.targets+".part", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(p.targets+".part", p.targets)
+}
+
+func (p *prometheus) get(ctx context.Context, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return json.NewDecoder(response.Body).Decode(into)
+}
+
+type queryAnswer struct {
+	Data struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Value  []any             `json:"value"`
+		} `json:"result"`
+	} `json:"data"`
+}
+
+func (p *prometheus) query(ctx context.Context, query string) (queryAnswer, error) {
+	var answer queryAnswer
+	err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(query), &answer)
+	return answer, err
+}
+
+// value is that of a query with one result.
+func (p *prometheus) value(ctx context.Context, query string) (string, error) {
+	answer, err := p.query(ctx, query)
+	if err != nil || len(answer.Data.Result) != 1 {
+		return "", fmt.Errorf("%d results: %w", len(answer.Data.Result), err)
+	}
+	return fmt.Sprint(answer.Data.Result[0].Value[1]), nil
+}
+
+// expectNone fails if a query has a result.
+func (p *prometheus) expectNone(ctx context.Context, query string) error {
+	answer, err := p.query(ctx, query)
+	if err == nil && len(answer.Data.Result) > 0 {
+		err = fmt.Errorf("%d series, %v the first", len(answer.Data.Result), answer.Data.Result[0].Metric)
+	}
+	return err
+}
+
+func (p *prometheus) state(alert string) (fired, firing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fired[alert], p.firing[alert]
+}
+
+// The faults of the cases before have made alerts fire; now that all is well, the ones on
+// states are silent. Without controllers the one on absence fires, until they are back.
+func (s *suite) alerts(ctx context.Context, t *testing.T) {
+	for _, alert := range []string{
+		"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted", "KubeNodeReadyRemediationHeld", "KubeNodeReadyVerificationFailing",
+	} {
+		if fired, _ := s.prometheus.state(alert); !fired {
+			t.Errorf("%s did not fire during the run", alert)
+		}
+	}
+	for _, alert := range []string{"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted", "KubeNodeReadyRemediationHeld", "KubeNodeReadyControllerAbsent", "KubeNodeReadyNoLeader"} {
+		eventually(ctx, t, 30*time.Second, alert+" is resolved", func() error {
+			if _, firing := s.prometheus.state(alert); firing {
+				return fmt.Errorf("it fires")
+			}
+			return nil
+		})
+	}
+	s.kubectl(ctx, t, "-n", namespace, "scale", "deployment/"+controllerName, "--replicas=0")
+	fires := func(want bool) func() error {
+		return func() error {
+			if _, firing := s.prometheus.state("KubeNodeReadyControllerAbsent"); firing != want {
+				return fmt.Errorf("firing is %t", firing)
+			}
+			return nil
+		}
+	}
+	eventually(ctx, t, 60*time.Second, "KubeNodeReadyControllerAbsent fires", fires(true))
+	s.kubectl(ctx, t, "-n", namespace, "scale", "deployment/"+controllerName, "--replicas=2")
+	eventually(ctx, t, 60*time.Second, "KubeNodeReadyControllerAbsent is resolved", fires(false))
+	t.Logf("fired during the run: %s", strings.Join(keys(s.prometheus.fired), ", "))
+}
