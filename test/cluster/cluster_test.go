@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -92,5 +94,30 @@ func TestStartServesAndStopLeavesNothing(t *testing.T) {
 		if alive(pid) {
 			t.Errorf("%s (%d) still runs", name, pid)
 		}
+	}
+}
+
+func TestFreePorts(t *testing.T) {
+	ports, err := FreePorts("127.0.0.1", 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, port := range ports {
+		if seen[port] || port < firstPort || port >= lastPort {
+			t.Errorf("port %d is twice in %v or out of range", port, ports)
+		}
+		seen[port] = true
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = listener.Close() }()
+		if bindable("127.0.0.1", port) == nil {
+			t.Errorf("port %d counts as free while something listens", port)
+		}
+	}
+	if _, err := FreePorts("192.0.2.1", 1); err == nil {
+		t.Error("an address of another machine has free ports")
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -246,25 +248,42 @@ func tail(path string) string {
 	return string(bytes.TrimSpace(content))
 }
 
+// The range that FreePorts picks from lies below the ports that systems give to outgoing
+// connections (32768 and up on Linux, 49152 and up by RFC 6335): such a connection could take
+// a port between its choice and its use.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
 // FreePorts returns so many different TCP ports that nothing listens on, neither on the
-// address nor on 127.0.0.1.
+// address nor on any other of this machine.
 func FreePorts(address string, n int) ([]int, error) {
 	var ports []int
-	for len(ports) < n {
-		listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("find a free port on %s: %w", address, err)
+	var last error
+	for range 100 * n {
+		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret
+		if slices.Contains(ports, port) {
+			continue
 		}
-		defer func() { _ = listener.Close() }()
-		port := listener.Addr().(*net.TCPAddr).Port
-		if address != "127.0.0.1" {
-			local, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-			if err != nil {
-				continue
-			}
-			defer func() { _ = local.Close() }()
+		if last = bindable(address, port); last != nil {
+			continue
 		}
-		ports = append(ports, port)
+		if ports = append(ports, port); len(ports) == n {
+			return ports, nil
+		}
 	}
-	return ports, nil
+	return nil, fmt.Errorf("find a free port on %s: %w", address, last)
+}
+
+// bindable tries a port on the address and on all addresses.
+func bindable(address string, port int) error {
+	for _, host := range []string{address, ""} {
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		_ = listener.Close()
+	}
+	return nil
 }
