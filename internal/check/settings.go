@@ -105,9 +105,10 @@ type TCP struct {
 
 // ServiceDiscovery reads a Service and compares it with DNS.
 type ServiceDiscovery struct {
-	// Namespace and Service. Default default/kubernetes.
+	// Namespace of the Service. Default default.
 	Namespace string `json:"namespace,omitempty"`
-	Service   string `json:"service,omitempty"`
+	// Service to look at. Default kubernetes.
+	Service string `json:"service,omitempty"`
 	// MinReadyEndpoints in the Service's EndpointSlices. Default 1.
 	MinReadyEndpoints *int32 `json:"minReadyEndpoints,omitempty"`
 	// ClusterDomain of the Service's DNS name. Default: what the search domains in

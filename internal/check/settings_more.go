@@ -17,8 +17,9 @@ type HTTP struct {
 	// MaxRedirects that are followed. Default 0: a redirect is a failure, unless its status is
 	// expected.
 	MaxRedirects int32 `json:"maxRedirects,omitempty"`
-	// CA is a PEM bundle to trust in place of the system's, CAFile a file that holds one.
-	CA     string `json:"ca,omitempty"`
+	// CA is a PEM bundle to trust in place of the system's authorities.
+	CA string `json:"ca,omitempty"`
+	// CAFile is a file in the worker's container that holds such a bundle.
 	CAFile string `json:"caFile,omitempty"`
 	// ServerName is sent as SNI and must be in the certificate. Default: the URL's host.
 	ServerName string `json:"serverName,omitempty"`
@@ -113,10 +114,11 @@ type File struct {
 type Disk struct {
 	// Path of a directory, absolute.
 	Path string `json:"path,omitempty"`
-	// MinFreeBytes and MinFreePercent of space, and MinFreeInodesPercent of inodes, that
-	// unprivileged users can still take. Default 0: not looked at.
-	MinFreeBytes         int64 `json:"minFreeBytes,omitempty"`
-	MinFreePercent       int32 `json:"minFreePercent,omitempty"`
+	// MinFreeBytes is the space that unprivileged users must still have. Default 0: not looked at.
+	MinFreeBytes int64 `json:"minFreeBytes,omitempty"`
+	// MinFreePercent is the share of the space, as df(1) counts it. Default 0: not looked at.
+	MinFreePercent int32 `json:"minFreePercent,omitempty"`
+	// MinFreeInodesPercent is the share of the inodes. Default 0: not looked at.
 	MinFreeInodesPercent int32 `json:"minFreeInodesPercent,omitempty"`
 	// MaxWriteLatencyMs is how long writing 4 KiB to a new file and syncing it to the disk may
 	// take, the median of five. Default 0: nothing is written.

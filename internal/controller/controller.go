@@ -163,8 +163,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, live bool) (time.
 		if !live {
 			return 0, &decideAgain{before: "a deletion"}
 		}
-		var gone bool
-		if plan, gone, err = r.remediate(ctx, n, in, plan, now); err != nil || gone {
+		if plan, err = r.remediate(ctx, n, in, plan, now); err != nil {
 			return 0, err
 		}
 	}

@@ -50,17 +50,17 @@ func (r *Reconciler) attribute(ctx context.Context, in decide.Input, plan decide
 const probeRetry = 5 * time.Second
 
 // remediate decides about the deletion of a node whose retries are exhausted, on fresh reads, and does it. One node at a
-// time: the limits count what the one before did. done tells that there is nothing left to act on.
-func (r *Reconciler) remediate(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan, now time.Time) (decided decide.Plan, done bool, err error) {
+// time: the limits count what the one before did.
+func (r *Reconciler) remediate(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan, now time.Time) (decided decide.Plan, err error) {
 	select {
 	case r.serial <- struct{}{}:
 		defer func() { <-r.serial }()
 	case <-ctx.Done():
-		return plan, true, ctx.Err()
+		return plan, ctx.Err()
 	}
 	ev, err := r.evidence(ctx, n, now)
 	if err != nil {
-		return plan, false, err
+		return plan, err
 	}
 	verdict := decide.Remediate(in, ev, now)
 	decided = verdict.Plan
@@ -75,10 +75,13 @@ func (r *Reconciler) remediate(ctx context.Context, n *corev1.Node, in decide.In
 		if len(decided.Events) > 0 {
 			r.Counters.Remediation(string(kindOf(ev)), "held")
 		}
-		return decided, false, nil
+		return decided, nil
 	}
-	return decided, true, r.delete(ctx, n, in, verdict, now)
+	return decide.Plan{Step: decide.StepNone, Wait: drainLook}, r.delete(ctx, n, in, verdict, now)
 }
+
+// drainLook is how soon after a deletion its beginning is written down, which ends the attempts.
+const drainLook = time.Second
 
 func kindOf(ev decide.Evidence) decide.Kind {
 	if ev.Claim.Name != "" {

@@ -75,6 +75,9 @@ func between(in Input, s spent) *node.Condition {
 		return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonRemediationHeld, Since: since(r),
 			Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", Fault(r), r.Held, r.HeldMessage, then)}
 	case s.exhausted(in):
+		if r.Deleting != "" {
+			then = "; NodeClaim " + r.Deleting + " is being deleted"
+		}
 		if then == "" {
 			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
 		}

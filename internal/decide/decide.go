@@ -347,7 +347,7 @@ func (p *Plan) record(in Input, s spent, pod *workerpod.Observation, now time.Ti
 	r.Sequence, r.Attempts, r.Inconclusive = pod.Attempt, s.attempts, s.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = pod.Outcome, pod.Check, pod.Reason, pod.Message
 	r.LastTime, r.DurationMs = ptr.To(metav1.NewTime(now)), pod.Duration().Milliseconds()
-	r.NextAttemptTime = nil
+	r.NextAttemptTime, r.Deleting = nil, ""
 	if pod.Outcome != node.OutcomeFailed || !s.exhausted(in) {
 		r.Held, r.HeldMessage = "", "" // else the guard has the word again, and tells only of a change
 	}

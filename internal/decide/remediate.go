@@ -78,7 +78,7 @@ func Remediate(in Input, ev Evidence, now time.Time) Remediation {
 		kind, name, uid = KindNodeClaim, ev.Claim.Name, ev.Claim.UID
 	}
 	if ev.Claim.Deleting {
-		return Remediation{Plan: Plan{Step: StepNone}}
+		return Remediation{Plan: leave(in, ev.Claim.Name)}
 	}
 	for _, guard := range []func(Input, Evidence, Kind, string, time.Time) (string, string){
 		optedOut, verifiedBefore, lookup, workloads, unhealthy, hourly, rehearsal,
@@ -93,6 +93,16 @@ func Remediate(in Input, ev Evidence, now time.Time) Remediation {
 	}
 	event.Message = fmt.Sprintf("Deleted %s %s: %d attempts failed, last: %s", kind, name, in.Node.Record.Attempts, Fault(in.Node.Record))
 	return Remediation{Delete: kind, Name: name, UID: uid, Plan: Plan{Step: StepNone, Events: []Event{event}}}
+}
+
+// leave writes down that the node's NodeClaim is on its way out, so that no more attempts are made while it drains.
+func leave(in Input, claim string) Plan {
+	r := in.Node.Record
+	if r.Deleting == claim {
+		return Plan{Step: StepNone}
+	}
+	r.Deleting, r.NextAttemptTime, r.Held, r.HeldMessage = claim, nil, "", ""
+	return Plan{Step: StepRecord, Change: node.Change{Record: r, Gate: node.GateClose, Label: ptr.To(false)}}
 }
 
 // hold writes the guard into the record, and tells of it if it is another one than before.

@@ -46,6 +46,8 @@ type Record struct {
 	NextAttemptTime *metav1.MicroTime `json:"nextAttemptTime,omitempty"`
 	// VerifiedTime is when the node last passed. It stays when a later attempt fails.
 	VerifiedTime *metav1.Time `json:"verifiedTime,omitempty"`
+	// Deleting names the NodeClaim that is being deleted; the node is not tried again.
+	Deleting string `json:"deleting,omitempty"`
 	// Held is the remediation guard that keeps an exhausted or unattributed node from deletion.
 	Held string `json:"held,omitempty"`
 	// HeldMessage says why, for a person.

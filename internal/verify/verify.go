@@ -4,6 +4,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func Run(ctx context.Context, o Options) result.Report {
 		case !selected[s.Name]:
 			jobs[i].Skip = check.Fail(check.ReasonNotSelected, "left out by --only or --skip")
 		case o.DryRun && apiErr != nil && catalogue.NeedsCluster(s):
-			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, and there is none here: %v", apiErr)
+			jobs[i].Skip = needsCluster(apiErr)
 		case apiErr != nil && catalogue.NeedsAPI(s):
 			return Fault(node, result.ClientError, "kubernetes-client", apiErr)
 		default:
@@ -98,6 +99,14 @@ func Run(ctx context.Context, o Options) result.Report {
 	timeout := time.Duration(o.Config.TimeoutSeconds) * time.Second
 	timeout -= min(exitMargin, timeout/4) + time.Since(start)
 	return runner.Run(ctx, jobs, runner.Options{Node: node, Timeout: timeout, OnFinish: o.OnFinish})
+}
+
+// needsCluster is why a dry run leaves a check out.
+func needsCluster(err error) check.Finding {
+	if errors.Is(err, kubeapi.ErrNoCluster) {
+		return check.Fail(check.ReasonNeedsCluster, "needs a cluster, and there is none here")
+	}
+	return check.Fail(check.ReasonNeedsCluster, "needs a cluster, and cannot talk to the one here: %v", err)
 }
 
 // surroundings are read from the pod's environment and files.

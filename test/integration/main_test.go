@@ -100,6 +100,12 @@ type suite struct {
 func begin(t *testing.T, change ...func(map[string]any)) *suite {
 	t.Helper()
 	t.Parallel()
+	return alone(t, change...)
+}
+
+// alone is begin for a test that runs before all others.
+func alone(t *testing.T, change ...func(map[string]any)) *suite {
+	t.Helper()
 	s := &suite{T: t, ctx: t.Context(), name: strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-").Replace(t.Name()))}
 	s.config = map[string]any{
 		"worker":         map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "test"}, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},

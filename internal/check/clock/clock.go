@@ -24,8 +24,7 @@ func New(settings *check.Clock, api *kubeapi.Client) check.Probe {
 			if errors.Is(err, kubeapi.ErrNoDate) {
 				return check.Fail(check.ReasonNoDate, "%s sent no usable Date header", server)
 			}
-			reason, phrase := fault.Classify(err)
-			return check.Fail(reason, "%s %s", server, phrase)
+			return fault.Tell(server, err)
 		}
 		return judge(server, skew(date, sent, received), allowed)
 	}

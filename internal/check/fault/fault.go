@@ -23,6 +23,23 @@ type Coded interface {
 	Reason() check.Reason
 }
 
+// Subject is a Coded error whose text names what it is about itself, and is a sentence already.
+type Subject interface {
+	Coded
+	Sentence() bool
+}
+
+// Tell says why an operation on a peer failed, and makes a whole sentence of it.
+func Tell(peer string, err error) check.Finding {
+	reason, phrase := Classify(err)
+	separator := " "
+	var subject Subject
+	if errors.As(err, &subject) && subject.Sentence() {
+		separator = ": "
+	}
+	return check.Fail(reason, "%s%s%s", peer, separator, phrase)
+}
+
 // Classify says why an operation on the network failed. The phrase completes a sentence that
 // begins with the peer: "10.0.0.1:443" + " " + "refused the connection".
 func Classify(err error) (check.Reason, string) {

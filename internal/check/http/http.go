@@ -116,18 +116,18 @@ func (p probe) failure(err error, took time.Duration) check.Finding {
 		where = shown(wrapped.URL) // where redirects led to
 		err = wrapped.Err
 	}
-	reason, phrase := fault.Classify(err)
+	f := fault.Tell(where, err)
 	switch {
-	case reason == check.ReasonTimeout:
-		phrase = fmt.Sprintf("did not answer within %s", took.Round(time.Millisecond))
+	case f.Reason == check.ReasonTimeout:
+		return check.Fail(f.Reason, "%s did not answer within %s", where, took.Round(time.Millisecond))
 	case errors.Is(err, http.ErrSchemeMismatch):
-		reason, phrase = check.ReasonTLSFailed, "does not speak TLS: it answered in plain HTTP"
-	case reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
-		reason, phrase = check.ReasonMalformedResponse, "answered something that is not HTTP"
-	case reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
-		phrase += "; give the authority's certificate as ca or caFile if it is to be trusted"
+		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
+	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
+		return check.Fail(check.ReasonMalformedResponse, "%s answered something that is not HTTP", where)
+	case f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
+		f.Message += "; give the authority's certificate as ca or caFile if it is to be trusted"
 	}
-	return check.Fail(reason, "%s %s", where, phrase)
+	return f
 }
 
 // judge holds the response against what is expected.

@@ -142,6 +142,6 @@ func TestNamesAreResolvedAsInThePod(t *testing.T) {
 		Ndots: 5, Timeout: 100 * time.Millisecond, Attempts: 1}}
 	verify(t, r, []want{
 		{"short name", check.HTTP{URL: "http://web:" + port + "/ok"}, "", "200"},
-		{"no such name", check.HTTP{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "missing does not resolve"},
+		{"no such name", check.HTTP{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "/ok: missing does not resolve"},
 	})
 }

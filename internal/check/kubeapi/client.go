@@ -32,6 +32,9 @@ const (
 	userAgent = "kube-node-ready-worker"
 )
 
+// ErrNoCluster is returned by New outside a pod of a cluster.
+var ErrNoCluster = errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+
 // Client calls one API server.
 type Client struct {
 	// Host and Port are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
@@ -51,7 +54,7 @@ func (c *Client) Address() string { return net.JoinHostPort(c.Host, c.Port) }
 // what is missing; no connection is made.
 func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, error) {
 	if host == "" || port == "" {
-		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+		return nil, ErrNoCluster
 	}
 	c := &Client{
 		Host: strings.Trim(host, "[]"), Port: port,

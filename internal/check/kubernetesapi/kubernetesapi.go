@@ -57,8 +57,7 @@ func probe(ctx context.Context, api *kubeapi.Client, host string, k check.Kubern
 
 	response, err := api.Do(ctx, client, http.MethodGet, api.URL(host, k.Path), nil)
 	if err != nil {
-		reason, phrase := fault.Classify(err)
-		return check.Fail(reason, "%s %s", server, phrase)
+		return fault.Tell(server, err)
 	}
 	if response.Status != http.StatusOK {
 		status := kubeapi.NewStatusError(response)
@@ -66,8 +65,7 @@ func probe(ctx context.Context, api *kubeapi.Client, host string, k check.Kubern
 	}
 	user, err := api.WhoAmI(ctx, client, host)
 	if err != nil {
-		reason, phrase := fault.Classify(err)
-		return check.Fail(reason, "%s, asked who we are, %s", server, phrase)
+		return fault.Tell(server+", asked who we are,", err)
 	}
 	want := k.ExpectUser
 	if want == "" {

@@ -208,6 +208,9 @@ func (e *HostError) Error() string { return fmt.Sprintf("%s does not resolve: %s
 // Reason says why in one word.
 func (e *HostError) Reason() check.Reason { return e.Code }
 
+// Sentence says that Error is a whole sentence (see package fault).
+func (e *HostError) Sentence() bool { return true }
+
 // RcodeText is a response code with what it means.
 func RcodeText(rcode int) string {
 	name, known := mdns.RcodeToString[rcode]

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -39,7 +40,42 @@ type resolver struct {
 	udp   *net.UDPConn
 	tcp   net.Listener
 	conns map[net.Conn]struct{}
+	kept  *reservation // of the port, while nothing listens on it
 	ended bool
+}
+
+// reservation keeps a port from others while queries to it are refused: another node's resolver would answer them.
+type reservation struct {
+	udp *net.UDPConn // connected elsewhere, so that what comes from anybody is answered by ICMP
+	tcp int          // bound and not listening, so that connections are reset
+}
+
+func reserve(port int) *reservation {
+	r := &reservation{tcp: -1}
+	loopback := net.IPv4(127, 0, 0, 1)
+	const discard = 9 // RFC 863; nothing is sent to it
+	r.udp, _ = net.DialUDP("udp4", &net.UDPAddr{IP: loopback, Port: port}, &net.UDPAddr{IP: loopback, Port: discard})
+	if fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0); err == nil {
+		syscall.CloseOnExec(fd)
+		if syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}) != nil {
+			_ = syscall.Close(fd)
+		} else {
+			r.tcp = fd
+		}
+	}
+	return r
+}
+
+func (r *reservation) release() {
+	if r == nil {
+		return
+	}
+	if r.udp != nil {
+		_ = r.udp.Close()
+	}
+	if r.tcp >= 0 {
+		_ = syscall.Close(r.tcp)
+	}
 }
 
 // patience bounds the wait for the DNS server's answer and the life of a silent connection.
@@ -82,6 +118,8 @@ func (r *resolver) close() {
 	defer r.mu.Unlock()
 	r.ended = true
 	r.shut()
+	r.kept.release()
+	r.kept = nil
 }
 
 // open listens on UDP and TCP with one port number.
@@ -89,6 +127,8 @@ func (r *resolver) open() error {
 	if r.ended {
 		return errors.New("the node is gone")
 	}
+	r.kept.release()
+	r.kept = nil
 	var last error
 	for range 20 {
 		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: r.port})
@@ -122,6 +162,7 @@ func (r *resolver) shut() {
 		_ = conn.Close()
 	}
 	r.udp, r.tcp, r.conns = nil, nil, nil
+	r.kept = reserve(r.port)
 }
 
 func (r *resolver) current() DNSMode {
