@@ -41,7 +41,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks of these `names`")
 	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks of these `names`")
 	f.set.BoolVar(&f.list, "list", false, "list the checks and perform none")
-	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; default info, with text output warn (LOG_LEVEL)")
+	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; default info, with text output error (LOG_LEVEL)")
 	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"), "`format`: json or console; default json (LOG_FORMAT)")
 	f.set.BoolVar(&f.version, "version", false, "print the version")
 
@@ -65,7 +65,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	if f.logLevel == "" {
 		f.logLevel = "info"
 		if f.output == outputText {
-			f.logLevel = "warn"
+			f.logLevel = "error"
 		}
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, f.logLevel) {

@@ -1,0 +1,48 @@
+package examples
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunWorkerLocal runs the script without a cluster: what needs one is skipped, and said
+// to be.
+func TestRunWorkerLocal(t *testing.T) {
+	const binary = "../bin/kube-node-ready-worker"
+	if _, err := os.Stat(binary); errors.Is(err, os.ErrNotExist) {
+		must(t, exec.Command("go", "build", "-o", binary, "../cmd/worker").Run())
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { _ = http.Serve(listener, http.NotFoundHandler()) }()
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, []byte(`worker: {checks: [{name: web, type: http, http: {url: "http://`+listener.Addr().String()+`/", expectStatus: [404]}}, {name: api, type: kubernetesAPI}]}`), 0o600))
+
+	for _, c := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"with the example", []string{"--only", "disk,tmp-writable,api"}, []string{"✓ disk ", "✓ tmp-writable ", "needs a cluster, and there is none here", "this node: passed"}},
+		{"with a file", []string{"--config", config}, []string{"✓ web ", "- api "}},
+	} {
+		cmd := exec.Command("./run-worker-local.sh", c.args...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v: %s", c.name, err, out)
+		}
+		for _, s := range c.says {
+			if !strings.Contains(string(out), s) {
+				t.Errorf("%s: the output lacks %q:\n%s", c.name, s, out)
+			}
+		}
+	}
+}
