@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"os"
-	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
@@ -28,8 +30,8 @@ func Parse(data []byte, name string) (*Config, error) {
 	relocate(faults)
 	c.setEntryDefaults()
 	unread := faults
-	for _, fault := range doc.Locate(c.Validate()) {
-		if !within(fault.Path, unread) {
+	for _, fault := range doc.Locate(append(c.Validate(), c.explicitZeros(doc.Holds)...)) {
+		if !unread.Cover(fault.Path) {
 			faults = faults.Join(strictyaml.Faults{fault})
 		}
 	}
@@ -43,14 +45,12 @@ func Parse(data []byte, name string) (*Config, error) {
 	return c, nil
 }
 
-// within says whether the value at path, or one around it, could not be read. Such a value
-// is not judged as well: the file does not say what Validate sees.
-func within(path string, unread strictyaml.Faults) bool {
-	for _, fault := range unread {
-		rest, ok := strings.CutPrefix(path, fault.Path)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
+// explicitZeros faults the zeros in checks that the file itself sets where zero stands for the
+// default. Elsewhere the defaults are set before the file is read, and a zero shows.
+func (c *Config) explicitZeros(holds func(path string) bool) field.ErrorList {
+	faults := check.ExplicitZeros(c.Worker.Checks, field.NewPath("worker", "checks"), holds)
+	for i, p := range c.Profiles {
+		faults = append(faults, check.ExplicitZeros(p.Checks, field.NewPath("profiles").Index(i).Child("checks"), holds)...)
 	}
-	return false
+	return faults
 }

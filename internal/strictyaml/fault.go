@@ -51,6 +51,18 @@ func (f Faults) Err() error {
 	return f
 }
 
+// Cover says whether the value at path, or one around it, has one of the faults. Where they
+// are of values that could not be read, the file does not say what is judged there.
+func (f Faults) Cover(path string) bool {
+	for _, fault := range f {
+		rest, ok := strings.CutPrefix(path, fault.Path)
+		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
+}
+
 // Join returns the faults of f and g in the order of their lines.
 func (f Faults) Join(g Faults) Faults {
 	return append(slices.Clone(f), g...).sorted()

@@ -68,6 +68,10 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 			faults = append(faults, field.Invalid(domains.Index(i), d, fault))
 			continue
 		}
+		if slices.Contains(c.DNSTestDomains[:i], d) {
+			faults = append(faults, field.Duplicate(domains.Index(i), d))
+			continue
+		}
 		name := domainCheckName(d)
 		if other, twice := taken[name]; twice {
 			faults = append(faults, field.Invalid(domains.Index(i), d, fmt.Sprintf(

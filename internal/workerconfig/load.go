@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
 // file is a configuration file as a worker reads it: its own keys strictly, and, so that the
@@ -55,12 +56,31 @@ func Load(data []byte, name string) (Config, error) {
 	document, faults := strictyaml.Decode(data, name, &f)
 	c := f.Worker.Config
 	// Values that are wrong and values that are missing are told together.
-	faults = faults.Join(document.Locate(c.Validate(field.NewPath("worker"))))
+	unread := faults
+	for _, fault := range document.Locate(append(c.Validate(worker), c.explicitZeros(document.Holds)...)) {
+		if !unread.Cover(fault.Path) {
+			faults = faults.Join(strictyaml.Faults{fault})
+		}
+	}
 	if err := faults.Err(); err != nil {
 		return Config{}, err
 	}
 	c.SetDefaults()
 	return c, nil
+}
+
+// worker is the section's place in the file.
+var worker = field.NewPath("worker")
+
+// explicitZeros faults the zeros that the file itself sets where zero stands for the default.
+func (c Config) explicitZeros(holds func(string) bool) field.ErrorList {
+	faults := check.ExplicitZeros(c.Checks, worker.Child("checks"), holds)
+	for key, value := range map[string]int32{"checkTimeoutSeconds": c.CheckTimeoutSeconds, "timeoutSeconds": c.TimeoutSeconds} {
+		if p := worker.Child(key); value == 0 && holds(p.String()) {
+			faults = append(faults, field.Invalid(p, value, "must be at least 1; leave it out for the default"))
+		}
+	}
+	return faults
 }
 
 // Env renders the configuration as the value of EnvVar.

@@ -63,6 +63,7 @@ func TestLoadNamesEveryFaultAndItsLine(t *testing.T) {
     - a..b
     - example.com
     - example.com
+    - example.com.
   checks:
     - name: a
       type: dns
@@ -84,13 +85,14 @@ unknown: true
 		"config.yaml:2: worker.timeoutSeconds: ",
 		"config.yaml:4: worker.dnsTestDomains[0]: ",
 		"config.yaml:5: worker.dnsTestDomains[1]: Invalid value: \"example.com\": its check would be named dns-example.com",
-		"config.yaml:6: worker.dnsTestDomains[2]: Invalid value: \"example.com\": its check would be named dns-example.com",
-		"config.yaml:10: worker.checks[0].timeout: unknown key",
-		"config.yaml:11: worker.checks[1].name: Duplicate value",
-		"config.yaml:14: worker.checks[1].tcp.addresses[0]: ",
-		"config.yaml:15: worker.checks[1].dependsOn[0]: ",
-		"config.yaml:18: worker.checks[2].attempts: must be a whole number",
-		"config.yaml:19: unknown: unknown key",
+		"config.yaml:6: worker.dnsTestDomains[2]: Duplicate value",
+		"config.yaml:7: worker.dnsTestDomains[3]: Invalid value: \"example.com.\": its check would be named dns-example.com",
+		"config.yaml:11: worker.checks[0].timeout: unknown key",
+		"config.yaml:12: worker.checks[1].name: Duplicate value",
+		"config.yaml:15: worker.checks[1].tcp.addresses[0]: ",
+		"config.yaml:16: worker.checks[1].dependsOn[0]: ",
+		"config.yaml:19: worker.checks[2].attempts: must be a whole number",
+		"config.yaml:20: unknown: unknown key",
 	}
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != len(want) {
@@ -100,6 +102,23 @@ unknown: true
 		if !strings.HasPrefix(lines[i], want[i]) {
 			t.Errorf("got %s\nwant %s", lines[i], want[i])
 		}
+	}
+}
+
+func TestAnExplicitZeroIsNoDefault(t *testing.T) {
+	_, err := workerconfig.Load([]byte(`worker:
+  timeoutSeconds: 0
+  checkTimeoutSeconds: 0
+  checks:
+    - {name: a, type: dns, attempts: 0, timeoutSeconds: 0, intervalSeconds: 0}
+    - {name: b, type: peers, peers: {selector: a=b, port: 1, sample: 0, failPercent: 0, minPeers: 0}}
+    - {name: c, type: mtu, mtu: {payloadBytes: 0}}
+    - {name: d, type: clock, clock: {maxSkewSeconds: 0}}
+    - {name: e, type: exec, exec: {command: ["true"], maxOutputBytes: 0}}
+    - {name: f, type: dns, dns: {minAnswers: 0}}
+`), "file")
+	if err == nil || strings.Count(err.Error(), "must be at least 1; leave it out for the default") != 10 || strings.Count(err.Error(), "\n") != 9 {
+		t.Errorf("got %v", err)
 	}
 }
 
