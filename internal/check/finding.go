@@ -22,6 +22,14 @@ func Fail(reason Reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// Count is a number with what it counts, whose plural ends in s: "1 server", "2 servers".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // Reason says in one word why a check did not pass. The list is closed, so that reasons can
 // be used in conditions, alerts and scripts.
 type Reason string

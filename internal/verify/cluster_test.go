@@ -148,9 +148,9 @@ func TestOnARealCluster(t *testing.T) {
 		}
 	})
 	p.createService(t, "headless", corev1.ClusterIPNone, "192.0.2.10", "192.0.2.11")
-	p.createService(t, "disagreeing", "", "192.0.2.12")
 	lying := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{
 		"kubernetes.default.svc.cluster.local.": {"A 10.255.255.254"},
+		"headless.default.svc.cluster.local.":   {"A 10.255.255.253"},
 	}})
 
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestOnARealCluster(t *testing.T) {
 		{name: "API, version", spec: "type: kubernetesAPI, kubernetesAPI: {path: /version, via: [address]}", says: "answers /version"},
 		{name: "API, another user", spec: "type: kubernetesAPI, kubernetesAPI: {via: [address], expectUser: someone}", reason: "UnexpectedUser",
 			says: "takes us for system:serviceaccount:default:worker, expected someone"},
-		{name: "discovery, cluster IP and SRV", spec: "type: serviceDiscovery, serviceDiscovery: {srv: [https]}", says: "1 ready endpoints"},
+		{name: "discovery, cluster IP and SRV", spec: "type: serviceDiscovery, serviceDiscovery: {srv: [https]}", says: "1 ready endpoint,"},
 		{name: "discovery, headless", spec: "type: serviceDiscovery, serviceDiscovery: {service: headless, minReadyEndpoints: 2}", says: "2 ready endpoints"},
 		{name: "discovery, too few", spec: "type: serviceDiscovery, serviceDiscovery: {service: headless, minReadyEndpoints: 3}", reason: "NoReadyEndpoints",
 			says: "2 ready endpoints of 2, expected at least 3"},
@@ -183,6 +183,8 @@ func TestOnARealCluster(t *testing.T) {
 		{name: "peers, forbidden", spec: "type: peers, peers: {selector: app=none, port: 80, namespace: kube-system}", reason: "Forbidden"},
 		{name: "DNS lies about the Service", spec: "type: serviceDiscovery", reason: "ServiceDNSMismatch", says: "DNS answers 10.255.255.254",
 			env: map[string]string{verify.EnvResolvConf: p.resolvConf(t, lying)}},
+		{name: "DNS lies about a headless Service", spec: "type: serviceDiscovery, serviceDiscovery: {service: headless}", reason: "ServiceDNSMismatch",
+			says: "DNS answers 10.255.255.253", env: map[string]string{verify.EnvResolvConf: p.resolvConf(t, lying)}},
 		{name: "another CA", spec: "type: kubernetesAPI, kubernetesAPI: {via: [address]}", reason: "UntrustedAuthority",
 			env: map[string]string{verify.EnvServiceAccountDir: p.account(t, "", string(otherCA(t)))}},
 		{name: "a token that is not accepted", spec: "type: kubernetesAPI, kubernetesAPI: {via: [address]}", reason: "Unauthorized", says: "401",

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
@@ -35,6 +37,7 @@ func testPeers(t *testing.T, p *pod) {
 	} {
 		p.createPeer(t, n.node, n.zone, n.ip)
 	}
+	t.Run("zones of nodes", func(t *testing.T) { testZonesOfNodes(t, p, port) })
 	for _, c := range []struct {
 		settings, reason string
 		says             []string
@@ -57,6 +60,51 @@ func testPeers(t *testing.T, p *pod) {
 				t.Errorf("%s: %q does not say %q", c.settings, r.Message, s)
 			}
 		}
+	}
+}
+
+// testZonesOfNodes takes the zones off the pods, as before Kubernetes 1.35, and looks at the
+// nodes, if it may.
+func testZonesOfNodes(t *testing.T, p *pod, port int) {
+	ctx := context.Background()
+	zones := map[string]string{}
+	patch := func(name, zone string) {
+		body := []byte(`{"metadata":{"labels":{"topology.kubernetes.io/zone":` + zone + `}}}`)
+		if _, err := p.client.CoreV1().Pods("default").Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods, err := p.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=peer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		zone := pod.Labels["topology.kubernetes.io/zone"]
+		if zone == "" {
+			t.Fatalf("the API server did not copy the zone to pod %s", pod.Name)
+		}
+		zones[pod.Name] = `"` + zone + `"`
+		patch(pod.Name, "null")
+	}
+	sampled := func() string {
+		return single(t, p.run(t, fmt.Sprintf("worker: {checks: [{name: it, type: peers, peers: {selector: app=peer, port: %d, sample: 2, failPercent: 100}}]}", port), nil)).Message
+	}
+	if m := sampled(); !strings.Contains(m, "in 1 zone ") {
+		t.Errorf("without the right to list nodes: %s", m)
+	}
+	name := metav1.ObjectMeta{Name: "worker"}
+	must(t, p.client.RbacV1().ClusterRoles().Create, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}})
+	must(t, p.client.RbacV1().ClusterRoleBindings().Create, &rbacv1.ClusterRoleBinding{ObjectMeta: name,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "worker"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "worker"}}})
+	for n := 0; !strings.Contains(sampled(), "1 of 2 peers in 2 zones connect"); n++ { // the authorizer sees the binding a moment later
+		if n == 100 {
+			t.Fatalf("with the right to list nodes: %s", sampled())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for name, zone := range zones {
+		patch(name, zone)
 	}
 }
 

@@ -56,10 +56,9 @@ func (p probe) run(ctx context.Context) check.Finding {
 	if failure != nil {
 		return *failure
 	}
-	ready := endpoints.ready
-	if len(ready) < p.minReady {
-		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %d ready endpoints of %d, expected at least %d",
-			p.full(), len(ready), endpoints.all, p.minReady)
+	if len(endpoints.ready) < p.minReady {
+		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
+			p.full(), check.Count(len(endpoints.ready), "ready endpoint"), len(endpoints.all), p.minReady)
 	}
 	if f := p.compare(ctx, service, endpoints); f != nil {
 		return *f
@@ -69,7 +68,7 @@ func (p probe) run(ctx context.Context) check.Finding {
 			return *f
 		}
 	}
-	return check.Pass("Service %s has %d ready endpoints, and DNS agrees with it", p.full(), len(ready))
+	return check.Pass("Service %s has %s, and DNS agrees with it", p.full(), check.Count(len(endpoints.ready), "ready endpoint"))
 }
 
 func (p probe) full() string { return p.namespace + "/" + p.service }
@@ -80,8 +79,7 @@ func (p probe) name() string {
 
 // endpoints of a Service, over all its slices.
 type endpoints struct {
-	ready []netip.Addr
-	all   int
+	all, ready []netip.Addr
 }
 
 // read gets the Service and its slices at the same time.
@@ -107,11 +105,16 @@ func (p probe) read(ctx context.Context) (kubeapi.Service, endpoints, *check.Fin
 	var e endpoints
 	for _, slice := range list {
 		for _, endpoint := range slice.Endpoints {
-			e.all++
-			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready || len(endpoint.Addresses) == 0 {
+			if len(endpoint.Addresses) == 0 {
 				continue
 			}
-			if addr, err := netip.ParseAddr(endpoint.Addresses[0]); err == nil && !slices.Contains(e.ready, addr) {
+			// All addresses of an endpoint are the same endpoint's; consumers use the first.
+			addr, err := netip.ParseAddr(endpoint.Addresses[0])
+			if err != nil || slices.Contains(e.all, addr) {
+				continue
+			}
+			e.all = append(e.all, addr)
+			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
 				e.ready = append(e.ready, addr)
 			}
 		}
@@ -125,8 +128,7 @@ func (p probe) apiFailure(what string, err error) *check.Finding {
 	return &f
 }
 
-// compare holds the Service against what DNS says of its name: the cluster IPs, or, for a
-// headless Service, the ready endpoints, of which an answer may hold only some.
+// compare holds the Service against what DNS says of its name.
 func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints) *check.Finding {
 	if service.Spec.Type == "ExternalName" {
 		return p.resolves(ctx)
@@ -135,33 +137,33 @@ func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints
 	if f != nil {
 		return f
 	}
-	want := e.ready
-	what := "ready endpoints"
-	if !service.Headless() {
-		want, what = nil, "cluster IPs"
-		for _, ip := range service.IPs() {
-			if addr, err := netip.ParseAddr(ip); err == nil {
-				want = append(want, addr)
-			}
+	if service.Headless() {
+		return p.compareEndpoints(answered, e)
+	}
+	var want []netip.Addr
+	for _, ip := range service.IPs() {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			want = append(want, addr)
 		}
 	}
-	for _, addr := range answered {
-		if !slices.Contains(want, addr) {
-			f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's %s are %s",
-				list(answered), p.name(), what, list(want))
-			return &f
-		}
-	}
-	if !service.Headless() {
-		for _, addr := range want {
-			if !slices.Contains(answered, addr) {
-				f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, which lacks the Service's cluster IP %s",
-					list(answered), p.name(), addr)
-				return &f
-			}
-		}
+	slices.SortFunc(want, netip.Addr.Compare)
+	slices.SortFunc(answered, netip.Addr.Compare)
+	if !slices.Equal(slices.Compact(want), slices.Compact(answered)) {
+		f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's cluster IPs are %s", list(answered), p.name(), list(want))
+		return &f
 	}
 	return nil
+}
+
+// compareEndpoints holds a headless Service against DNS, which answers its endpoints: some of
+// them, where there are many, those of a moment ago, and those that are not ready as well,
+// where the Service publishes them. What may not be is an answer that has nothing to do with it.
+func (p probe) compareEndpoints(answered []netip.Addr, e endpoints) *check.Finding {
+	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.all, a) }) {
+		return nil
+	}
+	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.all))
+	return &f
 }
 
 func (p probe) resolves(ctx context.Context) *check.Finding {

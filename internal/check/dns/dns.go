@@ -150,7 +150,7 @@ func summarise(d check.DNS, queries []query) check.Finding {
 	}
 	if len(failures) == 0 {
 		return check.Pass("%s: %s from %s over %s", d.Name, queries[0].finding.Message,
-			plural(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols))
+			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols))
 	}
 	f := failures[0]
 	for _, other := range failures[1:] {
@@ -185,13 +185,6 @@ func records(recordType string) string {
 		return "addresses"
 	}
 	return recordType + " records"
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func protocols(names []string) string {

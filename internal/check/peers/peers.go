@@ -48,8 +48,8 @@ func (p probe) run(ctx context.Context) check.Finding {
 		return *failure
 	}
 	if len(candidates) < int(p.MinPeers) {
-		return check.Fail(check.ReasonTooFewPeers, "%d ready pods on other nodes match %s in namespace %s, expected at least %d",
-			len(candidates), p.Selector, p.Namespace, p.MinPeers)
+		return check.Fail(check.ReasonTooFewPeers, "%s on other nodes match %s in namespace %s, expected at least %d",
+			check.Count(len(candidates), "ready pod"), p.Selector, p.Namespace, p.MinPeers)
 	}
 	if len(candidates) == 0 {
 		return check.Pass("no ready pod on another node matches %s in namespace %s, so there was none to connect to", p.Selector, p.Namespace)
@@ -140,7 +140,7 @@ func (p probe) judge(attempts []attempt) check.Finding {
 			failures = append(failures, a.finding.Message)
 		}
 	}
-	summary := fmt.Sprintf("%d of %d peers in %d zones connect", len(attempts)-len(failures), len(attempts), len(zones))
+	summary := fmt.Sprintf("%d of %s in %s connect", len(attempts)-len(failures), check.Count(len(attempts), "peer"), check.Count(len(zones), "zone"))
 	if len(failures) == 0 {
 		return check.Pass("%s", summary)
 	}
