@@ -15,9 +15,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
@@ -196,8 +198,17 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	awaitPods(t, client, 2)
 	t.Run("permissions", func(t *testing.T) { testPermissions(t, client) })
 
+	// What the controller remembers of deletions outlasts an upgrade.
+	ledger := `{"data":{"deletions.json":"[]"}}`
+	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), remediation.LedgerName, types.MergePatchType, []byte(ledger), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...)
 	awaitPods(t, client, 3)
+	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), remediation.LedgerName, metav1.GetOptions{})
+	if err != nil || kept.Data["deletions.json"] != "[]" {
+		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
+	}
 
 	run("uninstall", "kube-node-ready")
 	left, stderr, err := kubectl(t, c, "", "get", "all,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,servicemonitors,prometheusrules",

@@ -48,6 +48,7 @@ func TestDefaults(t *testing.T) {
 		"ClusterRole kube-node-ready-controller",
 		"ClusterRoleBinding kube-node-ready-controller",
 		"ConfigMap kube-node-ready/kube-node-ready-controller",
+		"ConfigMap kube-node-ready/kube-node-ready-remediations",
 		deploymentKey,
 		"Pod kube-node-ready/kube-node-ready-test",
 		"PodDisruptionBudget kube-node-ready/kube-node-ready-controller",
