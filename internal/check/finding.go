@@ -112,17 +112,16 @@ const (
 
 // Reasons to do with files and disks.
 const (
-	ReasonNotFound     Reason = "NotFound"     // no such path
-	ReasonWrongKind    Reason = "WrongKind"    // something else than expected is there
-	ReasonNotWritable  Reason = "NotWritable"  // cannot be written
-	ReasonReadOnly     Reason = "ReadOnly"     // the file system is mounted read-only, or turned so after an error
-	ReasonInputOutput  Reason = "InputOutput"  // the device reports errors
-	ReasonNoSpace      Reason = "NoSpace"      // the disk is full
-	ReasonLowSpace     Reason = "LowSpace"     // less free space than asked for
-	ReasonLowInodes    Reason = "LowInodes"    // fewer free inodes than asked for
-	ReasonSlowDisk     Reason = "SlowDisk"     // writing takes longer than allowed
-	ReasonCannotLook   Reason = "CannotLook"   // the path cannot be examined
-	ReasonNotSupported Reason = "NotSupported" // this operating system cannot do it
+	ReasonNotFound    Reason = "NotFound"    // no such path
+	ReasonWrongKind   Reason = "WrongKind"   // something else than expected is there
+	ReasonNotWritable Reason = "NotWritable" // cannot be written
+	ReasonReadOnly    Reason = "ReadOnly"    // the file system is mounted read-only, or turned so after an error
+	ReasonInputOutput Reason = "InputOutput" // the device reports errors
+	ReasonNoSpace     Reason = "NoSpace"     // the disk is full
+	ReasonLowSpace    Reason = "LowSpace"    // less free space than asked for
+	ReasonLowInodes   Reason = "LowInodes"   // fewer free inodes than asked for
+	ReasonSlowDisk    Reason = "SlowDisk"    // writing takes longer than allowed
+	ReasonCannotLook  Reason = "CannotLook"  // the path cannot be examined
 )
 
 // ReasonCommandFailed is a command that exited with 1.
