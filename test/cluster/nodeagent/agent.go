@@ -94,6 +94,9 @@ type Agent struct {
 	images map[string]Image
 	nodes  map[string]*Node
 	runs   map[types.UID]*podRun
+	// ended are pods whose deletion was confirmed and not yet heard of: a late event of one
+	// must not start it again.
+	ended  map[types.UID]struct{}
 	serial int // of nodes, for their addresses
 }
 
@@ -121,6 +124,7 @@ func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
 	a := &Agent{
 		cluster: c, client: client, options: o, group: group, dir: dir,
 		images: map[string]Image{}, nodes: map[string]*Node{}, runs: map[types.UID]*podRun{},
+		ended: map[types.UID]struct{}{},
 	}
 	for name, image := range o.Images {
 		a.images[name] = image
@@ -195,6 +199,7 @@ func (a *Agent) watchPods() error {
 			}
 			a.mu.Lock()
 			run := a.runs[obj.(*corev1.Pod).UID]
+			delete(a.ended, obj.(*corev1.Pod).UID)
 			a.mu.Unlock()
 			if run != nil {
 				run.remove()
@@ -208,8 +213,12 @@ func (a *Agent) watchPods() error {
 func (a *Agent) podChanged(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.podChangedLocked(pod)
+}
+
+func (a *Agent) podChangedLocked(pod *corev1.Pod) {
 	node := a.nodes[pod.Spec.NodeName]
-	if node == nil || node.off || a.ctx.Err() != nil {
+	if _, over := a.ended[pod.UID]; over || node == nil || node.off || a.ctx.Err() != nil {
 		return
 	}
 	run := a.runs[pod.UID]
@@ -219,9 +228,12 @@ func (a *Agent) podChanged(pod *corev1.Pod) {
 		a.wg.Add(1)
 		go func() {
 			defer a.wg.Done()
-			run.run()
+			confirmed := run.run()
 			a.mu.Lock()
 			delete(a.runs, pod.UID)
+			if confirmed {
+				a.ended[pod.UID] = struct{}{}
+			}
 			a.mu.Unlock()
 			close(run.done)
 		}()
@@ -232,19 +244,34 @@ func (a *Agent) podChanged(pod *corev1.Pod) {
 }
 
 // serve switches the node on and takes up the pods that are bound to it already. It asks the
-// API server: the informer may not have heard yet what the agent itself reported of them.
+// API server for them: the informer may not have heard yet what the agent itself reported of a
+// pod before a reboot. It asks again once events count, for the pods that were created in between.
 func (a *Agent) serve(ctx context.Context, n *Node) error {
-	pods, err := a.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.Name).String(),
-	})
+	list := func() ([]corev1.Pod, error) {
+		pods, err := a.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.Name).String(),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the pods of node %s: %w", n.Name, err)
+		}
+		return pods.Items, nil
+	}
+	before, err := list()
 	if err != nil {
-		return fmt.Errorf("list the pods of node %s: %w", n.Name, err)
+		return err
 	}
 	a.mu.Lock()
 	n.off = false
+	for i := range before {
+		a.podChangedLocked(&before[i])
+	}
 	a.mu.Unlock()
-	for i := range pods.Items {
-		a.podChanged(&pods.Items[i])
+	after, err := list()
+	if err != nil {
+		return err
+	}
+	for i := range after {
+		a.podChanged(&after[i])
 	}
 	return nil
 }

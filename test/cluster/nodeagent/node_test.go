@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -146,6 +147,39 @@ func TestDNSBreaksAndHeals(t *testing.T) {
 	}
 	if node.DNSQueries() == 0 {
 		t.Error("no query was counted")
+	}
+}
+
+// Pods that are bound to a node just while it is registered are not missed.
+func TestPodsComeWithTheirNode(t *testing.T) {
+	agent, _ := startAgent(t, NodeSpec{})
+	var wg sync.WaitGroup
+	for i := range 10 {
+		name := fmt.Sprintf("new-%d", i)
+		wg.Go(func() {
+			if _, err := agent.AddNode(t.Context(), NodeSpec{Name: name}); err != nil {
+				t.Error(err)
+			}
+			t.Cleanup(func() { _ = testClient.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		})
+		wg.Go(func() {
+			for j := range 10 {
+				pod := shell(name, "exit 0")
+				pod.Name = fmt.Sprintf("%s-%d", name, j)
+				if _, err := testClient.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+				t.Cleanup(func() {
+					_ = testClient.CoreV1().Pods("default").Delete(context.Background(), pod.Name, *metav1.NewDeleteOptions(0))
+				})
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 10 {
+		for j := range 10 {
+			await(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("new-%d-%d", i, j)}}, "ended", ended)
+		}
 	}
 }
 

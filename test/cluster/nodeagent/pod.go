@@ -84,22 +84,21 @@ func (r *podRun) powerOff() {
 	<-r.done
 }
 
-// run is the pod's life on the node.
-func (r *podRun) run() {
+// run is the pod's life on the node. confirmed says that it ended with the confirmation of
+// the pod's deletion.
+func (r *podRun) run() (confirmed bool) {
 	defer func() {
 		r.stop(nil)
 		r.killNow()
 	}()
 	if terminalPhase(r.pod.Status.Phase) {
 		r.setTerminal()
-		r.finish()
-		return
+		return r.finish()
 	}
 	if lost := r.state.lose(); lost && r.pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		r.setTerminal()
 		r.sync()
-		r.finish()
-		return
+		return r.finish()
 	}
 	if refused := r.admit(); refused.reason != "" {
 		r.agent.logf("%s/%s on %s: refused: %s", r.pod.Namespace, r.pod.Name, r.node.Name, refused.message)
@@ -109,8 +108,7 @@ func (r *podRun) run() {
 		r.mu.Unlock()
 		r.setTerminal()
 		r.sync()
-		r.finish()
-		return
+		return r.finish()
 	}
 	r.mu.Lock()
 	r.state.started = metav1.Now()
@@ -139,7 +137,7 @@ func (r *podRun) run() {
 	r.runContainers()
 	r.setTerminal()
 	r.sync()
-	r.finish()
+	return r.finish()
 }
 
 func (r *podRun) setTerminal() {
@@ -187,13 +185,13 @@ func (r *podRun) runContainers() {
 
 // finish waits for the pod's deletion and confirms it, as the kubelet does once nothing of a
 // pod runs any more.
-func (r *podRun) finish() {
+func (r *podRun) finish() (confirmed bool) {
 	select {
 	case <-r.deleted:
 	case <-r.killed.Done():
-		return
+		return false
 	}
-	r.retry("delete", func() error {
+	return r.retry("delete", func() error {
 		grace := int64(0)
 		return r.agent.client.CoreV1().Pods(r.pod.Namespace).Delete(r.killed, r.pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &grace, Preconditions: metav1.NewUIDPreconditions(string(r.pod.UID)),

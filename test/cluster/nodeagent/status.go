@@ -196,24 +196,25 @@ func (r *podRun) sync() {
 }
 
 // retry repeats a write while the API server cannot answer, and gives up on an answer that
-// will not change: the pod is gone, or is another one of the same name.
-func (r *podRun) retry(what string, write func() error) {
+// will not change: the pod is gone, or is another one of the same name. done says that the
+// write was made by this call.
+func (r *podRun) retry(what string, write func() error) (done bool) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		if r.silent.Load() || r.killed.Err() != nil {
-			return
+			return false
 		}
 		err := write()
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return
+			return err == nil
 		}
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
 			r.agent.logf("%s/%s: %s: %v", r.pod.Namespace, r.pod.Name, what, err)
-			return
+			return false
 		}
 		select {
 		case <-time.After(wait):
 		case <-r.killed.Done():
-			return
+			return false
 		}
 	}
 }
