@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
@@ -30,6 +29,7 @@ import (
 // are no fleet.
 const deleting = `
 controller:
+  replicas: 0 # the controller is a local process
   image: {tag: local}
   config:
     worker: {checkTimeoutSeconds: 2, timeoutSeconds: 20}
@@ -39,20 +39,25 @@ controller:
       remediation: {maxUnhealthy: 100%}
 `
 
-// The chart's configuration and permissions run a controller that verifies and deletes, and a real
-// Prometheus that scrapes it answers every query of the dashboard.
+// The chart's configuration and permissions run a controller that verifies and deletes, "helm test"
+// passes, and a real Prometheus that scrapes the controller answers every query of the dashboard.
 func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	found := installRights(t, c, deleting)
-	agent := startAgent(t, c)
-	var configuration map[string]any
-	if err := yaml.UnmarshalStrict([]byte(file(t, found)), &configuration); err != nil {
-		t.Fatal(err)
+	client := kubernetes.NewForConfigOrDie(c.Config())
+	createNamespace(t, client, namespace)
+	helmOn := func(args ...string) {
+		t.Helper()
+		if out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...); failure != "" {
+			t.Fatalf("helm %s: %s\n%s", args[0], failure, out)
+		}
 	}
+	helmOn(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, deleting)...)...)
+	agent := startAgent(t, c)
+	configuration := decoded(t, render(t, deleting))
 	controller, err := install.StartController(t.Context(), c, "controller", configuration)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +69,6 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	})
 	prometheus := startPrometheus(t, c, controller.MetricsURL)
 
-	client := kubernetes.NewForConfigOrDie(c.Config())
 	gate := []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	add := func(name string, dns nodeagent.DNSMode) {
 		t.Helper()
@@ -90,6 +94,14 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	add("well-2", nodeagent.DNSWorks)
 	eventually(t, "node well-2 is verified", func() bool { return verified(t, client, "well-2") })
 
+	// The controller listens on a port of its own here; its Service has to lead there.
+	endpoint, err := url.Parse(controller.MetricsURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	helmOn("upgrade", "kube-node-ready", chartDir, "--reuse-values", "--set", "controller.config.metrics.port="+endpoint.Port())
+	helmOn("test", "kube-node-ready", "--timeout", "60s")
+
 	for _, p := range renderedDashboard(t).Panels {
 		for _, target := range p.Targets {
 			expression := strings.NewReplacer("$job", ".+", "$__rate_interval", "1m").Replace(target.Expr)
@@ -103,29 +115,6 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 			})
 		}
 	}
-}
-
-// installRights applies what the chart renders for an installation whose controller is a local
-// process: all but its pods.
-func installRights(t *testing.T, c *cluster.Cluster, values string) objects {
-	t.Helper()
-	createNamespace(t, kubernetes.NewForConfigOrDie(c.Config()), namespace)
-	found := render(t, values)
-	var manifest strings.Builder
-	for _, object := range found {
-		if kind := object.GetKind(); kind == "Deployment" || kind == "Pod" {
-			continue
-		}
-		content, err := object.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest.Write(content)
-	}
-	if err := install.Apply(t.Context(), c, []byte(manifest.String())); err != nil {
-		t.Fatal(err)
-	}
-	return found
 }
 
 func startAgent(t *testing.T, c *cluster.Cluster) *nodeagent.Agent {
