@@ -77,11 +77,11 @@ func (r *Reconciler) remediate(ctx context.Context, n *corev1.Node, in decide.In
 		}
 		return decided, nil
 	}
-	return decide.Plan{Step: decide.StepNone, Wait: drainLook}, r.delete(ctx, n, in, verdict, now)
+	if err := r.delete(ctx, n, in, verdict, now); err != nil {
+		return plan, err
+	}
+	return verdict.Plan, nil
 }
-
-// drainLook is how soon after a deletion its beginning is written down, which ends the attempts.
-const drainLook = time.Second
 
 func kindOf(ev decide.Evidence) decide.Kind {
 	if ev.Claim.Name != "" {
@@ -128,6 +128,6 @@ func (r *Reconciler) delete(ctx context.Context, n *corev1.Node, in decide.Input
 	}
 	log.FromContext(ctx).Info("deleted", "kind", v.Delete, "name", v.Name, "uid", v.UID, "reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)
 	r.Counters.Remediation(string(v.Delete), "deleted")
-	r.tell(ctx, n, v.Plan.Events)
+	r.tell(ctx, n, []decide.Event{v.Told})
 	return nil
 }

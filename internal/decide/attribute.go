@@ -62,6 +62,12 @@ func Attribute(in Input, failed workerpod.Observation, probes []workerpod.Observ
 			passed = true
 		}
 	}
+	if passed && in.Node.Record.Held == GuardControlProbe {
+		// The attempt may still have seen the outage whose end the probe has seen.
+		failed.Outcome = node.OutcomeInconclusive
+		plan.record(in, s, &failed, now)
+		return plan, nil
+	}
 	if passed {
 		plan.record(in, s, &failed, now)
 		return plan, nil

@@ -68,7 +68,8 @@ type Remediation struct {
 	Delete Kind   // empty: nothing is deleted
 	Name   string // of the object to delete
 	UID    string // precondition
-	Plan   Plan   // StepRecord when the guard that holds changed
+	Told   Event  // tells of the deletion
+	Plan   Plan   // what to write down: the guard that holds, or that the NodeClaim is on its way out
 }
 
 // Remediate decides about a node whose retries are exhausted.
@@ -92,7 +93,11 @@ func Remediate(in Input, ev Evidence, now time.Time) Remediation {
 		event.Reason = EventNodeClaimDeleted
 	}
 	event.Message = fmt.Sprintf("Deleted %s %s: %d attempts failed, last: %s", kind, name, in.Node.Record.Attempts, Fault(in.Node.Record))
-	return Remediation{Delete: kind, Name: name, UID: uid, Plan: Plan{Step: StepNone, Events: []Event{event}}}
+	after := Plan{Step: StepNone} // a Node without a NodeClaim is gone at once
+	if kind == KindNodeClaim {
+		after = leave(in, name)
+	}
+	return Remediation{Delete: kind, Name: name, UID: uid, Told: event, Plan: after}
 }
 
 // leave writes down that the node's NodeClaim is on its way out, so that no more attempts are made while it drains.

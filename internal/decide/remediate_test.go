@@ -71,6 +71,22 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
+func TestTheEndOfAnOutageIsNotHeldAgainstANode(t *testing.T) {
+	failed := pod(2, ended(node.OutcomeFailed))
+	in := failing(0, deleting, with(failed), func(in *Input) {
+		in.Node.Record.Sequence, in.Node.Record.LastOutcome, in.Node.Record.Held = 1, node.OutcomeInconclusive, GuardControlProbe
+	})
+	passing := []workerpod.Observation{probe("m", ended(node.OutcomePassed))}
+	plan, _ := Attribute(in, failed, passing, nil, now)
+	if r := plan.Change.Record; r.Attempts != 0 || r.Held != "" || r.NextAttemptTime == nil {
+		t.Errorf("the first failure after it: %+v", r)
+	}
+	in.Node.Record.Held = ""
+	if plan, _ = Attribute(in, failed, passing, nil, now); plan.Change.Record.Attempts != 1 {
+		t.Errorf("the next one: %+v", plan.Change.Record)
+	}
+}
+
 func TestSharedOutageIsToldOnce(t *testing.T) {
 	failed := pod(2, ended(node.OutcomeFailed))
 	in := failing(0, deleting, with(failed), func(in *Input) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // DNSMode is how a node's resolver behaves.
@@ -131,9 +133,21 @@ func (r *resolver) open() error {
 	r.kept = nil
 	var last error
 	for range 20 {
-		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: r.port})
+		choice := r.port
+		if choice == 0 {
+			// None that the system gives to outgoing queries: one of those could take it while it is closed.
+			free, err := cluster.FreePorts("127.0.0.1", 1)
+			if err != nil {
+				return err
+			}
+			choice = free[0]
+		}
+		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: choice})
 		if err != nil {
-			return fmt.Errorf("open the node's resolver: %w", err)
+			if last = err; r.port == 0 {
+				continue
+			}
+			break
 		}
 		port := udp.LocalAddr().(*net.UDPAddr).Port
 		tcp, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
