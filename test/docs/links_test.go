@@ -1,0 +1,120 @@
+// Package docs tests that what the pages point at is there.
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// pages are all Markdown files of the repository, without what is built.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/runbooks/*.md", "deploy/helm/*/*.md", "examples/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, files...)
+	}
+	if len(found) < 15 {
+		t.Fatalf("only %d pages: %q", len(found), found)
+	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	unslug   = regexp.MustCompile("[^a-z0-9 _-]")
+	makeCall = regexp.MustCompile("make ([a-z][a-z0-9-]*(?: [a-z][a-z0-9-]*)*)")
+)
+
+// anchors are the fragments that a page's headings can be reached by, as GitHub makes them.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		found[strings.ReplaceAll(unslug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")] = true
+	}
+	return found
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			target, fragment, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %s: %v", page, match[1], err)
+				continue
+			}
+			if fragment != "" && !anchors(read(t, file))[fragment] {
+				t.Errorf("%s: %s: the page has no such heading", page, match[1])
+			}
+		}
+	}
+}
+
+// Targets that the pages tell people to make are targets of the Makefile.
+func TestMakeTargetsAreThere(t *testing.T) {
+	targets := map[string]bool{}
+	for line := range strings.Lines(read(t, filepath.Join(root, "Makefile"))) {
+		if name, _, ok := strings.Cut(line, ":"); ok && regexp.MustCompile(`^[a-z][a-z0-9-]*$`).MatchString(name) {
+			targets[name] = true
+		}
+	}
+	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`")
+	for _, page := range pages(t) {
+		for _, piece := range code.FindAllString(read(t, page), -1) {
+			for _, match := range makeCall.FindAllStringSubmatch(piece, -1) {
+				for _, target := range strings.Fields(match[1]) {
+					if !targets[target] {
+						t.Errorf("%s: make %s: the Makefile has no such target", page, target)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Each generated page is linked and each example mentioned somewhere.
+func TestNothingIsHidden(t *testing.T) {
+	var all strings.Builder
+	for _, page := range pages(t) {
+		all.WriteString(read(t, page))
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "docs", "examples").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range strings.Fields(string(out)) {
+		if strings.HasSuffix(file, ".go") {
+			continue
+		}
+		if !strings.Contains(all.String(), filepath.Base(file)) {
+			t.Errorf("no page mentions %s", file)
+		}
+	}
+}
