@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,11 +106,10 @@ func closeAll(l net.Listener) {
 	}
 }
 
-// handler is driven by one goroutine per query; dropped is only touched over UDP by tests
-// that ask one query at a time.
+// handler is driven by one goroutine per query.
 type handler struct {
 	Behaviour
-	dropped int
+	queries atomic.Int64 // over UDP
 }
 
 // ServeDNS answers, or does not.
@@ -118,8 +118,7 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 	if udp && h.DropUDP || !udp && h.DropTCP {
 		return
 	}
-	if udp && h.dropped < h.DropFirst {
-		h.dropped++
+	if udp && h.queries.Add(1) <= int64(h.DropFirst) {
 		return
 	}
 	time.Sleep(h.Delay)
