@@ -39,7 +39,8 @@ func TestSkew(t *testing.T) {
 		says        string
 	}{
 		{name: "in step", handler: at(0), says: "ahead of the API server"},
-		{name: "what whole seconds cannot show", handler: at(5 * time.Second)},
+		{name: "behind by what whole seconds cannot show", handler: at(5 * time.Second)},
+		{name: "ahead by what whole seconds cannot show", handler: at(-5 * time.Second)},
 		{name: "behind", handler: at(time.Minute), reason: check.ReasonClockSkew, says: "behind the API server"},
 		{name: "ahead", handler: at(-time.Minute), reason: check.ReasonClockSkew, says: "ahead of the API server"},
 		{name: "allowed", handler: at(time.Minute), settings: &check.Clock{MaxSkewSeconds: 61}},

@@ -18,6 +18,8 @@ type Behaviour struct {
 	// Zone holds records in zone file form, by absolute lower-case name: "A 10.0.0.1",
 	// "SRV 0 100 443 host.", ... A name that is a key exists.
 	Zone map[string][]string
+	// Rcodes are the response codes of names that are answered otherwise than by the zone.
+	Rcodes map[string]int
 	// Rcode, if not 0, is the response code of every answer.
 	Rcode int
 	// DropUDP and DropTCP take queries and do not answer.
@@ -149,7 +151,10 @@ func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 	if h.Rcode == 0 && !exists {
 		a.Rcode = mdns.RcodeNameError
 	}
-	if h.Rcode == 0 {
+	if rcode, special := h.Rcodes[name]; special {
+		a.Rcode = rcode
+	}
+	if a.Rcode == 0 {
 		a.Answer = h.records(name, records, q.Question[0].Qtype)
 	}
 	if h.OtherQuestion {

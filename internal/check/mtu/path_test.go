@@ -36,6 +36,7 @@ func TestPaths(t *testing.T) {
 	}{
 		{"a good path", goodPath, check.MTU{}, "", "1448 bytes reached 10.9.2.2:80 in one segment"},
 		{"an ICMP message tells of a small MTU", routedPath, check.MTU{PayloadBytes: 1448}, check.ReasonPathMTUTooSmall, "with a path MTU of 1300"},
+		{"a router that would rather fragment", fragmentingPath, check.MTU{PayloadBytes: 1448}, check.ReasonPathMTUTooSmall, "1448 bytes do not fit one segment"},
 		{"small packets pass there", routedPath, check.MTU{PayloadBytes: 1200}, "", "1200 bytes reached"},
 		{"large packets vanish", blackHolePath, check.MTU{}, check.ReasonPathMTUBlackHole, "packets of this size vanish on the path, whose MTU is believed to be 1500"},
 		{"small packets pass there as well", blackHolePath, check.MTU{PayloadBytes: 1200}, "", "1200 bytes reached"},
@@ -79,6 +80,17 @@ func routedPath(t *testing.T) (client, server string) {
 	ip(t, server, "route", "add", "default", "via", "10.9.2.1")
 	in(t, router, func() {
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	return client, server
+}
+
+// fragmentingPath is a routedPath whose client lets its packets be fragmented by default.
+func fragmentingPath(t *testing.T) (client, server string) {
+	client, server = routedPath(t)
+	in(t, client, func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_no_pmtu_disc", []byte("1"), 0o600); err != nil {
 			t.Error(err)
 		}
 	})

@@ -63,12 +63,17 @@ func TestAllFailuresAreTold(t *testing.T) {
 	}
 }
 
-func TestServfailOnASearchDomainDoesNotHideAnAnswer(t *testing.T) {
-	r := of(dnstest.Start(t, dnstest.Behaviour{Zone: hosts}))
-	r.Config.Search = []string{"broken.example"}
-	r.Config.Ndots = 5
+func TestSearchDomainsThatFail(t *testing.T) {
+	const broken, gone = "web.example.broken.example.", "gone.example.broken.example."
+	r := of(dnstest.Start(t, dnstest.Behaviour{Zone: hosts, Rcodes: map[string]int{broken: mdns.RcodeServerFailure, gone: mdns.RcodeServerFailure}}))
+	r.Config.Search, r.Config.Ndots = []string{"nothing.example", "broken.example", "empty.example"}, 5
 	if addrs, err := r.LookupAddrs(context.Background(), "web.example"); err != nil || len(addrs) != 2 {
-		t.Errorf("got %v, %v", addrs, err)
+		t.Errorf("SERVFAIL on a search domain hides the answer: %v, %v", addrs, err)
+	}
+	// Where no name is answered, that a server is broken says more than that names do not exist.
+	a, err := r.Config.Lookup(context.Background(), r.Config.Server(r.Config.Servers[0], resolver.UDP), "gone.example", mdns.TypeA)
+	if err != nil || a.Rcode != mdns.RcodeServerFailure || a.Name != gone {
+		t.Errorf("got %+v, %v", a, err)
 	}
 }
 
