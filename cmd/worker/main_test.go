@@ -125,6 +125,28 @@ node-a: failed in 2.014s (1 failed, 1 warning, 1 skipped, 1 passed)
 	}
 }
 
+// TestPanic: a fault in the worker is not taken for one of its configuration or of the node.
+func TestPanic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "termination-log")
+	getenv := outside(t, map[string]string{verify.EnvTerminationLog: path})
+	code := run(context.Background(), []string{"--log-format", "json", "--log-level", "error"}, func(name string) string {
+		if name == verify.EnvServiceHost {
+			panic("oops")
+		}
+		return getenv(name)
+	}, &bytes.Buffer{}, &bytes.Buffer{})
+	if code != result.ExitInternal {
+		t.Errorf("exit code %d", code)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report, err := result.Parse(data); err != nil || report.Outcome != result.InternalError || !strings.Contains(report.Checks[0].Message, "oops") {
+		t.Errorf("got %s, %v", data, err)
+	}
+}
+
 func TestTerminationLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "termination-log")
 	for _, c := range []struct {

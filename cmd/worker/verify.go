@@ -16,8 +16,16 @@ import (
 )
 
 // verifyNode performs the checks and returns the exit code.
-func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdout, stderr io.Writer) int {
+func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdout, stderr io.Writer) (code int) {
 	log := newLogger(f, getenv, stderr)
+	// The Go runtime would exit with 2, which stands for a configuration error.
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("a fault in the worker", zap.Any("panic", p), zap.Stack("stack"))
+			report := verify.Fault(getenv(verify.EnvNodeName), result.InternalError, "worker", fmt.Errorf("a fault in the worker: %v", p))
+			code = finish(f, log, getenv, report, nil)
+		}
+	}()
 	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, OnFinish: logCheck(log)}
 	var err error
 	if o.Config, err = loadConfig(f.config, getenv); err == nil {
