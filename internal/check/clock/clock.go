@@ -19,12 +19,13 @@ func New(settings *check.Clock, api *kubeapi.Client) check.Probe {
 	}
 	return func(ctx context.Context) check.Finding {
 		server := "the API server at " + api.Address()
-		date, sent, received, err := api.Date(ctx)
+		watched, progress := fault.Watch(ctx)
+		date, sent, received, err := api.Date(watched)
 		if err != nil {
 			if errors.Is(err, kubeapi.ErrNoDate) {
 				return check.Fail(check.ReasonNoDate, "%s sent no usable Date header", server)
 			}
-			return fault.Tell(server, err)
+			return progress.Tell(server, err)
 		}
 		return judge(server, skew(date, sent, received), allowed)
 	}

@@ -59,7 +59,8 @@ func (p probe) run(ctx context.Context) check.Finding {
 		return check.Fail(check.ReasonConfiguration, "%v", err)
 	}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
+	watched, progress := fault.Watch(ctx)
+	request, err := http.NewRequestWithContext(watched, p.Method, p.URL, strings.NewReader(p.Body))
 	if err != nil {
 		return check.Fail(check.ReasonConfiguration, "%v", err)
 	}
@@ -71,13 +72,12 @@ func (p probe) run(ctx context.Context) check.Finding {
 		}
 		request.Header.Set(name, value)
 	}
-	start := time.Now()
 	response, err := client.Do(request)
 	if response != nil {
 		defer func() { _ = response.Body.Close() }()
 	}
 	if err != nil && !errors.Is(err, errRedirect) {
-		return p.failure(err, time.Since(start))
+		return p.failure(err, progress)
 	}
 	return p.judge(response)
 }
@@ -109,17 +109,15 @@ func (p probe) client() (*http.Client, error) {
 	}, nil
 }
 
-func (p probe) failure(err error, took time.Duration) check.Finding {
+func (p probe) failure(err error, progress *fault.Progress) check.Finding {
 	var wrapped *url.Error
 	where := shown(p.URL)
 	if errors.As(err, &wrapped) {
 		where = shown(wrapped.URL) // where redirects led to
 		err = wrapped.Err
 	}
-	f := fault.Tell(where, err)
+	f := progress.Tell(where, err)
 	switch {
-	case f.Reason == check.ReasonTimeout:
-		return check.Fail(f.Reason, "%s did not answer within %s", where, took.Round(time.Millisecond))
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
 	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):

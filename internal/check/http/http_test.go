@@ -97,7 +97,7 @@ func TestResponses(t *testing.T) {
 		{"another body", check.HTTP{URL: u("/ok"), ExpectBody: "^ok$"}, check.ReasonUnexpectedBody, `does not match "^ok$"`},
 		{"method, headers and host", check.HTTP{URL: u("/echo"), Method: "POST", Headers: map[string]string{"Host": "virtual.example", "Authorization": "x"},
 			ExpectBody: "^POST virtual.example x$"}, "", ""},
-		{"no answer", check.HTTP{URL: u("/slow")}, check.ReasonTimeout, "did not answer within 5"},
+		{"no answer", check.HTTP{URL: u("/slow")}, check.ReasonTimeout, "took the request, but did not answer within 5"},
 		{"half an answer", check.HTTP{URL: u("/stalls"), ExpectBody: "well"}, check.ReasonTimeout, "while its body was read"},
 		{"connection cut", check.HTTP{URL: u("/abort")}, check.ReasonConnectionReset, "closed the connection"},
 		{"TLS to a server without", check.HTTP{URL: strings.Replace(u("/ok"), "http:", "https:", 1)}, check.ReasonTLSFailed, "does not speak TLS"},

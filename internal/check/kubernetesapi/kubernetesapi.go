@@ -55,17 +55,19 @@ func probe(ctx context.Context, api *kubeapi.Client, host string, k check.Kubern
 	defer client.CloseIdleConnections()
 	server := "the API server at " + strings.TrimSuffix(strings.TrimPrefix(api.URL(host, ""), "https://"), "/")
 
-	response, err := api.Do(ctx, client, http.MethodGet, api.URL(host, k.Path), nil)
+	watched, progress := fault.Watch(ctx)
+	response, err := api.Do(watched, client, http.MethodGet, api.URL(host, k.Path), nil)
 	if err != nil {
-		return fault.Tell(server, err)
+		return progress.Tell(server, err)
 	}
 	if response.Status != http.StatusOK {
 		status := kubeapi.NewStatusError(response)
 		return check.Fail(status.Reason(), "%s, asked for %s, %s", server, k.Path, status)
 	}
-	user, err := api.WhoAmI(ctx, client, host)
+	watched, progress = fault.Watch(ctx)
+	user, err := api.WhoAmI(watched, client, host)
 	if err != nil {
-		return fault.Tell(server+", asked who we are,", err)
+		return progress.Tell(server+", asked who we are,", err)
 	}
 	want := k.ExpectUser
 	if want == "" {

@@ -61,7 +61,7 @@ func TestFailures(t *testing.T) {
 		{name: "a redirect", handler: http.RedirectHandler("/elsewhere", http.StatusFound), reason: check.ReasonUnexpectedStatus, says: "302 Found"},
 		{name: "anonymous", handler: server(200, "ok", "system:anonymous"), reason: check.ReasonUnauthorized, says: "does not know us"},
 		{name: "someone else", handler: server(200, "ok", "alice"), reason: check.ReasonUnexpectedUser, says: "takes us for alice, expected " + worker},
-		{name: "no answer", handler: hang, reason: check.ReasonTimeout, says: "did not answer in time"},
+		{name: "no answer", handler: hang, reason: check.ReasonTimeout, says: "took the request, but did not answer within"},
 		{name: "a cut connection", handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), reason: check.ReasonConnectionReset, says: "closed the connection"},
 		{name: "not an API server", handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>") }),
 			reason: check.ReasonUnexpectedBody, says: "not the object asked for"},
