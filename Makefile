@@ -21,7 +21,7 @@ TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus
 E2E_TOOLS := $(TEST_TOOLS) kubernetes-node containerd karpenter
 
 # Modules of this project other than the root's; test/tools holds pins, no code.
-NESTED := $(filter-out test/tools/%,$(patsubst %/go.mod,%,$(wildcard test/*/go.mod)))
+NESTED := $(filter-out test/tools/%,$(patsubst %/go.mod,%,$(wildcard test/*/go.mod test/cluster/realnode/*/go.mod)))
 
 .PHONY: help
 help: ## Show the targets
@@ -103,6 +103,32 @@ cluster-tools: ## Build what make demo runs on: Kubernetes' control plane, etcd,
 .PHONY: e2e-tools
 e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Karpenter (minutes, once)
 	@$(TOOLS) $(E2E_TOOLS)
+
+# The image must have the name that the chart's defaults give it.
+E2E_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready.tar
+CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' deploy/helm/kube-node-ready/Chart.yaml)
+
+.PHONY: e2e-ready
+e2e-ready: e2e-tools build
+	@test/cluster/realnode/packages.sh
+	@test/cluster/realnode/build.sh
+	@cd test/image && GOARCH= go run . --version "$(CHART_APP_VERSION)" --arch "$$(go env GOARCH)" --out "$(E2E_IMAGE)"
+
+.PHONY: e2e
+e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Prometheus (root, Debian; CASE=regexp runs some)
+	E2E_IMAGE=$(E2E_IMAGE) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|$(CASE)))' ./test/e2e
+
+.PHONY: cluster
+cluster: e2e-ready ## Bring up a cluster of three real nodes to play with (root, Debian)
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/realcluster ./test/cluster/realnode/realcluster
+	@.cache/bin/realcluster up -image .cache/realnode/pause.tar -image .cache/realnode/coredns.tar -image $(E2E_IMAGE)
+
+.PHONY: cluster-down
+cluster-down: ## Take away the cluster of make cluster, and whatever a crash left behind
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/realcluster ./test/cluster/realnode/realcluster
+	@.cache/bin/realcluster down
 
 .PHONY: clean
 clean: ## Remove what was built here; the tools stay

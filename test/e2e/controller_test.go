@@ -82,22 +82,52 @@ func (s *suite) helmUpgrade(ctx context.Context, t *testing.T) {
 		t.Fatal("the new configuration is there before the upgrade")
 	}
 	s.deploy(ctx, t, withDeletion...)
+	s.awaitController(ctx, t)
+	eventually(ctx, t, 40*time.Second, "a worker with the new configuration runs on node-a", func() error {
+		pods := s.watch.of("node-a", worker.created)
+		if last := pods[len(pods)-1]; !strings.Contains(last.config, "www.example.test") {
+			return fmt.Errorf("%s has the old one", last.name)
+		}
+		return nil
+	})
 	must(t, fault.Heal(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, "node-a")
-	pods := s.watch.of("node-a", worker.created)
-	if last := pods[len(pods)-1]; !strings.Contains(last.config, "www.example.test") {
-		t.Errorf("worker %s, after the upgrade, has the old configuration: %s", last.name, last.config)
-	}
-	s.awaitController(ctx, t)
 	s.watch.check(t)
 }
 
-// withDeletion are the settings of every release after the first: one more check, few retries,
-// and failed nodes are deleted, with every guard at its default.
+// withDeletion are the settings of every release after the first: one more check, and failed
+// nodes are deleted, with every guard at its default.
 var withDeletion = []string{
 	`controller.config.worker.dnsTestDomains=["www.example.test"]`,
 	`controller.config.nodeManagement.deleteFailedNodes=true`,
-	`controller.config.reconciliation.maxRetries=2`,
+}
+
+// Deletion is on, and a node that once was verified breaks for good: it is kept from new
+// workloads and not deleted, whatever runs on it goes on, and it recovers.
+func (s *suite) quarantined(ctx context.Context, t *testing.T) {
+	before, err := s.marks(ctx, "node-c")
+	must(t, err)
+	fault, err := s.node("node-c").DropDNS(ctx)
+	must(t, err)
+	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	s.reverify(ctx, t, "node-c")
+	s.awaitEvent(ctx, t, 60*time.Second, "node-c", "RetriesExhausted")
+	s.awaitEvent(ctx, t, 20*time.Second, "node-c", "Quarantined")
+	throughout(ctx, t, 5*time.Second, "node-c is quarantined", func() error {
+		m, err := s.marks(ctx, "node-c")
+		if err == nil && (m.uid != before.uid || !m.tainted || m.labelled) {
+			err = fmt.Errorf("it is not: %s", m)
+		}
+		return err
+	})
+	running, err := s.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=node-c,status.phase=Running"})
+	must(t, err)
+	if len(running.Items) != 1 {
+		t.Errorf("%d ordinary pods run on the quarantined node, should be the one from before", len(running.Items))
+	}
+	must(t, fault.Heal(ctx))
+	s.awaitVerified(ctx, t, 60*time.Second, "node-c")
+	s.watch.check(t)
 }
 
 // A node cannot pull the worker's image: that says nothing about its network. However often it

@@ -36,6 +36,7 @@ func TestEndToEnd(t *testing.T) {
 
 	s.run(t, "controller killed mid-verification", 2*time.Minute, s.controllerKilled)
 	s.run(t, "helm upgrade mid-verification", 3*time.Minute, s.helmUpgrade)
+	s.run(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
 	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
 	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
 

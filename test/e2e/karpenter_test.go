@@ -342,12 +342,13 @@ func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 		}
 		return nil
 	})
-	m, err := s.marks(ctx, claim.Status.NodeName)
-	must(t, err)
-	t.Logf("held: %s", m)
-	if m.reason != "RemediationHeld" {
-		t.Errorf("the condition does not say that deletion is held: %s", m)
-	}
+	eventually(ctx, t, 30*time.Second, "the node says that its deletion is held, and has spent no attempt", func() error {
+		m, err := s.marks(ctx, claim.Status.NodeName)
+		if err == nil && (m.reason != "RemediationHeld" || !strings.Contains(m.message, "controlProbe") || m.recorded.Attempts != 0) {
+			err = fmt.Errorf("it does not: %s", m)
+		}
+		return err
+	})
 	heal(ctx)
 	healed = true
 	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)

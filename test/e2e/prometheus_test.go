@@ -88,7 +88,7 @@ func (s *suite) alertRules(ctx context.Context, t *testing.T) []byte {
 	t.Helper()
 	args := []string{"template", release, s.chart(), "--kube-version", "1.36", "--show-only", "templates/prometheusrule.yaml", "--set", "prometheusRule.enabled=true"}
 	for _, alert := range alertDelays {
-		args = append(args, "--set", "prometheusRule.overrides."+alert+".for=2s")
+		args = append(args, "--set", "prometheusRule.overrides."+alert+".for=1s")
 	}
 	var rule struct {
 		Spec json.RawMessage `json:"spec"`
@@ -231,7 +231,7 @@ func (p *prometheus) state(alert string) (fired, firing bool) {
 // states are silent. Without controllers the one on absence fires, until they are back.
 func (s *suite) alerts(ctx context.Context, t *testing.T) {
 	for _, alert := range []string{
-		"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted", "KubeNodeReadyRemediationHeld", "KubeNodeReadyVerificationFailing",
+		"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted", "KubeNodeReadyRemediationHeld",
 	} {
 		if fired, _ := s.prometheus.state(alert); !fired {
 			t.Errorf("%s did not fire during the run", alert)
