@@ -338,3 +338,18 @@ func TestLint(t *testing.T) {
 		t.Errorf("%s%s", out, failure)
 	}
 }
+
+// What Artifact Hub shows as the chart's image is the one that it installs.
+func TestArtifactHubNamesTheImage(t *testing.T) {
+	var chart struct {
+		AppVersion  string            `json:"appVersion"`
+		Annotations map[string]string `json:"annotations"`
+	}
+	if err := yaml.Unmarshal([]byte(readFile(t, chartDir+"/Chart.yaml")), &chart); err != nil {
+		t.Fatal(err)
+	}
+	image := deployment(t, render(t, "")).Spec.Template.Spec.Containers[0].Image
+	if !strings.HasSuffix(image, ":"+chart.AppVersion) || !strings.Contains(chart.Annotations["artifacthub.io/images"], "image: "+image+"\n") {
+		t.Errorf("installed %s, appVersion %s, shown:\n%s", image, chart.AppVersion, chart.Annotations["artifacthub.io/images"])
+	}
+}

@@ -32,7 +32,6 @@ controller:
   replicas: 0 # the controller is a local process
   image: {tag: local}
   config:
-    worker: {checkTimeoutSeconds: 2, timeoutSeconds: 20}
     reconciliation: {maxRetries: 2, maxBackoffSeconds: 1}
     nodeManagement:
       deleteFailedNodes: true
