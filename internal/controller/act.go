@@ -69,7 +69,7 @@ func (r *Reconciler) start(ctx context.Context, n *corev1.Node, in decide.Input,
 	if err != nil {
 		return false, err
 	}
-	if !r.slots.take(pod.Name, n.Name, r.alive(ctx)) {
+	if !r.slots.take(pod.Name, n.Name, r.alive(ctx), r.Now()) {
 		return false, nil
 	}
 	err = r.Client.Create(ctx, pod)

@@ -35,11 +35,18 @@ func (r *Reconciler) attribute(ctx context.Context, in decide.Input, plan decide
 	if err != nil {
 		return plan, err
 	}
-	if !r.probing.take(group, pod.Name) {
+	if !r.probing.take(group, pod.Name, now) {
 		return decided, nil // another node of the group has just asked for one
 	}
-	if err := r.Client.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
+	if again, err := r.probes(ctx, group); err != nil || len(again) > len(probes) {
 		r.probing.seen(pod.Name)
+		return decided, err // it came into the cache since it was looked for
+	}
+	if err := r.Client.Create(ctx, pod); err != nil {
+		r.probing.seen(pod.Name)
+		if apierrors.IsAlreadyExists(err) {
+			return decided, nil
+		}
 		return plan, fmt.Errorf("create probe %s on node %s: %w", pod.Name, probe.On.Name, err)
 	}
 	log.FromContext(ctx).Info("control probe created", "pod", pod.Name, "on", probe.On.Name, "attempt", plan.Pod.Attempt)

@@ -1,6 +1,12 @@
 package controller
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
+
+// unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
+const unseenFor = 15 * time.Second
 
 // slots bounds how many worker pods are alive at once. Pods are counted in the cache; slots only adds those that were
 // created and not seen there yet. After a restart there are none of these, and the caches are full before the first decision.
@@ -8,27 +14,29 @@ type slots struct {
 	limit int // 0: none
 
 	mu       sync.Mutex
-	unseen   map[string]bool // names of pods
-	waiting  []string        // names of nodes, first come first served
+	unseen   map[string]time.Time // creation by name of pod
+	waiting  []string             // names of nodes, first come first served
 	isQueued map[string]bool
 }
 
 // take reserves a place for the pod name, given how many pods the cache holds alive. It must be given back by seen or
 // drop. A node that gets none is remembered for next.
-func (s *slots) take(pod, nodeName string, alive func() int) bool {
+func (s *slots) take(pod, nodeName string, alive func() int, now time.Time) bool {
 	if s.limit <= 0 {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unseen == nil {
-		s.unseen, s.isQueued = map[string]bool{}, map[string]bool{}
+		s.unseen, s.isQueued = map[string]time.Time{}, map[string]bool{}
 	}
-	if s.unseen[pod] {
-		return true
+	for name, at := range s.unseen {
+		if now.Sub(at) > unseenFor {
+			delete(s.unseen, name)
+		}
 	}
-	if alive()+len(s.unseen) < s.limit {
-		s.unseen[pod] = true
+	if _, ok := s.unseen[pod]; ok || alive()+len(s.unseen) < s.limit {
+		s.unseen[pod] = now
 		return true
 	}
 	if !s.isQueued[nodeName] {
@@ -113,20 +121,25 @@ func (l *lost) forget(uid string, attempt int32) {
 // inflight remembers the probe of each group that was created and is not in the cache yet, so that nodes which fail
 // together share one.
 type inflight struct {
-	mu    sync.Mutex
-	names map[string]string // pod name by group
+	mu   sync.Mutex
+	pods map[string]unseen // by group
 }
 
-func (i *inflight) take(group, pod string) bool {
+type unseen struct {
+	name string
+	at   time.Time
+}
+
+func (i *inflight) take(group, pod string, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.names == nil {
-		i.names = map[string]string{}
+	if i.pods == nil {
+		i.pods = map[string]unseen{}
 	}
-	if i.names[group] != "" {
+	if u, ok := i.pods[group]; ok && now.Sub(u.at) <= unseenFor {
 		return false
 	}
-	i.names[group] = pod
+	i.pods[group] = unseen{name: pod, at: now}
 	return true
 }
 
@@ -134,9 +147,9 @@ func (i *inflight) take(group, pod string) bool {
 func (i *inflight) seen(pod string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for group, name := range i.names {
-		if name == pod {
-			delete(i.names, group)
+	for group, u := range i.pods {
+		if u.name == pod {
+			delete(i.pods, group)
 		}
 	}
 }
