@@ -116,7 +116,7 @@ func surroundings(getenv func(string) string) (catalogue.Surroundings, error) {
 		Resolver:    &resolver.Resolver{Config: config, Err: err},
 		Node:        getenv(EnvNodeName),
 		Namespace:   getenv(EnvPodNamespace),
-		ServiceHost: getenv(EnvServiceHost),
+		ServiceHost: strings.Trim(getenv(EnvServiceHost), "[]"), // an IPv6 address in brackets is taken as well
 		ServicePort: getenv(EnvServicePort),
 	}
 	x.API, err = kubeapi.New(x.ServiceHost, x.ServicePort, or(getenv(EnvServiceAccountDir), kubeapi.DefaultServiceAccountDir), x.Resolver)
