@@ -28,13 +28,13 @@ var zone = map[string][]string{
 func pod(servers ...netip.AddrPort) *resolver.Resolver {
 	return &resolver.Resolver{Config: resolver.Config{
 		Servers: servers, Search: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"},
-		Ndots: 5, Timeout: 100 * time.Millisecond, Attempts: 2,
+		Ndots: 5, Timeout: 300 * time.Millisecond, Attempts: 2,
 	}}
 }
 
 func probe(t *testing.T, settings *check.DNS, r *resolver.Resolver) check.Finding {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return dns.New(settings, r, nil)(ctx)
 }
@@ -72,7 +72,7 @@ func TestServers(t *testing.T) {
 		{"drops TCP", dnstest.Behaviour{Zone: zone, DropTCP: true}, &check.DNS{Protocols: both}, check.ReasonTimeout, "; the one other query was answered well"},
 		{"no TCP", dnstest.Behaviour{Zone: zone, NoTCP: true}, &check.DNS{Protocols: both}, check.ReasonConnectionRefused, "asked over TCP, refused"},
 		{"closes TCP", dnstest.Behaviour{Zone: zone, CloseTCP: true}, &check.DNS{Protocols: both}, check.ReasonConnectionReset, "asked over TCP, "},
-		{"late", dnstest.Behaviour{Zone: zone, Delay: 300 * time.Millisecond}, nil, check.ReasonTimeout, "did not answer a query for kubernetes.default.svc.cluster.local"},
+		{"late", dnstest.Behaviour{Zone: zone, Delay: 2 * time.Second}, nil, check.ReasonTimeout, "did not answer a query for kubernetes.default.svc.cluster.local"},
 		{"truncates", dnstest.Behaviour{Zone: zone, TruncateUDP: true}, nil, "", "10.96.0.1"},
 		{"truncates and refuses TCP", dnstest.Behaviour{Zone: zone, TruncateUDP: true, NoTCP: true}, nil, check.ReasonTruncated, "asked again over TCP it refused"},
 		{"truncates over TCP", dnstest.Behaviour{Zone: zone, TruncateTCP: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no sense over TCP"},

@@ -59,14 +59,14 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 	}{
 		{"all good", []string{goodSlice, sixSlice}, "", "from 2 servers over UDP and TCP"},
 		{"one does not answer over TCP", []string{goodSlice, sixSlice, slice("127.0.0.3", mute.Port(), "coredns-c", true)}, check.ReasonTimeout,
-			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 100ms; the 5 other queries were answered well", mute.Port())},
+			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries were answered well", mute.Port())},
 		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, "", "from 1 server"},
 		{"none", nil, check.ReasonNoReadyEndpoints, "kube-system/kube-dns has no ready endpoint"},
 		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp"`, `"name":"other"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := apitest.Client(t, authority, certificate, slices(c.slices...))
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			f := dns.New(&check.DNS{Name: "kubernetes.default.svc.cluster.local.", Resolver: check.ResolverEndpoints, Protocols: []string{"udp", "tcp"}}, pod(), api)(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {

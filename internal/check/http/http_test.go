@@ -50,7 +50,7 @@ func site() http.Handler {
 
 func run(t *testing.T, settings check.HTTP, r *resolver.Resolver) check.Finding {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if r == nil {
 		r = &resolver.Resolver{}
@@ -97,7 +97,7 @@ func TestResponses(t *testing.T) {
 		{"another body", check.HTTP{URL: u("/ok"), ExpectBody: "^ok$"}, check.ReasonUnexpectedBody, `does not match "^ok$"`},
 		{"method, headers and host", check.HTTP{URL: u("/echo"), Method: "POST", Headers: map[string]string{"Host": "virtual.example", "Authorization": "x"},
 			ExpectBody: "^POST virtual.example x$"}, "", ""},
-		{"no answer", check.HTTP{URL: u("/slow")}, check.ReasonTimeout, "took the request, but did not answer within 5"},
+		{"no answer", check.HTTP{URL: u("/slow")}, check.ReasonTimeout, "took the request, but did not answer within 2"},
 		{"half an answer", check.HTTP{URL: u("/stalls"), ExpectBody: "well"}, check.ReasonTimeout, "while its body was read"},
 		{"connection cut", check.HTTP{URL: u("/abort")}, check.ReasonConnectionReset, "closed the connection"},
 		{"TLS to a server without", check.HTTP{URL: strings.Replace(u("/ok"), "http:", "https:", 1)}, check.ReasonTLSFailed, "does not speak TLS"},
@@ -139,7 +139,7 @@ func TestNamesAreResolvedAsInThePod(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"web.default.svc.cluster.local.": {"A 127.0.0.1"}}})
 	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Search: []string{"default.svc.cluster.local"},
-		Ndots: 5, Timeout: 100 * time.Millisecond, Attempts: 1}}
+		Ndots: 5, Timeout: time.Second, Attempts: 1}}
 	verify(t, r, []want{
 		{"short name", check.HTTP{URL: "http://web:" + port + "/ok"}, "", "200"},
 		{"no such name", check.HTTP{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "/ok: missing does not resolve"},

@@ -72,7 +72,7 @@ func TestFailures(t *testing.T) {
 				issuer = c.issuer
 			}
 			api := apitest.Client(t, authority, issuer.Issue(t, c.certificate), c.handler)
-			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			f := kubernetesapi.New(&check.KubernetesAPI{Via: []string{check.ViaAddress}}, api)(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) || len(f.Message) > 600 {

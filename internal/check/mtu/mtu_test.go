@@ -105,7 +105,7 @@ func TestTargets(t *testing.T) {
 		{"nothing listens", &check.MTU{Address: "127.0.0.1:1"}, check.ReasonConnectionRefused, "refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := run(c.settings, tlsServer, 500*time.Millisecond)
+			f := run(c.settings, tlsServer, time.Second)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}

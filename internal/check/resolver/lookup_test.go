@@ -17,7 +17,7 @@ import (
 )
 
 func of(servers ...netip.AddrPort) *resolver.Resolver {
-	return &resolver.Resolver{Config: resolver.Config{Servers: servers, Ndots: 1, Timeout: 100 * time.Millisecond, Attempts: 2}}
+	return &resolver.Resolver{Config: resolver.Config{Servers: servers, Ndots: 1, Timeout: 300 * time.Millisecond, Attempts: 2}}
 }
 
 var hosts = map[string][]string{"web.example.": {"A 127.0.0.1", "AAAA ::1"}}
@@ -93,7 +93,7 @@ func TestCancellationEndsAQuery(t *testing.T) {
 func TestAttemptsShareTheDeadline(t *testing.T) {
 	r := of(dnstest.Start(t, dnstest.Behaviour{Zone: hosts, DropFirst: 1}))
 	r.Config.Timeout = time.Minute
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err := r.Query(ctx, "web.example.", mdns.TypeA); err != nil {
 		t.Errorf("a lost packet was not made good: %v", err)

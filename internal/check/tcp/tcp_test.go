@@ -57,7 +57,7 @@ func blackHole(t *testing.T) string {
 }
 
 func run(settings *check.TCP, r *resolver.Resolver, service string) check.Finding {
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 	defer cancel()
 	if r == nil {
 		r = &resolver.Resolver{}
@@ -103,7 +103,7 @@ func TestNames(t *testing.T) {
 		"four.example.": {"A 127.0.0.1"},
 		"dead.example.": {"A 127.0.0.2", "AAAA ::1"},
 	}})
-	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: 100 * time.Millisecond, Attempts: 1}}
+	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: time.Second, Attempts: 1}}
 	both := []check.IPFamily{check.IPv4, check.IPv6}
 	for _, c := range []struct {
 		name     string
