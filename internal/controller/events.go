@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -24,8 +24,10 @@ const component = "kube-node-ready-controller"
 const maxEventMessage = 1024
 
 const (
-	// eventWriters is few on purpose: events are for people, and must not compete with what unblocks nodes.
-	eventWriters = 2
+	// eventsPerSecond and eventBurst are low on purpose: events are for people, and in a burst of nodes must not compete with
+	// what releases them. A thousand nodes at once are told of within half a minute, twenty at once.
+	eventsPerSecond = 80
+	eventBurst      = 40
 	// eventQueue holds what a fleet that arrives at once has to tell; a full queue slows reconciles down and loses nothing.
 	eventQueue = 4096
 	// eventDrain is how long a stopping controller goes on writing what it has queued.
@@ -48,22 +50,20 @@ func NewEvents(c client.Client) *Events {
 
 // Start writes events until ctx is done, and then what is still queued.
 func (e *Events) Start(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for range eventWriters {
-		wg.Go(func() {
-			for {
-				select {
-				case ev := <-e.queue:
-					e.write(context.WithoutCancel(ctx), ev)
-				case <-ctx.Done():
-					e.drain(ctx)
-					return
-				}
-			}
-		})
+	limit := flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst)
+	for {
+		if limit.Wait(ctx) != nil {
+			e.drain(ctx)
+			return nil
+		}
+		select {
+		case ev := <-e.queue:
+			e.write(context.WithoutCancel(ctx), ev)
+		case <-ctx.Done():
+			e.drain(ctx)
+			return nil
+		}
 	}
-	wg.Wait()
-	return nil
 }
 
 func (e *Events) drain(ctx context.Context) {
