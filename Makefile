@@ -58,6 +58,16 @@ bench-worker: cluster-tools build ## Measure the worker: time over its slowest c
 	@go build -o .cache/bin/benchworker ./test/benchworker
 	@.cache/bin/benchworker
 
+RULER ?= ../shared/bench
+
+.PHONY: bench
+bench: cluster-tools build ## Measure the controller against the floor in the same run (RULER=folder of the ruler's source)
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/bench ./test/bench
+	@.cache/bin/bench -ruler "$(RULER)"
+	@.cache/bin/bench -ruler "$(RULER)" -fail 5
+	@.cache/bin/bench -ruler "$(RULER)" -audit
+
 FUZZTIME ?= 20s
 
 .PHONY: fuzz
@@ -116,7 +126,7 @@ e2e-ready: e2e-tools build
 
 .PHONY: e2e
 e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Prometheus (root, Debian; CASE=regexp runs some)
-	E2E_IMAGE=$(E2E_IMAGE) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|$(CASE)))' ./test/e2e
+	E2E_IMAGE=$(E2E_IMAGE) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
 
 .PHONY: cluster
 cluster: e2e-ready ## Bring up a cluster of three real nodes to play with (root, Debian)

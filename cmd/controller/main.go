@@ -26,13 +26,12 @@ const (
 	exitConfig = 2 // the configuration or the command line was refused
 )
 
-func main() {
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	say := func(w io.Writer, format string, a ...any) { _, _ = fmt.Fprintf(w, format+"\n", a...) } // a closed terminal is nobody's error
 	flags := flag.NewFlagSet("kube-node-ready-controller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("config", config.DefaultPath, "configuration `file`")
@@ -42,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	format := flags.String("log-format", "", "json or console; overrides logging.format")
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: kube-node-ready-controller [flags]\n\nKeeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:\n")
+		say(stderr, "Usage: kube-node-ready-controller [flags]\n\nKeeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:")
 		flags.PrintDefaults()
 	}
 	switch err := flags.Parse(args); {
@@ -51,15 +50,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return exitConfig
 	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "kube-node-ready-controller: unexpected argument %q; it takes flags only\n", flags.Arg(0))
+		say(stderr, "kube-node-ready-controller: unexpected argument %q; it takes flags only", flags.Arg(0))
 		return exitConfig
 	case *showVersion:
-		fmt.Fprintln(stdout, "kube-node-ready-controller", version.String())
+		say(stdout, "kube-node-ready-controller %s", version.String())
 		return 0
 	}
 	cfg, err := config.Load(*path)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
+		say(stderr, "%v", err)
 		return exitConfig
 	}
 	if *level != "" {
@@ -70,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	zl, err := logging.New(cfg.Logging.Level, cfg.Logging.Format, stderr)
 	if err != nil {
-		fmt.Fprintf(stderr, "kube-node-ready-controller: %v\n", err)
+		say(stderr, "kube-node-ready-controller: %v", err)
 		return exitConfig
 	}
 	defer func() { _ = zl.Sync() }() // stderr cannot always be synced

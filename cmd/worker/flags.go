@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
-	"go.uber.org/zap/zapcore"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 )
 
 // Output forms.
@@ -27,7 +29,6 @@ type flags struct {
 	logLevel  string
 	logFormat string
 	version   bool
-	level     zapcore.Level
 }
 
 // parseFlags reads the command line; terminal says whether standard output is one.
@@ -68,17 +69,11 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 			f.logLevel = "error"
 		}
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, f.logLevel) {
-		return f, fmt.Errorf("log level %q: must be debug, info, warn or error (--log-level or LOG_LEVEL)", f.logLevel)
-	}
-	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return f, err
-	}
 	if f.logFormat == "" {
 		f.logFormat = "json"
 	}
-	if f.logFormat != "json" && f.logFormat != "console" {
-		return f, fmt.Errorf("log format %q: must be json or console (--log-format or LOG_FORMAT)", f.logFormat)
+	if _, err := logging.New(f.logLevel, f.logFormat, io.Discard); err != nil {
+		return f, fmt.Errorf("%w (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)", err)
 	}
 	return f, nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/verify"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
@@ -73,14 +74,10 @@ func loadConfig(path string, getenv func(string) string) (workerconfig.Config, e
 }
 
 func newLogger(f *flags, getenv func(string) string, w io.Writer) *zap.Logger {
-	encoding := zap.NewProductionEncoderConfig()
-	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	encoding.EncodeDuration = zapcore.StringDurationEncoder
-	encoder := zapcore.NewJSONEncoder(encoding)
-	if f.logFormat == "console" {
-		encoder = zapcore.NewConsoleEncoder(encoding)
+	log, err := logging.New(f.logLevel, f.logFormat, w)
+	if err != nil {
+		panic(err) // parseFlags has refused it
 	}
-	log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(w), f.level))
 	if node := getenv(verify.EnvNodeName); node != "" {
 		log = log.With(zap.String("node", node))
 	}

@@ -72,7 +72,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
-		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges(r))).
+		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges())).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(r.Prerequisites.Events(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{

@@ -52,12 +52,9 @@ func NewEvents(c client.Client) *Events {
 func (e *Events) Start(ctx context.Context) error {
 	limit := flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst)
 	for {
-		if limit.Wait(ctx) != nil {
-			e.drain(ctx)
-			return nil
-		}
 		select {
 		case ev := <-e.queue:
+			_ = limit.Wait(ctx) // fails only where ctx ends, and then the rest is not to wait
 			e.write(context.WithoutCancel(ctx), ev)
 		case <-ctx.Done():
 			e.drain(ctx)

@@ -63,7 +63,7 @@ func (r *Reconciler) concerns(n *corev1.Node) bool {
 }
 
 // nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat.
-func nodeChanges(r *Reconciler) predicate.Predicate {
+func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 		if old.ResourceVersion == now.ResourceVersion {

@@ -112,7 +112,7 @@ func control(in Input, failed workerpod.Observation, fleet []Member, tried map[s
 			continue
 		}
 		h := fnv.New64a()
-		fmt.Fprintf(h, "%d/%s/%s", failed.Attempt, in.Node.UID, m.UID)
+		_, _ = fmt.Fprintf(h, "%d/%s/%s", failed.Attempt, in.Node.UID, m.UID) // a hash takes everything
 		rank := h.Sum64() >> 1
 		if m.Pool == in.Node.Pool {
 			rank |= 1 << 63

@@ -57,8 +57,9 @@ func main() {
 	flag.BoolVar(&b.audit, "audit", false, "count the controller's writes from the audit log (which slows all)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.measure(ctx, *source); err != nil {
+	err := b.measure(ctx, *source)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -72,7 +73,7 @@ func (b *bench) measure(ctx context.Context, source string) error {
 	if b.dir, err = os.MkdirTemp("", "kube-node-ready-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
+	defer func() { _ = os.RemoveAll(b.dir) }()
 	b.ruler = filepath.Join(b.dir, "ruler")
 	build := exec.CommandContext(ctx, "go", "build", "-o", b.ruler, ".")
 	build.Dir, build.Stderr = source, os.Stderr
@@ -186,7 +187,7 @@ func (b *bench) start(ctx context.Context, c *cluster.Cluster) (func() usage, er
 	return func() usage {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
-		log.Close()
+		_ = log.Close()
 		if raw, err := os.ReadFile(log.Name()); err == nil {
 			if n := bytes.Count(raw, []byte(`"level":"error"`)); n > 0 {
 				fmt.Printf("the controller logged %d errors, the first:\n%s\n", n, firstError(raw))
@@ -236,7 +237,7 @@ func writes(path string, nodes int) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	counts := map[string]int{}
 	total := 0
 	lines := bufio.NewScanner(f)

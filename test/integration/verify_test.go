@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -129,13 +130,13 @@ func TestForeignWritersLoseNothing(t *testing.T) {
 					continue
 				}
 				key := fmt.Sprintf("w%d", w)
-				taints := []corev1.Taint{}
+				taints := []corev1.Taint{{Key: key, Value: fmt.Sprint(i), Effect: corev1.TaintEffectPreferNoSchedule}}
 				for _, tt := range have.Spec.Taints {
 					if tt.Key != key {
 						taints = append(taints, tt)
 					}
 				}
-				have.Spec.Taints = append(taints, corev1.Taint{Key: key, Value: fmt.Sprint(i), Effect: corev1.TaintEffectPreferNoSchedule})
+				have.Spec.Taints = taints
 				have.Labels[key] = fmt.Sprint(i)
 				if _, err := k8s.CoreV1().Nodes().Update(s.ctx, have, metav1.UpdateOptions{}); err != nil {
 					i-- // not written
@@ -205,10 +206,7 @@ func TestInvalidConfigurationNamesEveryFault(t *testing.T) {
 		write(t, path, "worker:\n  checkTimeoutSeconds: -1\n  checkz: []\n  dnsTestDomains: 7\n")
 		out, err := exec.Command(binary(program), "--config", path).CombinedOutput()
 		var exit *exec.ExitError
-		if e, ok := err.(*exec.ExitError); ok {
-			exit = e
-		}
-		if exit == nil || exit.ExitCode() != 2 {
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 			t.Errorf("%s: %v, want exit code 2\n%s", program, err, out)
 		}
 		for _, want := range []string{":2: worker.checkTimeoutSeconds", ":3: worker.checkz", ":4: worker.dnsTestDomains"} {
