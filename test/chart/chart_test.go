@@ -50,6 +50,7 @@ func TestDefaults(t *testing.T) {
 		"ConfigMap kube-node-ready/kube-node-ready-controller",
 		"ConfigMap kube-node-ready/kube-node-ready-remediations",
 		deploymentKey,
+		"Lease kube-node-ready/kube-node-ready-controller",
 		"Pod kube-node-ready/kube-node-ready-test",
 		"PodDisruptionBudget kube-node-ready/kube-node-ready-controller",
 		"Role default/kube-node-ready-controller",
