@@ -48,5 +48,5 @@ func (s *suite) clockSkewed(ctx context.Context, t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 
 	fault, err := s.node("node-b").Redirect(ctx, s.cluster.ControlPlane.ServiceIP(1), "443", listener.Addr().String())
-	s.broken(ctx, t, "node-b", fault, err, "clock", []string{"clock"})
+	s.broken(ctx, t, fault, err, "clock", []string{"clock"})
 }

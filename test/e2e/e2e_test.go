@@ -55,6 +55,7 @@ func (s *suite) tearDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	outcome := "passed"
+	s.karpenter.stop()
 	if err := s.cluster.Stop(ctx); err != nil {
 		t.Errorf("tear down: %v", err)
 		outcome = "FAILED"

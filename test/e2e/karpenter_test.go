@@ -203,10 +203,10 @@ func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[string]nodeCla
 }
 
 // awaitClaim waits for a NodeClaim that is not among the known ones and has a node.
-func (s *suite) awaitClaim(ctx context.Context, t *testing.T, limit time.Duration, known map[string]nodeClaim) nodeClaim {
+func (s *suite) awaitClaim(ctx context.Context, t *testing.T, known map[string]nodeClaim) nodeClaim {
 	t.Helper()
 	var found nodeClaim
-	eventually(ctx, t, limit, "Karpenter launches a node", func() error {
+	eventually(ctx, t, 60*time.Second, "Karpenter launches a node", func() error {
 		for uid, claim := range s.nodeClaims(ctx, t) {
 			if _, ok := known[uid]; !ok && claim.Status.NodeName != "" {
 				found = claim
@@ -262,7 +262,7 @@ func (s *suite) awaitPooled(ctx context.Context, t *testing.T, replicas int) {
 func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
 	s.startKarpenter(ctx, t)
 	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
-	claim := s.awaitClaim(ctx, t, 60*time.Second, nil)
+	claim := s.awaitClaim(ctx, t, nil)
 	s.awaitVerified(ctx, t, 40*time.Second, claim.Status.NodeName)
 	s.awaitInitialized(ctx, t, 30*time.Second, claim)
 	s.awaitPooled(ctx, t, 1)
@@ -279,7 +279,7 @@ func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
 	known := s.nodeClaims(ctx, t)
 	s.karpenter.nextResolver(nodeagent.DNSDrops)
 	s.scalePooled(ctx, t, 2)
-	failing := s.awaitClaim(ctx, t, 60*time.Second, known)
+	failing := s.awaitClaim(ctx, t, known)
 	s.karpenter.nextResolver(nodeagent.DNSWorks)
 	known[failing.Metadata.UID] = failing
 	eventually(ctx, t, 60*time.Second, "the failing node's NodeClaim is deleted and terminated", func() error {
@@ -294,7 +294,7 @@ func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
 		return nil
 	})
 	s.awaitEvent(ctx, t, 5*time.Second, failing.Status.NodeName, "NodeClaimDeleted")
-	replacement := s.awaitClaim(ctx, t, 60*time.Second, known)
+	replacement := s.awaitClaim(ctx, t, known)
 	s.awaitVerified(ctx, t, 40*time.Second, replacement.Status.NodeName)
 	s.awaitInitialized(ctx, t, 30*time.Second, replacement)
 	s.awaitPooled(ctx, t, 2)
@@ -328,7 +328,7 @@ func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 		return err
 	})
 	s.scalePooled(ctx, t, 3)
-	claim := s.awaitClaim(ctx, t, 60*time.Second, known)
+	claim := s.awaitClaim(ctx, t, known)
 	s.awaitEvent(ctx, t, 60*time.Second, claim.Status.NodeName, "RemediationHeld")
 	throughout(ctx, t, 15*time.Second, "a shared outage deletes nothing", func() error {
 		claims := s.nodeClaims(ctx, t)
@@ -373,9 +373,19 @@ func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
+	k.stop()
+	s.watch.check(t)
+}
+
+// stop ends Karpenter and what stands in for its kubelets. It may be called more than once.
+func (k *karpenter) stop() {
+	if k == nil {
+		return
+	}
 	k.cancel()
 	k.done.Wait()
-	k.process.Terminate(10 * time.Second)
+	if k.process != nil {
+		k.process.Terminate(10 * time.Second)
+	}
 	k.agent.Stop()
-	s.watch.check(t)
 }

@@ -75,8 +75,12 @@ scrape_configs:
 			`sum(max by (node) (kube_node_ready_verification_status{status="verified"}))`: "3",
 			"count(kube_node_ready_build_info)":                                           "2",
 		} {
-			if got, err := p.value(ctx, query); err != nil || got != want {
-				return fmt.Errorf("%s is %q, should be %s (%v)", query, got, want, err)
+			got, err := p.value(ctx, query)
+			if err != nil {
+				return fmt.Errorf("%s: %w", query, err)
+			}
+			if got != want {
+				return fmt.Errorf("%s is %s, should be %s", query, got, want)
 			}
 		}
 		return nil
@@ -86,7 +90,7 @@ scrape_configs:
 // alertRules are the chart's alerts as a rules file.
 func (s *suite) alertRules(ctx context.Context, t *testing.T) []byte {
 	t.Helper()
-	args := []string{"template", release, s.chart(), "--kube-version", "1.36", "--show-only", "templates/prometheusrule.yaml", "--set", "prometheusRule.enabled=true"}
+	args := []string{"template", release, s.chart(), "--kube-version", "1.36", "--values", s.values(), "--show-only", "templates/prometheusrule.yaml", "--set", "prometheusRule.enabled=true"}
 	for _, alert := range alertDelays {
 		args = append(args, "--set", "prometheusRule.overrides."+alert+".for=1s")
 	}
@@ -206,8 +210,11 @@ func (p *prometheus) query(ctx context.Context, query string) (queryAnswer, erro
 // value is that of a query with one result.
 func (p *prometheus) value(ctx context.Context, query string) (string, error) {
 	answer, err := p.query(ctx, query)
-	if err != nil || len(answer.Data.Result) != 1 {
-		return "", fmt.Errorf("%d results: %w", len(answer.Data.Result), err)
+	if err == nil && len(answer.Data.Result) != 1 {
+		err = fmt.Errorf("%d results", len(answer.Data.Result))
+	}
+	if err != nil {
+		return "", err
 	}
 	return fmt.Sprint(answer.Data.Result[0].Value[1]), nil
 }
@@ -225,6 +232,17 @@ func (p *prometheus) state(alert string) (fired, firing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fired[alert], p.firing[alert]
+}
+
+// awaitAlert waits until an alert has fired.
+func (s *suite) awaitAlert(ctx context.Context, t *testing.T, alert string) {
+	t.Helper()
+	eventually(ctx, t, 40*time.Second, alert+" fires", func() error {
+		if fired, _ := s.prometheus.state(alert); !fired {
+			return fmt.Errorf("it did not")
+		}
+		return nil
+	})
 }
 
 // The faults of the cases before have made alerts fire; now that all is well, the ones on

@@ -200,11 +200,15 @@ func (s *suite) helmCommand(ctx context.Context, args ...string) (string, error)
 
 func (s *suite) chart() string { return filepath.Join(s.root, "deploy", "helm", "kube-node-ready") }
 
+func (s *suite) values() string {
+	return filepath.Join(s.root, "test", "e2e", "testdata", "values.yaml")
+}
+
 // deploy installs or upgrades the release with the suite's values and the settings given
 // (--set-json's key=value), and waits until the controller is rolled out.
 func (s *suite) deploy(ctx context.Context, t *testing.T, settings ...string) {
 	t.Helper()
-	args := []string{"upgrade", "--install", release, s.chart(), "--values", filepath.Join(s.root, "test", "e2e", "testdata", "values.yaml"), "--wait", "--timeout", "90s"}
+	args := []string{"upgrade", "--install", release, s.chart(), "--values", s.values(), "--wait", "--timeout", "90s"}
 	for _, setting := range settings {
 		args = append(args, "--set-json", setting)
 	}

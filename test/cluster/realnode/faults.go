@@ -89,8 +89,9 @@ func (n *Node) LoseServices(ctx context.Context) (*Fault, error) {
 	return f, nil
 }
 
-// Impair loses so many of every ten packets that the node's pods send, and delays the others.
-func (n *Node) Impair(ctx context.Context, lossOfTen int, delay time.Duration) (*Fault, error) {
+// Impair loses packets that the node's pods send, each with the given probability (0 to 1), and
+// delays the others.
+func (n *Node) Impair(ctx context.Context, loss float64, delay time.Duration) (*Fault, error) {
 	f := &Fault{}
 	path := filepath.Join(filepath.Dir(n.cluster.bin), "..", "realnode", "netdelay")
 	log, err := os.Create(filepath.Join(n.Dir, "log", "netdelay.log"))
@@ -117,12 +118,10 @@ func (n *Node) Impair(ctx context.Context, lossOfTen int, delay time.Duration) (
 		}
 		return err
 	})
-	rules := []string{"-s " + n.PodSubnet + " -j NFQUEUE --queue-num 1"}
-	// Spread evenly: every rule loses one packet of as many as are left of ten.
-	for lost := range lossOfTen {
-		rules = append(rules, fmt.Sprintf("-s %s -m statistic --mode nth --every %d --packet %d -j DROP", n.PodSubnet, 10-lossOfTen+1+lost, 2*lost))
-	}
-	for _, rule := range rules {
+	for _, rule := range []string{
+		"-s " + n.PodSubnet + " -j NFQUEUE --queue-num 1",
+		fmt.Sprintf("-s %s -m statistic --mode random --probability %.2f -j DROP", n.PodSubnet, loss),
+	} {
 		if err == nil {
 			err = f.rule(ctx, n, "mangle", "FORWARD", rule)
 		}

@@ -23,11 +23,9 @@ import (
 
 // The protocol's numbers (linux/netfilter/nfnetlink.h and nfnetlink_queue.h).
 const (
-	subsystemQueue = 3 << 8
-
-	messagePacket  = subsystemQueue | 0
-	messageVerdict = subsystemQueue | 1
-	messageConfig  = subsystemQueue | 2
+	messagePacket = 3<<8 + iota // of the subsystem with number 3
+	messageVerdict
+	messageConfig
 
 	configCommand, configParams, configMaxLength = 1, 2, 3
 	commandBind                                  = 1
