@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,7 +107,7 @@ func eventOn(n *corev1.Node, e decide.Event, at time.Time) *corev1.Event {
 		InvolvedObject:      corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
 		Type:                e.Type,
 		Reason:              e.Reason,
-		Message:             e.Message[:min(len(e.Message), maxEventMessage)],
+		Message:             strings.ToValidUTF8(e.Message[:min(len(e.Message), maxEventMessage)], ""),
 		Source:              corev1.EventSource{Component: component},
 		ReportingController: component,
 		FirstTimestamp:      now,

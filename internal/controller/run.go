@@ -94,7 +94,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		Prerequisites: watches,
 		Ledger: remediation.Ledger{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Namespace: namespace,
 			Keep: max(time.Hour, cfg.NodeManagement.Remediation.Window.Duration)},
-		Counters: metrics.NewCounters(checkNames(cfg)),
+		Counters: metrics.NewCounters(checkTypes(cfg)),
 		Events:   NewEvents(mgr.GetClient()),
 	}
 	if err := mgr.Add(r.Events); err != nil {
@@ -170,12 +170,12 @@ func watchPrerequisites(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (
 	return w, mgr.Add(w)
 }
 
-// checkNames lists the names of all checks that a worker may be told to run.
-func checkNames(cfg *config.Config) []string {
-	var names []string
+// checkTypes lists all checks that a worker may be told to run, with their types.
+func checkTypes(cfg *config.Config) map[string]string {
+	types := map[string]string{}
 	add := func(c workerconfig.Config) {
 		for _, s := range c.Expand() {
-			names = append(names, s.Name)
+			types[s.Name] = string(s.Type)
 		}
 	}
 	add(cfg.Worker.Config)
@@ -189,7 +189,7 @@ func checkNames(cfg *config.Config) []string {
 		}
 		add(c)
 	}
-	return names
+	return types
 }
 
 // serveStatus registers metrics and health checks.

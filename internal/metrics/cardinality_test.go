@@ -25,7 +25,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	t.Helper()
-	c := &cluster{counters: NewCounters([]string{"dns", "network"}), registry: prometheus.NewPedanticRegistry()}
+	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
 	snapshot := func(context.Context) ([]decide.Input, error) { return c.present, nil }
 	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, yes, yes, time.Now)) {
@@ -51,7 +51,7 @@ func (c *cluster) replace(generation, nodes int) {
 		in := decide.Input{Config: &config.Config{}, Selected: true, Node: facts}
 		c.present = append(c.present, in)
 		pod := &workerpod.Observation{Report: &result.Report{Checks: []result.Check{
-			{Name: "dns", Type: "dns", Outcome: result.Failed, Reason: "R" + name, Message: "no answer on " + name},
+			{Name: "dns", Type: "T" + name, Outcome: result.Failed, Reason: "R" + name, Message: "no answer on " + name},
 			{Name: "made-up-by-" + name, Type: "dns", Outcome: result.Failed},
 		}}}
 		c.counters.Verdict(in, pod, facts.Record, now.Time, now.Time)

@@ -4,6 +4,8 @@
 package metrics
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +17,7 @@ import (
 
 const namespace = "kube_node_ready"
 
-// maxCheckNames bounds the check label: names come from the configuration, and from reports that are not trusted.
+// maxCheckNames bounds the check label.
 const maxCheckNames = 200
 
 // Counters are the metrics that the reconciler writes.
@@ -27,16 +29,16 @@ type Counters struct {
 	checkDuration   *prometheus.HistogramVec
 	remediations    *prometheus.CounterVec
 
-	known map[string]bool // names of configured checks
+	known map[string]string // types of the configured checks, by name
 }
 
-// NewCounters makes the metrics. checks are the names of the configured checks, the only ones that become labels: a
+// NewCounters makes the metrics. checks are the types of the configured checks by name, the only ones that become labels: a
 // report is not trusted to name series.
-func NewCounters(checks []string) *Counters {
-	c := &Counters{known: map[string]bool{}}
-	for _, name := range checks {
+func NewCounters(checks map[string]string) *Counters {
+	c := &Counters{known: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if len(c.known) < maxCheckNames {
-			c.known[name] = true
+			c.known[name] = checks[name]
 		}
 	}
 	c.verifications = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "verifications_total",
@@ -97,10 +99,11 @@ func (c *Counters) Verdict(before decide.Input, pod *workerpod.Observation, rec 
 		return
 	}
 	for _, check := range pod.Report.Checks {
-		if !c.known[check.Name] {
+		checkType, ok := c.known[check.Name]
+		if !ok {
 			continue
 		}
-		c.checkResults.WithLabelValues(check.Name, check.Type, string(check.Outcome)).Inc()
+		c.checkResults.WithLabelValues(check.Name, checkType, string(check.Outcome)).Inc()
 		c.checkDuration.WithLabelValues(check.Name).Observe(float64(check.DurationMs) / 1000)
 	}
 }

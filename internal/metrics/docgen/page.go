@@ -63,7 +63,7 @@ func sample() (*prometheus.Registry, error) {
 			NodeUID: "u", Sequence: 1, Attempts: 1, LastOutcome: node.OutcomePassed, LastTime: &stamp, Held: decide.GuardDryRun,
 		}},
 	}
-	counters := metrics.NewCounters([]string{"dns"})
+	counters := metrics.NewCounters(map[string]string{"dns": "dns"})
 	counters.Verdict(in, &workerpod.Observation{Report: &result.Report{
 		Checks: []result.Check{{Name: "dns", Type: "dns", Outcome: result.Passed}},
 	}}, in.Node.Record, now, now)
