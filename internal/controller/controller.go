@@ -106,14 +106,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	live := false
 	for try := 0; ; try++ {
-		wait, err := r.step(ctx, n, live)
+		wait, priority, err := r.step(ctx, n, live)
 		var again *decideAgain
 		switch {
 		case err == nil:
 			if interval := time.Duration(r.Config.Reconciliation.IntervalSeconds) * time.Second; wait <= 0 || wait > interval {
 				wait = interval
 			}
-			return reconcile.Result{RequeueAfter: wait}, nil
+			// Without a priority the queue would keep the one that this reconcile had.
+			return reconcile.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case !errors.As(err, &again) && !apierrors.IsConflict(err), try >= conflictRetries:
 			return r.failed(err)
 		}
@@ -139,40 +140,46 @@ type decideAgain struct{ before string }
 
 func (d *decideAgain) Error() string { return "read the node fresh before " + d.before }
 
-// step gathers, decides and acts once. live tells that n was read from the API server just now.
-func (r *Reconciler) step(ctx context.Context, n *corev1.Node, live bool) (time.Duration, error) {
+// step gathers, decides and acts once. live tells that n was read from the API server just now. It returns when to look again, and
+// how urgent that is.
+func (r *Reconciler) step(ctx context.Context, n *corev1.Node, live bool) (wait time.Duration, priority int, err error) {
 	now := r.Now()
 	in, err := r.gather(ctx, n)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	if !in.Node.Gated {
+		priority = tidy
 	}
 	if r.DryRun && rehearsed(in.Pods) {
-		return 0, nil
+		return 0, tidy, nil
 	}
 	plan := decide.Verify(in, now)
 	if plan.Step == decide.StepStart && !live {
 		// A cache that missed the last record would start an attempt that was had already.
-		return 0, &decideAgain{before: "a worker is created"}
+		return 0, 0, &decideAgain{before: "a worker is created"}
 	}
 	switch plan.Step {
 	case decide.StepAttribute:
 		if plan, err = r.attribute(ctx, in, plan, now); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	case decide.StepRemediate:
 		if !live {
-			return 0, &decideAgain{before: "a deletion"}
+			return 0, 0, &decideAgain{before: "a deletion"}
 		}
 		if plan, err = r.remediate(ctx, n, in, plan, now); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	wait, err := r.act(ctx, n, in, plan)
-	if err != nil {
-		return 0, err
+	if wait, err = r.act(ctx, n, in, plan); err != nil {
+		return 0, 0, err
+	}
+	if plan.Step == decide.StepRecord {
+		priority = tidy // what follows is the condition and the pod's end
 	}
 	r.lost.forget(in.Node.UID, in.Lost)
-	return wait, nil
+	return wait, priority, nil
 }
 
 // rehearsed tells whether a dry run has had its attempt.

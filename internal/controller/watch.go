@@ -135,7 +135,7 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 // wake enqueues the node that the pod says it runs on. Whether it is ours is for gather to tell.
 func (r *Reconciler) wake(pod *corev1.Pod, q queue) {
 	if name := pod.Annotations[workerpod.AnnotationNode]; name != "" {
-		priority := 0
+		priority := tidy // a worker that begins only sets a timer
 		if !workerpod.Observe(pod).Alive() {
 			priority = release
 		}
