@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return r.failed(err)
 	}
-	if !r.concerns(n) {
+	if !r.concerns(ctx, n) {
 		return reconcile.Result{}, nil
 	}
 	live := false

@@ -56,10 +56,14 @@ func isWorker(o client.Object) bool {
 	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
 }
 
-// concerns tells whether there can be anything to do about a node, without looking at anything else.
-func (r *Reconciler) concerns(n *corev1.Node) bool {
-	in := observe(context.Background(), r.Config, n)
-	return in.Node.Gated || in.Node.HasRecord || in.Selected && r.Config.NodeManagement.VerifyUntainted
+// concerns tells whether there can be anything to do about a node. Of all others not even the prerequisites are looked at.
+func (r *Reconciler) concerns(ctx context.Context, n *corev1.Node) bool {
+	in := observe(ctx, r.Config, n)
+	if in.Node.Gated || in.Node.HasRecord || in.Selected && r.Config.NodeManagement.VerifyUntainted {
+		return true
+	}
+	pods, err := PodsOf(ctx, r.Client, r.Builder.Namespace, in.Node) // of a node whose taint somebody took away
+	return err != nil || len(pods) > 0
 }
 
 // nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat.

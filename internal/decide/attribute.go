@@ -70,6 +70,7 @@ func Attribute(in Input, failed workerpod.Observation, probes []workerpod.Observ
 	}
 	if passed {
 		plan.record(in, s, &failed, now)
+		plan.Change.Record.Probed = true
 		return plan, nil
 	}
 	if on, ok := control(in, failed, fleet, tried); ok {

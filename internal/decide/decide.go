@@ -241,13 +241,16 @@ func (s spent) exhausted(in Input) bool { return s.attempts >= in.Config.Reconci
 func (p *Plan) next(in Input, s spent, now time.Time) {
 	r := in.Node.Record
 	p.Condition = between(in, s)
-	if due := r.Next(); !s.first && (r.NextAttemptTime == nil || now.Before(due)) {
+	remediable := s.exhausted(in) && r.LastOutcome == node.OutcomeFailed && in.Config.NodeManagement.DeleteFailedNodes
+	// Deletion was switched on after the failure: it has to happen once more, beside a probe, before it may count.
+	confirm := remediable && attributes(in.Config) && !r.Probed && r.Deleting == ""
+	if due := r.Next(); !s.first && !confirm && (r.NextAttemptTime == nil || now.Before(due)) {
 		if r.NextAttemptTime != nil {
 			p.wait(due.Sub(now))
 		}
 		// Only a failure that is not yet due for another try may lead to deletion: an older one
 		// (the controller was down, a guard held for long) has to be confirmed first.
-		if s.exhausted(in) && r.LastOutcome == node.OutcomeFailed && in.Config.NodeManagement.DeleteFailedNodes {
+		if remediable {
 			p.Step = StepRemediate
 		}
 		return
@@ -347,7 +350,7 @@ func (p *Plan) record(in Input, s spent, pod *workerpod.Observation, now time.Ti
 	r.Sequence, r.Attempts, r.Inconclusive = pod.Attempt, s.attempts, s.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = pod.Outcome, pod.Check, pod.Reason, pod.Message
 	r.LastTime, r.DurationMs = ptr.To(metav1.NewTime(now)), pod.Duration().Milliseconds()
-	r.NextAttemptTime, r.Deleting = nil, ""
+	r.NextAttemptTime, r.Probed, r.Deleting = nil, false, ""
 	if pod.Outcome != node.OutcomeFailed || !s.exhausted(in) {
 		r.Held, r.HeldMessage = "", "" // else the guard has the word again, and tells only of a change
 	}

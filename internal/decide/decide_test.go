@@ -154,8 +154,12 @@ func TestVerify(t *testing.T) {
 		"exhausted for good":     {in: failing(5, func(in *Input) { in.Node.Record.NextAttemptTime = nil }), step: StepNone, reason: node.ReasonRetriesExhausted},
 		"exhausted, tried again": {in: failing(5, due), step: StepStart, attempt: 6, reason: node.ReasonRetriesExhausted},
 		"exhausted, deletion on": {in: failing(5, deleting), step: StepRemediate, reason: node.ReasonRetriesExhausted, wait: 10 * time.Second},
-		"exhausted long ago, deletion on, is confirmed first": {in: failing(5, deleting, due), step: StepStart, attempt: 6, reason: node.ReasonRetriesExhausted},
-		"failed, deletion on": {in: given(deleting, with(pod(1, ended(node.OutcomeFailed)))), step: StepAttribute},
+		"exhausted long ago, deletion on, is confirmed first":           {in: failing(5, deleting, due), step: StepStart, attempt: 6, reason: node.ReasonRetriesExhausted},
+		"exhausted before deletion was on, is confirmed beside a probe": {in: failing(5, deleting, unprobed), step: StepStart, attempt: 6, reason: node.ReasonRetriesExhausted},
+		"exhausted before deletion was on, no probe wanted": {in: failing(5, deleting, unprobed, func(in *Input) { in.Config.NodeManagement.Remediation.ControlProbe = ptr.To(false) }),
+			step: StepRemediate, reason: node.ReasonRetriesExhausted},
+		"its NodeClaim is on its way out": {in: failing(5, deleting, unprobed, func(in *Input) { in.Node.Record.Deleting = "claim" }), step: StepRemediate, reason: node.ReasonRetriesExhausted},
+		"failed, deletion on":             {in: given(deleting, with(pod(1, ended(node.OutcomeFailed)))), step: StepAttribute},
 		"failed, deletion on, no probe wanted": {in: given(deleting, with(pod(1, ended(node.OutcomeFailed))), func(in *Input) { in.Config.NodeManagement.Remediation.ControlProbe = ptr.To(false) }),
 			step: StepRecord, attempt: 1, outcome: node.OutcomeFailed},
 		"reboot starts afresh":                {in: failing(5, func(in *Input) { in.Node.BootID = "b2" }), step: StepStart, attempt: 6},
@@ -204,8 +208,14 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func due(in *Input)      { in.Node.Record.NextAttemptTime = ptr.To(metav1.NewMicroTime(now)) }
-func deleting(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = true }
+func due(in *Input) { in.Node.Record.NextAttemptTime = ptr.To(metav1.NewMicroTime(now)) }
+
+// deleting switches deletion on, and has what failed before attributed by a probe.
+func deleting(in *Input) {
+	in.Config.NodeManagement.DeleteFailedNodes = true
+	in.Node.Record.Probed = in.Node.Record.LastOutcome == node.OutcomeFailed
+}
+func unprobed(in *Input) { in.Node.Record.Probed, in.Node.Record.NextAttemptTime = false, nil }
 func managed(in *Input)  { in.Node.Managed, in.Node.Pool = true, "pool" }
 func pending(o *workerpod.Observation) {
 	o.State, o.Started = workerpod.Pending, time.Time{}

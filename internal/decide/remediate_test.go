@@ -82,7 +82,7 @@ func TestTheEndOfAnOutageIsNotHeldAgainstANode(t *testing.T) {
 		t.Errorf("the first failure after it: %+v", r)
 	}
 	in.Node.Record.Held = ""
-	if plan, _ = Attribute(in, failed, passing, nil, now); plan.Change.Record.Attempts != 1 {
+	if plan, _ = Attribute(in, failed, passing, nil, now); plan.Change.Record.Attempts != 1 || !plan.Change.Record.Probed {
 		t.Errorf("the next one: %+v", plan.Change.Record)
 	}
 }

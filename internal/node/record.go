@@ -46,6 +46,8 @@ type Record struct {
 	NextAttemptTime *metav1.MicroTime `json:"nextAttemptTime,omitempty"`
 	// VerifiedTime is when the node last passed. It stays when a later attempt fails.
 	VerifiedTime *metav1.Time `json:"verifiedTime,omitempty"`
+	// Probed tells that the same checks passed on a verified node while this one's last attempt failed.
+	Probed bool `json:"probed,omitempty"`
 	// Deleting names the NodeClaim that is being deleted; the node is not tried again.
 	Deleting string `json:"deleting,omitempty"`
 	// Held is the remediation guard that keeps an exhausted or unattributed node from deletion.

@@ -92,7 +92,7 @@ var (
 
 func exhausted() node.Record {
 	r := failed
-	r.Sequence, r.Attempts, r.NextAttemptTime = 5, 5, nil
+	r.Sequence, r.Attempts, r.NextAttemptTime, r.Probed = 5, 5, nil, true
 	return r
 }
 

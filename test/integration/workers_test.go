@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -279,4 +280,27 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 		}
 	}
 	s.becomes(plain.Name, "verified", isVerified)
+}
+
+// Somebody takes the taint away while a worker runs: the node is theirs again, and the worker goes.
+func TestTaintTakenAway(t *testing.T) {
+	s := begin(t, execCheck("sleep", "600"))
+	s.controller()
+	n := s.node("a")
+	s.eventually("its worker runs", func() string {
+		for _, p := range s.workers(n.Name) {
+			if p.Status.Phase == corev1.PodRunning {
+				return ""
+			}
+		}
+		return "not yet"
+	})
+	s.patchNode(n.Name, `{"spec":{"taints":null}}`)
+	s.eventually("the worker is gone", func() string {
+		if left := s.workers(n.Name); len(left) > 0 {
+			return left[0].Name
+		}
+		return ""
+	})
+	s.stays(500*time.Millisecond, n.Name, "left alone", func(f node.Facts) bool { return !f.HasRecord && !f.Gated && !f.Labelled })
 }
