@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -101,7 +102,9 @@ func kindOf(ev decide.Evidence) decide.Kind {
 func (r *Reconciler) evidence(ctx context.Context, n *corev1.Node, now time.Time) (decide.Evidence, error) {
 	var ev decide.Evidence
 	var err error
-	if ev.Deletions, err = r.Ledger.Read(ctx, now); err != nil {
+	if ev.Deletions, err = r.Ledger.Read(ctx, now); errors.Is(err, remediation.ErrLedger) {
+		ev.LedgerProblem = err.Error()
+	} else if err != nil {
 		return ev, err
 	}
 	if ev.Fleet, err = r.fleet(ctx); err != nil {

@@ -59,6 +59,8 @@ type Evidence struct {
 	Claim     Claim
 	Fleet     []Member
 	Deletions []Deletion
+	// LedgerProblem says why the deletions are not known; then there is no telling whether the limit is reached.
+	LedgerProblem string
 	// Pods are the ordinary pods on the node, as namespace/name.
 	Pods []string
 }
@@ -208,6 +210,9 @@ func together(in Input, pool string) bool { return in.Node.Pool == "" || in.Node
 
 func hourly(in Input, ev Evidence, _ Kind, _ string, now time.Time) (string, string) {
 	limit := in.Config.NodeManagement.Remediation.MaxDeletionsPerHour
+	if ev.LedgerProblem != "" {
+		return GuardMaxDeletionsPerHour, ev.LedgerProblem
+	}
 	if limit == nil {
 		return "", ""
 	}

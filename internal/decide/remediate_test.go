@@ -163,6 +163,7 @@ func TestRemediate(t *testing.T) {
 		"nine deletions in an hour":          {exhausted(), Evidence{Claim: claim, Fleet: healthy, Deletions: deletions(9, "other", 59*time.Minute)}, "", KindNodeClaim},
 		"its own entry does not count twice": {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.MaxDeletionsPerHour = ptr.To(int32(1)) }), Evidence{Claim: claim, Fleet: healthy, Deletions: []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}}}, "", KindNodeClaim},
 		"no deletions allowed":               {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.MaxDeletionsPerHour = ptr.To(int32(0)) }), Evidence{Claim: claim, Fleet: healthy}, GuardMaxDeletionsPerHour, ""},
+		"a ledger that cannot be read":       {exhausted(), Evidence{Claim: claim, Fleet: healthy, LedgerProblem: "not JSON"}, GuardMaxDeletionsPerHour, ""},
 		"dry run":                            {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }), Evidence{Claim: claim, Fleet: healthy}, GuardDryRun, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package remediation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
+
+// ErrLedger says that the ledger is there and cannot be understood. Trying again does not help.
+var ErrLedger = errors.New("the ledger of deletions is not readable")
 
 // LedgerName is the ConfigMap, in the controller's namespace, that remembers deletions across restarts.
 const LedgerName = "kube-node-ready-remediations"
@@ -96,7 +100,7 @@ func (l Ledger) load(ctx context.Context, now time.Time) (*corev1.ConfigMap, []e
 	var all, kept []entry
 	if raw := cm.Data[ledgerKey]; raw != "" {
 		if err := json.Unmarshal([]byte(raw), &all); err != nil {
-			return nil, nil, fmt.Errorf("ConfigMap %s/%s key %s is not a list of deletions; delete the ConfigMap to start a new one: %w", l.Namespace, LedgerName, ledgerKey, err)
+			return nil, nil, fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one: %w", ErrLedger, ledgerKey, l.Namespace, LedgerName, err)
 		}
 	}
 	for _, e := range all {

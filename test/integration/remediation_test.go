@@ -277,6 +277,14 @@ func TestGuards(t *testing.T) {
 			func(s *suite, _ *nodeagent.Node) {
 				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, remediation.LedgerName, metav1.DeleteOptions{}))
 			}},
+		"unreadable-ledger": {off, decide.GuardMaxDeletionsPerHour,
+			func(s *suite, _ *nodeagent.Node) {
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: remediation.LedgerName},
+					Data: map[string]string{"deletions.json": "not JSON"}}, metav1.CreateOptions{}))
+			},
+			func(s *suite, _ *nodeagent.Node) {
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, remediation.LedgerName, types.MergePatchType, []byte(`{"data":{"deletions.json":null}}`), metav1.PatchOptions{}))
+			}},
 		"dry-run":      {with("dryRun", true), decide.GuardDryRun, nil, nil},
 		"no-nodeclaim": {off, decide.GuardNodeClaim, func(s *suite, n *nodeagent.Node) {}, nil},
 		"ambiguous-nodeclaim": {off, decide.GuardNodeClaim,
