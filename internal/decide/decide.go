@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -130,94 +129,11 @@ func Verify(in Input, now time.Time) Plan {
 	return plan
 }
 
-// tidy finds the pod of the attempt that is under way, and what to do about all others.
-func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
-	plan = Plan{Step: StepNone}
-	keepFor := time.Duration(ptr.Deref(in.Config.Worker.KeepFailedSeconds, 0)) * time.Second
-	for i, p := range in.Pods {
-		switch {
-		case p.Purpose == workerpod.PurposeProbe:
-			if p.State == workerpod.Finished && !p.Terminating {
-				plan.reap(p, endOf(p), probeKeptFor, now)
-			} else if past, left := overdue(in, p, now); past && !p.Terminating {
-				plan.Delete = append(plan.Delete, p.Name)
-			} else {
-				plan.wait(left)
-			}
-		case p.Attempt == in.Node.Record.Sequence+1 && !p.Recorded:
-			current = &in.Pods[i]
-		case p.Terminating:
-		case p.Attempt == in.Node.Record.Sequence && p.Outcome == node.OutcomeFailed && keepFor > 0 && in.Node.Record.LastOutcome != node.OutcomePassed:
-			if !p.Recorded {
-				plan.Keep = append(plan.Keep, p.Name)
-			}
-			plan.reap(p, endOf(p), keepFor, now)
-		default:
-			plan.Delete = append(plan.Delete, p.Name)
-		}
-	}
-	return current, plan
-}
-
-func endOf(p workerpod.Observation) time.Time {
-	if p.Ended.IsZero() {
-		return p.Created
-	}
-	return p.Ended
-}
-
-// reap deletes a finished pod once it was kept long enough.
-func (p *Plan) reap(pod workerpod.Observation, end time.Time, keep time.Duration, now time.Time) {
-	if left := end.Add(keep).Sub(now); left > 0 {
-		p.wait(left)
-		return
-	}
-	p.Delete = append(p.Delete, pod.Name)
-}
-
 // wait looks again after d, or sooner if something else asked for that.
 func (p *Plan) wait(d time.Duration) {
 	if d > 0 && (p.Wait == 0 || d < p.Wait) {
 		p.Wait = d
 	}
-}
-
-// Subject tells whether the node may be verified at all.
-func Subject(in Input) bool {
-	return in.Selected && !in.Node.Skip && (!in.Node.ControlPlane || in.Config.NodeManagement.IncludeControlPlane)
-}
-
-// Needed tells whether the node must be verified now. A node that never had the taint and never was
-// verified is left alone, so that an installation into a live cluster touches nothing.
-func Needed(in Input, now time.Time) bool {
-	n := in.Node
-	switch {
-	case n.Gated:
-		return true
-	case !n.Labelled:
-		return n.HasRecord || in.Config.NodeManagement.VerifyUntainted
-	}
-	return rebooted(in) || aged(in, now) || n.Record.LastOutcome != "" && n.Record.LastOutcome != node.OutcomePassed
-}
-
-// rebooted tells whether the verdict is for another boot. An empty boot ID is one that was not reported.
-func rebooted(in Input) bool {
-	r := in.Node.Record
-	return ptr.Deref(in.Config.NodeManagement.Reverify.OnReboot, true) && r.BootID != "" && in.Node.BootID != "" && r.BootID != in.Node.BootID
-}
-
-func aged(in Input, now time.Time) bool {
-	every := in.Config.NodeManagement.Reverify.Interval.Duration
-	v := in.Node.Record.VerifiedTime
-	return every > 0 && v != nil && !now.Before(v.Add(every))
-}
-
-func untilAged(in Input, now time.Time) time.Duration {
-	every := in.Config.NodeManagement.Reverify.Interval.Duration
-	if v := in.Node.Record.VerifiedTime; every > 0 && v != nil && in.Node.Labelled {
-		return v.Add(every).Sub(now)
-	}
-	return 0
 }
 
 // spent is what the run under way has used.
@@ -341,59 +257,4 @@ func (p *Plan) judge(in Input, s spent, pod *workerpod.Observation, now time.Tim
 // attributes tells whether a failure is held against a node only after a probe passed elsewhere.
 func attributes(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && ptr.Deref(c.NodeManagement.Remediation.ControlProbe, true)
-}
-
-// record writes an attempt's outcome into the record and onto the node.
-func (p *Plan) record(in Input, s spent, pod *workerpod.Observation, now time.Time) {
-	r := in.Node.Record
-	r.NodeUID, r.BootID = in.Node.UID, in.Node.BootID
-	r.Sequence, r.Attempts, r.Inconclusive = pod.Attempt, s.attempts, s.inconclusive
-	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = pod.Outcome, pod.Check, pod.Reason, pod.Message
-	r.LastTime, r.DurationMs = ptr.To(metav1.NewTime(now)), pod.Duration().Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deleting = nil, false, ""
-	if pod.Outcome != node.OutcomeFailed || !s.exhausted(in) {
-		r.Held, r.HeldMessage = "", "" // else the guard has the word again, and tells only of a change
-	}
-	p.Step, p.Pod, p.Change = StepRecord, pod, node.Change{}
-	event := Event{Type: corev1.EventTypeWarning, Sequence: pod.Attempt}
-	switch pod.Outcome {
-	case node.OutcomePassed:
-		r.LastMessage = ""
-		r.VerifiedTime = ptr.To(metav1.NewTime(now))
-		p.Change.Label = ptr.To(true)
-		if in.Node.Gated {
-			p.Change.Gate = node.GateOpen
-		}
-		event.Type, event.Reason = corev1.EventTypeNormal, EventPassed
-		event.Message = fmt.Sprintf("All required checks passed in %s, attempt %d", pod.Duration().Round(time.Millisecond), pod.Attempt)
-		p.Events = []Event{event}
-	case node.OutcomeFailed:
-		r.Attempts = min(r.Attempts+1, in.Config.Reconciliation.MaxRetries)
-		// A failed re-verification closes the gate again whatever reverify.taint says.
-		p.Change.Gate, p.Change.Label = node.GateClose, ptr.To(false)
-		event.Reason = EventFailed
-		event.Message = fmt.Sprintf("%s (failure %d of %d, attempt %d)", Fault(r), r.Attempts, in.Config.Reconciliation.MaxRetries, pod.Attempt)
-		p.Events = []Event{event}
-		if done := (spent{attempts: r.Attempts}); done.exhausted(in) && !s.exhausted(in) {
-			p.Events = append(p.Events, Event{Type: corev1.EventTypeWarning, Reason: EventExhausted, Sequence: pod.Attempt,
-				Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, Fault(r))})
-		}
-	default:
-		r.Inconclusive++
-		event.Reason = EventInconclusive
-		event.Message = fmt.Sprintf("%s; this says nothing about the node and spends no retry (attempt %d)", Fault(r), pod.Attempt)
-		p.Events = []Event{event}
-	}
-	if at, again := nextAttempt(in.Config, r, in.Node.UID, now); again {
-		r.NextAttemptTime = ptr.To(metav1.NewMicroTime(at))
-	}
-	p.Change.Record = r
-}
-
-// Skip records an attempt that could not have a pod, as inconclusive.
-func Skip(in Input, attempt int32, reason, message string, now time.Time) Plan {
-	plan := Plan{}
-	plan.record(in, run(in), &workerpod.Observation{Attempt: attempt, State: workerpod.Finished,
-		Outcome: node.OutcomeInconclusive, Reason: reason, Message: node.Truncate(message)}, now)
-	return plan
 }
