@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -172,14 +173,13 @@ func (k *karpenter) nextResolver(mode nodeagent.DNSMode) {
 
 // nodeClaim is what the cases need of one.
 type nodeClaim struct {
-	Metadata struct {
-		Name              string       `json:"name"`
-		UID               string       `json:"uid"`
-		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
-	} `json:"metadata"`
-	Status struct {
-		NodeName   string             `json:"nodeName"`
-		Conditions []metav1.Condition `json:"conditions"`
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Status   struct {
+		NodeName    string              `json:"nodeName"`
+		ProviderID  string              `json:"providerID"`
+		Capacity    corev1.ResourceList `json:"capacity"`
+		Allocatable corev1.ResourceList `json:"allocatable"`
+		Conditions  []metav1.Condition  `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -190,12 +190,12 @@ func (c nodeClaim) is(condition string) bool {
 }
 
 // nodeClaims are those that there are, by UID.
-func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[string]nodeClaim {
+func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[types.UID]nodeClaim {
 	t.Helper()
 	list := decode[struct {
 		Items []nodeClaim `json:"items"`
 	}](t, s.kubectl(ctx, t, "get", "nodeclaims.karpenter.sh", "-o", "json"))
-	claims := map[string]nodeClaim{}
+	claims := map[types.UID]nodeClaim{}
 	for _, claim := range list.Items {
 		claims[claim.Metadata.UID] = claim
 	}
@@ -203,17 +203,22 @@ func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[string]nodeCla
 }
 
 // awaitClaim waits for a NodeClaim that is not among the known ones and has a node.
-func (s *suite) awaitClaim(ctx context.Context, t *testing.T, known map[string]nodeClaim) nodeClaim {
+func (s *suite) awaitClaim(ctx context.Context, t *testing.T, known map[types.UID]nodeClaim) nodeClaim {
+	t.Helper()
+	return s.awaitClaimWith(ctx, t, known, func(c nodeClaim) bool { return c.Status.NodeName != "" })
+}
+
+func (s *suite) awaitClaimWith(ctx context.Context, t *testing.T, known map[types.UID]nodeClaim, wanted func(nodeClaim) bool) nodeClaim {
 	t.Helper()
 	var found nodeClaim
 	eventually(ctx, t, 60*time.Second, "Karpenter launches a node", func() error {
 		for uid, claim := range s.nodeClaims(ctx, t) {
-			if _, ok := known[uid]; !ok && claim.Status.NodeName != "" {
+			if _, ok := known[uid]; !ok && wanted(claim) {
 				found = claim
 				return nil
 			}
 		}
-		return fmt.Errorf("there is no new NodeClaim with a node")
+		return fmt.Errorf("there is no new NodeClaim that is so far")
 	})
 	t.Logf("NodeClaim %s, node %s", found.Metadata.Name, found.Status.NodeName)
 	return found
@@ -221,9 +226,9 @@ func (s *suite) awaitClaim(ctx context.Context, t *testing.T, known map[string]n
 
 // awaitInitialized waits until Karpenter calls the claim's node initialized: Ready, with its
 // resources, and without startup taints.
-func (s *suite) awaitInitialized(ctx context.Context, t *testing.T, limit time.Duration, claim nodeClaim) {
+func (s *suite) awaitInitialized(ctx context.Context, t *testing.T, claim nodeClaim) {
 	t.Helper()
-	eventually(ctx, t, limit, claim.Metadata.Name+" is initialized", func() error {
+	eventually(ctx, t, 30*time.Second, claim.Metadata.Name+" is initialized", func() error {
 		now, ok := s.nodeClaims(ctx, t)[claim.Metadata.UID]
 		if !ok || !now.is("Registered") || !now.is("Initialized") {
 			return fmt.Errorf("it is not: %+v", now)
@@ -255,126 +260,6 @@ func (s *suite) awaitPooled(ctx context.Context, t *testing.T, replicas int) {
 		}
 		return nil
 	})
-}
-
-// A pending pod makes Karpenter launch a node with our startup taint. It is untainted once
-// Karpenter has registered it, and then Karpenter calls it initialized.
-func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
-	s.startKarpenter(ctx, t)
-	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
-	claim := s.awaitClaim(ctx, t, nil)
-	s.awaitVerified(ctx, t, 40*time.Second, claim.Status.NodeName)
-	s.awaitInitialized(ctx, t, 30*time.Second, claim)
-	s.awaitPooled(ctx, t, 1)
-	if claims := s.nodeClaims(ctx, t); len(claims) != 1 {
-		t.Errorf("one pod needed one node, and Karpenter launched %d", len(claims))
-	}
-	s.karpenter.check(t)
-	s.watch.check(t)
-}
-
-// A node fails every attempt: we delete its NodeClaim and not the Node; Karpenter drains and
-// terminates it, and launches another for the pod that still waits. That one is verified.
-func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
-	known := s.nodeClaims(ctx, t)
-	s.karpenter.nextResolver(nodeagent.DNSDrops)
-	s.scalePooled(ctx, t, 2)
-	failing := s.awaitClaim(ctx, t, known)
-	s.karpenter.nextResolver(nodeagent.DNSWorks)
-	known[failing.Metadata.UID] = failing
-	eventually(ctx, t, 60*time.Second, "the failing node's NodeClaim is deleted and terminated", func() error {
-		now, ok := s.nodeClaims(ctx, t)[failing.Metadata.UID]
-		if ok {
-			m, _ := s.marks(ctx, failing.Status.NodeName)
-			return fmt.Errorf("it is there, deleted=%t, node %s", now.Metadata.DeletionTimestamp != nil, m)
-		}
-		if _, err := s.client.CoreV1().Nodes().Get(ctx, failing.Status.NodeName, metav1.GetOptions{}); err == nil {
-			return fmt.Errorf("its node is still there")
-		}
-		return nil
-	})
-	s.awaitEvent(ctx, t, 5*time.Second, failing.Status.NodeName, "NodeClaimDeleted")
-	replacement := s.awaitClaim(ctx, t, known)
-	s.awaitVerified(ctx, t, 40*time.Second, replacement.Status.NodeName)
-	s.awaitInitialized(ctx, t, 30*time.Second, replacement)
-	s.awaitPooled(ctx, t, 2)
-	if deleted, err := s.prometheus.value(ctx, `sum(kube_node_ready_remediations_total{result="deleted"})`); err != nil || deleted != "1" {
-		t.Errorf("kube_node_ready_remediations_total says %q deletions (%v), should be 1", deleted, err)
-	}
-	s.karpenter.check(t)
-	s.watch.check(t)
-}
-
-// DNS is gone for the whole cluster while a new node joins. That is no fault of the node's: no
-// NodeClaim is deleted, and when DNS is back the node is verified without anyone's doing.
-func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
-	known := s.nodeClaims(ctx, t)
-	s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
-	heal := func(ctx context.Context) {
-		s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
-		s.kubectl(ctx, t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
-	}
-	healed := false
-	t.Cleanup(func() {
-		if !healed {
-			heal(context.WithoutCancel(ctx))
-		}
-	})
-	eventually(ctx, t, 20*time.Second, "CoreDNS is gone", func() error {
-		list, err := s.client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d pods are there", len(list.Items))
-		}
-		return err
-	})
-	s.scalePooled(ctx, t, 3)
-	claim := s.awaitClaim(ctx, t, known)
-	s.awaitEvent(ctx, t, 60*time.Second, claim.Status.NodeName, "RemediationHeld")
-	throughout(ctx, t, 15*time.Second, "a shared outage deletes nothing", func() error {
-		claims := s.nodeClaims(ctx, t)
-		for _, claim := range claims {
-			if claim.Metadata.DeletionTimestamp != nil {
-				return fmt.Errorf("NodeClaim %s is being deleted", claim.Metadata.Name)
-			}
-		}
-		if len(claims) != len(known)+1 {
-			return fmt.Errorf("there are %d NodeClaims, were %d and one more", len(claims), len(known))
-		}
-		return nil
-	})
-	eventually(ctx, t, 30*time.Second, "the node says that its deletion is held, and has spent no attempt", func() error {
-		m, err := s.marks(ctx, claim.Status.NodeName)
-		if err == nil && (m.reason != "RemediationHeld" || !strings.Contains(m.message, "controlProbe") || m.recorded.Attempts != 0) {
-			err = fmt.Errorf("it does not: %s", m)
-		}
-		return err
-	})
-	heal(ctx)
-	healed = true
-	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)
-	s.awaitInitialized(ctx, t, 30*time.Second, claim)
-	s.awaitPooled(ctx, t, 3)
-	s.karpenter.check(t)
-	s.watch.check(t)
-}
-
-// Its nodes go as Karpenter takes them away; nothing of ours stands in the way of that.
-func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
-	k := s.karpenter
-	if k == nil || k.process == nil {
-		t.Fatal("Karpenter was not started")
-	}
-	s.kubectl(ctx, t, "delete", "deployment", "pooled")
-	s.kubectl(ctx, t, "delete", "nodepool", "e2e", "--timeout=50s")
-	eventually(ctx, t, 30*time.Second, "Karpenter's nodes are gone", func() error {
-		nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodePoolLabel})
-		if err == nil && len(nodes.Items) > 0 {
-			err = fmt.Errorf("%s is there", nodes.Items[0].Name)
-		}
-		return err
-	})
-	k.stop()
-	s.watch.check(t)
 }
 
 // stop ends Karpenter and what stands in for its kubelets. It may be called more than once.

@@ -15,7 +15,9 @@ import (
 // Kubectl runs the cluster's kubectl as its administrator and returns what it prints. A
 // non-empty input is its standard input.
 func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", c.ControlPlane.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{
+		"--kubeconfig", c.ControlPlane.Kubeconfig(), "--cache-dir", filepath.Join(c.dir, "kubectl"),
+	}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

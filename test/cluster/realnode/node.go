@@ -59,7 +59,7 @@ type Node struct {
 
 // boot makes the node's namespaces and first process.
 func (n *Node) boot(ctx context.Context) error {
-	for _, dir := range []string{"kubelet", "log", "cni", "containerd", "volume-plugins"} {
+	for _, dir := range []string{"kubelet", "log", "cni", "cni-cache", "containerd", "volume-plugins"} {
 		if err := os.MkdirAll(filepath.Join(n.Dir, dir), 0o755); err != nil {
 			return err
 		}
@@ -84,6 +84,10 @@ func (n *Node) boot(ctx context.Context) error {
 		return err
 	}
 	if err := attach(ctx, n.Name, n.Address); err != nil {
+		return err
+	}
+	// Until the CNI plugin has made the pods' bridge, with a better route, they are unreachable.
+	if _, err := run(ctx, "ip", "-n", prefix+n.Name, "route", "add", "unreachable", n.PodSubnet, "metric", "4096"); err != nil {
 		return err
 	}
 	alive := filepath.Join(n.Dir, "alive")

@@ -32,10 +32,11 @@ var kubeletSysctls = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-const (
-	loansFile    = "loans.json"
-	kubeletMount = "/var/lib/kubelet"
-)
+const loansFile = "loans.json"
+
+// mountPoints are folders with fixed names in the kubelet and the CNI library. Each node mounts
+// its own there, for which the machine must have them.
+var mountPoints = []string{"/var/lib/kubelet", "/var/lib/cni"}
 
 // borrow notes what is about to change on the machine, and makes the folders.
 func (c *Cluster) borrow() error {
@@ -47,8 +48,10 @@ func (c *Cluster) borrow() error {
 		}
 		l.Sysctls[name] = strings.TrimSpace(string(value))
 	}
-	if _, err := os.Stat(kubeletMount); errors.Is(err, fs.ErrNotExist) {
-		l.Folders = append(l.Folders, kubeletMount)
+	for _, folder := range mountPoints {
+		if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			l.Folders = append(l.Folders, folder)
+		}
 	}
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
@@ -100,7 +103,7 @@ func Leftovers(dir string) []string {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, netnsPath+prefix) || strings.Contains(line, dir) || strings.Contains(line, kubeletMount) {
+		if strings.Contains(line, netnsPath+prefix) || strings.Contains(line, dir) {
 			found = append(found, "mount "+strings.TrimSpace(line))
 		}
 	}

@@ -13,6 +13,7 @@ else
 	mount --bind "{{.Dir}}/resolv.conf" "$resolver"
 fi
 mount --bind "{{.Dir}}/kubelet" /var/lib/kubelet
+mount --bind "{{.Dir}}/cni-cache" /var/lib/cni
 mount --bind "{{.Dir}}/log" /var/log
 mount --bind "{{.Dir}}/boot_id" /proc/sys/kernel/random/boot_id
 hostname "{{.Name}}"

@@ -1,0 +1,186 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+)
+
+// A pending pod makes Karpenter launch a node with our startup taint. It is untainted once
+// Karpenter has registered it, and then Karpenter calls it initialized.
+func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
+	s.startKarpenter(ctx, t)
+	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
+	claim := s.awaitClaim(ctx, t, nil)
+	s.awaitVerified(ctx, t, 40*time.Second, claim.Status.NodeName)
+	s.awaitInitialized(ctx, t, claim)
+	s.awaitPooled(ctx, t, 1)
+	if claims := s.nodeClaims(ctx, t); len(claims) != 1 {
+		t.Errorf("one pod needed one node, and Karpenter launched %d", len(claims))
+	}
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// A node joins with the taint, as a kubelet registers it, before Karpenter has registered it:
+// its worker passes, and the taint stays, since Karpenter would put it back. Karpenter is held
+// still meanwhile, and the node made here exactly as its kwok provider was about to.
+func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
+	known := s.nodeClaims(ctx, t)
+	delay := func(ctx context.Context, d string) {
+		s.kubectl(ctx, t, "patch", "kwoknodeclass", "e2e", "--type=merge", "-p", `{"spec":{"nodeRegistrationDelay":"`+d+`"}}`)
+	}
+	delay(ctx, "30s")
+	s.scalePooled(ctx, t, 2)
+	claim := s.awaitClaimWith(ctx, t, known, func(c nodeClaim) bool { return c.is("Launched") && c.Status.ProviderID != "" })
+	s.karpenter.process.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { s.karpenter.process.Signal(syscall.SIGCONT) })
+	delay(ctx, "0s")
+
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(claim.Status.ProviderID, "kwok://"), Labels: claim.Metadata.Labels, Annotations: claim.Metadata.Annotations},
+		Spec: corev1.NodeSpec{
+			ProviderID: claim.Status.ProviderID,
+			Taints:     []corev1.Taint{gatingTaint, {Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
+		},
+		Status: corev1.NodeStatus{Capacity: claim.Status.Capacity, Allocatable: claim.Status.Allocatable},
+	}
+	node.Labels[corev1.LabelHostname] = claim.Metadata.Name
+	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	must(t, err)
+	eventually(ctx, t, 30*time.Second, "its worker comes to an end", func() error {
+		pods := s.watch.of(node.Name, time.Time{})
+		if len(pods) == 0 || !pods[0].ended {
+			return fmt.Errorf("it does not: %+v", pods)
+		}
+		return nil
+	})
+	throughout(ctx, t, 5*time.Second, "the taint stays until Karpenter has registered the node", func() error {
+		m, err := s.marks(ctx, node.Name)
+		if err == nil && (!m.tainted || m.labelled) {
+			err = fmt.Errorf("it does not: %s", m)
+		}
+		return err
+	})
+	s.karpenter.process.Signal(syscall.SIGCONT)
+	s.awaitVerified(ctx, t, 30*time.Second, node.Name)
+	s.awaitInitialized(ctx, t, claim)
+	s.awaitPooled(ctx, t, 2)
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// A node fails every attempt: we delete its NodeClaim and not the Node; Karpenter drains and
+// terminates it, and launches another for the pod that still waits. That one is verified.
+func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
+	known := s.nodeClaims(ctx, t)
+	s.karpenter.nextResolver(nodeagent.DNSDrops)
+	s.scalePooled(ctx, t, 3)
+	failing := s.awaitClaim(ctx, t, known)
+	s.karpenter.nextResolver(nodeagent.DNSWorks)
+	known[failing.Metadata.UID] = failing
+	eventually(ctx, t, 60*time.Second, "the failing node's NodeClaim is deleted and terminated", func() error {
+		now, ok := s.nodeClaims(ctx, t)[failing.Metadata.UID]
+		if ok {
+			m, _ := s.marks(ctx, failing.Status.NodeName)
+			return fmt.Errorf("it is there, deleted=%t, node %s", now.Metadata.DeletionTimestamp != nil, m)
+		}
+		if _, err := s.client.CoreV1().Nodes().Get(ctx, failing.Status.NodeName, metav1.GetOptions{}); err == nil {
+			return fmt.Errorf("its node is still there")
+		}
+		return nil
+	})
+	s.awaitEvent(ctx, t, 5*time.Second, failing.Status.NodeName, "NodeClaimDeleted")
+	replacement := s.awaitClaim(ctx, t, known)
+	s.awaitVerified(ctx, t, 40*time.Second, replacement.Status.NodeName)
+	s.awaitInitialized(ctx, t, replacement)
+	s.awaitPooled(ctx, t, 3)
+	if deleted, err := s.prometheus.value(ctx, `sum(kube_node_ready_remediations_total{result="deleted"})`); err != nil || deleted != "1" {
+		t.Errorf("kube_node_ready_remediations_total says %q deletions (%v), should be 1", deleted, err)
+	}
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// DNS is gone for the whole cluster while a new node joins. That is no fault of the node's: no
+// NodeClaim is deleted, and when DNS is back the node is verified without anyone's doing.
+func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
+	known := s.nodeClaims(ctx, t)
+	s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
+	heal := func(ctx context.Context) {
+		s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
+		s.kubectl(ctx, t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
+	}
+	healed := false
+	t.Cleanup(func() {
+		if !healed {
+			heal(context.WithoutCancel(ctx))
+		}
+	})
+	eventually(ctx, t, 20*time.Second, "CoreDNS is gone", func() error {
+		list, err := s.client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are there", len(list.Items))
+		}
+		return err
+	})
+	s.scalePooled(ctx, t, 4)
+	claim := s.awaitClaim(ctx, t, known)
+	s.awaitEvent(ctx, t, 60*time.Second, claim.Status.NodeName, "RemediationHeld")
+	throughout(ctx, t, 15*time.Second, "a shared outage deletes nothing", func() error {
+		claims := s.nodeClaims(ctx, t)
+		for _, claim := range claims {
+			if claim.Metadata.DeletionTimestamp != nil {
+				return fmt.Errorf("NodeClaim %s is being deleted", claim.Metadata.Name)
+			}
+		}
+		if len(claims) != len(known)+1 {
+			return fmt.Errorf("there are %d NodeClaims, were %d and one more", len(claims), len(known))
+		}
+		return nil
+	})
+	eventually(ctx, t, 30*time.Second, "the node says that its deletion is held, and has spent no attempt", func() error {
+		m, err := s.marks(ctx, claim.Status.NodeName)
+		if err == nil && (m.reason != "RemediationHeld" || !strings.Contains(m.message, "controlProbe") || m.recorded.Attempts != 0) {
+			err = fmt.Errorf("it does not: %s", m)
+		}
+		return err
+	})
+	heal(ctx)
+	healed = true
+	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)
+	s.awaitInitialized(ctx, t, claim)
+	s.awaitPooled(ctx, t, 4)
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// Its nodes go as Karpenter takes them away; nothing of ours stands in the way of that.
+func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
+	k := s.karpenter
+	if k == nil || k.process == nil {
+		t.Fatal("Karpenter was not started")
+	}
+	s.kubectl(ctx, t, "delete", "deployment", "pooled")
+	s.kubectl(ctx, t, "delete", "nodepool", "e2e", "--timeout=50s")
+	eventually(ctx, t, 30*time.Second, "Karpenter's nodes are gone", func() error {
+		nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodePoolLabel})
+		if err == nil && len(nodes.Items) > 0 {
+			err = fmt.Errorf("%s is there", nodes.Items[0].Name)
+		}
+		return err
+	})
+	k.stop()
+	s.watch.check(t)
+}
