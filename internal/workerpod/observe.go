@@ -3,6 +3,7 @@ package workerpod
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,7 +172,7 @@ func (o *Observation) exited(t *corev1.ContainerStateTerminated, nodeName string
 		o.finish(node.OutcomeFailed, ReasonChecksFailed, "a required check failed; the worker left no report")
 		if o.Report != nil {
 			if c, ok := o.Report.FirstFailure(); ok {
-				o.Check, o.Reason, o.Message = c.Name, reasonOr(c.Reason, ReasonChecksFailed), node.Truncate(c.Message)
+				o.Check, o.Reason, o.Message = c.Name, reasonOr(c.Reason, ReasonChecksFailed), node.Truncate(c.Message)+others(*o.Report, c.Name)
 			}
 		}
 	case t.ExitCode == result.ExitConfig:
@@ -183,6 +184,27 @@ func (o *Observation) exited(t *corev1.ContainerStateTerminated, nodeName string
 	default:
 		o.finish(node.OutcomeInconclusive, ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d (%s)", t.ExitCode, t.Reason))
 	}
+}
+
+// maxOthers bounds how many checks are named beside the first that failed.
+const maxOthers = 5
+
+// others names the other checks that failed: lost service routing, say, fails DNS too, and it is the list that tells them apart.
+func others(r result.Report, first string) string {
+	var names []string
+	for _, c := range r.Checks {
+		if c.Outcome == result.Failed && c.Name != first {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(names) - maxOthers; n > 0 {
+		names, more = names[:maxOthers], fmt.Sprintf(" and %d more", n)
+	}
+	return "; also failed: " + strings.Join(names, ", ") + more
 }
 
 func reasonOr(reason, fallback string) string {

@@ -257,7 +257,7 @@ func TestClassification(t *testing.T) {
 			if o.State != tc.state || o.Outcome != tc.outcome || o.Check != tc.check || o.Reason != tc.reason {
 				t.Errorf("%s %s check %q reason %q (%s); want %s %s %q %q", o.State, o.Outcome, o.Check, o.Reason, o.Message, tc.state, tc.outcome, tc.check, tc.reason)
 			}
-			if len(o.Message) > 600 {
+			if len(o.Message) > 1000 {
 				t.Errorf("message of %d bytes", len(o.Message))
 			}
 		})
@@ -271,5 +271,24 @@ func TestDurationAndReport(t *testing.T) {
 	}
 	if b, err := json.Marshal(o.Report); err != nil || !strings.Contains(string(b), "node-a") {
 		t.Errorf("%s %v", b, err)
+	}
+}
+
+func TestOtherFailuresAreNamed(t *testing.T) {
+	failed := func(name string) result.Check {
+		return result.Check{Name: name, Type: "tcp", Severity: "required", Outcome: result.Failed, Reason: "Timeout", Message: "no answer"}
+	}
+	passed := failed("fine")
+	passed.Outcome, passed.Reason, passed.Message = result.Passed, "", ""
+	o := Observe(status(exit(1, "Error", reportOf("node-a", failed("dns"), failed("api"), passed, failed("network")))))
+	if o.Check != "dns" || o.Message != "no answer; also failed: api, network" {
+		t.Errorf("%s: %s", o.Check, o.Message)
+	}
+	many := []result.Check{failed("c0")}
+	for i := range 8 {
+		many = append(many, failed("c"+string(rune('1'+i))))
+	}
+	if o := Observe(status(exit(1, "Error", reportOf("node-a", many...)))); !strings.HasSuffix(o.Message, "c5 and 3 more") {
+		t.Errorf("%s", o.Message)
 	}
 }
