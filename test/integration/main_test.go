@@ -108,8 +108,9 @@ func alone(t *testing.T, change ...func(map[string]any)) *suite {
 	t.Helper()
 	s := &suite{T: t, ctx: t.Context(), name: strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-").Replace(t.Name()))}
 	s.config = map[string]any{
-		"worker":         map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "test"}, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
-		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2},
+		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "test"}, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
+		// A resync each second: none may write or tell anything again.
+		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "intervalSeconds": 1},
 		"nodeManagement": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{testLabel: s.name}}},
 		"metrics":        map[string]any{},
 		"health":         map[string]any{},
