@@ -68,7 +68,7 @@ type Observation struct {
 	Reason               string
 	Message              string
 	Report               *result.Report // nil when missing or refused
-	UnschedulableSince   time.Time      // zero unless kube-scheduler gave up on it for now
+	UnschedulableSince   time.Time      // zero unless kube-scheduler finds no way onto the node
 	UnschedulableMessage string
 }
 

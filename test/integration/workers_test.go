@@ -64,13 +64,8 @@ func TestDeletedWorker(t *testing.T) {
 			s := begin(t, execCheck("sleep", "4"))
 			s.controller()
 			n := s.node("a")
-			s.eventually("its worker runs", func() string {
-				for _, p := range s.workers(n.Name) {
-					if p.Status.Phase == corev1.PodRunning {
-						return fmt.Sprint(orEmpty(k8s.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})))
-					}
-				}
-				return "not yet"
+			s.whenRunning(n.Name, func(p corev1.Pod) error {
+				return k8s.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
 			})
 			f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive == 1 })
 			if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonPodDeleted {
@@ -81,6 +76,19 @@ func TestDeletedWorker(t *testing.T) {
 			}
 		})
 	}
+}
+
+// whenRunning waits until a worker runs on the node and does something to it.
+func (s *suite) whenRunning(name string, do func(corev1.Pod) error) {
+	s.Helper()
+	s.eventually("a worker runs on "+name, func() string {
+		for _, p := range s.workers(name) {
+			if p.Status.Phase == corev1.PodRunning {
+				return fmt.Sprint(orEmpty(do(p)))
+			}
+		}
+		return "not yet"
+	})
 }
 
 func orEmpty(err error) any {
@@ -102,14 +110,7 @@ func TestKilledWorkers(t *testing.T) {
 			s := begin(t, execCheck("sleep", "4"))
 			s.controller()
 			n := s.node("a")
-			s.eventually("its worker runs", func() string {
-				for _, p := range s.workers(n.Name) {
-					if p.Status.Phase == corev1.PodRunning {
-						return fmt.Sprint(orEmpty(kill.by(n, p.UID)))
-					}
-				}
-				return "not yet"
-			})
+			s.whenRunning(n.Name, func(p corev1.Pod) error { return kill.by(n, p.UID) })
 			f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive == 1 })
 			if f.Record.Attempts != 0 || f.Record.LastReason != kill.reason {
 				t.Errorf("%+v", f.Record)
@@ -135,14 +136,7 @@ func TestLostNode(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 1}), execCheck("sleep", "600"))
 	s.controller()
 	n := s.node("a")
-	s.eventually("its worker runs", func() string {
-		for _, p := range s.workers(n.Name) {
-			if p.Status.Phase == corev1.PodRunning {
-				return fmt.Sprint(orEmpty(n.PowerOff(s.ctx)))
-			}
-		}
-		return "not yet"
-	})
+	s.whenRunning(n.Name, func(corev1.Pod) error { return n.PowerOff(s.ctx) })
 	f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive > 0 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonNodeLost {
 		t.Errorf("%+v", f.Record)
@@ -287,14 +281,7 @@ func TestTaintTakenAway(t *testing.T) {
 	s := begin(t, execCheck("sleep", "600"))
 	s.controller()
 	n := s.node("a")
-	s.eventually("its worker runs", func() string {
-		for _, p := range s.workers(n.Name) {
-			if p.Status.Phase == corev1.PodRunning {
-				return ""
-			}
-		}
-		return "not yet"
-	})
+	s.whenRunning(n.Name, func(corev1.Pod) error { return nil })
 	s.patchNode(n.Name, `{"spec":{"taints":null}}`)
 	s.eventually("the worker is gone", func() string {
 		if left := s.workers(n.Name); len(left) > 0 {
