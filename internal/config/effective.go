@@ -32,15 +32,7 @@ type Effective struct {
 // For is what holds for a node with these labels: the settings of the first profile that
 // selects it, and otherwise the file's own.
 func (c *Config) For(nodeLabels map[string]string) Effective {
-	e := Effective{
-		Checks:         c.Worker.Checks,
-		DNSTestDomains: c.Worker.DNSTestDomains,
-		TimeoutSeconds: c.Worker.TimeoutSeconds,
-		Taints:         c.NodeManagement.Taints,
-		Prerequisites:  c.NodeManagement.Prerequisites,
-		Tolerations:    c.Worker.Tolerations,
-		Resources:      c.Worker.Resources,
-	}
+	e := c.base()
 	for i := range c.Profiles {
 		p := &c.Profiles[i]
 		if matches(p.selector, &p.NodeSelector, nodeLabels) {
@@ -49,6 +41,30 @@ func (c *Config) For(nodeLabels map[string]string) Effective {
 		}
 	}
 	return e
+}
+
+// base is what holds for a node that no profile selects.
+func (c *Config) base() Effective {
+	return Effective{
+		Checks:         c.Worker.Checks,
+		DNSTestDomains: c.Worker.DNSTestDomains,
+		TimeoutSeconds: c.Worker.TimeoutSeconds,
+		Taints:         c.NodeManagement.Taints,
+		Prerequisites:  c.NodeManagement.Prerequisites,
+		Tolerations:    c.Worker.Tolerations,
+		Resources:      c.Worker.Resources,
+	}
+}
+
+// Variants lists everything that For can return: the file's own settings, then each profile's.
+func (c *Config) Variants() []Effective {
+	all := []Effective{c.base()}
+	for i := range c.Profiles {
+		e := c.base()
+		c.Profiles[i].override(&e)
+		all = append(all, e)
+	}
+	return all
 }
 
 // Selects says whether nodeManagement.nodeSelector matches a node with these labels.

@@ -74,7 +74,7 @@ func (r *Reconciler) start(ctx context.Context, n *corev1.Node, in decide.Input,
 	}
 	err = r.Client.Create(ctx, pod)
 	if err != nil {
-		r.slots.drop(pod.Name)
+		r.slots.seen(pod.Name)
 	}
 	switch {
 	case err == nil:

@@ -173,21 +173,10 @@ func watchPrerequisites(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (
 // checkTypes lists all checks that a worker may be told to run, with their types.
 func checkTypes(cfg *config.Config) map[string]string {
 	types := map[string]string{}
-	add := func(c workerconfig.Config) {
-		for _, s := range c.Expand() {
+	for _, e := range cfg.Variants() {
+		for _, s := range (workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains}).Expand() {
 			types[s.Name] = string(s.Type)
 		}
-	}
-	add(cfg.Worker.Config)
-	for _, p := range cfg.Profiles {
-		c := cfg.Worker.Config
-		if len(p.Checks) > 0 {
-			c.Checks = p.Checks
-		}
-		if len(p.DNSTestDomains) > 0 {
-			c.DNSTestDomains = p.DNSTestDomains
-		}
-		add(c)
 	}
 	return types
 }

@@ -19,8 +19,8 @@ type slots struct {
 	isQueued map[string]bool
 }
 
-// take reserves a place for the pod name, given how many pods the cache holds alive. It must be given back by seen or
-// drop. A node that gets none is remembered for next.
+// take reserves a place for the pod name, given how many pods the cache holds alive. It must be given back by
+// seen. A node that gets none is remembered for next.
 func (s *slots) take(pod, nodeName string, alive func() int, now time.Time) bool {
 	if s.limit <= 0 {
 		return true
@@ -46,7 +46,7 @@ func (s *slots) take(pod, nodeName string, alive func() int, now time.Time) bool
 	return false
 }
 
-// seen tells that the cache knows the pod now.
+// seen tells that the cache knows the pod now, or that it was not created.
 func (s *slots) seen(pod string) {
 	if s.limit <= 0 {
 		return
@@ -55,9 +55,6 @@ func (s *slots) seen(pod string) {
 	defer s.mu.Unlock()
 	delete(s.unseen, pod)
 }
-
-// drop gives a place back whose pod was not created.
-func (s *slots) drop(pod string) { s.seen(pod) }
 
 // forget drops a node that is gone.
 func (s *slots) forget(nodeName string) {
