@@ -43,7 +43,7 @@ func Parse(termination []byte) (Report, error) {
 		return Report{}, fmt.Errorf("the report has version %d, this controller reads version %d", r.Version, Version)
 	}
 	switch r.Outcome {
-	case Passed, Failed, ConfigError, ClientError, InternalError:
+	case Passed, Failed, Inconclusive, ConfigError, ClientError, InternalError:
 	default:
 		return Report{}, fmt.Errorf("the report has an unknown outcome %q", clip(clean(string(r.Outcome)), maxNameBytes))
 	}
@@ -72,7 +72,7 @@ func Parse(termination []byte) (Report, error) {
 // admit refuses what cannot be understood and makes the rest safe to show.
 func (c *Check) admit() error {
 	switch c.Outcome {
-	case Passed, Failed, Warning, Skipped:
+	case Passed, Failed, Inconclusive, Warning, Skipped:
 	default:
 		return fmt.Errorf("unknown outcome %q", clip(clean(string(c.Outcome)), maxNameBytes))
 	}

@@ -13,6 +13,8 @@ const (
 	ExitConfig = 2
 	// ExitClient: the Kubernetes client could not be set up (no token, no CA).
 	ExitClient = 3
+	// ExitInconclusive: no required check failed, and at least one could not tell whose fault it is.
+	ExitInconclusive = 4
 	// ExitInternal: an unexpected internal error.
 	ExitInternal = 10
 )
@@ -20,12 +22,14 @@ const (
 // Outcome is what a check, or a whole worker, came to.
 type Outcome string
 
-// Outcomes of one check. A report as a whole is Passed, Failed, or one of the Error outcomes.
+// Outcomes of one check. A report as a whole is Passed, Failed, Inconclusive, or one of the Error outcomes.
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
 	Warning Outcome = "warning" // failed, but its severity is warning
 	Skipped Outcome = "skipped" // a check it depends on did not pass, or it was not selected
+	// Inconclusive: the check could not tell whether the node is at fault. Of a report: ExitInconclusive.
+	Inconclusive Outcome = "inconclusive"
 
 	ConfigError   Outcome = "config-error"   // ExitConfig
 	ClientError   Outcome = "client-error"   // ExitClient
