@@ -1,0 +1,80 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// reportingController is the source of our events.
+const reportingController = "kube-node-ready-controller"
+
+// Limits of the API server, in bytes (k8s.io/kubernetes pkg/apis/core/validation/events.go).
+const (
+	maxNote              = 1024
+	maxReportingInstance = 128
+)
+
+// hashBytes of the hash are in an event's name: 64 bits, for the few events of one node within the hour that they are kept.
+const hashBytes = 8
+
+// object makes the Event. Its deprecated fields and its series stay unset: the API server refuses the first in events.k8s.io/v1,
+// and an event that is written once is no series.
+func object(instance string, node *corev1.Node, at time.Time, e Event) *eventsv1.Event {
+	return &eventsv1.Event{
+		// Nodes have no namespace, and an event must have one: client-go puts events of such objects into "default"
+		// (tools/events/event_recorder.go), and the API server takes them nowhere else but in kube-system.
+		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(node, e)},
+		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+		EventTime:           metav1.NewMicroTime(at),
+		Type:                e.Type,
+		Reason:              e.Reason,
+		Action:              e.Action,
+		Note:                cut(e.Note, maxNote),
+		ReportingController: reportingController,
+		ReportingInstance:   instance,
+	}
+}
+
+// name derives from what the event says, so that the same event is written once. The node's name is in it for people; the
+// hash tells apart nodes that had the same name, and long names that are cut at the same place.
+func name(node *corev1.Node, e Event) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", node.UID, e.Reason, e.Key))
+	suffix := "." + hex.EncodeToString(sum[:hashBytes])
+	prefix := node.Name[:min(len(node.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	// A label of a name ends in a letter or a digit, and a cut may fall anywhere.
+	return strings.TrimRight(prefix, "-.") + suffix
+}
+
+// instance names this process among the replicas, as client-go does (tools/events/event_broadcaster.go). In a pod, the host's
+// name is the pod's.
+func instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown" // the field is required, and an event without its pod is better than none
+	}
+	return cut(reportingController+"-"+host, maxReportingInstance)
+}
+
+// cut returns s, made valid UTF-8 and at most limit bytes long. A cut is marked.
+func cut(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	const mark = "…"
+	end := limit - len(mark)
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
+}
