@@ -18,9 +18,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
-// NodePlaceholder in a resource selector stands for the node's name.
-const NodePlaceholder = "{{node}}"
-
 // Clients are what the watches need.
 type Clients struct {
 	Kubernetes kubernetes.Interface

@@ -66,7 +66,7 @@ func (w *resourceWatch) run(ctx context.Context) {
 
 // unmet says what is missing for the node; empty when the condition holds on every match and there is one.
 func (w *resourceWatch) unmet(nodeName string, r config.ResourcePrerequisite) string {
-	text := strings.ReplaceAll(r.Selector, NodePlaceholder, nodeName)
+	text := strings.ReplaceAll(r.Selector, config.NodePlaceholder, nodeName)
 	what := fmt.Sprintf("%s %s to be %s", r.Kind, r.Condition, r.Status)
 	if text != "" {
 		what = fmt.Sprintf("%s (%s) %s to be %s", r.Kind, text, r.Condition, r.Status)
