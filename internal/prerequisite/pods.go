@@ -49,7 +49,7 @@ func newPodWatch(p config.PodPrerequisite, c kubernetes.Interface, owner *Watche
 			owner.wakeNode(pod.Spec.NodeName)
 		}
 	}
-	if err := w.watch(w.pods, wake); err != nil {
+	if err := w.watch(w.pods, "list and watch pods", wake); err != nil {
 		return nil, err
 	}
 	if p.CurrentRevision {
@@ -64,11 +64,11 @@ func (w *podWatch) needRevisions(c kubernetes.Interface, owner *Watches) {
 		return
 	}
 	w.revisions = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace(w.namespace), informers.WithTransform(slimRevision)).Apps().V1().ControllerRevisions().Informer()
-	_ = w.watch(w.revisions, func(any) { owner.wakeAll() }) // fails only on a stopped informer
+	_ = w.watch(w.revisions, "list and watch controllerrevisions.apps", func(any) { owner.wakeAll() }) // fails only on a stopped informer
 }
 
-func (w *podWatch) watch(i cache.SharedIndexInformer, wake func(any)) error {
-	if err := i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err) }); err != nil {
+func (w *podWatch) watch(i cache.SharedIndexInformer, request string, wake func(any)) error {
+	if err := i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err, request) }); err != nil {
 		return err
 	}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake})

@@ -4,7 +4,6 @@ package prerequisite
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,23 +164,27 @@ func (w *Watches) wakeOnSync(ctx context.Context, informers ...cache.SharedIndex
 	w.wakeAll()
 }
 
-// trouble remembers the last error of a watch, to tell a waiting node's operator why nothing is seen.
+// trouble remembers why a watch reads nothing, for those who wait for it.
 type trouble struct {
-	mu  sync.Mutex
-	err error
+	mu   sync.Mutex
+	text string
 }
 
-func (t *trouble) set(err error) {
+// set remembers the error of a request; nil when it worked.
+func (t *trouble) set(err error, request string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.err = err
+	t.text = ""
+	if err != nil {
+		t.text = phrase(err, request)
+	}
 }
 
 func (t *trouble) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err == nil {
-		return "not read yet"
+	if t.text == "" {
+		return notReadYet
 	}
-	return "cannot be read: " + strings.TrimSpace(t.err.Error())
+	return t.text
 }

@@ -42,12 +42,15 @@ func newResourceWatch(r config.ResourcePrerequisite, c Clients, owner *Watches) 
 
 func (w *resourceWatch) run(ctx context.Context) {
 	var informer cache.SharedIndexInformer
+	request := ""
 	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(context.Context) (bool, error) {
 		mapping, err := w.clients.Mapper.RESTMapping(w.kind.GroupKind(), w.kind.Version)
 		if err != nil {
-			w.trouble.set(err)
+			w.trouble.set(err, "discover "+w.kind.GroupVersion().String())
 			return false, nil
 		}
+		w.trouble.set(nil, "")
+		request = "list and watch " + mapping.Resource.GroupResource().String()
 		informer = dynamicinformer.NewFilteredDynamicInformer(w.clients.Dynamic, mapping.Resource, w.namespace, 0, cache.Indexers{}, nil).Informer()
 		return true, nil
 	})
@@ -57,7 +60,7 @@ func (w *resourceWatch) run(ctx context.Context) {
 	wake := func(any) { w.owner.wakeAll() }
 	// These fail only on an informer that already runs.
 	_ = informer.SetTransform(slimResource)
-	_ = informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err) })
+	_ = informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err, request) })
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake})
 	w.informer.Store(&informer)
 	go w.owner.wakeOnSync(ctx, informer)
