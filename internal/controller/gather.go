@@ -42,7 +42,9 @@ func (r *Reconciler) gather(ctx context.Context, n *corev1.Node) (decide.Input, 
 	}
 	in.Pods = pods
 	in.Lost = r.lost.of(in.Node.UID)
-	in.Waiting = r.Prerequisites.Unmet(n, in.Profile.Prerequisites)
+	for _, w := range r.Prerequisites.Unmet(n, in.Profile.Prerequisites) {
+		in.Waiting = append(in.Waiting, w.Why)
+	}
 	return in, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 // Clients are what the watches need.
@@ -84,25 +85,17 @@ func (w *Watches) Start(ctx context.Context) error {
 	return nil
 }
 
-// Unmet lists what does not hold for the node, one line each; empty when all does.
-func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []string {
-	var unmet []string
-	if p.NodeReady && !hasCondition(n, corev1.NodeReady, corev1.ConditionTrue) {
-		unmet = append(unmet, "the node's condition Ready to be True")
-	}
-	for _, c := range p.Conditions {
-		if !hasCondition(n, c.Type, c.Status) {
-			unmet = append(unmet, fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status))
-		}
-	}
+// Unmet lists what does not hold for the node, in the order of the configuration; empty when all does.
+func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
+	unmet := unmetConditions(n, p)
 	for _, pod := range p.Pods {
 		if why := w.pods[podKey(pod)].unmet(n.Name, pod); why != "" {
-			unmet = append(unmet, why)
+			unmet = append(unmet, decide.Wait{Kind: "pods", Name: podKey(pod), Why: why})
 		}
 	}
 	for _, r := range p.Resources {
 		if why := w.resources[resourceKey(r)].unmet(n.Name, r); why != "" {
-			unmet = append(unmet, why)
+			unmet = append(unmet, decide.Wait{Kind: "resources", Name: resourceName(r), Why: why})
 		}
 	}
 	w.mu.Lock()
@@ -120,6 +113,20 @@ func (w *Watches) Forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.waiting, name)
+}
+
+func unmetConditions(n *corev1.Node, p config.Prerequisites) []decide.Wait {
+	var waits []decide.Wait
+	if p.NodeReady && !hasCondition(n, corev1.NodeReady, corev1.ConditionTrue) {
+		waits = append(waits, decide.Wait{Kind: "nodeReady", Name: "Ready", Why: "the node's condition Ready to be True"})
+	}
+	for _, c := range p.Conditions {
+		if !hasCondition(n, c.Type, c.Status) {
+			waits = append(waits, decide.Wait{Kind: "conditions", Name: fmt.Sprintf("%s=%s", c.Type, c.Status),
+				Why: fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status)})
+		}
+	}
+	return waits
 }
 
 func hasCondition(n *corev1.Node, t corev1.NodeConditionType, status corev1.ConditionStatus) bool {

@@ -36,6 +36,21 @@ func resourceKey(r config.ResourcePrerequisite) string {
 	return r.APIVersion + "/" + r.Kind + "/" + r.Namespace
 }
 
+func resourceName(r config.ResourcePrerequisite) string {
+	name := r.Kind
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
+	}
+	if r.Selector != "" {
+		name += " " + r.Selector
+	}
+	name += " " + r.Condition
+	if r.Status != metav1.ConditionTrue {
+		name += "=" + string(r.Status)
+	}
+	return name
+}
+
 func newResourceWatch(r config.ResourcePrerequisite, c Clients, owner *Watches) *resourceWatch {
 	return &resourceWatch{clients: c, owner: owner, kind: schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), namespace: r.Namespace}
 }
