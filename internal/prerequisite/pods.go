@@ -1,136 +1,169 @@
 package prerequisite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/labels"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
-const byNode = "node"
+// Indexes of pods and of ControllerRevisions.
+const (
+	byNode  = "node"
+	byOwner = "owner"
+)
 
 // podWatch watches the pods of one namespace and selector.
 type podWatch struct {
+	client          kubernetes.Interface
 	namespace       string
-	pods, revisions cache.SharedIndexInformer // revisions is nil unless currentRevision is asked for
-	trouble         trouble
+	selector        labels.Selector
+	pods, revisions *feed // revisions is nil unless currentRevision is asked for
 }
 
 func podKey(p config.PodPrerequisite) string {
 	return p.Namespace + "/" + metav1.FormatLabelSelector(&p.Selector)
 }
 
-func newPodWatch(p config.PodPrerequisite, c kubernetes.Interface, owner *Watches) (*podWatch, error) {
+func newPodWatch(p config.PodPrerequisite, c kubernetes.Interface, w *wakes) (*podWatch, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Selector)
 	if err != nil {
 		return nil, fmt.Errorf("prerequisites.pods in namespace %s: selector: %w", p.Namespace, err)
 	}
-	w := &podWatch{namespace: p.Namespace}
-	w.pods = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace(p.Namespace), informers.WithTransform(slimPod),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector.String() })).Core().V1().Pods().Informer()
-	if err := w.pods.AddIndexers(cache.Indexers{byNode: func(o any) ([]string, error) {
-		return []string{o.(*corev1.Pod).Spec.NodeName}, nil
-	}}); err != nil {
-		return nil, err
-	}
-	wake := func(o any) {
-		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = d.Obj
-		}
+	return &podWatch{client: c, namespace: p.Namespace, selector: selector, pods: newFeed(w, cache.Indexers{byNode: func(o any) ([]string, error) {
 		if pod, ok := o.(*corev1.Pod); ok {
-			owner.wakeNode(pod.Spec.NodeName)
+			return []string{pod.Spec.NodeName}, nil
 		}
-	}
-	if err := w.watch(w.pods, "list and watch pods", wake); err != nil {
-		return nil, err
-	}
-	if p.CurrentRevision {
-		w.needRevisions(c, owner)
-	}
-	return w, nil
+		return nil, nil
+	}}, slimPod)}, nil
 }
 
 // needRevisions adds the watch of the namespace's ControllerRevisions: a DaemonSet's status does not name its current one.
-func (w *podWatch) needRevisions(c kubernetes.Interface, owner *Watches) {
+func (w *podWatch) needRevisions(wakes *wakes) {
 	if w.revisions != nil {
 		return
 	}
-	w.revisions = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace(w.namespace), informers.WithTransform(slimRevision)).Apps().V1().ControllerRevisions().Informer()
-	_ = w.watch(w.revisions, "list and watch controllerrevisions.apps", func(any) { owner.wakeAll() }) // fails only on a stopped informer
+	w.revisions = newFeed(wakes, cache.Indexers{byOwner: func(o any) ([]string, error) {
+		if r, ok := o.(*appsv1.ControllerRevision); ok {
+			if c := metav1.GetControllerOf(r); c != nil {
+				return []string{string(c.UID)}, nil
+			}
+		}
+		return nil, nil
+	}}, slimRevision)
 }
 
-func (w *podWatch) watch(i cache.SharedIndexInformer, request string, wake func(any)) error {
-	if err := i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err, request) }); err != nil {
-		return err
-	}
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake})
-	return err
-}
-
-func (w *podWatch) start(ctx context.Context, wg *sync.WaitGroup, owner *Watches) {
-	informers := []cache.SharedIndexInformer{w.pods}
+func (w *podWatch) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		w.pods.run(ctx, coreinformers.NewFilteredPodInformer(w.client, w.namespace, 0, cache.Indexers{},
+			func(o *metav1.ListOptions) { o.LabelSelector = w.selector.String() }), "list and watch pods")
+	})
 	if w.revisions != nil {
-		informers = append(informers, w.revisions)
+		wg.Go(func() {
+			w.revisions.run(ctx, appsinformers.NewControllerRevisionInformer(w.client, w.namespace, 0, cache.Indexers{}),
+				"list and watch controllerrevisions.apps")
+		})
 	}
-	for _, i := range informers {
-		wg.Go(func() { i.RunWithContext(ctx) })
+}
+
+// podRule is one entry of prerequisites.pods.
+type podRule struct {
+	*podWatch
+	config.PodPrerequisite
+}
+
+func (r podRule) describe() (kind, name string) { return "pods", podKey(r.PodPrerequisite) }
+
+func (r podRule) topics(nodeName string) []topic {
+	topics := []topic{r.pods.topic(state, ""), r.pods.topic(byNode, nodeName)}
+	if r.CurrentRevision {
+		topics = append(topics, r.revisions.topic(state, ""), r.revisions.topic(anyObject, ""))
 	}
-	wg.Go(func() { owner.wakeOnSync(ctx, informers...) })
+	return topics
 }
 
 // unmet says what is missing on the node; empty when a pod fits.
-func (w *podWatch) unmet(nodeName string, p config.PodPrerequisite) string {
-	what := fmt.Sprintf("a pod %s in namespace %s", metav1.FormatLabelSelector(&p.Selector), p.Namespace)
-	if !w.pods.HasSynced() || w.revisions != nil && !w.revisions.HasSynced() {
-		return fmt.Sprintf("%s (%s)", what, &w.trouble)
+func (r podRule) unmet(nodeName string) string {
+	why := r.missing(nodeName)
+	if why == "" {
+		return ""
 	}
-	objects, err := w.pods.GetIndexer().ByIndex(byNode, nodeName)
-	if err != nil {
-		return fmt.Sprintf("%s (%v)", what, err)
+	return fmt.Sprintf("a pod %s in namespace %s (%s)", metav1.FormatLabelSelector(&r.Selector), r.Namespace, why)
+}
+
+func (r podRule) missing(nodeName string) string {
+	pods := r.pods.objects()
+	if pods == nil {
+		return r.pods.why()
 	}
-	why := "there is none on the node"
-	for _, o := range objects {
-		if why = w.fault(o.(*corev1.Pod), p); why == "" {
-			return ""
+	var revisions cache.Indexer
+	if r.CurrentRevision {
+		if revisions = r.revisions.objects(); revisions == nil {
+			return r.revisions.why()
 		}
 	}
-	return fmt.Sprintf("%s (%s)", what, why)
+	found, err := pods.ByIndex(byNode, nodeName)
+	if err != nil {
+		return err.Error()
+	}
+	// By name, as the index has no order and the message must not vary.
+	slices.SortFunc(found, func(a, b any) int { return cmp.Compare(a.(*corev1.Pod).Name, b.(*corev1.Pod).Name) })
+	first := "there is none on the node"
+	for i, o := range found {
+		why := r.fault(o.(*corev1.Pod), revisions)
+		if why == "" {
+			return ""
+		}
+		if i == 0 {
+			first = why
+		}
+	}
+	return first
 }
 
 // fault says why a pod does not count yet; empty when it does.
-func (w *podWatch) fault(pod *corev1.Pod, p config.PodPrerequisite) string {
+func (r podRule) fault(pod *corev1.Pod, revisions cache.Indexer) string {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return pod.Name + " is terminating"
 	case !podReady(pod):
 		return pod.Name + " is not Ready"
-	case p.ReadyAnnotation != "" && pod.Annotations[p.ReadyAnnotation] != "true":
-		return fmt.Sprintf("%s does not carry annotation %s=true", pod.Name, p.ReadyAnnotation)
-	case p.CurrentRevision && !w.current(pod):
+	case r.ReadyAnnotation != "" && pod.Annotations[r.ReadyAnnotation] != "true":
+		return fmt.Sprintf("%s does not carry annotation %s=true", pod.Name, r.ReadyAnnotation)
+	case r.CurrentRevision && !current(pod, revisions):
 		return pod.Name + " is not of its DaemonSet's current revision"
 	}
 	return ""
 }
 
-// current tells whether the pod is of its DaemonSet's newest ControllerRevision, the one that the DaemonSet
+// current reports whether the pod is of its DaemonSet's newest ControllerRevision, the one that the DaemonSet
 // controller itself compares with (k8s.io/kubernetes pkg/controller/daemon/update.go).
-func (w *podWatch) current(pod *corev1.Pod) bool {
+func current(pod *corev1.Pod, revisions cache.Indexer) bool {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "DaemonSet" {
 		return false
 	}
+	owned, err := revisions.ByIndex(byOwner, string(owner.UID))
+	if err != nil {
+		return false
+	}
 	var newest *appsv1.ControllerRevision
-	for _, o := range w.revisions.GetStore().List() {
-		r := o.(*appsv1.ControllerRevision)
-		if c := metav1.GetControllerOf(r); c != nil && c.UID == owner.UID && (newest == nil || r.Revision > newest.Revision) {
+	for _, o := range owned {
+		if r := o.(*appsv1.ControllerRevision); newest == nil || r.Revision > newest.Revision {
 			newest = r
 		}
 	}

@@ -8,10 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -20,24 +18,35 @@ import (
 
 // Clients are what the watches need.
 type Clients struct {
+	// Kubernetes reads pods and ControllerRevisions.
 	Kubernetes kubernetes.Interface
-	Dynamic    dynamic.Interface
-	Mapper     meta.RESTMapper
+	// Dynamic reads resources.
+	Dynamic dynamic.Interface
+	// Mapper finds the resource of a kind.
+	Mapper meta.RESTMapper
 }
 
 // Watches holds one watch per distinct pod or resource prerequisite of the configuration, its profiles included.
 type Watches struct {
-	pods      map[string]*podWatch
-	resources map[string]*resourceWatch
-	wake      chan event.GenericEvent
+	pods      map[string]*podWatch      // by podKey
+	resources map[string]*resourceWatch // by resourceKey
+	rules     map[config.ResourcePrerequisite]*resourceRule
+	wakes     *wakes
+}
 
-	mu      sync.Mutex
-	waiting map[string]bool // nodes told to wait, which any change may concern; a hint, nothing is lost with it
+// rule is a prerequisite that is met by other objects than the node.
+type rule interface {
+	// describe returns the Kind and Name of its decide.Wait.
+	describe() (kind, name string)
+	// topics are those whose changes may change what unmet returns.
+	topics(nodeName string) []topic
+	// unmet says what is missing for the node; empty when nothing is.
+	unmet(nodeName string) string
 }
 
 // New prepares the watches; Start runs them.
 func New(cfg *config.Config, c Clients) (*Watches, error) {
-	w := &Watches{pods: map[string]*podWatch{}, resources: map[string]*resourceWatch{}, wake: make(chan event.GenericEvent, 1024), waiting: map[string]bool{}}
+	w := &Watches{pods: map[string]*podWatch{}, resources: map[string]*resourceWatch{}, rules: map[config.ResourcePrerequisite]*resourceRule{}, wakes: newWakes()}
 	all := []config.Prerequisites{cfg.NodeManagement.Prerequisites}
 	for _, p := range cfg.Profiles {
 		if p.Prerequisites != nil {
@@ -46,19 +55,25 @@ func New(cfg *config.Config, c Clients) (*Watches, error) {
 	}
 	for _, p := range all {
 		for _, pod := range p.Pods {
-			if key := podKey(pod); w.pods[key] == nil {
-				watch, err := newPodWatch(pod, c.Kubernetes, w)
+			key := podKey(pod)
+			if w.pods[key] == nil {
+				watch, err := newPodWatch(pod, c.Kubernetes, w.wakes)
 				if err != nil {
 					return nil, err
 				}
 				w.pods[key] = watch
-			} else if pod.CurrentRevision {
-				w.pods[key].needRevisions(c.Kubernetes, w)
+			}
+			if pod.CurrentRevision {
+				w.pods[key].needRevisions(w.wakes)
 			}
 		}
 		for _, r := range p.Resources {
-			if key := resourceKey(r); w.resources[key] == nil {
-				w.resources[key] = newResourceWatch(r, c, w)
+			key := resourceKey(r)
+			if w.resources[key] == nil {
+				w.resources[key] = newResourceWatch(r, c, w.wakes)
+			}
+			if w.rules[r] == nil {
+				w.rules[r] = newResourceRule(r, w.resources[key])
 			}
 		}
 	}
@@ -66,7 +81,7 @@ func New(cfg *config.Config, c Clients) (*Watches, error) {
 }
 
 // Events delivers the nodes that something changed for.
-func (w *Watches) Events() chan event.GenericEvent { return w.wake }
+func (w *Watches) Events() <-chan event.GenericEvent { return w.wakes.out }
 
 // NeedLeaderElection lets a standby replica keep its watches warm.
 func (w *Watches) NeedLeaderElection() bool { return false }
@@ -74,8 +89,9 @@ func (w *Watches) NeedLeaderElection() bool { return false }
 // Start runs the watches until ctx is done.
 func (w *Watches) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
+	wg.Go(func() { w.wakes.deliver(ctx) })
 	for _, p := range w.pods {
-		p.start(ctx, &wg, w)
+		wg.Go(func() { p.run(ctx) })
 	}
 	for _, r := range w.resources {
 		wg.Go(func() { r.run(ctx) })
@@ -85,35 +101,35 @@ func (w *Watches) Start(ctx context.Context) error {
 	return nil
 }
 
-// Unmet lists what does not hold for the node, in the order of the configuration; empty when all does.
+// Unmet lists what does not hold for the node, in the order of the configuration; empty when all does. Until then the
+// node is woken by what it waits for.
 func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
-	unmet := unmetConditions(n, p)
+	waits := unmetConditions(n, p)
+	rules := make([]rule, 0, len(p.Pods)+len(p.Resources))
 	for _, pod := range p.Pods {
-		if why := w.pods[podKey(pod)].unmet(n.Name, pod); why != "" {
-			unmet = append(unmet, decide.Wait{Kind: "pods", Name: podKey(pod), Why: why})
-		}
+		rules = append(rules, podRule{w.pods[podKey(pod)], pod})
 	}
 	for _, r := range p.Resources {
-		if why := w.resources[resourceKey(r)].unmet(n.Name, r); why != "" {
-			unmet = append(unmet, decide.Wait{Kind: "resources", Name: resourceName(r), Why: why})
+		rules = append(rules, w.rules[r])
+	}
+	var all, pending []topic
+	for _, r := range rules {
+		all = append(all, r.topics(n.Name)...)
+	}
+	w.wakes.await(n.Name, all) // before evaluating, or a change that comes just after would wake nobody
+	for _, r := range rules {
+		if why := r.unmet(n.Name); why != "" {
+			kind, name := r.describe()
+			waits = append(waits, decide.Wait{Kind: kind, Name: name, Why: why})
+			pending = append(pending, r.topics(n.Name)...)
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(unmet) > 0 {
-		w.waiting[n.Name] = true
-	} else {
-		delete(w.waiting, n.Name)
-	}
-	return unmet
+	w.wakes.await(n.Name, pending)
+	return waits
 }
 
 // Forget drops a node that is gone.
-func (w *Watches) Forget(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.waiting, name)
-}
+func (w *Watches) Forget(name string) { w.wakes.await(name, nil) }
 
 func unmetConditions(n *corev1.Node, p config.Prerequisites) []decide.Wait {
 	var waits []decide.Wait
@@ -136,62 +152,4 @@ func hasCondition(n *corev1.Node, t corev1.NodeConditionType, status corev1.Cond
 		}
 	}
 	return false
-}
-
-// wakeNode tells that something changed for one node, if it waits.
-func (w *Watches) wakeNode(name string) {
-	w.mu.Lock()
-	_, ok := w.waiting[name]
-	w.mu.Unlock()
-	if ok {
-		w.wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
-	}
-}
-
-// wakeAll tells it for every node that waits.
-func (w *Watches) wakeAll() {
-	w.mu.Lock()
-	names := make([]string, 0, len(w.waiting))
-	for name := range w.waiting {
-		names = append(names, name)
-	}
-	w.mu.Unlock()
-	for _, name := range names {
-		w.wakeNode(name)
-	}
-}
-
-// wakeOnSync tells waiting nodes that a watch has its first list, which may be empty and then is no event.
-func (w *Watches) wakeOnSync(ctx context.Context, informers ...cache.SharedIndexInformer) {
-	for _, i := range informers {
-		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
-			return
-		}
-	}
-	w.wakeAll()
-}
-
-// trouble remembers why a watch reads nothing, for those who wait for it.
-type trouble struct {
-	mu   sync.Mutex
-	text string
-}
-
-// set remembers the error of a request; nil when it worked.
-func (t *trouble) set(err error, request string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = ""
-	if err != nil {
-		t.text = phrase(err, request)
-	}
-}
-
-func (t *trouble) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.text == "" {
-		return notReadYet
-	}
-	return t.text
 }

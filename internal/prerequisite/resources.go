@@ -2,14 +2,11 @@ package prerequisite
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"sync/atomic"
+	"maps"
+	"reflect"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -24,121 +21,65 @@ const kindRetry = 5 * time.Second
 
 // resourceWatch watches the objects of one kind and namespace.
 type resourceWatch struct {
+	*feed
 	clients   Clients
-	owner     *Watches
 	kind      schema.GroupVersionKind
 	namespace string
-	informer  atomic.Pointer[cache.SharedIndexInformer] // nil until the kind is served
-	trouble   trouble
 }
 
 func resourceKey(r config.ResourcePrerequisite) string {
 	return r.APIVersion + "/" + r.Kind + "/" + r.Namespace
 }
 
-func resourceName(r config.ResourcePrerequisite) string {
-	name := r.Kind
-	if r.Namespace != "" {
-		name = r.Namespace + "/" + name
-	}
-	if r.Selector != "" {
-		name += " " + r.Selector
-	}
-	name += " " + r.Condition
-	if r.Status != metav1.ConditionTrue {
-		name += "=" + string(r.Status)
-	}
-	return name
+func newResourceWatch(r config.ResourcePrerequisite, c Clients, w *wakes) *resourceWatch {
+	f := newFeed(w, cache.Indexers{}, slimResource)
+	f.same = sameResource
+	return &resourceWatch{feed: f, clients: c, kind: schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), namespace: r.Namespace}
 }
 
-func newResourceWatch(r config.ResourcePrerequisite, c Clients, owner *Watches) *resourceWatch {
-	return &resourceWatch{clients: c, owner: owner, kind: schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), namespace: r.Namespace}
+// indexBy adds an index on the values of a label, which bears the label's key. It must be called before run.
+func (w *resourceWatch) indexBy(label string) {
+	w.indexers[label] = func(o any) ([]string, error) {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			if v, ok := u.GetLabels()[label]; ok {
+				return []string{v}, nil
+			}
+		}
+		return nil, nil
+	}
 }
 
 func (w *resourceWatch) run(ctx context.Context) {
-	var informer cache.SharedIndexInformer
-	request := ""
-	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(context.Context) (bool, error) {
+	var resource schema.GroupVersionResource
+	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(ctx context.Context) (bool, error) {
 		mapping, err := w.clients.Mapper.RESTMapping(w.kind.GroupKind(), w.kind.Version)
 		if err != nil {
-			w.trouble.set(err, "discover "+w.kind.GroupVersion().String())
+			w.failed(ctx, err, "discover "+w.kind.GroupVersion().String())
 			return false, nil
 		}
-		w.trouble.set(nil, "")
-		request = "list and watch " + mapping.Resource.GroupResource().String()
-		informer = dynamicinformer.NewFilteredDynamicInformer(w.clients.Dynamic, mapping.Resource, w.namespace, 0, cache.Indexers{}, nil).Informer()
+		resource = mapping.Resource
 		return true, nil
 	})
 	if err != nil {
 		return // ctx is done
 	}
-	wake := func(any) { w.owner.wakeAll() }
-	// These fail only on an informer that already runs.
-	_ = informer.SetTransform(slimResource)
-	_ = informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { w.trouble.set(err, request) })
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake})
-	w.informer.Store(&informer)
-	go w.owner.wakeOnSync(ctx, informer)
-	informer.RunWithContext(ctx)
+	informer := dynamicinformer.NewFilteredDynamicInformer(w.clients.Dynamic, resource, w.namespace, 0, cache.Indexers{}, nil).Informer()
+	w.feed.run(ctx, informer, "list and watch "+resource.GroupResource().String())
 }
 
-// unmet says what is missing for the node; empty when the condition holds on every match and there is one.
-func (w *resourceWatch) unmet(nodeName string, r config.ResourcePrerequisite) string {
-	text := strings.ReplaceAll(r.Selector, config.NodePlaceholder, nodeName)
-	what := fmt.Sprintf("%s %s to be %s", r.Kind, r.Condition, r.Status)
-	if text != "" {
-		what = fmt.Sprintf("%s (%s) %s to be %s", r.Kind, text, r.Condition, r.Status)
-	}
-	selector, err := labels.Parse(text)
-	if err != nil {
-		return fmt.Sprintf("%s (selector: %v)", what, err)
-	}
-	informer := w.informer.Load()
-	if informer == nil || !(*informer).HasSynced() {
-		return fmt.Sprintf("%s (%s)", what, &w.trouble)
-	}
-	found := false
-	for _, o := range (*informer).GetStore().List() {
-		u := o.(*unstructured.Unstructured)
-		if !selector.Matches(labels.Set(u.GetLabels())) {
-			continue
-		}
-		found = true
-		if got := status(u, r.Condition); got != r.Status {
-			return fmt.Sprintf("%s (%s says %s)", what, u.GetName(), orUnset(got))
-		}
-	}
-	if !found {
-		return what + " (no such object)"
-	}
-	return ""
-}
-
-func orUnset(s metav1.ConditionStatus) string {
-	if s == "" {
-		return "nothing"
-	}
-	return string(s)
-}
-
-func status(u *unstructured.Unstructured, condition string) metav1.ConditionStatus {
-	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions") // of another form: counts as absent
-	for _, c := range list {
-		if m, ok := c.(map[string]any); ok && m["type"] == condition {
-			s, _ := m["status"].(string)
-			return metav1.ConditionStatus(s)
-		}
-	}
-	return ""
-}
-
-// slimResource keeps what decisions read.
+// slimResource keeps what verdicts read.
 func slimResource(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return o, nil
 	}
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions") // of another form: counts as absent
+	var conditions []any
+	for _, c := range list {
+		if m, ok := c.(map[string]any); ok {
+			conditions = append(conditions, map[string]any{"type": m["type"], "status": m["status"]})
+		}
+	}
 	slim := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": conditions}}}
 	slim.SetGroupVersionKind(u.GroupVersionKind())
 	slim.SetNamespace(u.GetNamespace())
@@ -147,4 +88,11 @@ func slimResource(o any) (any, error) {
 	slim.SetResourceVersion(u.GetResourceVersion())
 	slim.SetLabels(u.GetLabels())
 	return slim, nil
+}
+
+// sameResource spares the waiting nodes an agent's heartbeat, which changes neither a label nor a condition's status.
+func sameResource(old, now any) bool {
+	a, okA := old.(*unstructured.Unstructured)
+	b, okB := now.(*unstructured.Unstructured)
+	return okA && okB && maps.Equal(a.GetLabels(), b.GetLabels()) && reflect.DeepEqual(a.Object["status"], b.Object["status"])
 }
