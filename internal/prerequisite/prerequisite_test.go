@@ -1,0 +1,133 @@
+package prerequisite
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+// The condition's message is rewritten whenever it differs, so it must not follow the order of a map.
+func TestUnmetIsDeterministic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := config.Prerequisites{NodeReady: true,
+			Conditions: []config.ConditionPrerequisite{{Type: "Storage", Status: corev1.ConditionTrue}, {Type: "Full", Status: corev1.ConditionFalse}},
+			Pods:       []config.PodPrerequisite{agents()},
+			Resources:  []config.ResourcePrerequisite{storages("node={{node}}"), storages("")}}
+		var objects []runtime.Object
+		for i := range 20 {
+			objects = append(objects, storage(fmt.Sprintf("s%02d", 19-i), "node-a", "False"), storage(fmt.Sprintf("r%02d", i), "node-b", "Unknown"))
+		}
+		f := prepare(t, p, mapper(true), dynamicClient(objects...))
+		for i := range 20 {
+			f.pods.Add(pod(fmt.Sprintf("agent-%02d", 19-i), "node-a"))
+		}
+		f.start()
+		want := []decide.Wait{
+			{Kind: "nodeReady", Name: "Ready", Why: "the node's condition Ready to be True"},
+			{Kind: "conditions", Name: "Storage=True", Why: "the node's condition Storage to be True"},
+			{Kind: "conditions", Name: "Full=False", Why: "the node's condition Full to be False"},
+			{Kind: "pods", Name: "x/app=agent", Why: "a pod app=agent in namespace x (agent-00 is not Ready)"},
+			{Kind: "resources", Name: "Storage node={{node}} Attached", Why: "Storage (node=node-a) Attached to be True (s00 says False)"},
+			{Kind: "resources", Name: "Storage Attached", Why: "Storage Attached to be True (r00 says Unknown)"},
+		}
+		for range 100 {
+			for _, r := range f.rules {
+				r.reached = false // or the second call would only repeat the first one's verdict
+			}
+			if got := f.Unmet(node("node-a"), p); !reflect.DeepEqual(got, want) {
+				t.Fatalf("got %+v", got)
+			}
+		}
+	})
+}
+
+// What a node is evaluated from are its own objects, and what is the same for all nodes is evaluated once per change.
+func TestEvaluationDoesNotScan(t *testing.T) {
+	for _, selector := range []string{"node={{node}}", "node in ({{node}},shared)", "node=node-1", ""} {
+		t.Run(selector, func(t *testing.T) {
+			allocations := func(n int) (allocs float64) {
+				synctest.Test(t, func(t *testing.T) {
+					var objects []runtime.Object
+					for i := range n {
+						objects = append(objects, storage(fmt.Sprint("s", i), fmt.Sprint("node-", i), "True"))
+					}
+					f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages(selector)}}, mapper(true), dynamicClient(objects...)).start()
+					f.waits("node-1", "")
+					allocs = testing.AllocsPerRun(20, func() { f.Unmet(node("node-1"), f.Prerequisites) })
+				})
+				return allocs
+			}
+			few, many := allocations(5), allocations(5000)
+			if few < 1 || many > 2*few {
+				t.Errorf("%.0f allocations with 5000 objects, %.0f with 5", many, few)
+			}
+		})
+	}
+}
+
+func TestLongNodeName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("node={{node}}")}}, mapper(true), dynamicClient()).start()
+		name := strings.Repeat("a", 64)
+		if got := f.whys(name); !strings.Contains(got, "(selector: ") || !strings.Contains(got, "must be no more than 63") {
+			t.Errorf("a name that is no label value is reported as %q", got)
+		}
+		f.waits(name[1:], "Storage (node="+name[1:]+") Attached to be True (no such object)")
+	})
+}
+
+// Nobody configured a prerequisite, so nothing is read.
+func TestNoPrerequisites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := prepare(t, config.Prerequisites{}, mapper(true), dynamicClient()).start()
+		if a := f.dynamic.Actions(); len(a) > 0 || len(f.Watches.pods) > 0 {
+			t.Errorf("requests %v, watches of pods %v", a, f.Watches.pods)
+		}
+		f.waits("node-a", "")
+	})
+}
+
+// A change that comes while a node is evaluated wakes it, as it may have come too late for the verdict.
+func TestWaitsBeforeEvaluating(t *testing.T) {
+	w, err := New(&config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}}},
+		Clients{Dynamic: dynamicClient(), Mapper: mapper(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	t.Cleanup(func() { <-ended })
+	go func() { ended <- w.Start(t.Context()) }()
+	rule := w.rules[storages("")]
+	eventually(t, "the Storages are read", func() bool { return rule.watch.objects() != nil })
+	rule.mu.Lock()
+	evaluated := make(chan struct{})
+	go func() {
+		defer close(evaluated)
+		w.Unmet(node("node-a"), config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}})
+	}()
+	eventually(t, "the node waits", func() bool {
+		w.wakes.mu.Lock()
+		defer w.wakes.mu.Unlock()
+		return len(w.wakes.topics["node-a"]) > 0
+	})
+	rule.mu.Unlock()
+	<-evaluated
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
