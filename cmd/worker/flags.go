@@ -91,6 +91,7 @@ Exit codes:
   1   a required check failed: the node is at fault
   2   configuration error
   3   the Kubernetes client cannot be set up (no token, no CA)
+  4   a required check could not tell whose fault it is
   10  unexpected internal error, or told to stop before the end
 
 Environment:

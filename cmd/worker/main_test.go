@@ -71,6 +71,8 @@ func TestCommandLine(t *testing.T) {
 		{name: "dry run", args: []string{"--dry-run"}, stdout: []string{`"outcome":"passed"`, "needs a cluster, and there is none here"}},
 		{name: "a failure", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, code: 1, stdout: []string{`{"name":"b","type":"file","severity":"required","outcome":"failed"`},
 			stderr: []string{`"check":"b"`, `"level":"warn"`, `"msg":"check failed"`}},
+		{name: "could not tell", env: map[string]string{"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"gpu","type":"exec","exec":{"command":["/bin/sh","-c","exit 9"]}},{"name":"b","type":"file","dependsOn":["gpu"],"file":{"path":"/"}}]}}`}, code: 4,
+			stdout: []string{`"outcome":"inconclusive","durationMs"`, `{"name":"gpu","type":"exec","severity":"required","outcome":"inconclusive"`, `"outcome":"skipped"`}},
 		{name: "only", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, args: []string{"--only", "a"}, stdout: []string{`"reason":"NotSelected"`}},
 		{name: "skip", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, args: []string{"--skip", "b"}, stdout: []string{`"outcome":"passed"`}},
 		{name: "the file wins over the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "nonsense"}, args: []string{"--dry-run", "--config", os.DevNull}},

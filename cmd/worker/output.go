@@ -77,7 +77,7 @@ func verdict(r result.Report) string {
 		count[c.Outcome]++
 	}
 	var parts []string
-	for _, o := range []result.Outcome{result.Failed, result.Warning, result.Skipped, result.Passed} {
+	for _, o := range []result.Outcome{result.Failed, result.Inconclusive, result.Warning, result.Skipped, result.Passed} {
 		if count[o] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", count[o], o))
 		}
@@ -93,6 +93,8 @@ func symbol(o result.Outcome) (mark, colour string) {
 	switch o {
 	case result.Passed:
 		return "✓", green
+	case result.Inconclusive:
+		return "?", yellow
 	case result.Warning:
 		return "!", yellow
 	case result.Skipped:

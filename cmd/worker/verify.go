@@ -88,7 +88,7 @@ func newLogger(f *flags, getenv func(string) string, w io.Writer) *zap.Logger {
 func logCheck(log *zap.Logger) func(result.Check) {
 	return func(c result.Check) {
 		level := zapcore.InfoLevel
-		if c.Outcome == result.Failed || c.Outcome == result.Warning {
+		if c.Outcome == result.Failed || c.Outcome == result.Inconclusive || c.Outcome == result.Warning {
 			level = zapcore.WarnLevel
 		}
 		log.Log(level, "check "+string(c.Outcome), zap.String("check", c.Name), zap.String("type", c.Type),

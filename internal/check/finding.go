@@ -1,25 +1,56 @@
 package check
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Finding is what one attempt at a check came to. It passed when Reason is empty.
+// Outcome is what one attempt at a check says about the node; the worse, the greater.
+type Outcome int
+
+// The outcomes of an attempt.
+const (
+	Passed       Outcome = iota
+	Warned               // what was wanted was found, with something that is worth a warning
+	Inconclusive         // it could not tell whether the node is at fault
+	Failed
+)
+
+// Finding is what one attempt at a check came to.
 type Finding struct {
+	Outcome Outcome
+	// Reason is empty when the outcome is Passed.
 	Reason Reason
 	// Message is for a person: which peer, what was expected, what happened.
 	Message string
 }
 
-// Passed is true when the attempt found what it wanted.
-func (f Finding) Passed() bool { return f.Reason == "" }
+// Passed reports whether the attempt found what it wanted, with or without a warning.
+func (f Finding) Passed() bool { return f.Outcome <= Warned }
 
 // Pass is the finding of an attempt that found what it wanted.
 func Pass(format string, args ...any) Finding {
 	return Finding{Message: fmt.Sprintf(format, args...)}
 }
 
-// Fail is the finding of an attempt that did not.
+// Warn is the finding of an attempt that found what it wanted, and something to be warned of.
+func Warn(reason Reason, format string, args ...any) Finding {
+	return Finding{Outcome: Warned, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Fail is the finding of an attempt that did not find what it wanted. The reason says whether
+// that is the node's fault or could be another's.
 func Fail(reason Reason, format string, args ...any) Finding {
-	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	outcome := Failed
+	if reason.othersToBlame() {
+		outcome = Inconclusive
+	}
+	return Finding{Outcome: outcome, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// othersToBlame reports whether what the reason stands for need not be the node's fault.
+func (r Reason) othersToBlame() bool {
+	return slices.Contains([]Reason{ReasonUnknown}, r)
 }
 
 // Count is a number with what it counts, whose plural ends in s: "1 server", "2 servers".
@@ -43,7 +74,7 @@ const (
 	ReasonDeadlineExceeded Reason = "DeadlineExceeded"  // the worker's own timeoutSeconds ran out
 	ReasonTimeout          Reason = "Timeout"           // no answer within the check's timeout
 	ReasonInternal         Reason = "InternalError"     // a fault in the worker itself
-	ReasonUnknown          Reason = "Unknown"           // warning: the check could not tell
+	ReasonUnknown          Reason = "Unknown"           // the check could not tell
 	ReasonConfiguration    Reason = "Configuration"     // the worker's configuration was refused
 	ReasonClientSetup      Reason = "ClientSetupFailed" // no token or CA to talk to the API server with
 )

@@ -128,14 +128,27 @@ type Disk struct {
 // DefaultMaxOutputBytes is how much of a command's output goes into its message.
 const DefaultMaxOutputBytes = 512
 
-// Exec runs a command, or reads the result that an init container left. Exit code 0 passes,
-// 1 fails; 2 and all others mean that it could not tell, which is a warning.
+// What a command that could not tell means for the node.
+const (
+	// UnknownInconclusive proves nothing: the node is neither verified nor at fault.
+	UnknownInconclusive = "inconclusive"
+	// UnknownFail is held against the node.
+	UnknownFail = "fail"
+	// UnknownWarn is reported and holds nothing up.
+	UnknownWarn = "warn"
+)
+
+// Exec runs a command, or reads the result that an init container left. Exit code 0 passes, 1
+// fails. Everything else means that it could not tell: another code, a signal, a command that
+// cannot be run, a result file that cannot be read.
 type Exec struct {
 	// Command and its arguments; no shell is involved. The first is a path or is found in PATH.
 	Command []string `json:"command,omitempty"`
 	// ResultFile, in place of a command, is a file that an init container wrote: its exit code
 	// on the first line, then its output.
 	ResultFile string `json:"resultFile,omitempty"`
+	// OnUnknown is what it means when the command could not tell: inconclusive (default), fail or warn.
+	OnUnknown string `json:"onUnknown,omitempty"`
 	// MaxOutputBytes of standard output and error that are kept for the message. Default 512.
 	MaxOutputBytes int32 `json:"maxOutputBytes,omitempty"`
 }

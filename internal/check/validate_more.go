@@ -182,6 +182,7 @@ func (e *Exec) validate(p *field.Path) field.ErrorList {
 		faults = append(faults, field.Invalid(p.Child("command").Index(i), "(not shown)", "must not contain a zero byte"))
 	}
 	faults = append(faults, absolute(p.Child("resultFile"), e.ResultFile)...)
+	faults = append(faults, oneOf(p.Child("onUnknown"), e.OnUnknown, []string{UnknownInconclusive, UnknownFail, UnknownWarn})...)
 	return append(faults, inRange(p.Child("maxOutputBytes"), e.MaxOutputBytes, 0, 4096)...)
 }
 

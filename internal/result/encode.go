@@ -16,8 +16,8 @@ var messageCuts = []int{1024, 512, 256, 128, 64, 32, 0}
 const maxNodeBytes = 253
 
 // Encode renders the report as JSON of at most MaxBytes, always valid JSON and valid UTF-8.
-// Failures come first. Where it does not fit, first the messages are cut, the passed checks'
-// before the others', and then checks are dropped from the end and counted in Omitted.
+// Failures come first, then what could not tell. Where it does not fit, first the messages are
+// cut, those of failures last, and then checks are dropped from the end and counted in Omitted.
 func (r Report) Encode() []byte {
 	r.Version = Version
 	r.Node = clip(clean(r.Node), maxNodeBytes)
@@ -33,7 +33,7 @@ func (r Report) Encode() []byte {
 	}
 	for _, n := range messageCuts {
 		for i := range r.Checks {
-			if r.Checks[i].Outcome != Failed {
+			if r.Checks[i].Outcome.rank() > Inconclusive.rank() {
 				r.Checks[i].Message = clip(r.Checks[i].Message, n)
 			}
 		}
@@ -60,19 +60,20 @@ func (r Report) without(all []Check, n int) Report {
 	return r
 }
 
-// Sort puts failures first, then warnings, skipped and passed checks, each in the order they
-// had.
+// Sort puts failures first, then inconclusive checks, warnings, skipped and passed ones, each
+// in the order they had.
 func (r Report) Sort() {
 	slices.SortStableFunc(r.Checks, func(a, b Check) int {
 		return cmp.Compare(a.Outcome.rank(), b.Outcome.rank())
 	})
 }
 
-// FirstFailure is the check to name when one has to be named: the first that failed.
+// FirstFailure is the check to name when one has to be named: the first that failed, else the
+// first that could not tell.
 func (r Report) FirstFailure() (Check, bool) {
-	for _, c := range r.Checks {
-		if c.Outcome == Failed {
-			return c, true
+	for _, o := range []Outcome{Failed, Inconclusive} {
+		if i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Outcome == o }); i >= 0 {
+			return r.Checks[i], true
 		}
 	}
 	return Check{}, false
@@ -89,6 +90,8 @@ func (r Report) ExitCode() int {
 		return ExitConfig
 	case ClientError:
 		return ExitClient
+	case Inconclusive:
+		return ExitInconclusive
 	default:
 		return ExitInternal
 	}
@@ -98,12 +101,14 @@ func (o Outcome) rank() int {
 	switch o {
 	case Failed:
 		return 0
-	case Warning:
+	case Inconclusive:
 		return 1
-	case Skipped:
+	case Warning:
 		return 2
-	default:
+	case Skipped:
 		return 3
+	default:
+		return 4
 	}
 }
 

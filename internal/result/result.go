@@ -26,7 +26,7 @@ type Outcome string
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
-	Warning Outcome = "warning" // failed, but its severity is warning
+	Warning Outcome = "warning" // failed, but its severity is warning; or passed, with something to be warned of
 	Skipped Outcome = "skipped" // a check it depends on did not pass, or it was not selected
 	// Inconclusive: the check could not tell whether the node is at fault. Of a report: ExitInconclusive.
 	Inconclusive Outcome = "inconclusive"
@@ -50,7 +50,7 @@ type Report struct {
 	Node       string  `json:"node"`
 	Outcome    Outcome `json:"outcome"`
 	DurationMs int64   `json:"durationMs"`
-	// Checks holds failures first, then warnings, skipped and passed ones.
+	// Checks holds failures first, then inconclusive ones, warnings, skipped and passed ones.
 	Checks []Check `json:"checks"`
 	// Omitted counts the checks that were left out of Checks because the report would not
 	// have fitted; failures are the last to go.

@@ -20,6 +20,7 @@ func TestEncodeAndParse(t *testing.T) {
 		checkOf("passes", result.Passed, "fine"),
 		checkOf("skipped", result.Skipped, "left out"),
 		checkOf("warns", result.Warning, "slow"),
+		checkOf("cannot tell", result.Inconclusive, "503"),
 		checkOf("fails", result.Failed, `"10.0.0.1" did not answer`),
 	}}
 	encoded := r.Encode()
@@ -34,7 +35,7 @@ func TestEncodeAndParse(t *testing.T) {
 	for _, c := range got.Checks {
 		order = append(order, c.Name)
 	}
-	if want := "fails warns skipped passes"; strings.Join(order, " ") != want {
+	if want := "fails cannot tell warns skipped passes"; strings.Join(order, " ") != want {
 		t.Errorf("order %v, want %s", order, want)
 	}
 	if f, ok := got.FirstFailure(); !ok || f.Name != "fails" || f.Message != `"10.0.0.1" did not answer` {
@@ -227,4 +228,17 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("%s: %v", encoded, err)
 		}
 	})
+}
+
+func TestInconclusive(t *testing.T) {
+	r := result.Report{Outcome: result.Inconclusive, Checks: []result.Check{checkOf("passes", result.Passed, ""), checkOf("api", result.Inconclusive, "503")}}
+	if r.ExitCode() != result.ExitInconclusive {
+		t.Errorf("exit code %d", r.ExitCode())
+	}
+	if f, ok := r.FirstFailure(); !ok || f.Name != "api" {
+		t.Errorf("named %+v, %t", f, ok)
+	}
+	if got, err := result.Parse(r.Encode()); err != nil || got.Outcome != result.Inconclusive || got.Checks[0].Name != "api" {
+		t.Errorf("got %+v, %v", got, err)
+	}
 }

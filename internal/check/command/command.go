@@ -37,10 +37,25 @@ func New(settings *check.Exec) check.Probe {
 	if e.MaxOutputBytes == 0 {
 		e.MaxOutputBytes = check.DefaultMaxOutputBytes
 	}
-	if e.ResultFile != "" {
-		return func(context.Context) check.Finding { return readResult(e) }
+	return func(ctx context.Context) check.Finding {
+		if e.ResultFile != "" {
+			return weigh(readResult(e), e.OnUnknown)
+		}
+		return weigh(run(ctx, e), e.OnUnknown)
 	}
-	return func(ctx context.Context) check.Finding { return run(ctx, e) }
+}
+
+// weigh makes of a command that could not tell what the settings say that it means.
+func weigh(f check.Finding, onUnknown string) check.Finding {
+	if f.Reason == check.ReasonUnknown {
+		switch onUnknown {
+		case check.UnknownFail:
+			f.Outcome = check.Failed
+		case check.UnknownWarn:
+			f.Outcome = check.Warned
+		}
+	}
+	return f
 }
 
 // run runs the command in a process group of its own, so that what it started ends with it.
@@ -75,7 +90,7 @@ func run(ctx context.Context, e check.Exec) check.Finding {
 	return judge(e.Command[0], cmd.ProcessState.ExitCode(), output.String())
 }
 
-// cannotStart is a fault of the configuration or the image, not of the node.
+// cannotStart is a fault of the configuration or the image as likely as one of the node.
 func cannotStart(e check.Exec, err error) check.Finding {
 	why := fmt.Sprint(err)
 	switch {
@@ -84,7 +99,7 @@ func cannotStart(e check.Exec, err error) check.Finding {
 	case errors.Is(err, fs.ErrPermission):
 		why = "the worker's user may not execute it"
 	}
-	return check.Fail(check.ReasonConfiguration, "%s cannot be started: %s", e.Command[0], why)
+	return check.Fail(check.ReasonUnknown, "%s cannot be started: %s", e.Command[0], why)
 }
 
 // judge turns an exit code into a finding.

@@ -32,9 +32,9 @@ func TestCommands(t *testing.T) {
 		{"hangs", shell("echo waiting; sleep 60"), check.ReasonTimeout, "was killed: waiting"},
 		{"children hang", shell("sleep 60 & echo left; exit 0"), "", "exited with 0: left"},
 		{"output is capped", noise, "", ": noise\nnoise\nnoise\nno…"},
-		{"no such program", check.Exec{Command: []string{"/no/such/program"}}, check.ReasonConfiguration, "no such program in the worker's container"},
-		{"not in PATH", check.Exec{Command: []string{"no-such-program"}}, check.ReasonConfiguration, "no such program"},
-		{"not executable", check.Exec{Command: []string{"/etc/passwd"}}, check.ReasonConfiguration, "may not execute it"},
+		{"no such program", check.Exec{Command: []string{"/no/such/program"}}, check.ReasonUnknown, "no such program in the worker's container"},
+		{"not in PATH", check.Exec{Command: []string{"no-such-program"}}, check.ReasonUnknown, "no such program"},
+		{"not executable", check.Exec{Command: []string{"/etc/passwd"}}, check.ReasonUnknown, "may not execute it"},
 		{"sees the environment, not the configuration", shell(`echo "$NODE_NAME,$KUBE_NODE_READY_CONFIG"`), "", ": node-a,"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,11 +86,11 @@ func TestResultFiles(t *testing.T) {
 		"2\n":                  {Reason: check.ReasonUnknown, Message: "could not tell"},
 		"1\n" + strings.Repeat("x", 600): {Reason: check.ReasonCommandFailed,
 			Message: strings.Repeat("x", 512) + "…"},
-		"":            {Reason: check.ReasonConfiguration, Message: "must begin with a line that holds an exit code"},
-		"ok\n":        {Reason: check.ReasonConfiguration, Message: "exit code"},
-		"-1\n":        {Reason: check.ReasonConfiguration, Message: "exit code"},
-		"256\n":       {Reason: check.ReasonConfiguration, Message: "exit code"},
-		"0x1\nhidden": {Reason: check.ReasonConfiguration, Message: "exit code"},
+		"":            {Reason: check.ReasonUnknown, Message: "must begin with a line that holds an exit code"},
+		"ok\n":        {Reason: check.ReasonUnknown, Message: "exit code"},
+		"-1\n":        {Reason: check.ReasonUnknown, Message: "exit code"},
+		"256\n":       {Reason: check.ReasonUnknown, Message: "exit code"},
+		"0x1\nhidden": {Reason: check.ReasonUnknown, Message: "exit code"},
 	} {
 		path := filepath.Join(t.TempDir(), "result")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -101,7 +101,7 @@ func TestResultFiles(t *testing.T) {
 			t.Errorf("%q: got %+v, want %+v", content, f, want)
 		}
 	}
-	if f := New(&check.Exec{ResultFile: "/no/such/file"})(context.Background()); f.Reason != check.ReasonConfiguration || !strings.Contains(f.Message, "no such file") {
+	if f := New(&check.Exec{ResultFile: "/no/such/file"})(context.Background()); f.Reason != check.ReasonUnknown || !strings.Contains(f.Message, "no such file") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -118,4 +118,36 @@ func FuzzParseResult(f *testing.F) {
 			t.Errorf("code %d, %d bytes", code, len(output))
 		}
 	})
+}
+
+// What is neither 0 nor 1 proves nothing about the node, whichever way it came about.
+func TestWhatItMeansThatACommandCouldNotTell(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "result")
+	if err := os.WriteFile(file, []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, settings := range map[string]check.Exec{
+		"2":              shell("exit 2"),
+		"9":              shell("exit 9"),
+		"127":            shell("exit 127"),
+		"a signal":       shell("kill -KILL $$"),
+		"not there":      {Command: []string{"/no/such/program"}},
+		"a result of 9":  {ResultFile: file},
+		"without result": {ResultFile: file + "x"},
+	} {
+		for onUnknown, want := range map[string]check.Outcome{"": check.Inconclusive, check.UnknownInconclusive: check.Inconclusive,
+			check.UnknownFail: check.Failed, check.UnknownWarn: check.Warned} {
+			settings.OnUnknown = onUnknown
+			if f := New(&settings)(context.Background()); f.Outcome != want || f.Reason != check.ReasonUnknown {
+				t.Errorf("%s, onUnknown %q: got %+v", name, onUnknown, f)
+			}
+		}
+	}
+	for code, want := range map[string]check.Outcome{"0": check.Passed, "1": check.Failed} {
+		settings := shell("exit " + code)
+		settings.OnUnknown = check.UnknownWarn
+		if f := New(&settings)(context.Background()); f.Outcome != want {
+			t.Errorf("exit %s: got %+v", code, f)
+		}
+	}
 }

@@ -19,7 +19,7 @@ const maxCodeLine = 16
 func readResult(e check.Exec) check.Finding {
 	code, output, err := parseResultFile(e.ResultFile, int(e.MaxOutputBytes))
 	if err != nil {
-		return check.Fail(check.ReasonConfiguration, "the result file %s of an init container %v", e.ResultFile, err)
+		return check.Fail(check.ReasonUnknown, "the result file %s of an init container %v", e.ResultFile, err)
 	}
 	return judge("the init container that wrote "+e.ResultFile, code, output)
 }

@@ -81,10 +81,10 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 
 // outcome of a run. A worker that was stopped has not judged the node, whatever had failed by
 // then: the network goes down before the last process of a node does. Otherwise a check that
-// failed condemns the node, and only without one does it count that the worker was at fault
-// itself.
+// failed condemns the node, only without one does it count that the worker was at fault itself,
+// and only then what could not tell.
 func outcome(checks []result.Check) result.Outcome {
-	own, failed := result.Passed, false
+	own, failed, inconclusive := result.Passed, false, false
 	for _, c := range checks {
 		switch check.Reason(c.Reason) {
 		case check.ReasonInterrupted:
@@ -98,9 +98,13 @@ func outcome(checks []result.Check) result.Outcome {
 		default:
 			failed = failed || c.Outcome == result.Failed
 		}
+		inconclusive = inconclusive || c.Outcome == result.Inconclusive
 	}
-	if failed {
+	switch {
+	case failed:
 		return result.Failed
+	case own == result.Passed && inconclusive:
+		return result.Inconclusive
 	}
 	return own
 }
@@ -177,14 +181,16 @@ func perform(ctx context.Context, index int, j Job) ended {
 	c.Reason = string(f.Reason)
 	blocks := false
 	switch {
-	case f.Passed():
+	case f.Outcome == check.Passed:
 		c.Outcome = result.Passed
+	case f.Outcome == check.Warned:
+		c.Outcome = result.Warning
 	case f.Reason == check.ReasonInterrupted:
 		c.Outcome, blocks = result.Skipped, true
-	case f.Reason == check.ReasonUnknown:
-		c.Outcome = result.Warning // it could not tell, so it neither condemns the node nor holds others up
 	case !j.Spec.IsRequired():
 		c.Outcome, blocks = result.Warning, true
+	case f.Outcome == check.Inconclusive:
+		c.Outcome, blocks = result.Inconclusive, true
 	default:
 		c.Outcome, blocks = result.Failed, true
 	}
@@ -228,7 +234,11 @@ func stopped(ctx context.Context, when string, last check.Finding) check.Finding
 	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled) {
 		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, so)
 	}
-	return check.Fail(check.ReasonDeadlineExceeded, "not finished when the worker's timeoutSeconds ran out%s%s", when, so)
+	f := check.Fail(check.ReasonDeadlineExceeded, "not finished when the worker's timeoutSeconds ran out%s%s", when, so)
+	if last.Outcome == check.Inconclusive {
+		f.Outcome = check.Inconclusive // that time ran out as well does not make it the node's fault
+	}
+	return f
 }
 
 // attempt runs the probe once, within the check's timeout, and survives its panic.

@@ -15,6 +15,7 @@ import (
 
 func pass(context.Context) check.Finding { return check.Pass("fine") }
 func fail(context.Context) check.Finding { return check.Fail(check.ReasonTimeout, "no answer") }
+func warn(context.Context) check.Finding { return check.Warn(check.ReasonTimeout, "slow") }
 
 // hang waits for its context and says what it waited for, as probes do.
 func hang(ctx context.Context) check.Finding {
@@ -63,8 +64,16 @@ func TestOutcomes(t *testing.T) {
 			result.Failed, "a failed Timeout, b skipped DependencyFailed, c skipped DependencyFailed, d passed"},
 		{"a warning also skips", []runner.Job{advisory(job("a", fail)), advisory(job("b", pass, "a"))},
 			result.Passed, "a warning Timeout, b skipped DependencyFailed"},
-		{"what could not tell holds nothing up", []runner.Job{job("a", fault(check.ReasonUnknown)), job("b", pass, "a")},
+		{"what could not tell verifies nothing", []runner.Job{job("a", fault(check.ReasonUnknown)), job("b", pass, "a"), job("c", pass)},
+			result.Inconclusive, "a inconclusive Unknown, b skipped DependencyFailed, c passed"},
+		{"a failure condemns the node whatever could not tell", []runner.Job{job("a", fault(check.ReasonUnknown)), job("b", fail)},
+			result.Failed, "a inconclusive Unknown, b failed Timeout"},
+		{"the worker's own fault comes before what could not tell", []runner.Job{job("a", fault(check.ReasonUnknown)), job("b", fault(check.ReasonInternal))},
+			result.InternalError, "a inconclusive Unknown, b failed InternalError"},
+		{"a warning that could not tell is just that", []runner.Job{advisory(job("a", fault(check.ReasonUnknown))), job("b", pass)},
 			result.Passed, "a warning Unknown, b passed"},
+		{"what passed with a warning holds nothing up", []runner.Job{job("a", warn), job("b", pass, "a")},
+			result.Passed, "a warning Timeout, b passed"},
 		{"what was left out holds nothing up", []runner.Job{{Spec: check.Spec{Name: "a"}, Skip: check.Fail(check.ReasonNotSelected, "")}, job("b", pass, "a")},
 			result.Passed, "a skipped NotSelected, b passed"},
 		{"what is not in the list holds nothing up", []runner.Job{job("b", pass, "a")}, result.Passed, "b passed"},

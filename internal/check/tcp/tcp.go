@@ -99,7 +99,9 @@ func anyOf(findings []check.Finding) check.Finding {
 			return f
 		}
 	}
-	return check.Finding{Reason: findings[0].Reason, Message: join(findings)}
+	f := findings[0]
+	f.Message = join(findings)
+	return f
 }
 
 func keep(findings []check.Finding, addrs []netip.Addr, want func(netip.Addr) bool) []check.Finding {
@@ -175,7 +177,8 @@ func summarise(findings []check.Finding) check.Finding {
 	if len(failures) == 0 {
 		return check.Pass("%s", join(passes))
 	}
-	f := check.Finding{Reason: failures[0].Reason, Message: join(failures)}
+	f := failures[0]
+	f.Message = join(failures)
 	if len(passes) > 0 {
 		f.Message += fmt.Sprintf("; %d of %d addresses are as expected", len(passes), len(findings))
 	}
