@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/runner"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
@@ -25,10 +26,10 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
+	guard.Go(func() {
 		<-signals
 		cancel(runner.ErrInterrupted)
-	}()
+	}, func(p *guard.Panic) { cancel(p) })
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 

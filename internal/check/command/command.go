@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 )
 
 // Exit codes of a command, as monitoring plugins for nodes have them (the custom plugins of
@@ -144,10 +145,13 @@ type capped struct {
 }
 
 func (c *capped) Write(p []byte) (int, error) {
+	return len(p), guard.Try(func() error { c.keep(p); return nil }) // in a goroutine of package exec
+}
+
+func (c *capped) keep(p []byte) {
 	room := c.most - len(c.kept)
 	c.more = c.more || len(p) > room
 	c.kept = append(c.kept, p[:min(room, len(p))]...)
-	return len(p), nil
 }
 
 func (c *capped) String() string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
@@ -84,15 +85,16 @@ type endpoints struct {
 
 // read gets the Service and its slices at the same time.
 func (p probe) read(ctx context.Context) (kubeapi.Service, endpoints, *check.Finding) {
-	var slicesErr error
-	var list []kubeapi.EndpointSlice
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service)
-	}()
-	service, err := p.api.Service(ctx, p.namespace, p.service)
-	<-done
+	var (
+		service        kubeapi.Service
+		list           []kubeapi.EndpointSlice
+		err, slicesErr error
+	)
+	reads := []func(){
+		func() { service, err = p.api.Service(ctx, p.namespace, p.service) },
+		func() { list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service) },
+	}
+	guard.Each(len(reads), func(i int) { reads[i]() })
 	switch {
 	case kubeapi.IsNotFound(err):
 		f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", p.full())

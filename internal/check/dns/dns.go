@@ -13,6 +13,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
@@ -79,21 +80,14 @@ func ask(ctx context.Context, d check.DNS, e expectation, config resolver.Config
 			}
 		}
 	}
-	done := make(chan struct{})
-	for i := range queries {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			q := &queries[i]
-			if !q.finding.Passed() {
-				return
-			}
-			answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
-			q.finding = q.judge(e, d, answer, err)
-		}()
-	}
-	for range queries {
-		<-done
-	}
+	guard.Each(len(queries), func(i int) {
+		q := &queries[i]
+		if !q.finding.Passed() {
+			return
+		}
+		answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
+		q.finding = q.judge(e, d, answer, err)
+	})
 	return queries
 }
 

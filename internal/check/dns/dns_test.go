@@ -80,6 +80,7 @@ func TestServers(t *testing.T) {
 		{"answers another query", dnstest.Behaviour{Zone: zone, OtherID: true}, nil, check.ReasonTimeout, ""},
 		{"answers another query over TCP", dnstest.Behaviour{Zone: zone, OtherID: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, ""},
 		{"records of another name", dnstest.Behaviour{Zone: zone, OtherName: true}, nil, check.ReasonNoAnswers, ""},
+		{"a record that holds nothing", dnstest.Behaviour{Zone: zone, NoData: true}, nil, check.ReasonMalformedAnswer, "record without data"},
 		{"sends the query back", dnstest.Behaviour{Zone: zone, EchoQuery: true}, nil, check.ReasonMalformedAnswer, "a query and no answer"},
 		{"garbage", dnstest.Behaviour{Garbage: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no DNS answer"},
 	} {

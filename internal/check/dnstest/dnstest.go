@@ -41,6 +41,8 @@ type Behaviour struct {
 	OtherID bool
 	// OtherName answers with records of another name.
 	OtherName bool
+	// NoData answers with address records that hold no address (RDLENGTH 0).
+	NoData bool
 	// EchoQuery sends the query back.
 	EchoQuery bool
 	// Garbage answers bytes that are no DNS message.
@@ -156,6 +158,18 @@ func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 	}
 	if a.Rcode == 0 {
 		a.Answer = h.records(name, records, q.Question[0].Qtype)
+	}
+	for _, rr := range a.Answer {
+		switch rr := rr.(type) {
+		case *mdns.A:
+			if h.NoData {
+				rr.A = nil
+			}
+		case *mdns.AAAA:
+			if h.NoData {
+				rr.AAAA = nil
+			}
+		}
 	}
 	if h.OtherQuestion {
 		a.Question[0].Name = "other.example."

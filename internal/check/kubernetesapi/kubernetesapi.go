@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
 )
 
@@ -31,20 +32,13 @@ func New(settings *check.KubernetesAPI, api *kubeapi.Client) check.Probe {
 	}
 	return func(ctx context.Context) check.Finding {
 		findings := make([]check.Finding, len(k.Via))
-		done := make(chan struct{})
-		for i, via := range k.Via {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				host := api.Host
-				if via == check.ViaDNS {
-					host = dnsName
-				}
-				findings[i] = probe(ctx, api, host, k)
-			}()
-		}
-		for range k.Via {
-			<-done
-		}
+		guard.Each(len(k.Via), func(i int) {
+			host := api.Host
+			if k.Via[i] == check.ViaDNS {
+				host = dnsName
+			}
+			findings[i] = probe(ctx, api, host, k)
+		})
 		return summarise(findings)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
 
@@ -113,7 +114,7 @@ func (p probe) send(ctx context.Context, conn *net.TCPConn, host string) check.F
 	}
 	start := time.Now()
 	exchanged := make(chan error, 1)
-	go func() { exchanged <- p.exchange(conn, host, size) }()
+	guard.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *guard.Panic) { exchanged <- p })
 	after, answer, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
 	took := time.Since(start).Round(100 * time.Microsecond)
 	switch {

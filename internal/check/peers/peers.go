@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/kubeapi"
 )
 
@@ -98,16 +99,7 @@ type attempt struct {
 
 func connectAll(ctx context.Context, sample []Peer, port int32) []attempt {
 	attempts := make([]attempt, len(sample))
-	done := make(chan struct{})
-	for i, peer := range sample {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			attempts[i] = attempt{peer, connect(ctx, peer, port)}
-		}()
-	}
-	for range sample {
-		<-done
-	}
+	guard.Each(len(sample), func(i int) { attempts[i] = attempt{sample[i], connect(ctx, sample[i], port)} })
 	return attempts
 }
 

@@ -1,11 +1,13 @@
 package resolver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 )
 
 // Protocols of DNS.
@@ -130,7 +133,7 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 	if err != nil {
 		return nil, err
 	}
-	if text := mismatch(query, answer); text != "" {
+	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
 		return nil, &Error{s.Addr, protocol, name, check.ReasonMalformedAnswer, text}
 	}
 	return answer, nil
@@ -146,7 +149,7 @@ const resendAfter = time.Second
 // same ID, so an answer to any of them will do.
 func resend(conn net.Conn, query []byte) (stop func()) {
 	ticker, done := time.NewTicker(resendAfter), make(chan struct{})
-	go func() {
+	guard.Go(func() {
 		for {
 			select {
 			case <-done:
@@ -155,7 +158,7 @@ func resend(conn net.Conn, query []byte) (stop func()) {
 				_, _ = conn.Write(query) // what is wrong with the connection, reading from it tells
 			}
 		}
-	}()
+	}, func(*guard.Panic) {}) // the query is not repeated then
 	return func() {
 		ticker.Stop()
 		close(done)
@@ -180,6 +183,20 @@ func mismatch(query, answer *mdns.Msg) string {
 	}
 	return ""
 }
+
+// hollow says which record of an answer holds nothing, where its type has something to hold:
+// the library unpacks RDLENGTH 0, which is for dynamic updates, into a record without an address.
+func hollow(answer *mdns.Msg) string {
+	for _, rr := range answer.Answer {
+		if h := rr.Header(); h.Rdlength == 0 && slices.Contains(held, h.Rrtype) {
+			return fmt.Sprintf("sent a record without data (%s %s)", h.Name, mdns.TypeToString[h.Rrtype])
+		}
+	}
+	return ""
+}
+
+// held are the types that are asked for.
+var held = []uint16{mdns.TypeA, mdns.TypeAAAA, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypePTR, mdns.TypeSOA, mdns.TypeSRV, mdns.TypeTXT}
 
 func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Duration, err error) *Error {
 	var e *Error

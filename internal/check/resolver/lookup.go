@@ -10,6 +10,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 )
 
 // Answer is what a look-up came to.
@@ -81,18 +82,12 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 		msg *mdns.Msg
 		err error
 	}
-	replies := make([]chan reply, len(qtypes))
-	for i, qtype := range qtypes {
-		replies[i] = make(chan reply, 1)
-		go func() {
-			msg, err := s.Exchange(ctx, name, qtype)
-			replies[i] <- reply{msg, err}
-		}()
-	}
+	replies := make([]reply, len(qtypes))
+	guard.Each(len(qtypes), func(i int) { replies[i].msg, replies[i].err = s.Exchange(ctx, name, qtypes[i]) })
 	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
 	var failure error
 	for i, qtype := range qtypes {
-		r := <-replies[i]
+		r := replies[i]
 		if r.err != nil {
 			failure = errors.Join(failure, r.err)
 			continue
@@ -155,7 +150,14 @@ func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, 
 		return []netip.Addr{addr.Unmap()}, nil
 	}
 	answer, err := r.Query(ctx, host, mdns.TypeA, mdns.TypeAAAA)
-	return answer.Addrs(), err
+	if err != nil {
+		return nil, err
+	}
+	addrs := answer.Addrs()
+	if len(addrs) == 0 {
+		return nil, &HostError{host, check.ReasonResolutionFailed, "the answer holds no address"}
+	}
+	return addrs, nil
 }
 
 // Query looks the name up through the servers of resolv.conf in their order, as libc does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
 
@@ -60,6 +62,19 @@ func TestAllFailuresAreTold(t *testing.T) {
 	}
 	if addrs, err := r.LookupAddrs(context.Background(), "::ffff:10.0.0.1"); err != nil || addrs[0].String() != "10.0.0.1" {
 		t.Errorf("an address needs no server: got %v, %v", addrs, err)
+	}
+}
+
+// Package net/http dials in goroutines of its own.
+func TestAPanicWhileDialling(t *testing.T) {
+	var none *resolver.Resolver
+	client := http.Client{Transport: &http.Transport{DialContext: none.DialContext}}
+	response, err := client.Get("http://web.example/")
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if reason, phrase := fault.Classify(err); reason != check.ReasonInternal || !strings.Contains(phrase, "a fault in the worker") {
+		t.Errorf("got %s: %s", reason, phrase)
 	}
 }
 

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
@@ -140,7 +138,11 @@ func (r *run) startReady(ctx context.Context) {
 			j.Probe = nil
 			j.Skip = check.Fail(check.ReasonDependencyFailed, "not tried, because %s, which it depends on, did not pass", blocker)
 		}
-		go func() { r.results <- perform(ctx, i, j) }()
+		guard.Go(func() { r.results <- perform(ctx, i, j) }, func(p *guard.Panic) {
+			c := account(j)
+			c.Outcome, c.Reason, c.Message = result.Failed, string(p.Reason()), result.Sanitise(p.Error())
+			r.results <- ended{i, c, true}
+		})
 	}
 }
 
@@ -163,12 +165,18 @@ func (r *run) dependencies(s check.Spec) (blocker string, ready bool) {
 	return "", ready
 }
 
-// perform makes the attempts at one check.
-func perform(ctx context.Context, index int, j Job) ended {
+// account is the account of a check that has not been performed.
+func account(j Job) result.Check {
 	c := result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: string(check.Required)}
 	if !j.Spec.IsRequired() {
 		c.Severity = string(check.Advisory)
 	}
+	return c
+}
+
+// perform makes the attempts at one check.
+func perform(ctx context.Context, index int, j Job) ended {
+	c := account(j)
 	if j.Probe == nil {
 		c.Outcome, c.Reason, c.Message = result.Skipped, string(j.Skip.Reason), result.Sanitise(j.Skip.Message)
 		// Only a dependency's failure is handed down: what was left out on purpose holds nothing up.
@@ -247,14 +255,7 @@ func attempt(ctx context.Context, j Job) check.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	found := make(chan check.Finding, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				found <- check.Fail(check.ReasonInternal, "a fault in the worker: %v at %s", p, caller(debug.Stack()))
-			}
-		}()
-		found <- j.Probe(ctx)
-	}()
+	guard.Go(func() { found <- j.Probe(ctx) }, func(p *guard.Panic) { found <- check.Fail(p.Reason(), "%v", p) })
 	select {
 	case f := <-found:
 		return f
@@ -266,17 +267,4 @@ func attempt(ctx context.Context, j Job) check.Finding {
 	case <-time.After(grace):
 		return check.Fail(check.ReasonTimeout, "did not end within %s", timeout)
 	}
-}
-
-// caller picks from a stack trace the line of the code that panicked.
-func caller(stack []byte) string {
-	lines := strings.Split(string(stack), "\n")
-	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic(") })
-	for i := at + 1; at >= 0 && i < len(lines); i++ {
-		if l := strings.TrimSpace(lines[i]); strings.Contains(l, ".go:") && !strings.Contains(l, "/runtime/") {
-			file, _, _ := strings.Cut(l[strings.LastIndex(l, "/")+1:], " ")
-			return file
-		}
-	}
-	return "an unknown place"
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/runner"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
@@ -79,6 +80,10 @@ func TestOutcomes(t *testing.T) {
 		{"what is not in the list holds nothing up", []runner.Job{job("b", pass, "a")}, result.Passed, "b passed"},
 		{"a panic is the worker's fault", []runner.Job{job("a", pass), job("b", func(context.Context) check.Finding { panic("oops") })},
 			result.InternalError, "a passed, b failed InternalError"},
+		{"a panic further down too", []runner.Job{job("a", func(context.Context) check.Finding {
+			guard.Each(2, func(int) { panic("oops") })
+			return check.Pass("")
+		})}, result.InternalError, "a failed InternalError"},
 		{"a misconfigured check too", []runner.Job{job("a", pass), job("b", fault(check.ReasonConfiguration))},
 			result.ConfigError, "a passed, b failed Configuration"},
 		{"a failure condemns the node all the same", []runner.Job{job("a", fail), job("b", fault(check.ReasonConfiguration))},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
 
@@ -35,16 +36,7 @@ func New(settings *check.TCP, r *resolver.Resolver, kubernetesService string) ch
 			return check.Fail(check.ReasonNoAddress, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
 		}
 		findings := make([][]check.Finding, len(addresses))
-		done := make(chan struct{})
-		for i, a := range addresses {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				findings[i] = probe(ctx, t, a, r)
-			}()
-		}
-		for range addresses {
-			<-done
-		}
+		guard.Each(len(addresses), func(i int) { findings[i] = probe(ctx, t, addresses[i], r) })
 		return summarise(slices.Concat(findings...))
 	}
 }
@@ -61,18 +53,11 @@ func probe(ctx context.Context, t check.TCP, address string, r *resolver.Resolve
 		return []check.Finding{check.Fail(reason, "%s", phrase)}
 	}
 	tried := make([]check.Finding, len(addrs))
-	done := make(chan struct{})
-	for i, addr := range addrs {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if wanted(t.IPFamilies, addr) {
-				tried[i] = connect(ctx, t.Expect == check.ExpectClosed, host, net.JoinHostPort(addr.String(), port))
-			}
-		}()
-	}
-	for range addrs {
-		<-done
-	}
+	guard.Each(len(addrs), func(i int) {
+		if wanted(t.IPFamilies, addrs[i]) {
+			tried[i] = connect(ctx, t.Expect == check.ExpectClosed, host, net.JoinHostPort(addrs[i].String(), port))
+		}
+	})
 	if t.Expect == check.ExpectClosed {
 		return keep(tried, addrs, func(a netip.Addr) bool { return wanted(t.IPFamilies, a) })
 	}

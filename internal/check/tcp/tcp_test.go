@@ -126,6 +126,18 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// A server that answers with a record that holds no address.
+func TestANameWithoutAnAddress(t *testing.T) {
+	server := dnstest.Start(t, dnstest.Behaviour{NoData: true, Zone: map[string][]string{"web.example.": {"A 127.0.0.1"}}})
+	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: time.Second, Attempts: 1}}
+	for _, expect := range []string{check.ExpectOpen, check.ExpectClosed} {
+		f := run(&check.TCP{Addresses: []string{"web.example:80"}, Expect: expect}, r, "")
+		if f.Reason != check.ReasonResolutionFailed || !strings.Contains(f.Message, "record without data") {
+			t.Errorf("%s: got %+v", expect, f)
+		}
+	}
+}
+
 func TestInterruption(t *testing.T) {
 	for _, expect := range []string{check.ExpectOpen, check.ExpectClosed} {
 		ctx, cancel := context.WithCancel(context.Background())
