@@ -2,7 +2,7 @@ package check
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 )
 
 // Outcome is what one attempt at a check says about the node; the worse, the greater.
@@ -48,9 +48,34 @@ func Fail(reason Reason, format string, args ...any) Finding {
 	return Finding{Outcome: outcome, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// othersToBlame reports whether what the reason stands for need not be the node's fault.
+// othersToBlame reports whether what the reason stands for need not be the node's fault: an API
+// server that refuses has been reached, and a Service that does not exist is missing everywhere.
 func (r Reason) othersToBlame() bool {
-	return slices.Contains([]Reason{ReasonUnknown}, r)
+	switch r {
+	case ReasonUnknown, ReasonUnauthorized, ReasonForbidden, ReasonTooManyRequests, ReasonAPIUnavailable, ReasonServiceNotFound:
+		return true
+	}
+	return false
+}
+
+// All is one finding of several attempts that all have to pass: the worst outcome, with the
+// first reason for it, and the messages of those that are not simply passed, the worst first.
+func All(findings []Finding) Finding {
+	var total Finding
+	var messages []string
+	for o := Failed; o >= Passed; o-- {
+		for _, f := range findings {
+			if f.Outcome != o || o == Passed && total.Outcome != Passed {
+				continue
+			}
+			if messages == nil {
+				total.Outcome, total.Reason = f.Outcome, f.Reason
+			}
+			messages = append(messages, f.Message)
+		}
+	}
+	total.Message = strings.Join(messages, "; ")
+	return total
 }
 
 // Count is a number with what it counts, whose plural ends in s: "1 server", "2 servers".

@@ -116,11 +116,22 @@ type Response struct {
 	Body   []byte
 	// Sent and Received are when the request was written and its response's head read.
 	Sent, Received time.Time
+	// Tries is how many requests were sent.
+	Tries int
 }
 
-// Do sends one request with the service account's token and reads the response. Whatever
-// its status, a response is no error.
+// Do sends a request with the service account's token and reads the response. What is refused is
+// asked again, within the context's deadline. Whatever its status, a response is no error.
 func (c *Client) Do(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
+	return c.do(ctx, refused, client, method, url, body)
+}
+
+func (c *Client) do(ctx context.Context, repeat again, client *http.Client, method, url string, body any) (Response, error) {
+	return insist(ctx, repeat, client, func() (Response, error) { return c.send(ctx, client, method, url, body) })
+}
+
+// send sends one request.
+func (c *Client) send(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
 	var payload io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -154,17 +165,17 @@ func (c *Client) Do(ctx context.Context, client *http.Client, method, url string
 	if err != nil {
 		return Response{}, fmt.Errorf("reading the response: %w", err)
 	}
-	return Response{response.StatusCode, response.Header, data, sent, received}, nil
+	return Response{Status: response.StatusCode, Header: response.Header, Body: data, Sent: sent, Received: received}, nil
 }
 
-// Get reads the object at path into the given value. Statuses other than 200 are a *StatusError.
-func (c *Client) Get(ctx context.Context, path string, into any) error {
-	return c.call(ctx, c.http, http.MethodGet, c.URL(c.Host, path), nil, into)
+// get reads the object at path into the given value. Statuses other than 200 are a *StatusError.
+func (c *Client) get(ctx context.Context, repeat again, path string, into any) error {
+	return c.call(ctx, repeat, c.http, http.MethodGet, c.URL(c.Host, path), nil, into)
 }
 
 // call sends a request and decodes the response.
-func (c *Client) call(ctx context.Context, client *http.Client, method, url string, body, into any) error {
-	response, err := c.Do(ctx, client, method, url, body)
+func (c *Client) call(ctx context.Context, repeat again, client *http.Client, method, url string, body, into any) error {
+	response, err := c.do(ctx, repeat, client, method, url, body)
 	if err != nil {
 		return err
 	}

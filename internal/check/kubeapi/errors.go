@@ -14,6 +14,8 @@ type StatusError struct {
 	Code int
 	// Message is what the API server said.
 	Message string
+	// Tries is how many requests were answered so.
+	Tries int
 }
 
 // maxStatusMessage bounds how much of a response is repeated in a message.
@@ -34,7 +36,7 @@ func NewStatusError(r Response) *StatusError {
 	if len(message) > maxStatusMessage {
 		message = message[:maxStatusMessage]
 	}
-	return &StatusError{Code: r.Status, Message: message}
+	return &StatusError{Code: r.Status, Message: message, Tries: r.Tries}
 }
 
 func (e *StatusError) Error() string {
@@ -51,6 +53,9 @@ func (e *StatusError) Error() string {
 	}
 	if e.Message != "" {
 		what += " (" + e.Message + ")"
+	}
+	if e.Tries > 1 {
+		what += fmt.Sprintf(", asked %d times", e.Tries)
 	}
 	return what
 }

@@ -77,26 +77,26 @@ type list[T any] struct {
 // pageSize of lists: small enough for the worker's memory.
 const pageSize = 250
 
-// Service reads a Service.
+// Service reads a Service, and waits for one that is not there.
 func (c *Client) Service(ctx context.Context, namespace, name string) (Service, error) {
 	var s Service
-	err := c.Get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/services/"+url.PathEscape(name), &s)
+	err := c.get(ctx, refusedOrMissing, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/services/"+url.PathEscape(name), &s)
 	return s, err
 }
 
 // EndpointSlices lists a Service's slices.
 func (c *Client) EndpointSlices(ctx context.Context, namespace, service string) ([]EndpointSlice, error) {
-	return listAll[EndpointSlice](ctx, c, "/apis/discovery.k8s.io/v1/namespaces/"+url.PathEscape(namespace)+"/endpointslices",
+	return listAll[EndpointSlice](ctx, c, refused, "/apis/discovery.k8s.io/v1/namespaces/"+url.PathEscape(namespace)+"/endpointslices",
 		url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}, 10_000)
 }
 
 // listAll reads the pages of a list, at most so many items.
-func listAll[T any](ctx context.Context, c *Client, path string, query url.Values, most int) ([]T, error) {
+func listAll[T any](ctx context.Context, c *Client, repeat again, path string, query url.Values, most int) ([]T, error) {
 	var items []T
 	query.Set("limit", fmt.Sprint(pageSize))
 	for {
 		var page list[T]
-		if err := c.Get(ctx, path+"?"+query.Encode(), &page); err != nil {
+		if err := c.get(ctx, repeat, path+"?"+query.Encode(), &page); err != nil {
 			return nil, err
 		}
 		items = append(items, page.Items...)
@@ -118,7 +118,7 @@ func (c *Client) WhoAmI(ctx context.Context, client *http.Client, host string) (
 			} `json:"userInfo"`
 		} `json:"status"`
 	}
-	err := c.call(ctx, client, http.MethodPost, c.URL(host, "/apis/authentication.k8s.io/v1/selfsubjectreviews"), review, &answer)
+	err := c.call(ctx, refused, client, http.MethodPost, c.URL(host, "/apis/authentication.k8s.io/v1/selfsubjectreviews"), review, &answer)
 	return answer.Status.UserInfo.Username, err
 }
 

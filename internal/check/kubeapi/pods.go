@@ -49,11 +49,11 @@ func (p Pod) Ready() bool {
 
 // Pods lists the pods of a namespace that a label selector matches.
 func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]Pod, error) {
-	return listAll[Pod](ctx, c, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods",
+	return listAll[Pod](ctx, c, refused, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods",
 		url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase=Running"}}, maxPods)
 }
 
-// Zones lists the zone of each node that has one.
+// Zones lists the zone of each node that has one. A worker can do without, so nothing is insisted on.
 func (c *Client) Zones(ctx context.Context) (map[string]string, error) {
 	type node struct {
 		Metadata struct {
@@ -61,7 +61,7 @@ func (c *Client) Zones(ctx context.Context) (map[string]string, error) {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
-	nodes, err := listAll[node](ctx, c, "/api/v1/nodes", url.Values{"labelSelector": {ZoneLabel}}, maxNodes)
+	nodes, err := listAll[node](ctx, c, never, "/api/v1/nodes", url.Values{"labelSelector": {ZoneLabel}}, maxNodes)
 	zones := make(map[string]string, len(nodes))
 	for _, n := range nodes {
 		zones[n.Metadata.Name] = n.Metadata.Labels[ZoneLabel]

@@ -39,7 +39,7 @@ func New(settings *check.KubernetesAPI, api *kubeapi.Client) check.Probe {
 			}
 			findings[i] = probe(ctx, api, host, k)
 		})
-		return summarise(findings)
+		return check.All(findings)
 	}
 }
 
@@ -74,27 +74,6 @@ func probe(ctx context.Context, api *kubeapi.Client, host string, k check.Kubern
 		return check.Fail(check.ReasonUnexpectedUser, "%s takes us for %s, expected %s", server, user, want)
 	}
 	return check.Pass("%s answers %s and takes us for %s", server, k.Path, user)
-}
-
-func summarise(findings []check.Finding) check.Finding {
-	var failed *check.Finding
-	for i, f := range findings {
-		switch {
-		case f.Passed():
-		case failed == nil:
-			failed = &findings[i]
-		default:
-			failed.Message += "; " + f.Message
-		}
-	}
-	if failed != nil {
-		return *failed
-	}
-	var messages []string
-	for _, f := range findings {
-		messages = append(messages, f.Message)
-	}
-	return check.Pass("%s", strings.Join(messages, "; "))
 }
 
 // tokenUser is the user that a service account's token names; empty when it is no such token.

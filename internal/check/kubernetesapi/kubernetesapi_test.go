@@ -67,6 +67,7 @@ func TestFailures(t *testing.T) {
 			reason: check.ReasonUnexpectedBody, says: "not the object asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			issuer := authority
 			if c.issuer != nil {
 				issuer = c.issuer
@@ -75,6 +76,16 @@ func TestFailures(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			f := kubernetesapi.New(&check.KubernetesAPI{Via: []string{check.ViaAddress}}, api)(ctx)
+			want := check.Failed
+			switch c.reason {
+			case "":
+				want = check.Passed
+			case check.ReasonUnauthorized, check.ReasonForbidden, check.ReasonTooManyRequests, check.ReasonAPIUnavailable:
+				want = check.Inconclusive // it was reached, and might refuse any node
+			}
+			if f.Outcome != want {
+				t.Errorf("got outcome %d, want %d", f.Outcome, want)
+			}
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) || len(f.Message) > 600 {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
