@@ -23,6 +23,8 @@ type query struct {
 	target
 	protocol string
 	finding  check.Finding
+	// notes say what else was noticed about an answer that passed.
+	notes []string
 }
 
 // New makes the probe. api is only used by the resolvers service and endpoints.
@@ -87,6 +89,9 @@ func ask(ctx context.Context, d check.DNS, e expectation, config resolver.Config
 		}
 		answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
 		q.finding = q.judge(e, d, answer, err)
+		if q.finding.Passed() {
+			q.notes = answer.Notes
+		}
 	})
 	return queries
 }
@@ -134,8 +139,12 @@ func (q query) judge(e expectation, d check.DNS, a resolver.Answer, err error) c
 // summarise makes one finding of all the servers': the first failure, and how the others did.
 func summarise(d check.DNS, queries []query) check.Finding {
 	var failures []check.Finding
+	var notes string
 	passed := 0
 	for _, q := range queries {
+		for _, n := range q.notes {
+			notes += fmt.Sprintf("; %s over %s: %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
+		}
 		if q.finding.Passed() {
 			passed++
 		} else {
@@ -143,8 +152,8 @@ func summarise(d check.DNS, queries []query) check.Finding {
 		}
 	}
 	if len(failures) == 0 {
-		return check.Pass("%s: %s from %s over %s", d.Name, queries[0].finding.Message,
-			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols))
+		return check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
+			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols), notes)
 	}
 	f := failures[0]
 	for _, other := range failures[1:] {
@@ -156,6 +165,7 @@ func summarise(d check.DNS, queries []query) check.Finding {
 	case passed > 1:
 		f.Message += fmt.Sprintf("; the %d other queries were answered well", passed)
 	}
+	f.Message += notes
 	return f
 }
 

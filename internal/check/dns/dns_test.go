@@ -94,6 +94,45 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// A program that looks an address up gets on with the family that answers.
+func TestOneFamilyIsEnough(t *testing.T) {
+	for _, c := range []struct {
+		types map[string]int
+		says  string
+	}{
+		{map[string]int{"AAAA": mdns.RcodeServerFailure}, "AAAA: SERVFAIL"},
+		{map[string]int{"AAAA": mdns.RcodeRefused}, "AAAA: REFUSED"},
+		{map[string]int{"AAAA": mdns.RcodeNotImplemented}, "AAAA: NOTIMP"},
+		{map[string]int{"AAAA": -1}, "AAAA: did not answer"},
+		{map[string]int{"A": mdns.RcodeServerFailure}, "A: SERVFAIL"},
+		{map[string]int{"A": -1}, "A: did not answer"},
+	} {
+		for _, protocol := range []string{"udp", "tcp"} {
+			t.Run(c.says+" "+protocol, func(t *testing.T) {
+				t.Parallel()
+				r := pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone, Types: c.types}))
+				r.Config.Timeout, r.Config.Attempts = 5*time.Second, 2 // as resolv.conf has them by default
+				start := time.Now()
+				f := probe(t, &check.DNS{Name: "dual.example.", Protocols: []string{protocol}}, r)
+				if f.Outcome != check.Passed || !strings.Contains(f.Message, c.says) {
+					t.Errorf("got %+v", f)
+				}
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("took %s", took)
+				}
+				if addrs, err := r.LookupAddrs(context.Background(), "dual.example."); err != nil || len(addrs) != 1 {
+					t.Errorf("got %v, %v", addrs, err)
+				}
+			})
+		}
+	}
+	// Without any address, what is wrong is told.
+	r := pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone, Types: map[string]int{"AAAA": mdns.RcodeServerFailure}}))
+	if f := probe(t, &check.DNS{Name: "empty.example."}, r); f.Reason != check.ReasonServerFailure {
+		t.Errorf("got %+v", f)
+	}
+}
+
 func TestEachServerIsAskedOnItsOwn(t *testing.T) {
 	good := dnstest.Start(t, dnstest.Behaviour{Zone: zone})
 	six := dnstest.StartAt(t, "::1", dnstest.Behaviour{Zone: zone})

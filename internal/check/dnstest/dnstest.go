@@ -20,6 +20,8 @@ type Behaviour struct {
 	Zone map[string][]string
 	// Rcodes are the response codes of names that are answered otherwise than by the zone.
 	Rcodes map[string]int
+	// Types are the response codes of questions for a type, by its name; -1 does not answer them.
+	Types map[string]int
 	// Rcode, if not 0, is the response code of every answer.
 	Rcode int
 	// DropUDP and DropTCP take queries and do not answer.
@@ -125,6 +127,9 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 	if udp && h.queries.Add(1) <= int64(h.DropFirst) {
 		return
 	}
+	if h.Types[mdns.TypeToString[q.Question[0].Qtype]] < 0 {
+		return
+	}
 	time.Sleep(h.Delay)
 	switch {
 	case h.Garbage:
@@ -154,6 +159,9 @@ func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 		a.Rcode = mdns.RcodeNameError
 	}
 	if rcode, special := h.Rcodes[name]; special {
+		a.Rcode = rcode
+	}
+	if rcode, special := h.Types[mdns.TypeToString[q.Question[0].Qtype]]; special {
 		a.Rcode = rcode
 	}
 	if a.Rcode == 0 {

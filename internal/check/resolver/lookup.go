@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	mdns "github.com/miekg/dns"
 
@@ -22,6 +24,8 @@ type Answer struct {
 	// Records of the types that were asked for; CNAMEs on the way are left out, unless
 	// they were what was asked for.
 	Records []mdns.RR
+	// Notes say which types were not answered as they should be.
+	Notes []string
 }
 
 // Addrs are the addresses among the records.
@@ -76,33 +80,82 @@ func severity(rcode int) int {
 	}
 }
 
-// lookup asks for all the types at one absolute name, at the same time.
+// otherFamily is how long the answer for one type is waited for once that for another is there:
+// two queries, so that a lost packet does not look like silence.
+const otherFamily = 2 * resendAfter
+
+// reply is the answer for one type.
+type reply struct {
+	qtype uint16
+	msg   *mdns.Msg
+	err   error
+}
+
+// lookup asks for all the types at one absolute name, at the same time. One that is answered with
+// records is enough; what became of the others goes into the answer's notes.
 func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answer, error) {
-	type reply struct {
-		msg *mdns.Msg
-		err error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replies := make(chan reply, len(qtypes))
+	for _, qtype := range qtypes {
+		guard.Go(func() {
+			msg, err := s.Exchange(ctx, name, qtype)
+			replies <- reply{qtype, msg, err}
+		}, func(p *guard.Panic) { replies <- reply{qtype, nil, p} })
 	}
-	replies := make([]reply, len(qtypes))
-	guard.Each(len(qtypes), func(i int) { replies[i].msg, replies[i].err = s.Exchange(ctx, name, qtypes[i]) })
 	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
 	var failure error
-	for i, qtype := range qtypes {
-		r := replies[i]
-		if r.err != nil {
-			failure = errors.Join(failure, r.err)
-			continue
+	var enough <-chan time.Time
+	missing := slices.Clone(qtypes)
+	for len(missing) > 0 {
+		select {
+		case r := <-replies:
+			missing = slices.DeleteFunc(missing, func(t uint16) bool { return t == r.qtype })
+			if err := answer.add(r); err != nil {
+				failure = err
+			}
+			if len(answer.Records) > 0 && enough == nil {
+				enough = time.After(otherFamily)
+			}
+		case <-enough:
+			for _, t := range missing {
+				answer.note(t, fmt.Sprintf("did not answer within %s", otherFamily))
+			}
+			missing = nil
 		}
-		if severity(r.msg.Rcode) > severity(answer.Rcode) {
-			answer.Rcode = r.msg.Rcode
-		}
-		answer.Records = append(answer.Records, relevant(r.msg, name, qtype)...)
 	}
-	if failure != nil {
-		var e *Error
-		errors.As(failure, &e)
-		return Answer{}, e
+	switch {
+	case len(answer.Records) > 0:
+		answer.Rcode = mdns.RcodeSuccess
+	case failure != nil:
+		return Answer{}, failure
 	}
 	return answer, nil
+}
+
+// add takes in the answer for one type. The error is an *Error.
+func (a *Answer) add(r reply) error {
+	var panicked *guard.Panic
+	if errors.As(r.err, &panicked) {
+		panic(panicked)
+	}
+	var e *Error
+	if errors.As(r.err, &e) {
+		a.note(r.qtype, e.Text)
+		return e
+	}
+	if r.msg.Rcode != mdns.RcodeSuccess {
+		a.note(r.qtype, RcodeText(r.msg.Rcode))
+	}
+	if severity(r.msg.Rcode) > severity(a.Rcode) {
+		a.Rcode = r.msg.Rcode
+	}
+	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
+	return nil
+}
+
+func (a *Answer) note(qtype uint16, text string) {
+	a.Notes = append(a.Notes, mdns.TypeToString[qtype]+": "+text)
 }
 
 // relevant picks the records of the type that the answer gives for the name, following
