@@ -81,6 +81,8 @@ func TestServers(t *testing.T) {
 		{"answers another query over TCP", dnstest.Behaviour{Zone: zone, OtherID: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, ""},
 		{"records of another name", dnstest.Behaviour{Zone: zone, OtherName: true}, nil, check.ReasonNoAnswers, ""},
 		{"a record that holds nothing", dnstest.Behaviour{Zone: zone, NoData: true}, nil, check.ReasonMalformedAnswer, "record without data"},
+		{"knows no EDNS0", dnstest.Behaviour{Zone: zone, NoEDNS: true}, &check.DNS{Protocols: both}, "", "10.96.0.1"},
+		{"knows no query at all", dnstest.Behaviour{Rcode: mdns.RcodeFormatError}, nil, check.ReasonUnexpectedRcode, "FORMERR"},
 		{"sends the query back", dnstest.Behaviour{Zone: zone, EchoQuery: true}, nil, check.ReasonMalformedAnswer, "a query and no answer"},
 		{"garbage", dnstest.Behaviour{Garbage: true}, &check.DNS{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no DNS answer"},
 	} {

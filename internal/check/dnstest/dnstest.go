@@ -45,6 +45,8 @@ type Behaviour struct {
 	OtherName bool
 	// NoData answers with address records that hold no address (RDLENGTH 0).
 	NoData bool
+	// NoEDNS answers FORMERR to queries with EDNS0, as servers from before RFC 6891 do.
+	NoEDNS bool
 	// EchoQuery sends the query back.
 	EchoQuery bool
 	// Garbage answers bytes that are no DNS message.
@@ -149,7 +151,10 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 	a := new(mdns.Msg)
 	a.SetReply(q)
-	if opt := q.IsEdns0(); opt != nil {
+	if opt := q.IsEdns0(); opt != nil && h.NoEDNS {
+		a.Rcode, a.Question = mdns.RcodeFormatError, nil
+		return a
+	} else if opt != nil {
 		a.SetEdns0(opt.UDPSize(), false)
 	}
 	a.Rcode = h.Rcode

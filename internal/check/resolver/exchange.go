@@ -106,8 +106,22 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	return answer, nil
 }
 
-// ask sends one query over a connection of its own and reads the answer to it.
+// ask sends one query and reads the answer to it. A server from before EDNS0 answers FORMERR and
+// is asked without (RFC 6891, section 6.2.2).
 func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*mdns.Msg, error) {
+	query := new(mdns.Msg)
+	query.SetQuestion(name, qtype)
+	query.SetEdns0(udpSize, false)
+	answer, err := s.send(ctx, protocol, query)
+	if err == nil && answer.Rcode == mdns.RcodeFormatError {
+		query.Extra = nil
+		answer, err = s.send(ctx, protocol, query)
+	}
+	return answer, err
+}
+
+// send sends a query over a connection of its own and reads the answer to it.
+func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (*mdns.Msg, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, protocol, s.Addr.String())
 	if err != nil {
@@ -118,9 +132,6 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
-	query := new(mdns.Msg)
-	query.SetQuestion(name, qtype)
-	query.SetEdns0(udpSize, false)
 	if protocol == UDP {
 		packed, err := query.Pack()
 		if err != nil {
@@ -134,7 +145,7 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 		return nil, err
 	}
 	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
-		return nil, &Error{s.Addr, protocol, name, check.ReasonMalformedAnswer, text}
+		return nil, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
 	}
 	return answer, nil
 }
