@@ -1,6 +1,10 @@
 package check
 
-import "strings"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // IPFamily is IPv4 or IPv6.
 type IPFamily string
@@ -37,7 +41,8 @@ const (
 // DNS asks DNS servers for a name.
 type DNS struct {
 	// Name to look up, through the search domains and ndots of resolv.conf as any program in a
-	// pod would; a trailing dot makes it absolute. Default kubernetes.default.svc.cluster.local.
+	// pod would; a trailing dot makes it absolute. An IP address is its own answer, and nobody
+	// is asked. Default kubernetes.default.svc.cluster.local.
 	Name string `json:"name,omitempty"`
 	// RecordType is address (default: A and AAAA, either will do), A, AAAA, CNAME, MX, NS,
 	// PTR, SOA, SRV or TXT.
@@ -129,6 +134,12 @@ func (t TCP) WithKubernetesService() bool {
 // NeedsAPI says whether the servers to ask are found through the Kubernetes API.
 func (d *DNS) NeedsAPI() bool {
 	return d != nil && (d.Resolver == ResolverService || d.Resolver == ResolverEndpoints)
+}
+
+// Literal is the name if it is an IP address and addresses are what is asked for.
+func (d *DNS) Literal() (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(d.Name)
+	return addr, err == nil && addr.Zone() == "" && slices.Contains([]string{"", RecordAddress, "A", "AAAA"}, d.RecordType)
 }
 
 // AsksCluster says whether the name is one that only a cluster's own servers know.

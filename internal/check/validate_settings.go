@@ -26,7 +26,7 @@ func (d *DNS) validate(p *field.Path) field.ErrorList {
 	if d == nil {
 		return nil
 	}
-	if d.Name != "" {
+	if _, literal := d.Literal(); d.Name != "" && !literal {
 		if fault := DNSNameFault(d.Name); fault != "" {
 			faults = append(faults, field.Invalid(p.Child("name"), d.Name, fault))
 		}
@@ -119,6 +119,14 @@ func (s *ServiceDiscovery) validate(p *field.Path) field.ErrorList {
 		}
 	}
 	return faults
+}
+
+// AddressOrNameFault is DNSNameFault for a host, which may be an IP address.
+func AddressOrNameFault(host string) string {
+	if _, literal := (&DNS{Name: host}).Literal(); literal {
+		return ""
+	}
+	return DNSNameFault(host)
 }
 
 // DNSNameFault says what is wrong with a name to look up; it is empty for a good one. The

@@ -64,7 +64,7 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 		taken[s.Name] = path.Child("checks").Index(i)
 	}
 	for i, d := range c.DNSTestDomains {
-		if fault := check.DNSNameFault(d); fault != "" {
+		if fault := check.AddressOrNameFault(d); fault != "" {
 			faults = append(faults, field.Invalid(domains.Index(i), d, fault))
 			continue
 		}
@@ -129,7 +129,7 @@ func BuiltIns() []check.Spec {
 // domainCheckName names the check of a domain: dns-<domain>, cut to fit, with a hash where it
 // is cut so that it stays unique.
 func domainCheckName(domain string) string {
-	name := "dns-" + strings.ReplaceAll(strings.TrimSuffix(domain, "."), "_", "-")
+	name := "dns-" + strings.NewReplacer("_", "-", ":", "-").Replace(strings.TrimSuffix(domain, "."))
 	name = strings.TrimRight(name, "-")
 	if len(name) <= maxCheckName {
 		return name

@@ -14,7 +14,8 @@ const EnvVar = "KUBE_NODE_READY_CONFIG"
 type Config struct {
 	// Checks replaces the default list (the four built-ins: DNS, API, network, service discovery).
 	Checks []check.Spec `json:"checks,omitempty"`
-	// DNSTestDomains adds a DNS check of each name to whatever the list is.
+	// DNSTestDomains adds a DNS check of each name to whatever the list is. An IP address among
+	// them is its own answer.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
 	// CheckTimeoutSeconds bounds one attempt of a check that sets no timeout itself. Default 10.
 	CheckTimeoutSeconds int32 `json:"checkTimeoutSeconds,omitempty"`

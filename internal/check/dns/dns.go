@@ -57,6 +57,9 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 			e.prefixes = append(e.prefixes, prefix)
 		}
 	}
+	if addr, literal := d.Literal(); literal {
+		return func(context.Context) check.Finding { return itself(e, d, addr) }
+	}
 	return func(ctx context.Context) check.Finding {
 		if r.Err != nil {
 			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
@@ -67,6 +70,21 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 		}
 		return summarise(d, ask(ctx, d, e, r.Config, targets))
 	}
+}
+
+// itself is the finding of an address that stands where a name does.
+func itself(e expectation, d check.DNS, addr netip.Addr) check.Finding {
+	var a resolver.Answer
+	switch header := (mdns.RR_Header{}); {
+	case addr.Unmap().Is4() && d.RecordType != "AAAA":
+		a.Records = []mdns.RR{&mdns.A{Hdr: header, A: addr.Unmap().AsSlice()}}
+	case !addr.Unmap().Is4() && d.RecordType != "A":
+		a.Records = []mdns.RR{&mdns.AAAA{Hdr: header, AAAA: addr.AsSlice()}}
+	}
+	if f := e.judge(d, d.Name, a); !f.Passed() {
+		return f
+	}
+	return check.Pass("%s is an address and so its own answer; no server was asked", d.Name)
 }
 
 // ask puts the question to every server over every protocol at the same time.
@@ -117,7 +135,11 @@ func (q query) judge(e expectation, d check.DNS, a resolver.Answer, err error) c
 	if errors.As(err, &failure) {
 		return check.Fail(failure.Code, "%s, asked over %s, %s", q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
 	}
-	who := fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol))
+	return e.judge(d, fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol)), a)
+}
+
+// judge holds an answer against what is expected.
+func (e expectation) judge(d check.DNS, who string, a resolver.Answer) check.Finding {
 	if a.Rcode != e.rcode {
 		reason := resolver.RcodeReason(a.Rcode)
 		if e.rcode != mdns.RcodeSuccess {
