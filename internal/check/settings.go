@@ -27,8 +27,8 @@ const (
 
 // Defaults of the types' settings.
 const (
-	// DefaultDNSName resolves in every cluster whose domain is the default one.
-	DefaultDNSName = "kubernetes.default.svc.cluster.local"
+	// DefaultDNSName is what is looked up, in the cluster's domain.
+	DefaultDNSName = "kubernetes.default.svc"
 	// DefaultDNSService is the Service in front of the cluster's DNS servers, by the name that
 	// kubeadm and every large distribution give it.
 	DefaultDNSService = "kube-system/kube-dns"
@@ -42,7 +42,8 @@ const (
 type DNS struct {
 	// Name to look up, through the search domains and ndots of resolv.conf as any program in a
 	// pod would; a trailing dot makes it absolute. An IP address is its own answer, and nobody
-	// is asked. Default kubernetes.default.svc.cluster.local.
+	// is asked. Default: kubernetes.default.svc in the domain of the cluster that resolv.conf
+	// shows, else in cluster.local.
 	Name string `json:"name,omitempty"`
 	// RecordType is address (default: A and AAAA, either will do), A, AAAA, CNAME, MX, NS,
 	// PTR, SOA, SRV or TXT.
@@ -148,5 +149,5 @@ func (d *DNS) AsksCluster() bool {
 		return true
 	}
 	name := strings.TrimSuffix(d.Name, ".")
-	return strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc."+DefaultClusterDomain)
+	return strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
 }

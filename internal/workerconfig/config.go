@@ -119,7 +119,7 @@ func (c Config) Expand() []check.Spec {
 // of that name alone, and service discovery waits for both that it rests on.
 func BuiltIns() []check.Spec {
 	return []check.Spec{
-		{Name: "dns", Type: check.TypeDNS, DNS: &check.DNS{Name: check.DefaultDNSName, Protocols: []string{"udp", "tcp"}}},
+		{Name: "dns", Type: check.TypeDNS, DNS: &check.DNS{Protocols: []string{"udp", "tcp"}}},
 		{Name: "api", Type: check.TypeKubernetesAPI, KubernetesAPI: &check.KubernetesAPI{Via: []string{check.ViaAddress}}},
 		{Name: "network", Type: check.TypeTCP},
 		{Name: "service-discovery", Type: check.TypeServiceDiscovery, DependsOn: []string{"dns", "api"}},
