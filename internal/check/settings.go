@@ -43,7 +43,7 @@ type DNS struct {
 	// Name to look up, through the search domains and ndots of resolv.conf as any program in a
 	// pod would; a trailing dot makes it absolute. An IP address is its own answer, and nobody
 	// is asked. Default: kubernetes.default.svc in the domain of the cluster that resolv.conf
-	// shows, else in cluster.local.
+	// shows, else in cluster.local, absolute.
 	Name string `json:"name,omitempty"`
 	// RecordType is address (default: A and AAAA, either will do), A, AAAA, CNAME, MX, NS,
 	// PTR, SOA, SRV or TXT.

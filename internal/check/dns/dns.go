@@ -34,7 +34,7 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 		d = *settings
 	}
 	if d.Name == "" {
-		d.Name = check.DefaultDNSName + "." + r.Config.ClusterDomain()
+		d.Name = check.DefaultDNSName + "." + r.Config.ClusterDomain() + "."
 	}
 	if len(d.Protocols) == 0 {
 		d.Protocols = []string{resolver.UDP}
