@@ -104,8 +104,8 @@ type TCP struct {
 	KubernetesService *bool `json:"kubernetesService,omitempty"`
 	// Expect is open (default) or closed: the connection is refused, reset or not answered.
 	Expect string `json:"expect,omitempty"`
-	// IPFamilies to try, IPv4 and IPv6; a name must have an address that connects in each
-	// that is listed. Default: either will do.
+	// IPFamilies to try, IPv4 and IPv6; a host must have an address in each that is listed, and
+	// one of each must connect (with expect: closed, none may). Default: either will do.
 	IPFamilies []IPFamily `json:"ipFamilies,omitempty"`
 }
 

@@ -58,20 +58,25 @@ func probe(ctx context.Context, t check.TCP, address string, r *resolver.Resolve
 			tried[i] = connect(ctx, t.Expect == check.ExpectClosed, host, net.JoinHostPort(addrs[i].String(), port))
 		}
 	})
-	if t.Expect == check.ExpectClosed {
-		return keep(tried, addrs, func(a netip.Addr) bool { return wanted(t.IPFamilies, a) })
-	}
+	// What must be closed must be so at each address; for what must be open, one is enough.
+	closed := t.Expect == check.ExpectClosed
 	if len(t.IPFamilies) == 0 {
+		if closed {
+			return tried
+		}
 		return []check.Finding{anyOf(tried)}
 	}
 	var findings []check.Finding
 	for _, family := range t.IPFamilies {
 		of := keep(tried, addrs, func(a netip.Addr) bool { return familyOf(a) == family })
-		if len(of) == 0 {
+		switch {
+		case len(of) == 0:
 			findings = append(findings, check.Fail(check.ReasonNoAddress, "%s has no %s address", host, family))
-			continue
+		case closed:
+			findings = append(findings, of...)
+		default:
+			findings = append(findings, anyOf(of))
 		}
-		findings = append(findings, anyOf(of))
 	}
 	return findings
 }
@@ -142,6 +147,9 @@ func connect(ctx context.Context, closed bool, host, address string) check.Findi
 		phrase = fmt.Sprintf("did not answer within %s: packets are lost or dropped by a firewall", took)
 	}
 	if closed && !errors.Is(ctx.Err(), context.Canceled) {
+		if reason == check.ReasonUnreachable && !nodeHasFamily(address) {
+			return check.Fail(check.ReasonNoAddress, "%s: this node has no address of that IP family, so nothing is known about it", who)
+		}
 		switch reason {
 		case check.ReasonConnectionRefused, check.ReasonConnectionReset, check.ReasonTimeout, check.ReasonUnreachable, check.ReasonPermissionDenied:
 			return check.Pass("%s is closed, as expected (%s)", who, reason)
