@@ -57,9 +57,9 @@ func (p probe) run(ctx context.Context) check.Finding {
 	if failure != nil {
 		return *failure
 	}
-	if len(endpoints.ready) < p.minReady {
+	if endpoints.ready < p.minReady {
 		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
-			p.full(), check.Count(len(endpoints.ready), "ready endpoint"), len(endpoints.all), p.minReady)
+			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, p.minReady)
 	}
 	if f := p.compare(ctx, service, endpoints); f != nil {
 		return *f
@@ -69,18 +69,13 @@ func (p probe) run(ctx context.Context) check.Finding {
 			return *f
 		}
 	}
-	return check.Pass("Service %s has %s, and DNS agrees with it", p.full(), check.Count(len(endpoints.ready), "ready endpoint"))
+	return check.Pass("Service %s has %s, and DNS agrees with it", p.full(), check.Count(endpoints.ready, "ready endpoint"))
 }
 
 func (p probe) full() string { return p.namespace + "/" + p.service }
 
 func (p probe) name() string {
 	return p.service + "." + p.namespace + ".svc." + p.clusterDomain + "."
-}
-
-// endpoints of a Service, over all its slices.
-type endpoints struct {
-	all, ready []netip.Addr
 }
 
 // read gets the Service and its slices at the same time.
@@ -104,24 +99,7 @@ func (p probe) read(ctx context.Context) (kubeapi.Service, endpoints, *check.Fin
 	case slicesErr != nil:
 		return service, endpoints{}, p.apiFailure("EndpointSlices of Service", slicesErr)
 	}
-	var e endpoints
-	for _, slice := range list {
-		for _, endpoint := range slice.Endpoints {
-			if len(endpoint.Addresses) == 0 {
-				continue
-			}
-			// All addresses of an endpoint are the same endpoint's; consumers use the first.
-			addr, err := netip.ParseAddr(endpoint.Addresses[0])
-			if err != nil || slices.Contains(e.all, addr) {
-				continue
-			}
-			e.all = append(e.all, addr)
-			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
-				e.ready = append(e.ready, addr)
-			}
-		}
-	}
-	return service, e, nil
+	return service, endpointsOf(list), nil
 }
 
 func (p probe) apiFailure(what string, err error) *check.Finding {
@@ -161,10 +139,10 @@ func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints
 // them, where there are many, those of a moment ago, and those that are not ready as well,
 // where the Service publishes them. What may not be is an answer that has nothing to do with it.
 func (p probe) compareEndpoints(answered []netip.Addr, e endpoints) *check.Finding {
-	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.all, a) }) {
+	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.addresses, a) }) {
 		return nil
 	}
-	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.all))
+	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.addresses))
 	return &f
 }
 

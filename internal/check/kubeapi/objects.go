@@ -55,8 +55,9 @@ type EndpointSlice struct {
 			Ready *bool `json:"ready"`
 		} `json:"conditions"`
 		TargetRef *struct {
-			Kind string `json:"kind"`
-			Name string `json:"name"`
+			Kind      string `json:"kind"`
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
 		} `json:"targetRef"`
 	} `json:"endpoints"`
 	Ports []struct {
