@@ -48,7 +48,7 @@ type Peers struct {
 	// FailPercent is the share of the sample that must fail for the check to fail. Default 50.
 	FailPercent int32 `json:"failPercent,omitempty"`
 	// MinPeers is how many ready pods on other nodes there must be. Default 0: the first
-	// node of a cluster has no peers, and passes.
+	// node of a cluster has no peers, and passes; a selector that matches nothing is a warning.
 	MinPeers int32 `json:"minPeers,omitempty"`
 }
 

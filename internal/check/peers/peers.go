@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,28 +45,35 @@ func New(settings *check.Peers, api *kubeapi.Client, node, namespace string) che
 }
 
 func (p probe) run(ctx context.Context) check.Finding {
-	candidates, failure := p.candidates(ctx)
-	if failure != nil {
-		return *failure
+	if p.node == "" {
+		return check.Fail(check.ReasonConfiguration, "NODE_NAME is not set, so that peers cannot be told from this node's own pods")
 	}
+	pods, err := p.api.Pods(ctx, p.Namespace, p.Selector)
+	if err != nil {
+		reason, phrase := fault.Classify(err)
+		return check.Fail(reason, "listing the pods of namespace %s: the API server at %s %s", p.Namespace, p.api.Address(), phrase)
+	}
+	candidates := p.candidates(ctx, pods)
 	if len(candidates) < int(p.MinPeers) {
 		return check.Fail(check.ReasonTooFewPeers, "%s on other nodes match %s in namespace %s, expected at least %d",
 			check.Count(len(candidates), "ready pod"), p.Selector, p.Namespace, p.MinPeers)
 	}
-	if len(candidates) == 0 {
+	elsewhere := func(pod kubeapi.Pod) bool { return pod.Spec.NodeName != p.node }
+	switch {
+	case len(candidates) > 0:
+	case len(pods) == 0:
+		return check.Warn(check.ReasonTooFewPeers, "no running pod in namespace %s matches %s, so there was none to connect to", p.Namespace, p.Selector)
+	case slices.ContainsFunc(pods, elsewhere):
+		return check.Warn(check.ReasonTooFewPeers, "none of the %s in namespace %s that match %s is ready on another node, so there was none to connect to",
+			check.Count(len(pods), "running pod"), p.Namespace, p.Selector)
+	default:
 		return check.Pass("no ready pod on another node matches %s in namespace %s, so there was none to connect to", p.Selector, p.Namespace)
 	}
 	return p.judge(connectAll(ctx, Sample(candidates, p.node, int(p.Sample)), p.Port))
 }
 
 // candidates are the ready pods on other nodes.
-func (p probe) candidates(ctx context.Context) ([]Peer, *check.Finding) {
-	pods, err := p.api.Pods(ctx, p.Namespace, p.Selector)
-	if err != nil {
-		reason, phrase := fault.Classify(err)
-		f := check.Fail(reason, "listing the pods of namespace %s: the API server at %s %s", p.Namespace, p.api.Address(), phrase)
-		return nil, &f
-	}
+func (p probe) candidates(ctx context.Context, pods []kubeapi.Pod) []Peer {
 	var peers []Peer
 	zoneless := false
 	for _, pod := range pods {
@@ -77,7 +85,7 @@ func (p probe) candidates(ctx context.Context) ([]Peer, *check.Finding) {
 		peers = append(peers, Peer{Name: pod.Metadata.Name, UID: pod.Metadata.UID, Node: pod.Spec.NodeName, Zone: zone, IP: pod.Status.PodIP})
 	}
 	if !zoneless {
-		return peers, nil
+		return peers
 	}
 	// Before Kubernetes 1.35 pods do not carry their node's zone. Without permission to list
 	// nodes the sample is spread over nodes only, which is no fault of this node.
@@ -88,7 +96,7 @@ func (p probe) candidates(ctx context.Context) ([]Peer, *check.Finding) {
 			}
 		}
 	}
-	return peers, nil
+	return peers
 }
 
 // attempt is a connection to one peer.
