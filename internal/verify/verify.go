@@ -112,8 +112,9 @@ func needsCluster(err error) check.Finding {
 // surroundings are read from the pod's environment and files.
 func surroundings(getenv func(string) string) (catalogue.Surroundings, error) {
 	config, err := resolver.Load(or(getenv(EnvResolvConf), resolver.DefaultPath))
+	hosts, _ := resolver.LoadHosts(resolver.DefaultHosts) // what cannot be read names nobody, as for libc
 	x := catalogue.Surroundings{
-		Resolver:    &resolver.Resolver{Config: config, Err: err},
+		Resolver:    &resolver.Resolver{Config: config, Err: err, Hosts: hosts},
 		Node:        getenv(EnvNodeName),
 		Namespace:   getenv(EnvPodNamespace),
 		ServiceHost: strings.Trim(getenv(EnvServiceHost), "[]"), // an IPv6 address in brackets is taken as well

@@ -113,10 +113,11 @@ func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints
 	if service.Spec.Type == "ExternalName" {
 		return p.resolves(ctx)
 	}
-	answered, f := p.lookUp(ctx)
+	answer, f := p.lookUp(ctx)
 	if f != nil {
 		return f
 	}
+	answered := answer.Addrs()
 	if service.Headless() {
 		return p.compareEndpoints(answered, e)
 	}
@@ -130,6 +131,9 @@ func (p probe) compare(ctx context.Context, service kubeapi.Service, e endpoints
 	slices.SortFunc(answered, netip.Addr.Compare)
 	if !slices.Equal(slices.Compact(want), slices.Compact(answered)) {
 		f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's cluster IPs are %s", list(answered), p.name(), list(want))
+		for _, n := range answer.Notes {
+			f.Message += "; " + n
+		}
 		return &f
 	}
 	return nil
@@ -151,14 +155,14 @@ func (p probe) resolves(ctx context.Context) *check.Finding {
 	return f
 }
 
-func (p probe) lookUp(ctx context.Context) ([]netip.Addr, *check.Finding) {
-	addrs, err := p.resolver.LookupAddrs(ctx, p.name())
+func (p probe) lookUp(ctx context.Context) (resolver.Answer, *check.Finding) {
+	answer, err := p.resolver.Query(ctx, p.name(), mdns.TypeA, mdns.TypeAAAA) // not /etc/hosts, which is no discovery
 	if err == nil {
-		return addrs, nil
+		return answer, nil
 	}
 	reason, phrase := fault.Classify(err)
 	f := check.Fail(reason, "Service %s: %s", p.full(), phrase)
-	return nil, &f
+	return answer, &f
 }
 
 // lookUpSRV resolves the SRV record of a port and compares the port number.
