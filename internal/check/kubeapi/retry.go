@@ -45,11 +45,12 @@ func insist(ctx context.Context, repeat again, client *http.Client, send func() 
 			return r, err
 		}
 		r.Tries = tries
-		pause := max(wait/2+rand.N(wait), retryAfter(r.Header, time.Now()))
 		deadline, bounded := ctx.Deadline()
-		if !repeat(r.Status) || !bounded || time.Until(deadline) < pause+answerTime {
+		left, asked := time.Until(deadline)-answerTime, retryAfter(r.Header, time.Now())
+		if !repeat(r.Status) || !bounded || left < max(asked, firstWait/2) {
 			return r, nil
 		}
+		pause := max(asked, min(wait/2+rand.N(wait), left))
 		last = &r
 		select {
 		case <-ctx.Done():
