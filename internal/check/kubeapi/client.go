@@ -26,11 +26,14 @@ import (
 const DefaultServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
-	// maxBody bounds what is read of one response; lists are paged far below it.
+	// maxBody bounds what is read of one response; lists are read in pages that fit.
 	maxBody = 4 << 20
 	// userAgent names the worker in the API server's audit log.
 	userAgent = "kube-node-ready-worker"
 )
+
+// errTooLarge is a response of more than maxBody bytes.
+var errTooLarge = errors.New("it has more than 4 MiB")
 
 // ErrNoCluster is returned by New outside a pod of a cluster.
 var ErrNoCluster = errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
@@ -161,9 +164,12 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, url stri
 	}
 	received := time.Now()
 	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
 		return Response{}, fmt.Errorf("reading the response: %w", err)
+	}
+	if len(data) > maxBody {
+		return Response{}, &BodyError{errTooLarge}
 	}
 	return Response{Status: response.StatusCode, Header: response.Header, Body: data, Sent: sent, Received: received}, nil
 }

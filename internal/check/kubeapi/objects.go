@@ -75,7 +75,7 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// pageSize of lists: small enough for the worker's memory.
+// pageSize of lists: small enough for the worker's memory, as long as objects have 16 KiB.
 const pageSize = 250
 
 // Service reads a Service, and waits for one that is not there.
@@ -91,13 +91,19 @@ func (c *Client) EndpointSlices(ctx context.Context, namespace, service string) 
 		url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}, 10_000)
 }
 
-// listAll reads the pages of a list, at most so many items.
+// listAll reads the pages of a list, at most so many items. A page that is too large is asked for
+// again, and from then on, with half as many.
 func listAll[T any](ctx context.Context, c *Client, repeat again, path string, query url.Values, most int) ([]T, error) {
 	var items []T
-	query.Set("limit", fmt.Sprint(pageSize))
-	for {
+	for size := pageSize; ; {
+		query.Set("limit", fmt.Sprint(size))
 		var page list[T]
-		if err := c.get(ctx, repeat, path+"?"+query.Encode(), &page); err != nil {
+		err := c.get(ctx, repeat, path+"?"+query.Encode(), &page)
+		if errors.Is(err, errTooLarge) && size > 1 {
+			size /= 2
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		items = append(items, page.Items...)
