@@ -30,6 +30,12 @@ type Behaviour struct {
 	DropFirst int
 	// NoTCP has nothing listen on TCP.
 	NoTCP bool
+	// Accepted, if not nil, counts the TCP connections; each is only served after AcceptAfter,
+	// as on a line that loses the packets of handshakes.
+	Accepted    *atomic.Int32
+	AcceptAfter time.Duration
+	// OneTCPQuery closes each TCP connection once it has answered.
+	OneTCPQuery bool
 	// CloseTCP accepts TCP connections and closes them.
 	CloseTCP bool
 	// Delay of each answer.
@@ -80,7 +86,11 @@ func StartAt(t testing.TB, ip string, b Behaviour) netip.AddrPort {
 		go closeAll(tcp)
 		t.Cleanup(func() { _ = tcp.Close() })
 	default:
-		run(&mdns.Server{Listener: tcp})
+		s := &mdns.Server{Listener: &slow{tcp, b}}
+		if b.OneTCPQuery {
+			s.MaxTCPQueries = 1
+		}
+		run(s)
 	}
 	return netip.MustParseAddrPort(udp.LocalAddr().String())
 }
@@ -102,6 +112,34 @@ func listen(t testing.TB, ip string) (net.PacketConn, net.Listener) {
 	}
 	t.Fatal(failure)
 	return nil, nil
+}
+
+// slow hands connections over as its behaviour says.
+type slow struct {
+	net.Listener
+	Behaviour
+}
+
+func (s *slow) Accept() (net.Conn, error) {
+	c, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if s.Accepted != nil {
+		s.Accepted.Add(1)
+	}
+	return &late{c, time.Now().Add(s.AcceptAfter)}, nil
+}
+
+// late is a connection from which nothing can be read before a time.
+type late struct {
+	net.Conn
+	from time.Time
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	time.Sleep(time.Until(l.from))
+	return l.Conn.Read(p)
 }
 
 func closeAll(l net.Listener) {

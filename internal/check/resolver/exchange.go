@@ -54,11 +54,17 @@ type Server struct {
 	// packet is no fault as long as one of the attempts is answered.
 	Timeout  time.Duration
 	Attempts int
+	// stream is shared by the queries of a look-up.
+	stream *stream
 }
 
 // Exchange asks for the records of qtype at the absolute name. Any answer that belongs to
 // the question is returned, whatever its response code; everything else is an *Error.
 func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (*mdns.Msg, error) {
+	if s.stream == nil {
+		s.stream = &stream{addr: s.Addr}
+		defer s.stream.close()
+	}
 	var err error
 	attempts := max(s.Attempts, 1)
 	for i := range attempts {
@@ -120,10 +126,26 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*
 	return answer, err
 }
 
-// send sends a query over a connection of its own and reads the answer to it.
+// send sends a query and reads the answer to it.
 func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (*mdns.Msg, error) {
+	exchange := s.stream.exchange
+	if protocol == UDP {
+		exchange = s.datagram
+	}
+	answer, err := exchange(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
+		return nil, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
+	}
+	return answer, nil
+}
+
+// datagram sends a query over UDP, from a port of its own.
+func (s Server) datagram(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, protocol, s.Addr.String())
+	raw, err := dialer.DialContext(ctx, UDP, s.Addr.String())
 	if err != nil {
 		return nil, err
 	}
@@ -132,22 +154,14 @@ func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (*md
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
-	if protocol == UDP {
-		packed, err := query.Pack()
-		if err != nil {
-			return nil, err
-		}
-		defer resend(raw, packed)()
-	}
-	client := mdns.Client{Net: protocol, Timeout: s.Timeout}
-	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
+	packed, err := query.Pack()
 	if err != nil {
 		return nil, err
 	}
-	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
-		return nil, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
-	}
-	return answer, nil
+	defer resend(raw, packed)()
+	client := mdns.Client{Net: UDP, Timeout: s.Timeout}
+	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
+	return answer, err
 }
 
 // resendAfter is how long an answer over UDP is waited for before the query is sent once more,

@@ -50,6 +50,8 @@ func (a Answer) Addrs() []netip.Addr {
 // SERVFAIL, which is only reported when no name is answered. An unanswered query ends it.
 // The error is always an *Error.
 func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
+	s.stream = &stream{addr: s.Addr}
+	defer s.stream.close()
 	var best *Answer
 	for _, n := range c.Names(name) {
 		a, err := s.lookup(ctx, n, qtypes)
