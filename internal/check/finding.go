@@ -132,6 +132,7 @@ const (
 	ReasonUnexpectedAnswer   Reason = "UnexpectedAnswer"   // an address outside the expected ranges
 	ReasonTruncated          Reason = "Truncated"          // cut off over UDP, and TCP does not work
 	ReasonMalformedAnswer    Reason = "MalformedAnswer"    // not a DNS answer to what was asked
+	ReasonQueryLost          Reason = "QueryLost"          // warning: answered, but not at the first attempt
 	ReasonServiceDNSMismatch Reason = "ServiceDNSMismatch" // DNS and the Service disagree
 )
 

@@ -25,6 +25,8 @@ type query struct {
 	finding  check.Finding
 	// notes say what else was noticed about an answer that passed.
 	notes []string
+	// lost is true when an answer took more than one attempt.
+	lost bool
 }
 
 // New makes the probe. api is only used by the resolvers service and endpoints.
@@ -109,6 +111,9 @@ func ask(ctx context.Context, d check.DNS, e expectation, config resolver.Config
 		q.finding = q.judge(e, d, answer, err)
 		if q.finding.Passed() {
 			q.notes = answer.Notes
+			if q.lost = answer.Tries > 1; q.lost {
+				q.notes = append(q.notes, "answered at the "+ordinal(answer.Tries)+" attempt")
+			}
 		}
 	})
 	return queries
@@ -162,10 +167,11 @@ func (e expectation) judge(d check.DNS, who string, a resolver.Answer) check.Fin
 func summarise(d check.DNS, queries []query) check.Finding {
 	var failures []check.Finding
 	var notes string
-	passed := 0
+	passed, lost := 0, false
 	for _, q := range queries {
+		lost = lost || q.lost
 		for _, n := range q.notes {
-			notes += fmt.Sprintf("; %s over %s: %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
+			notes += fmt.Sprintf("; %s over %s %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
 		}
 		if q.finding.Passed() {
 			passed++
@@ -174,8 +180,12 @@ func summarise(d check.DNS, queries []query) check.Finding {
 		}
 	}
 	if len(failures) == 0 {
-		return check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
+		f := check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
 			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols), notes)
+		if lost {
+			f.Outcome, f.Reason = check.Warned, check.ReasonQueryLost
+		}
+		return f
 	}
 	f := failures[0]
 	for _, other := range failures[1:] {
@@ -204,6 +214,22 @@ func brief(a resolver.Answer) string {
 		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
 	}
 	return first
+}
+
+// ordinal is 1st, 2nd, 3rd, 4th, ...
+func ordinal(n int) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
 }
 
 func records(recordType string) string {

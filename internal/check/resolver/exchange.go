@@ -59,30 +59,31 @@ type Server struct {
 }
 
 // Exchange asks for the records of qtype at the absolute name. Any answer that belongs to
-// the question is returned, whatever its response code; everything else is an *Error.
-func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (*mdns.Msg, error) {
+// the question is returned, whatever its response code, with how often the question was put;
+// everything else is an *Error.
+func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer *mdns.Msg, tries int, err error) {
 	if s.stream == nil {
 		s.stream = &stream{addr: s.Addr}
 		defer s.stream.close()
 	}
-	var err error
 	attempts := max(s.Attempts, 1)
 	for i := range attempts {
-		var answer *mdns.Msg
-		answer, err = s.attempt(ctx, name, qtype, attempts-i)
+		var sent int
+		answer, sent, err = s.attempt(ctx, name, qtype, attempts-i)
+		tries += sent
 		if err == nil {
-			return answer, nil
+			return answer, tries, nil
 		}
 		var e *Error
 		if ctx.Err() != nil || errors.As(err, &e) && e.Code != check.ReasonTimeout {
-			return nil, err
+			return nil, tries, err
 		}
 	}
-	return nil, err
+	return nil, tries, err
 }
 
 // attempt asks once, leaving time for the attempts that remain.
-func (s Server) attempt(ctx context.Context, name string, qtype uint16, remaining int) (*mdns.Msg, error) {
+func (s Server) attempt(ctx context.Context, name string, qtype uint16, remaining int) (answer *mdns.Msg, sent int, err error) {
 	timeout := s.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/time.Duration(remaining))
@@ -90,64 +91,65 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	answer, err := s.ask(attempt, s.Protocol, name, qtype)
+	answer, sent, err = s.ask(attempt, s.Protocol, name, qtype)
 	if err != nil {
-		return nil, s.fail(ctx, s.Protocol, name, timeout, err)
+		return nil, sent, s.fail(ctx, s.Protocol, name, timeout, err)
 	}
 	if !answer.Truncated {
-		return answer, nil
+		return answer, sent, nil
 	}
 	if s.Protocol == TCP {
-		return nil, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer, "sent an answer marked as truncated, which makes no sense over TCP"}
+		return nil, sent, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer, "sent an answer marked as truncated, which makes no sense over TCP"}
 	}
-	answer, err = s.ask(attempt, TCP, name, qtype)
+	answer, _, err = s.ask(attempt, TCP, name, qtype)
 	if err != nil {
 		cause := s.fail(ctx, TCP, name, timeout, err)
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, cause
+			return nil, sent, cause
 		}
-		return nil, &Error{s.Addr, UDP, name, check.ReasonTruncated, "truncated its answer for " + name +
+		return nil, sent, &Error{s.Addr, UDP, name, check.ReasonTruncated, "truncated its answer for " + name +
 			", and asked again over TCP it " + cause.Text}
 	}
-	return answer, nil
+	return answer, sent, nil
 }
 
 // ask sends one query and reads the answer to it. A server from before EDNS0 answers FORMERR and
 // is asked without (RFC 6891, section 6.2.2).
-func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (*mdns.Msg, error) {
+func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (answer *mdns.Msg, sent int, err error) {
 	query := new(mdns.Msg)
 	query.SetQuestion(name, qtype)
 	query.SetEdns0(udpSize, false)
-	answer, err := s.send(ctx, protocol, query)
+	answer, sent, err = s.send(ctx, protocol, query)
 	if err == nil && answer.Rcode == mdns.RcodeFormatError {
 		query.Extra = nil
-		answer, err = s.send(ctx, protocol, query)
+		answer, sent, err = s.send(ctx, protocol, query)
 	}
-	return answer, err
+	return answer, sent, err
 }
 
-// send sends a query and reads the answer to it.
-func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (*mdns.Msg, error) {
-	exchange := s.stream.exchange
+// send sends a query, over UDP as often as it takes, and reads the answer to it.
+func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
 	if protocol == UDP {
-		exchange = s.datagram
+		answer, sent, err = s.datagram(ctx, query)
+	} else {
+		sent = 1
+		answer, err = s.stream.exchange(ctx, query)
 	}
-	answer, err := exchange(ctx, query)
 	if err != nil {
-		return nil, err
+		return nil, sent, err
 	}
 	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
-		return nil, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
+		return nil, sent, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
 	}
-	return answer, nil
+	return answer, sent, nil
 }
 
 // datagram sends a query over UDP, from a port of its own.
-func (s Server) datagram(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
+func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, UDP, s.Addr.String())
 	if err != nil {
-		return nil, err
+		return nil, 1, err
 	}
 	defer func() { _ = raw.Close() }()
 	// The library reads deadlines from the context and does not notice its cancellation.
@@ -156,12 +158,12 @@ func (s Server) datagram(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error
 
 	packed, err := query.Pack()
 	if err != nil {
-		return nil, err
+		return nil, 1, err
 	}
-	defer resend(raw, packed)()
+	again := resend(raw, packed)
 	client := mdns.Client{Net: UDP, Timeout: s.Timeout}
-	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
-	return answer, err
+	answer, _, err = client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
+	return answer, 1 + again(), err
 }
 
 // resendAfter is how long an answer over UDP is waited for before the query is sent once more,
@@ -170,23 +172,26 @@ func (s Server) datagram(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error
 // come to its end, although the server answers every query that reaches it.
 const resendAfter = time.Second
 
-// resend repeats a query until the function that it returns is called. Repetitions carry the
-// same ID, so an answer to any of them will do.
-func resend(conn net.Conn, query []byte) (stop func()) {
-	ticker, done := time.NewTicker(resendAfter), make(chan struct{})
+// resend repeats a query until the function that it returns is called, which says how often it
+// was. Repetitions carry the same ID, so an answer to any of them will do.
+func resend(conn net.Conn, query []byte) (stop func() int) {
+	ticker, done, times := time.NewTicker(resendAfter), make(chan struct{}), make(chan int, 1)
 	guard.Go(func() {
-		for {
+		for n := 0; ; {
 			select {
 			case <-done:
+				times <- n
 				return
 			case <-ticker.C:
 				_, _ = conn.Write(query) // what is wrong with the connection, reading from it tells
+				n++
 			}
 		}
-	}, func(*guard.Panic) {}) // the query is not repeated then
-	return func() {
+	}, func(*guard.Panic) { times <- 0 }) // the query is not repeated then
+	return func() int {
 		ticker.Stop()
 		close(done)
+		return <-times
 	}
 }
 

@@ -25,6 +25,8 @@ type Answer struct {
 	Records []mdns.RR
 	// Notes say which types were not answered as they should be.
 	Notes []string
+	// Tries is how often the question was put that had to be put most often.
+	Tries int
 }
 
 // Addrs are the addresses among the records.
@@ -53,11 +55,14 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 	s.stream = &stream{addr: s.Addr}
 	defer s.stream.close()
 	var best *Answer
+	tries := 0
 	for _, n := range c.Names(name) {
 		a, err := s.lookup(ctx, n, qtypes)
 		if err != nil {
 			return Answer{}, err
 		}
+		tries = max(tries, a.Tries)
+		a.Tries = tries
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
 			return a, nil
 		}
@@ -65,6 +70,7 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 			best = &a
 		}
 	}
+	best.Tries = tries
 	return *best, nil
 }
 
@@ -89,6 +95,7 @@ const otherFamily = 2 * resendAfter
 type reply struct {
 	qtype uint16
 	msg   *mdns.Msg
+	tries int
 	err   error
 }
 
@@ -100,9 +107,9 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	replies := make(chan reply, len(qtypes))
 	for _, qtype := range qtypes {
 		guard.Go(func() {
-			msg, err := s.Exchange(ctx, name, qtype)
-			replies <- reply{qtype, msg, err}
-		}, func(p *guard.Panic) { replies <- reply{qtype, nil, p} })
+			msg, tries, err := s.Exchange(ctx, name, qtype)
+			replies <- reply{qtype, msg, tries, err}
+		}, func(p *guard.Panic) { replies <- reply{qtype: qtype, err: p} })
 	}
 	got := map[uint16]reply{}
 	var enough <-chan time.Time
@@ -152,6 +159,7 @@ func (a *Answer) add(r reply) error {
 	if severity(r.msg.Rcode) > severity(a.Rcode) {
 		a.Rcode = r.msg.Rcode
 	}
+	a.Tries = max(a.Tries, r.tries)
 	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
 	return nil
 }
