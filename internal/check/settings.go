@@ -29,14 +29,15 @@ const (
 const (
 	// DefaultDNSName is what is looked up, in the cluster's domain.
 	DefaultDNSName = "kubernetes.default.svc"
-	// DefaultDNSService is the Service in front of the cluster's DNS servers, by the name that
-	// kubeadm and every large distribution give it.
-	DefaultDNSService = "kube-system/kube-dns"
 	// RecordAddress asks for A and AAAA records; either will do.
 	RecordAddress = "address"
 	// DefaultClusterDomain is used where resolv.conf does not show the cluster's domain.
 	DefaultClusterDomain = "cluster.local"
 )
+
+// DNSServices are the names that distributions give to the Service in front of the cluster's DNS
+// servers: kubeadm and most others, kubespray, RKE2, OpenShift. The worker's Role names them too.
+var DNSServices = []string{"kube-system/kube-dns", "kube-system/coredns", "kube-system/rke2-coredns-rke2-coredns", "openshift-dns/dns-default"}
 
 // DNS asks DNS servers for a name.
 type DNS struct {
@@ -53,7 +54,9 @@ type DNS struct {
 	// its own), or an IP address, with a port if it is not 53.
 	Resolver string `json:"resolver,omitempty"`
 	// Service is the namespace/name of the DNS Service for the resolvers service and
-	// endpoints. Default kube-system/kube-dns.
+	// endpoints. Default: of kube-system/kube-dns, kube-system/coredns,
+	// kube-system/rke2-coredns-rke2-coredns and openshift-dns/dns-default the one whose cluster
+	// IP is in resolv.conf, else the first that exists.
 	Service string `json:"service,omitempty"`
 	// Protocols are udp, tcp or both; each must work. Default udp. An answer truncated over
 	// UDP is always asked again over TCP.

@@ -72,9 +72,9 @@ func template(t *testing.T, values string, more ...string) (stdout, failure stri
 type objects map[string]*unstructured.Unstructured
 
 // render is template with its output read; it must succeed.
-func render(t *testing.T, values string) objects {
+func render(t *testing.T, values string, more ...string) objects {
 	t.Helper()
-	out, failure := template(t, values)
+	out, failure := template(t, values, more...)
 	if failure != "" {
 		t.Fatalf("helm template with\n%s\n%s", values, failure)
 	}

@@ -41,9 +41,6 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 	if len(d.Protocols) == 0 {
 		d.Protocols = []string{resolver.UDP}
 	}
-	if d.Service == "" {
-		d.Service = check.DefaultDNSService
-	}
 	if d.ExpectRcode == "" {
 		d.ExpectRcode = mdns.RcodeToString[mdns.RcodeSuccess]
 	}
@@ -66,11 +63,15 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 		if r.Err != nil {
 			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
 		}
-		targets, failure := targetsOf(ctx, d, r.Config, api)
+		targets, source, failure := targetsOf(ctx, d, r.Config, api)
 		if failure != nil {
 			return *failure
 		}
-		return summarise(d, ask(ctx, d, e, r.Config, targets))
+		f := summarise(d, ask(ctx, d, e, r.Config, targets))
+		if source != "" {
+			f.Message += "; asked: " + source
+		}
+		return f
 	}
 }
 

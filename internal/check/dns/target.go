@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
@@ -38,39 +39,71 @@ func fixed(server netip.AddrPort) target {
 	return target{ip: server.Addr(), ports: map[string]uint16{resolver.UDP: server.Port(), resolver.TCP: server.Port()}}
 }
 
-// targetsOf finds the servers that the settings' resolver stands for.
-func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client) ([]target, *check.Finding) {
+// targetsOf finds the servers that the settings' resolver stands for, and says where they are from.
+func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client) (targets []target, source string, failure *check.Finding) {
 	switch d.Resolver {
 	case "", check.ResolverPod:
-		var targets []target
 		for _, server := range config.Servers {
 			targets = append(targets, fixed(server))
 		}
 		if len(targets) == 0 {
 			f := check.Fail(check.ReasonNoServers, "resolv.conf names no server")
-			return nil, &f
+			return nil, "", &f
 		}
-		return targets, nil
-	case check.ResolverService:
-		return serviceTargets(ctx, d, api)
-	case check.ResolverEndpoints:
-		return endpointTargets(ctx, d, api)
+		return targets, "", nil
+	case check.ResolverService, check.ResolverEndpoints:
+		return clusterTargets(ctx, d, config, api)
 	}
 	server, err := check.ParseServer(d.Resolver)
 	if err != nil {
 		f := check.Fail(check.ReasonNoServers, "%v", err)
-		return nil, &f
+		return nil, "", &f
 	}
-	return []target{fixed(server)}, nil
+	return []target{fixed(server)}, "", nil
+}
+
+// clusterTargets are the DNS Service's cluster IPs, or its ready endpoints.
+func clusterTargets(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client) (targets []target, source string, failure *check.Finding) {
+	name, how := d.Service, ""
+	var service kubeapi.Service
+	var err error
+	switch {
+	case name == "":
+		inUse := func(s kubeapi.Service) bool { return serves(s, config) }
+		if name, service, err = api.FindService(ctx, check.DNSServices, inUse); err != nil {
+			return nil, "", notFound(name, err)
+		}
+		how = ", the first of the known names that there is"
+		if inUse(service) {
+			how = ", which has the address in resolv.conf"
+		}
+	case d.Resolver == check.ResolverService:
+		namespace, n := kubeapi.SplitName(name)
+		if service, err = api.Service(ctx, namespace, n); err != nil {
+			return nil, "", apiFailure("Service", name, err)
+		}
+	}
+	if d.Resolver == check.ResolverService {
+		targets, failure = serviceTargets(name, service)
+		return targets, "Service " + name + how, failure
+	}
+	targets, failure = endpointTargets(ctx, name, api)
+	return targets, check.Count(len(targets), "endpoint") + " of Service " + name + how, failure
+}
+
+// serves reports whether resolv.conf leads to the Service.
+func serves(s kubeapi.Service, config resolver.Config) bool {
+	for _, ip := range s.IPs() {
+		addr, err := netip.ParseAddr(ip)
+		if err == nil && slices.ContainsFunc(config.Servers, func(server netip.AddrPort) bool { return server.Addr() == addr }) {
+			return true
+		}
+	}
+	return false
 }
 
 // serviceTargets are the DNS Service's cluster IPs.
-func serviceTargets(ctx context.Context, d check.DNS, api *kubeapi.Client) ([]target, *check.Finding) {
-	namespace, name := kubeapi.SplitName(d.Service)
-	service, err := api.Service(ctx, namespace, name)
-	if err != nil {
-		return nil, apiFailure("Service", d.Service, err)
-	}
+func serviceTargets(name string, service kubeapi.Service) ([]target, *check.Finding) {
 	ports := map[string]uint16{}
 	for _, p := range service.Spec.Ports {
 		if protocol := strings.ToLower(p.Protocol); isDNSPort(p.Name, protocol) || p.Port == 53 {
@@ -80,22 +113,22 @@ func serviceTargets(ctx context.Context, d check.DNS, api *kubeapi.Client) ([]ta
 	var targets []target
 	for _, s := range service.IPs() {
 		if ip, err := netip.ParseAddr(s); err == nil {
-			targets = append(targets, target{ip: ip, ports: ports, name: "Service " + d.Service})
+			targets = append(targets, target{ip: ip, ports: ports, name: "Service " + name})
 		}
 	}
 	if len(targets) == 0 {
-		f := check.Fail(check.ReasonNoServers, "Service %s has no cluster IP", d.Service)
+		f := check.Fail(check.ReasonNoServers, "Service %s has no cluster IP", name)
 		return nil, &f
 	}
 	return targets, nil
 }
 
 // endpointTargets are the ready endpoints of the DNS Service.
-func endpointTargets(ctx context.Context, d check.DNS, api *kubeapi.Client) ([]target, *check.Finding) {
-	namespace, name := kubeapi.SplitName(d.Service)
+func endpointTargets(ctx context.Context, service string, api *kubeapi.Client) ([]target, *check.Finding) {
+	namespace, name := kubeapi.SplitName(service)
 	slices, err := api.EndpointSlices(ctx, namespace, name)
 	if err != nil {
-		return nil, apiFailure("EndpointSlices of Service", d.Service, err)
+		return nil, apiFailure("EndpointSlices of Service", service, err)
 	}
 	var targets []target
 	seen := map[netip.Addr]bool{}
@@ -123,7 +156,7 @@ func endpointTargets(ctx context.Context, d check.DNS, api *kubeapi.Client) ([]t
 		}
 	}
 	if len(targets) == 0 {
-		f := check.Fail(check.ReasonNoReadyEndpoints, "Service %s has no ready endpoint", d.Service)
+		f := check.Fail(check.ReasonNoReadyEndpoints, "Service %s has no ready endpoint", service)
 		return nil, &f
 	}
 	return targets, nil
@@ -141,4 +174,13 @@ func apiFailure(what, name string, err error) *check.Finding {
 		f = check.Fail(reason, "reading %s %s: the API server %s", what, name, phrase)
 	}
 	return &f
+}
+
+// notFound is the finding of a DNS Service that has none of the known names.
+func notFound(name string, err error) *check.Finding {
+	f := apiFailure("Service", name, err)
+	if f.Reason == check.ReasonServiceNotFound {
+		f.Message = "there is none of the Services " + strings.Join(check.DNSServices, ", ") + "; name the one of this cluster in dns.service"
+	}
+	return f
 }

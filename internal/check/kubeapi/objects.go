@@ -81,8 +81,39 @@ const pageSize = 250
 // Service reads a Service, and waits for one that is not there.
 func (c *Client) Service(ctx context.Context, namespace, name string) (Service, error) {
 	var s Service
-	err := c.get(ctx, refusedOrMissing, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/services/"+url.PathEscape(name), &s)
+	err := c.get(ctx, refusedOrMissing, servicePath(namespace, name), &s)
 	return s, err
+}
+
+func servicePath(namespace, name string) string {
+	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/services/" + url.PathEscape(name)
+}
+
+// FindService reads the Services of the given names, as namespace/name, and returns the first that
+// is wanted, else the first that exists. Those that may not be read are passed over.
+func (c *Client) FindService(ctx context.Context, names []string, wanted func(Service) bool) (name string, s Service, err error) {
+	broken := func(status int) bool { return refused(status) && status != http.StatusForbidden }
+	for _, n := range names {
+		var candidate Service
+		err := c.get(ctx, broken, servicePath(SplitName(n)), &candidate)
+		var status *StatusError
+		switch {
+		case err == nil && wanted(candidate):
+			return n, candidate, nil
+		case err == nil && name == "":
+			name, s = n, candidate
+		case err == nil, errors.As(err, &status) && (status.Code == http.StatusForbidden || status.Code == http.StatusNotFound):
+		default:
+			return "", s, err
+		}
+	}
+	if name != "" {
+		return name, s, nil
+	}
+	// The most common one may be on its way, or the right to read it.
+	namespace, first := SplitName(names[0])
+	s, err = c.Service(ctx, namespace, first)
+	return names[0], s, err
 }
 
 // EndpointSlices lists a Service's slices.
