@@ -65,7 +65,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "faults in the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "worker: {timeoutSeconds: x}"}, code: 2,
 			stderr: []string{"KUBE_NODE_READY_CONFIG:1: worker.timeoutSeconds: must be a whole number"}},
 		{name: "no such check", args: []string{"--dry-run", "--only", "dns,nds"}, code: 2,
-			stderr: []string{"--only nds: there is no check of this name; there are dns, api, network, service-discovery"}},
+			stderr: []string{"--only nds: there is no check of this name; there are dns, api, network, service-discovery, dns-endpoints"}},
 		{name: "no cluster", code: 3, stdout: []string{`"outcome":"client-error"`, "KUBERNETES_SERVICE_HOST"}},
 		{name: "no token", env: map[string]string{"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "443"}, code: 3, stdout: []string{"the cluster's CA cannot be read"}},
 		{name: "dry run", args: []string{"--dry-run"}, stdout: []string{`"outcome":"passed"`, "needs a cluster, and there is none here"}},

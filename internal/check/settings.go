@@ -58,6 +58,9 @@ type DNS struct {
 	// kube-system/rke2-coredns-rke2-coredns and openshift-dns/dns-default the one whose cluster
 	// IP is in resolv.conf, else the first that exists.
 	Service string `json:"service,omitempty"`
+	// Sample is how many endpoints are asked, at most, with resolver endpoints; which ones differs
+	// from node to node. Default 0: all of them.
+	Sample int32 `json:"sample,omitempty"`
 	// Protocols are udp, tcp or both; each must work. Default udp. An answer truncated over
 	// UDP is always asked again over TCP.
 	Protocols []string `json:"protocols,omitempty"`

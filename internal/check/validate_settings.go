@@ -50,6 +50,10 @@ func (d *DNS) validate(p *field.Path) field.ErrorList {
 			faults = append(faults, field.Invalid(p.Child("service"), d.Service, "must be a Service's namespace/name"))
 		}
 	}
+	faults = append(faults, inRange(p.Child("sample"), d.Sample, 0, 100)...)
+	if d.Sample > 0 && d.Resolver != ResolverEndpoints {
+		faults = append(faults, field.Invalid(p.Child("sample"), d.Sample, "is only used with resolver: endpoints"))
+	}
 	faults = append(faults, setOf(p.Child("protocols"), d.Protocols, []string{"udp", "tcp"})...)
 	for i, cidr := range d.ExpectCIDRs {
 		if _, err := netip.ParsePrefix(cidr); err != nil {

@@ -143,8 +143,12 @@ func TestOnARealCluster(t *testing.T) {
 
 	t.Run("built-ins", func(t *testing.T) {
 		r := p.run(t, "worker: {dnsTestDomains: [known.example]}", nil)
-		if r.Outcome != result.Passed || len(r.Checks) != 5 || r.Node != "node-a" {
+		if r.Outcome != result.Passed || len(r.Checks) != 6 || r.Node != "node-a" {
 			t.Errorf("got %+v", r)
+		}
+		// This cluster's DNS Service has no endpoints.
+		if w := r.Checks[0]; w.Name != "dns-endpoints" || w.Outcome != result.Warning || w.Reason != "NoReadyEndpoints" {
+			t.Errorf("got %+v", w)
 		}
 	})
 	p.createService(t, "headless", corev1.ClusterIPNone, "192.0.2.10", "192.0.2.11")

@@ -59,9 +59,14 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 	if n := max(len(c.Checks), len(BuiltIns())) + len(c.DNSTestDomains); len(c.DNSTestDomains) > 0 && n > check.MaxChecks {
 		faults = append(faults, field.Invalid(domains, len(c.DNSTestDomains), fmt.Sprintf("would make %d checks, at most %d are possible", n, check.MaxChecks)))
 	}
-	taken := map[string]*field.Path{}
+	taken := map[string]string{}
 	for i, s := range c.Checks {
-		taken[s.Name] = path.Child("checks").Index(i)
+		taken[s.Name] = path.Child("checks").Index(i).String()
+	}
+	if len(c.Checks) == 0 {
+		for _, s := range BuiltIns() {
+			taken[s.Name] = "a built-in check"
+		}
 	}
 	for i, d := range c.DNSTestDomains {
 		if fault := check.AddressOrNameFault(d); fault != "" {
@@ -78,13 +83,13 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 				"its check would be named %s, as that of %s already is; rename or remove one", name, other)))
 			continue
 		}
-		taken[name] = domains.Index(i)
+		taken[name] = domains.Index(i).String()
 	}
 	return faults
 }
 
 // Expand is the whole list of checks to run, with the envelope's defaults filled in: Checks,
-// or the four built-ins where there are none, and a DNS check for each of DNSTestDomains.
+// or the built-ins where there are none, and a DNS check for each of DNSTestDomains.
 func (c Config) Expand() []check.Spec {
 	specs := slices.Clone(c.Checks)
 	if len(specs) == 0 {
@@ -115,7 +120,7 @@ func (c Config) Expand() []check.Spec {
 }
 
 // BuiltIns are the checks of a worker that is given none. One fault in the node makes one
-// of them fail: the API is reached by its address, so that broken DNS is told by the check
+// of those that are required fail: the API is reached by its address, so that broken DNS is told by the check
 // of that name alone, and service discovery waits for both that it rests on.
 func BuiltIns() []check.Spec {
 	return []check.Spec{
@@ -123,6 +128,9 @@ func BuiltIns() []check.Spec {
 		{Name: "api", Type: check.TypeKubernetesAPI, KubernetesAPI: &check.KubernetesAPI{Via: []string{check.ViaAddress}}},
 		{Name: "network", Type: check.TypeTCP},
 		{Name: "service-discovery", Type: check.TypeServiceDiscovery, DependsOn: []string{"dns", "api"}},
+		// The address in resolv.conf hides which server answers, and a cache on the node whether any does.
+		{Name: "dns-endpoints", Type: check.TypeDNS, Severity: check.Advisory,
+			DNS: &check.DNS{Resolver: check.ResolverEndpoints, Sample: 3, Protocols: []string{"udp", "tcp"}}},
 	}
 }
 

@@ -22,6 +22,9 @@ func TestAddressesAmongTheDomains(t *testing.T) {
 	if got := names(specs); !strings.HasSuffix(got, " dns-example.com dns-8.8.8.8 dns-2001-db8--1 dns---1") {
 		t.Errorf("got %s", got)
 	}
+	if _, err := workerconfig.Load([]byte(`worker: {dnsTestDomains: [endpoints]}`), "file"); err == nil || !strings.Contains(err.Error(), "its check would be named dns-endpoints, as that of a built-in check already is") {
+		t.Errorf("got %v", err)
+	}
 	for _, refused := range []string{"fe80::1%eth0", "[::1]", "8.8.8.8:53", "1:2"} {
 		if _, err := workerconfig.Load([]byte(`worker: {dnsTestDomains: ["`+refused+`"]}`), "file"); err == nil {
 			t.Errorf("%s is accepted", refused)

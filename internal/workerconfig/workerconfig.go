@@ -12,7 +12,8 @@ const EnvVar = "KUBE_NODE_READY_CONFIG"
 
 // Config is the part of the "worker" section that a worker process reads.
 type Config struct {
-	// Checks replaces the default list (the four built-ins: DNS, API, network, service discovery).
+	// Checks replaces the default list (the built-ins: DNS, API, network, service discovery, and
+	// as a warning three of the DNS endpoints).
 	Checks []check.Spec `json:"checks,omitempty"`
 	// DNSTestDomains adds a DNS check of each name to whatever the list is. An IP address among
 	// them is its own answer.

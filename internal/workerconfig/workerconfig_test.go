@@ -24,9 +24,9 @@ func names(specs []check.Spec) string {
 
 func TestLoad(t *testing.T) {
 	for _, c := range []struct{ name, yaml, checks string }{
-		{"nothing", "", "dns api network service-discovery"},
-		{"an empty section", "worker:\n", "dns api network service-discovery"},
-		{"domains", "worker: {dnsTestDomains: [example.com, registry.example.com.]}", "dns api network service-discovery dns-example.com dns-registry.example.com"},
+		{"nothing", "", "dns api network service-discovery dns-endpoints"},
+		{"an empty section", "worker:\n", "dns api network service-discovery dns-endpoints"},
+		{"domains", "worker: {dnsTestDomains: [example.com, registry.example.com.]}", "dns api network service-discovery dns-endpoints dns-example.com dns-registry.example.com"},
 		{"checks", "worker: {checks: [{name: a, type: tcp}]}", "a"},
 		{"checks and domains", "worker: {checks: [{name: a, type: tcp}], dnsTestDomains: [example.com]}", "a dns-example.com"},
 		{"JSON", `{"worker":{"checks":[{"name":"a","type":"tcp"}]}}`, "a"},
@@ -40,7 +40,7 @@ worker:
 reconciliation: {maxRetries: 1}
 nodeManagement: {taints: []}
 profiles: [{name: gpu}]
-`, "dns api network service-discovery dns-example.com"},
+`, "dns api network service-discovery dns-endpoints dns-example.com"},
 	} {
 		config, err := workerconfig.Load([]byte(c.yaml), "config.yaml")
 		if err != nil {
@@ -169,8 +169,8 @@ func TestLongDomains(t *testing.T) {
 	if faults := check.Validate(specs, field.NewPath("checks")); len(faults) > 0 {
 		t.Errorf("%v", faults)
 	}
-	if specs[4].DNS.Name != a {
-		t.Errorf("got %+v", specs[4])
+	if specs[5].DNS.Name != a {
+		t.Errorf("got %+v", specs[5])
 	}
 }
 

@@ -47,7 +47,7 @@ func never(check.Spec) bool  { return false }
 
 var entries = map[check.Type]entry{
 	check.TypeDNS: {
-		probe:    func(s check.Spec, x Surroundings) check.Probe { return dns.New(s.DNS, x.Resolver, x.API) },
+		probe:    func(s check.Spec, x Surroundings) check.Probe { return dns.New(s.DNS, x.Resolver, x.API, x.Node) },
 		needsAPI: func(s check.Spec) bool { return s.DNS.NeedsAPI() },
 		needsPod: func(s check.Spec) bool { return s.DNS.AsksCluster() },
 	},

@@ -29,8 +29,9 @@ type query struct {
 	lost bool
 }
 
-// New makes the probe. api is only used by the resolvers service and endpoints.
-func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.Probe {
+// New makes the probe. api is only used by the resolvers service and endpoints, and node, the
+// name of the worker's own, for a sample.
+func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client, node string) check.Probe {
 	d := check.DNS{}
 	if settings != nil {
 		d = *settings
@@ -63,7 +64,7 @@ func New(settings *check.DNS, r *resolver.Resolver, api *kubeapi.Client) check.P
 		if r.Err != nil {
 			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
 		}
-		targets, source, failure := targetsOf(ctx, d, r.Config, api)
+		targets, source, failure := targetsOf(ctx, d, r.Config, api, node)
 		if failure != nil {
 			return *failure
 		}

@@ -36,7 +36,7 @@ func probe(t *testing.T, settings *check.DNS, r *resolver.Resolver) check.Findin
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return dns.New(settings, r, nil)(ctx)
+	return dns.New(settings, r, nil, "node-a")(ctx)
 }
 
 func TestServers(t *testing.T) {
@@ -173,7 +173,7 @@ func TestInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start := time.Now()
-	f := dns.New(nil, r, nil)(ctx)
+	f := dns.New(nil, r, nil, "node-a")(ctx)
 	if took := time.Since(start); took > time.Second || f.Reason != check.ReasonInterrupted {
 		t.Errorf("after %s: %+v", took, f)
 	}

@@ -72,7 +72,7 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 			api := apitest.Client(t, authority, certificate, slices(c.slices...))
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			f := dns.New(&check.DNS{Name: "kubernetes.default.svc.cluster.local.", Resolver: check.ResolverEndpoints, Protocols: []string{"udp", "tcp"}}, pod(), api)(ctx)
+			f := dns.New(&check.DNS{Name: "kubernetes.default.svc.cluster.local.", Resolver: check.ResolverEndpoints, Protocols: []string{"udp", "tcp"}}, pod(), api, "node-a")(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}

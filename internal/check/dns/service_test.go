@@ -62,7 +62,7 @@ func TestTheDNSServiceIsFoundByItsAddress(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			c.settings.Name, c.settings.Resolver = "dual.example.", check.ResolverEndpoints
-			f := dns.New(&c.settings, pod(server), api)(ctx)
+			f := dns.New(&c.settings, pod(server), api, "node-a")(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %+v, want %q with %q", f, c.reason, c.says)
 			}

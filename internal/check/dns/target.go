@@ -1,7 +1,9 @@
 package dns
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,7 +42,7 @@ func fixed(server netip.AddrPort) target {
 }
 
 // targetsOf finds the servers that the settings' resolver stands for, and says where they are from.
-func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client) (targets []target, source string, failure *check.Finding) {
+func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client, node string) (targets []target, source string, failure *check.Finding) {
 	switch d.Resolver {
 	case "", check.ResolverPod:
 		for _, server := range config.Servers {
@@ -52,7 +54,7 @@ func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *ku
 		}
 		return targets, "", nil
 	case check.ResolverService, check.ResolverEndpoints:
-		return clusterTargets(ctx, d, config, api)
+		return clusterTargets(ctx, d, config, api, node)
 	}
 	server, err := check.ParseServer(d.Resolver)
 	if err != nil {
@@ -63,7 +65,7 @@ func targetsOf(ctx context.Context, d check.DNS, config resolver.Config, api *ku
 }
 
 // clusterTargets are the DNS Service's cluster IPs, or its ready endpoints.
-func clusterTargets(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client) (targets []target, source string, failure *check.Finding) {
+func clusterTargets(ctx context.Context, d check.DNS, config resolver.Config, api *kubeapi.Client, node string) (targets []target, source string, failure *check.Finding) {
 	name, how := d.Service, ""
 	var service kubeapi.Service
 	var err error
@@ -88,7 +90,21 @@ func clusterTargets(ctx context.Context, d check.DNS, config resolver.Config, ap
 		return targets, "Service " + name + how, failure
 	}
 	targets, failure = endpointTargets(ctx, name, api)
-	return targets, check.Count(len(targets), "endpoint") + " of Service " + name + how, failure
+	source = check.Count(len(targets), "endpoint")
+	if n := int(d.Sample); 0 < n && n < len(targets) {
+		targets, source = sample(targets, node, n), fmt.Sprintf("%d of %s", n, source)
+	}
+	return targets, source + " of Service " + name + how, failure
+}
+
+// sample chooses n targets: others at another node, and the same ones at each attempt.
+func sample(targets []target, node string, n int) []target {
+	rank := func(t target) [sha256.Size]byte { return sha256.Sum256([]byte(node + " " + t.ip.String())) }
+	slices.SortFunc(targets, func(a, b target) int {
+		x, y := rank(a), rank(b)
+		return bytes.Compare(x[:], y[:])
+	})
+	return targets[:n]
 }
 
 // serves reports whether resolv.conf leads to the Service.

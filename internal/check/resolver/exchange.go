@@ -90,10 +90,17 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	}
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	start := time.Now()
+	waited := func() time.Duration {
+		if ctx.Err() != nil { // it has been cut short
+			return min(time.Since(start), timeout)
+		}
+		return timeout
+	}
 
 	answer, sent, err = s.ask(attempt, s.Protocol, name, qtype)
 	if err != nil {
-		return nil, sent, s.fail(ctx, s.Protocol, name, timeout, err)
+		return nil, sent, s.fail(ctx, s.Protocol, name, waited(), err)
 	}
 	if !answer.Truncated {
 		return answer, sent, nil
@@ -103,7 +110,7 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	}
 	answer, _, err = s.ask(attempt, TCP, name, qtype)
 	if err != nil {
-		cause := s.fail(ctx, TCP, name, timeout, err)
+		cause := s.fail(ctx, TCP, name, waited(), err)
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 			return nil, sent, cause
 		}

@@ -21,6 +21,10 @@ var ErrInterrupted = errors.New("the worker was told to stop")
 // not (a write to a dead disk cannot be cancelled) is left behind.
 const grace = 200 * time.Millisecond
 
+// patience is how long warning checks are waited for once no required one is left: with the
+// grace it makes a second.
+const patience = time.Second - grace
+
 // Job is a check and how to perform it.
 type Job struct {
 	Spec check.Spec
@@ -55,13 +59,23 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 	defer cancel()
 
 	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)), results: make(chan ended, len(jobs))}
+	required := 0
 	for i, j := range jobs {
 		r.index[j.Spec.Name] = i
+		if j.Spec.IsRequired() {
+			required++
+		}
 	}
 	checks := make([]result.Check, len(jobs))
+	advisory := curtail(ctx)
 	for left := len(jobs); left > 0; left-- {
-		r.startReady(ctx)
+		r.startReady(ctx, advisory)
 		e := <-r.results
+		if jobs[e.index].Spec.IsRequired() {
+			if required--; required == 0 {
+				defer time.AfterFunc(patience, advisory.Cut).Stop()
+			}
+		}
 		r.state[e.index] = stateDone
 		if e.blocks {
 			r.state[e.index] = stateBlocks
@@ -123,8 +137,9 @@ type run struct {
 	results chan ended
 }
 
-// startReady starts every waiting check whose dependencies have all ended.
-func (r *run) startReady(ctx context.Context) {
+// startReady starts every waiting check whose dependencies have all ended, those of severity
+// warning in a context of their own.
+func (r *run) startReady(whole, advisory context.Context) {
 	for i, j := range r.jobs {
 		if r.state[i] != stateWaiting {
 			continue
@@ -137,6 +152,10 @@ func (r *run) startReady(ctx context.Context) {
 		if blocker != "" {
 			j.Probe = nil
 			j.Skip = check.Fail(check.ReasonDependencyFailed, "not tried, because %s, which it depends on, did not pass", blocker)
+		}
+		ctx := whole
+		if !j.Spec.IsRequired() {
+			ctx = advisory
 		}
 		guard.Go(func() { r.results <- perform(ctx, i, j) }, func(p *guard.Panic) {
 			c := account(j)
@@ -241,6 +260,9 @@ func stopped(ctx context.Context, when string, last check.Finding) check.Finding
 	}
 	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled) {
 		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, so)
+	}
+	if wasCut(ctx) {
+		return check.Fail(check.ReasonTimeout, "not waited for any longer, since all required checks had ended%s%s", when, so)
 	}
 	f := check.Fail(check.ReasonDeadlineExceeded, "not finished when the worker's timeoutSeconds ran out%s%s", when, so)
 	if last.Outcome == check.Inconclusive {
