@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -30,11 +31,19 @@ func main() {
 		<-signals
 		cancel(runner.ErrInterrupted)
 	}, func(p *guard.Panic) { cancel(p) })
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	// A reader that is gone is no reason to die: writing fails, and the exit code still counts.
+	// (Caught and not ignored, for what is ignored stays so in the commands of checks.)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	stdout, stderr := newLater(os.Stdout), newLater(os.Stderr)
+	code := run(ctx, os.Args[1:], os.Getenv, stdout, stderr, os.Exit)
+	end := time.Now().Add(flushTime)
+	stdout.flush(end)
+	stderr.flush(end)
+	os.Exit(code)
 }
 
-// run is the program, without what belongs to the process.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+// run is the program, without what belongs to the process. exit ends that where run cannot.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, exit func(int)) int {
 	f, err := parseFlags(args, getenv, isTerminal(stdout))
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
@@ -47,5 +56,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
 		return result.ExitPassed
 	}
-	return verifyNode(ctx, f, getenv, stdout, stderr)
+	dog := watch(getenv, f.dryRun || f.list, exit)
+	defer dog.stop()
+	return verifyNode(ctx, f, getenv, stdout, stderr, dog)
 }

@@ -34,7 +34,7 @@ func outside(t *testing.T, env map[string]string) func(string) string {
 func worker(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = run(context.Background(), args, outside(t, env), &out, &err)
+	code = run(context.Background(), args, outside(t, env), &out, &err, nil)
 	return code, out.String(), err.String()
 }
 
@@ -136,7 +136,7 @@ func TestPanic(t *testing.T) {
 			panic("oops")
 		}
 		return getenv(name)
-	}, &bytes.Buffer{}, &bytes.Buffer{})
+	}, &bytes.Buffer{}, &bytes.Buffer{}, nil)
 	if code != result.ExitInternal {
 		t.Errorf("exit code %d", code)
 	}

@@ -27,6 +27,9 @@ const (
 // isTerminal is true for a writer that a person looks at; NO_COLOR (https://no-color.org) is
 // honoured where colour is concerned.
 func isTerminal(w io.Writer) bool {
+	if l, ok := w.(*later); ok {
+		w = l.to
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/verify"
@@ -17,14 +19,14 @@ import (
 )
 
 // verifyNode performs the checks and returns the exit code.
-func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdout, stderr io.Writer) (code int) {
+func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdout, stderr io.Writer, dog *watchdog) (code int) {
 	log := newLogger(f, getenv, stderr)
 	// The Go runtime would exit with 2, which stands for a configuration error.
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("a fault in the worker", zap.Any("panic", p), zap.Stack("stack"))
-			report := verify.Fault(getenv(verify.EnvNodeName), result.InternalError, "worker", fmt.Errorf("a fault in the worker: %v", p))
-			code = finish(f, log, getenv, report, nil)
+			report := verify.Fault(getenv(verify.EnvNodeName), result.InternalError, "worker", asError(p))
+			code = finish(f, log, getenv, report, nil, dog)
 		}
 	}()
 	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, OnFinish: logCheck(log)}
@@ -34,7 +36,7 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
-		return finish(f, log, getenv, verify.Fault(getenv(verify.EnvNodeName), result.ConfigError, "configuration", err), nil)
+		return finish(f, log, getenv, verify.Fault(getenv(verify.EnvNodeName), result.ConfigError, "configuration", err), nil, dog)
 	}
 	if f.list {
 		if err := printList(stdout, f.output, o); err != nil {
@@ -43,11 +45,23 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 		}
 		return result.ExitPassed
 	}
-	return finish(f, log, getenv, verify.Run(ctx, o), stdout)
+	dog.bound(o.Config.TimeoutSeconds)
+	return finish(f, log, getenv, verify.Run(ctx, o), stdout, dog)
 }
 
-// finish tells everyone how it ended. A nil writer leaves out the printed report.
-func finish(f *flags, log *zap.Logger, getenv func(string) string, report result.Report, stdout io.Writer) int {
+// asError is a panic as an error.
+func asError(p any) error {
+	var caught *guard.Panic
+	if err, ok := p.(error); ok && errors.As(err, &caught) {
+		return caught
+	}
+	return fmt.Errorf("a fault in the worker: %v", p)
+}
+
+// finish tells everyone how it ended, the termination log first. A nil writer leaves out the
+// printed report.
+func finish(f *flags, log *zap.Logger, getenv func(string) string, report result.Report, stdout io.Writer, dog *watchdog) int {
+	dog.decided(report.ExitCode())
 	if !f.dryRun && !f.list {
 		if err := verify.WriteTerminationLog(getenv, report); err != nil {
 			log.Error("the exit code stands alone", zap.Error(err))
@@ -61,10 +75,13 @@ func finish(f *flags, log *zap.Logger, getenv func(string) string, report result
 	return report.ExitCode()
 }
 
+// maxConfigBytes is what a ConfigMap can hold.
+const maxConfigBytes = 1 << 20
+
 // loadConfig reads the file, or the environment, or takes the defaults.
 func loadConfig(path string, getenv func(string) string) (workerconfig.Config, error) {
 	if path != "" {
-		data, err := os.ReadFile(path)
+		data, err := input.ReadFile(path, maxConfigBytes)
 		if err != nil {
 			return workerconfig.Config{}, fmt.Errorf("--config: %w", err)
 		}

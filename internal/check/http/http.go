@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,12 +18,14 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/fault"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
 
 const (
 	// maxBody bounds what is read of a response.
 	maxBody   = 64 << 10
+	maxBundle = 1 << 20 // of a CA file; those of distributions have a quarter of it
 	userAgent = "kube-node-ready-worker"
 )
 
@@ -88,7 +89,7 @@ func (p probe) client() (*http.Client, error) {
 	bundle := []byte(p.CA)
 	if p.CAFile != "" {
 		var err error
-		if bundle, err = os.ReadFile(p.CAFile); err != nil {
+		if bundle, err = input.ReadFile(p.CAFile, maxBundle); err != nil {
 			return nil, fmt.Errorf("caFile: %w", err)
 		}
 	}

@@ -14,11 +14,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/check/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/check/resolver"
 )
 
@@ -28,6 +28,8 @@ const DefaultServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 const (
 	// maxBody bounds what is read of one response; lists are read in pages that fit.
 	maxBody = 4 << 20
+	// maxFile bounds the token and the CA, which Secrets and ConfigMaps hold.
+	maxFile = 1 << 20
 	// userAgent names the worker in the API server's audit log.
 	userAgent = "kube-node-ready-worker"
 )
@@ -66,7 +68,7 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 		resolver:  r,
 	}
 	caFile := filepath.Join(serviceAccountDir, "ca.crt")
-	ca, err := os.ReadFile(caFile)
+	ca, err := input.ReadFile(caFile, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's CA cannot be read: %w", err)
 	}
@@ -83,7 +85,7 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 // Token reads the service account's token. It is read for each request, because the kubelet
 // replaces bound tokens before they expire.
 func (c *Client) Token() (string, error) {
-	data, err := os.ReadFile(c.tokenFile)
+	data, err := input.ReadFile(c.tokenFile, maxFile)
 	if err != nil {
 		return "", fmt.Errorf("the service account's token cannot be read: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/check/input"
 )
 
 // DefaultPath is where the kubelet puts a pod's resolver settings.
@@ -42,7 +42,7 @@ type Config struct {
 
 // Load reads a resolv.conf.
 func Load(path string) (Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := input.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return Config{}, err
 	}
