@@ -54,7 +54,7 @@ type Spec struct {
 	Type Type `json:"type"`
 	// Severity is required (default) or warning.
 	Severity Severity `json:"severity,omitempty"`
-	// TimeoutSeconds bounds one attempt. Default worker.checkTimeoutSeconds.
+	// TimeoutSeconds bounds one attempt; at most the worker's. Default worker.checkTimeoutSeconds.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 	// Attempts is how often the check is tried until it passes. Default 1.
 	Attempts int32 `json:"attempts,omitempty"`

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -139,17 +140,18 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 	return faults
 }
 
-// validateProfileChecks checks a profile's own checks, and then, because it may replace the
-// list of checks and keep the list of domains or the other way round, the two together.
+// validateProfileChecks checks a profile's own checks, and then, because it may replace some of
+// what a worker is handed and keep the rest, all of it together.
 func (c *Config) validateProfileChecks(p *field.Path, profile *Profile) field.ErrorList {
-	own := workerconfig.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains, TimeoutSeconds: profile.TimeoutSeconds}
+	own := workerconfig.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
+		TimeoutSeconds: cmp.Or(profile.TimeoutSeconds, c.Worker.TimeoutSeconds)}
 	faults := own.Validate(p)
-	if len(faults) > 0 || (len(own.Checks) == 0) == (len(own.DNSTestDomains) == 0) || len(c.Worker.Validate(p)) > 0 {
+	if len(faults) > 0 || len(c.Worker.Validate(p)) > 0 {
 		return faults
 	}
-	e := Effective{Checks: c.Worker.Checks, DNSTestDomains: c.Worker.DNSTestDomains}
+	e := c.base()
 	profile.override(&e)
-	return workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains}.Validate(p)
+	return workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains, TimeoutSeconds: e.TimeoutSeconds}.Validate(p)
 }
 
 // named faults a name that is missing or that Kubernetes' rule for its kind refuses.

@@ -1,6 +1,7 @@
 package workerconfig
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -48,6 +49,26 @@ func (c Config) Validate(path *field.Path) field.ErrorList {
 	}
 	if n := c.TimeoutSeconds; n < 0 || n > maxTimeoutSeconds {
 		faults = append(faults, field.Invalid(path.Child("timeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxTimeoutSeconds)))
+	}
+	return append(faults, c.validateTimeouts(path)...)
+}
+
+// validateTimeouts faults checks that may take longer than their worker. The default of checks is
+// none of the file's and gives way.
+func (c Config) validateTimeouts(path *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	most := cmp.Or(c.TimeoutSeconds, DefaultTimeoutSeconds)
+	if most < 0 {
+		return nil
+	}
+	text := fmt.Sprintf("must be at most %d, the worker's timeoutSeconds", most)
+	if n := c.CheckTimeoutSeconds; n > most && n <= maxCheckTimeoutSeconds && n != DefaultCheckTimeoutSeconds {
+		faults = append(faults, field.Invalid(path.Child("checkTimeoutSeconds"), n, text))
+	}
+	for i, s := range c.Checks {
+		if s.TimeoutSeconds > most && s.TimeoutSeconds <= maxCheckTimeoutSeconds {
+			faults = append(faults, field.Invalid(path.Child("checks").Index(i).Child("timeoutSeconds"), s.TimeoutSeconds, text))
+		}
 	}
 	return faults
 }
@@ -104,10 +125,10 @@ func (c Config) Expand() []check.Spec {
 			s.Severity = check.Required
 		}
 		if s.TimeoutSeconds == 0 {
-			s.TimeoutSeconds = c.CheckTimeoutSeconds
-		}
-		if s.TimeoutSeconds == 0 {
-			s.TimeoutSeconds = DefaultCheckTimeoutSeconds
+			s.TimeoutSeconds = cmp.Or(c.CheckTimeoutSeconds, DefaultCheckTimeoutSeconds)
+			if c.TimeoutSeconds > 0 {
+				s.TimeoutSeconds = min(s.TimeoutSeconds, c.TimeoutSeconds)
+			}
 		}
 		if s.Attempts == 0 {
 			s.Attempts = check.DefaultAttempts

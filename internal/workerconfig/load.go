@@ -85,6 +85,9 @@ func (c Config) explicitZeros(holds func(string) bool) field.ErrorList {
 
 // Env renders the configuration as the value of EnvVar.
 func (c Config) Env() (string, error) {
+	if c.TimeoutSeconds > 0 {
+		c.CheckTimeoutSeconds = min(c.CheckTimeoutSeconds, c.TimeoutSeconds) // a profile's worker may have less time
+	}
 	data, err := json.Marshal(map[string]Config{"worker": c})
 	if err != nil {
 		return "", fmt.Errorf("encoding the worker's configuration: %w", err)

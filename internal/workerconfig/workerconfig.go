@@ -18,7 +18,8 @@ type Config struct {
 	// DNSTestDomains adds a DNS check of each name to whatever the list is. An IP address among
 	// them is its own answer.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
-	// CheckTimeoutSeconds bounds one attempt of a check that sets no timeout itself. Default 10.
+	// CheckTimeoutSeconds bounds one attempt of a check that sets no timeout itself; at most
+	// timeoutSeconds. Default 10.
 	CheckTimeoutSeconds int32 `json:"checkTimeoutSeconds,omitempty"`
 	// TimeoutSeconds bounds a worker from its container's start to its exit. Default 120.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
