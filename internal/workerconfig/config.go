@@ -50,7 +50,11 @@ func (c Config) Validate(path *field.Path) field.ErrorList {
 	if n := c.TimeoutSeconds; n < 0 || n > maxTimeoutSeconds {
 		faults = append(faults, field.Invalid(path.Child("timeoutSeconds"), n, fmt.Sprintf("must be between 1 and %d", maxTimeoutSeconds)))
 	}
-	return append(faults, c.validateTimeouts(path)...)
+	faults = append(faults, c.validateTimeouts(path)...)
+	if len(faults) == 0 {
+		faults = c.validateHandover(path)
+	}
+	return faults
 }
 
 // validateTimeouts faults checks that may take longer than their worker. The default of checks is

@@ -1,9 +1,6 @@
 package workerconfig
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
@@ -81,16 +78,4 @@ func (c Config) explicitZeros(holds func(string) bool) field.ErrorList {
 		}
 	}
 	return faults
-}
-
-// Env renders the configuration as the value of EnvVar.
-func (c Config) Env() (string, error) {
-	if c.TimeoutSeconds > 0 {
-		c.CheckTimeoutSeconds = min(c.CheckTimeoutSeconds, c.TimeoutSeconds) // a profile's worker may have less time
-	}
-	data, err := json.Marshal(map[string]Config{"worker": c})
-	if err != nil {
-		return "", fmt.Errorf("encoding the worker's configuration: %w", err)
-	}
-	return string(data), nil
 }

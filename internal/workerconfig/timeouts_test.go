@@ -47,17 +47,3 @@ func TestATimeoutAboveTheWorkers(t *testing.T) {
 		}
 	}
 }
-
-// handed is what a worker reads of the configuration that it is handed.
-func handed(t *testing.T, c workerconfig.Config) workerconfig.Config {
-	t.Helper()
-	env, err := c.Env()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := workerconfig.Load([]byte(env), workerconfig.EnvVar)
-	if err != nil {
-		t.Fatalf("the worker refuses %q: %v", env, err)
-	}
-	return got
-}
