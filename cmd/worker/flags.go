@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,6 +23,7 @@ type flags struct {
 	set       *pflag.FlagSet
 	config    string
 	dryRun    bool
+	kube      string
 	output    string
 	only      []string
 	skip      []string
@@ -37,7 +39,8 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	f.set.Usage = func() {}
 	f.set.SortFlags = false
 	f.set.StringVar(&f.config, "config", "", "configuration `file`; default the environment's KUBE_NODE_READY_CONFIG, else the built-in checks")
-	f.set.BoolVar(&f.dryRun, "dry-run", false, "perform what needs no cluster where there is none, and write no termination log")
+	f.set.BoolVar(&f.dryRun, "dry-run", false, "outside a cluster perform what needs no API server, and the rest with a kubeconfig; write no termination log")
+	f.set.StringVar(&f.kube, "kubeconfig", "", "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config")
 	f.set.StringVarP(&f.output, "output", "o", "", "how the report is printed: `text or json`; default text on a terminal, else json")
 	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks of these `names`")
 	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks of these `names`")
@@ -53,6 +56,9 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	case len(rest) == 0, slices.Equal(rest, []string{"verify"}):
 	default:
 		return f, fmt.Errorf("unknown command %q; the only one is verify", strings.Join(rest, " "))
+	}
+	if f.kube != "" && !f.dryRun {
+		return f, errors.New("--kubeconfig is for --dry-run: a worker has its pod's service account")
 	}
 	if f.output == "" {
 		f.output = outputJSON

@@ -89,7 +89,11 @@ func verdict(r result.Report) string {
 	if node == "" {
 		node = "this node"
 	}
-	return fmt.Sprintf("%s: %s in %s (%s)", node, r.Outcome, time.Duration(r.DurationMs)*time.Millisecond, strings.Join(parts, ", "))
+	line := fmt.Sprintf("%s: %s in %s (%s)", node, r.Outcome, time.Duration(r.DurationMs)*time.Millisecond, strings.Join(parts, ", "))
+	if count[result.Skipped] == len(r.Checks) {
+		line += ": nothing was checked"
+	}
+	return line
 }
 
 func symbol(o result.Outcome) (mark, colour string) {

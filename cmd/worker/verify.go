@@ -29,7 +29,7 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 			code = finish(f, log, getenv, report, nil, dog)
 		}
 	}()
-	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, OnFinish: logCheck(log)}
+	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, Kubeconfig: f.kube, OnFinish: logCheck(log)}
 	var err error
 	if o.Config, err = loadConfig(f.config, getenv); err == nil {
 		_, err = o.Select(o.Config.Expand())

@@ -94,7 +94,7 @@ type Reason string
 const (
 	ReasonDependencyFailed Reason = "DependencyFailed"  // skipped: a check it depends on did not pass
 	ReasonNotSelected      Reason = "NotSelected"       // skipped: --only or --skip left it out
-	ReasonNeedsCluster     Reason = "NeedsCluster"      // skipped: a dry run has no cluster to ask
+	ReasonNeedsCluster     Reason = "NeedsCluster"      // skipped: a dry run has no API server to ask
 	ReasonInterrupted      Reason = "Interrupted"       // skipped: the worker was told to stop
 	ReasonDeadlineExceeded Reason = "DeadlineExceeded"  // the worker's own timeoutSeconds ran out
 	ReasonTimeout          Reason = "Timeout"           // no answer within the check's timeout

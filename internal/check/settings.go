@@ -3,7 +3,6 @@ package check
 import (
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // IPFamily is IPv4 or IPv6.
@@ -147,13 +146,4 @@ func (d *DNS) NeedsAPI() bool {
 func (d *DNS) Literal() (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(d.Name)
 	return addr, err == nil && addr.Zone() == "" && slices.Contains([]string{"", RecordAddress, "A", "AAAA"}, d.RecordType)
-}
-
-// AsksCluster says whether the name is one that only a cluster's own servers know.
-func (d *DNS) AsksCluster() bool {
-	if d == nil || d.Name == "" || d.NeedsAPI() {
-		return true
-	}
-	name := strings.TrimSuffix(d.Name, ".")
-	return strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
 }

@@ -215,6 +215,18 @@ func TestOnARealCluster(t *testing.T) {
 			}
 		})
 	}
+	t.Run("dry run with a kubeconfig", func(t *testing.T) {
+		kubeconfig, err := p.cluster.KubeconfigFor(context.Background(), "default", "worker")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := verify.Run(context.Background(), verify.Options{DryRun: true, Kubeconfig: kubeconfig, Getenv: func(name string) string {
+			return map[string]string{verify.EnvResolvConf: p.env[verify.EnvResolvConf]}[name]
+		}, Config: workerconfig.Config{TimeoutSeconds: 20}})
+		if r.Outcome != result.Passed || r.Checks[len(r.Checks)-1].Outcome != result.Passed || len(r.Checks) != 5 {
+			t.Errorf("got %+v", r)
+		}
+	})
 	t.Run("peers", func(t *testing.T) { testPeers(t, p) })
 }
 

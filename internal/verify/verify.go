@@ -29,6 +29,7 @@ const (
 	EnvServiceAccountDir = "KUBE_NODE_READY_SERVICEACCOUNT_DIR" // default kubeapi.DefaultServiceAccountDir
 	EnvResolvConf        = "KUBE_NODE_READY_RESOLV_CONF"        // default resolver.DefaultPath
 	EnvTerminationLog    = "KUBE_NODE_READY_TERMINATION_LOG"    // default DefaultTerminationLog
+	EnvKubeconfig        = "KUBECONFIG"                         // of a dry run; default ~/.kube/config
 )
 
 // exitMargin is what is kept of timeoutSeconds for writing the report and exiting.
@@ -41,8 +42,10 @@ type Options struct {
 	Getenv func(string) string
 	// Only and Skip name checks to be performed alone, or left out.
 	Only, Skip []string
-	// DryRun performs what needs no cluster where there is none, and skips the rest.
-	DryRun bool
+	// DryRun performs, on a host that is no pod, what needs no API server, and the rest with a
+	// kubeconfig: Kubeconfig, else the one that kubectl would use.
+	DryRun     bool
+	Kubeconfig string
 	// OnFinish, if set, is called with each check as it ends.
 	OnFinish func(result.Check)
 }
@@ -81,6 +84,10 @@ func Run(ctx context.Context, o Options) result.Report {
 		return Fault(node, result.ConfigError, "configuration", err)
 	}
 	x, apiErr := surroundings(o.Getenv)
+	outside := o.DryRun && errors.Is(apiErr, kubeapi.ErrNoCluster)
+	if outside {
+		apiErr = x.outside(o.Getenv, o.Kubeconfig)
+	}
 
 	jobs := make([]runner.Job, len(specs))
 	for i, s := range specs {
@@ -88,18 +95,24 @@ func Run(ctx context.Context, o Options) result.Report {
 		switch {
 		case !selected[s.Name]:
 			jobs[i].Skip = check.Fail(check.ReasonNotSelected, "left out by --only or --skip")
-		case o.DryRun && apiErr != nil && catalogue.NeedsCluster(s):
+		case o.DryRun && apiErr != nil && catalogue.NeedsAPI(s):
 			jobs[i].Skip = needsCluster(apiErr)
 		case apiErr != nil && catalogue.NeedsAPI(s):
 			return Fault(node, result.ClientError, "kubernetes-client", apiErr)
 		default:
-			jobs[i].Probe = catalogue.Probe(s, x)
+			jobs[i].Probe = catalogue.Probe(s, x.Surroundings)
+			if outside {
+				jobs[i].Probe = asAHost(jobs[i].Probe)
+			}
 		}
 	}
 	timeout := time.Duration(o.Config.TimeoutSeconds) * time.Second
 	timeout -= min(exitMargin, timeout/4) + time.Since(start)
 	return runner.Run(ctx, jobs, runner.Options{Node: node, Timeout: timeout, OnFinish: o.OnFinish})
 }
+
+// place is where a worker finds itself.
+type place struct{ catalogue.Surroundings }
 
 // needsCluster is why a dry run leaves a check out.
 func needsCluster(err error) check.Finding {
@@ -110,16 +123,16 @@ func needsCluster(err error) check.Finding {
 }
 
 // surroundings are read from the pod's environment and files.
-func surroundings(getenv func(string) string) (catalogue.Surroundings, error) {
+func surroundings(getenv func(string) string) (place, error) {
 	config, err := resolver.Load(or(getenv(EnvResolvConf), resolver.DefaultPath))
 	hosts, _ := resolver.LoadHosts(resolver.DefaultHosts) // what cannot be read names nobody, as for libc
-	x := catalogue.Surroundings{
+	x := place{catalogue.Surroundings{
 		Resolver:    &resolver.Resolver{Config: config, Err: err, Hosts: hosts},
 		Node:        getenv(EnvNodeName),
 		Namespace:   getenv(EnvPodNamespace),
 		ServiceHost: strings.Trim(getenv(EnvServiceHost), "[]"), // an IPv6 address in brackets is taken as well
 		ServicePort: getenv(EnvServicePort),
-	}
+	}}
 	x.API, err = kubeapi.New(x.ServiceHost, x.ServicePort, or(getenv(EnvServiceAccountDir), kubeapi.DefaultServiceAccountDir), x.Resolver)
 	return x, err
 }

@@ -38,8 +38,6 @@ type entry struct {
 	probe func(check.Spec, Surroundings) check.Probe
 	// needsAPI says whether a check needs the Kubernetes client.
 	needsAPI func(check.Spec) bool
-	// needsPod says whether a check needs a pod's surroundings: environment and resolv.conf.
-	needsPod func(check.Spec) bool
 }
 
 func always(check.Spec) bool { return true }
@@ -49,55 +47,52 @@ var entries = map[check.Type]entry{
 	check.TypeDNS: {
 		probe:    func(s check.Spec, x Surroundings) check.Probe { return dns.New(s.DNS, x.Resolver, x.API, x.Node) },
 		needsAPI: func(s check.Spec) bool { return s.DNS.NeedsAPI() },
-		needsPod: func(s check.Spec) bool { return s.DNS.AsksCluster() },
 	},
 	check.TypeKubernetesAPI: {
 		probe:    func(s check.Spec, x Surroundings) check.Probe { return kubernetesapi.New(s.KubernetesAPI, x.API) },
-		needsAPI: always, needsPod: always,
+		needsAPI: always,
 	},
 	check.TypeTCP: {
 		probe: func(s check.Spec, x Surroundings) check.Probe {
 			return tcp.New(s.TCP, x.Resolver, x.address())
 		},
 		needsAPI: never,
-		needsPod: func(s check.Spec) bool { return s.TCP == nil || s.TCP.WithKubernetesService() },
 	},
 	check.TypeHTTP: {
 		probe:    func(s check.Spec, x Surroundings) check.Probe { return http.New(s.HTTP, x.Resolver) },
-		needsAPI: never, needsPod: never,
+		needsAPI: never,
 	},
 	check.TypeServiceDiscovery: {
 		probe: func(s check.Spec, x Surroundings) check.Probe {
 			return discovery.New(s.ServiceDiscovery, x.Resolver, x.API)
 		},
-		needsAPI: always, needsPod: always,
+		needsAPI: always,
 	},
 	check.TypePeers: {
 		probe: func(s check.Spec, x Surroundings) check.Probe {
 			return peers.New(s.Peers, x.API, x.Node, x.Namespace)
 		},
-		needsAPI: always, needsPod: always,
+		needsAPI: always,
 	},
 	check.TypeMTU: {
 		probe:    func(s check.Spec, x Surroundings) check.Probe { return mtu.New(s.MTU, x.Resolver, x.address()) },
 		needsAPI: never,
-		needsPod: func(s check.Spec) bool { return s.MTU == nil || s.MTU.Address == "" },
 	},
 	check.TypeClock: {
 		probe:    func(s check.Spec, x Surroundings) check.Probe { return clock.New(s.Clock, x.API) },
-		needsAPI: always, needsPod: always,
+		needsAPI: always,
 	},
 	check.TypeFile: {
 		probe:    func(s check.Spec, _ Surroundings) check.Probe { return file.New(s.File) },
-		needsAPI: never, needsPod: never,
+		needsAPI: never,
 	},
 	check.TypeDisk: {
 		probe:    func(s check.Spec, _ Surroundings) check.Probe { return disk.New(s.Disk) },
-		needsAPI: never, needsPod: never,
+		needsAPI: never,
 	},
 	check.TypeExec: {
 		probe:    func(s check.Spec, _ Surroundings) check.Probe { return command.New(s.Exec) },
-		needsAPI: never, needsPod: never,
+		needsAPI: never,
 	},
 }
 
@@ -115,6 +110,3 @@ func Probe(s check.Spec, x Surroundings) check.Probe { return entries[s.Type].pr
 
 // NeedsAPI says whether the check calls the Kubernetes API.
 func NeedsAPI(s check.Spec) bool { return entries[s.Type].needsAPI(s) }
-
-// NeedsCluster says whether the check only makes sense inside a cluster.
-func NeedsCluster(s check.Spec) bool { return NeedsAPI(s) || entries[s.Type].needsPod(s) }

@@ -46,10 +46,14 @@ type Client struct {
 	Host string
 	Port string
 
-	tokenFile string
-	roots     *x509.CertPool
-	resolver  *resolver.Resolver
-	http      *http.Client
+	token    func() (string, error)
+	roots    *x509.CertPool
+	resolver *resolver.Resolver
+	http     *http.Client
+	// Of a kubeconfig: what URLs begin with, the name in the server's certificate if it is not the
+	// host, and the user's certificate.
+	prefix, serverName string
+	certificates       []tls.Certificate
 }
 
 // Address is the API server's host:port.
@@ -63,9 +67,9 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 	}
 	c := &Client{
 		Host: strings.Trim(host, "[]"), Port: port,
-		tokenFile: filepath.Join(serviceAccountDir, "token"),
-		roots:     x509.NewCertPool(),
-		resolver:  r,
+		token:    tokenFrom(filepath.Join(serviceAccountDir, "token")),
+		roots:    x509.NewCertPool(),
+		resolver: r,
 	}
 	caFile := filepath.Join(serviceAccountDir, "ca.crt")
 	ca, err := input.ReadFile(caFile, maxFile)
@@ -82,18 +86,23 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 	return c, nil
 }
 
-// Token reads the service account's token. It is read for each request, because the kubelet
+// Token is what a request is sent with; it is empty for a user who has a certificate instead.
+func (c *Client) Token() (string, error) { return c.token() }
+
+// tokenFrom reads a service account's token. It is read for each request, because the kubelet
 // replaces bound tokens before they expire.
-func (c *Client) Token() (string, error) {
-	data, err := input.ReadFile(c.tokenFile, maxFile)
-	if err != nil {
-		return "", fmt.Errorf("the service account's token cannot be read: %w", err)
+func tokenFrom(path string) func() (string, error) {
+	return func() (string, error) {
+		data, err := input.ReadFile(path, maxFile)
+		if err != nil {
+			return "", fmt.Errorf("the service account's token cannot be read: %w", err)
+		}
+		token := strings.TrimSpace(string(data))
+		if token == "" {
+			return "", fmt.Errorf("the service account's token in %s is empty", path)
+		}
+		return token, nil
 	}
-	token := strings.TrimSpace(string(data))
-	if token == "" {
-		return "", fmt.Errorf("the service account's token in %s is empty", c.tokenFile)
-	}
-	return token, nil
 }
 
 // HTTP is a client with connections of its own that trusts the cluster's CA, resolves names
@@ -102,7 +111,7 @@ func (c *Client) HTTP() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:         c.resolver.DialContext,
-			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
+			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName, Certificates: c.certificates},
 			MaxIdleConnsPerHost: 4,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -111,7 +120,7 @@ func (c *Client) HTTP() *http.Client {
 
 // URL of a path at a host, which may be the address or a DNS name.
 func (c *Client) URL(host, path string) string {
-	return "https://" + net.JoinHostPort(host, c.Port) + path
+	return "https://" + net.JoinHostPort(host, c.Port) + c.prefix + path
 }
 
 // Response is what a request was answered with.
@@ -153,7 +162,9 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, url stri
 	if err != nil {
 		return Response{}, err
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", userAgent)
 	if body != nil {

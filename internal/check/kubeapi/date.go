@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -54,7 +55,7 @@ func (c *Client) Date(ctx context.Context) (date, sent, received time.Time, err 
 // verifyTimeless verifies the chain and the name as of a moment at which the certificate is valid.
 func (c *Client) verifyTimeless(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
-	options := x509.VerifyOptions{Roots: c.roots, DNSName: c.Host, Intermediates: x509.NewCertPool(), CurrentTime: leaf.NotBefore}
+	options := x509.VerifyOptions{Roots: c.roots, DNSName: cmp.Or(c.serverName, c.Host), Intermediates: x509.NewCertPool(), CurrentTime: leaf.NotBefore}
 	for _, cert := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(cert)
 	}

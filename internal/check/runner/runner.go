@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
@@ -91,12 +92,15 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 	return report
 }
 
+// tried reports whether a check was performed. Where none was, nothing has been proved.
+func tried(c result.Check) bool { return c.Outcome != result.Skipped }
+
 // outcome of a run. A worker that was stopped has not judged the node, whatever had failed by
 // then: the network goes down before the last process of a node does. Otherwise a check that
 // failed condemns the node, only without one does it count that the worker was at fault itself,
 // and only then what could not tell.
 func outcome(checks []result.Check) result.Outcome {
-	own, failed, inconclusive := result.Passed, false, false
+	own, failed, inconclusive := result.Passed, false, !slices.ContainsFunc(checks, tried)
 	for _, c := range checks {
 		switch check.Reason(c.Reason) {
 		case check.ReasonInterrupted:

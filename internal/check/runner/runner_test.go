@@ -57,7 +57,9 @@ func TestOutcomes(t *testing.T) {
 		outcome result.Outcome
 		checks  string
 	}{
-		{"none", nil, result.Passed, ""},
+		{"none", nil, result.Inconclusive, ""},
+		{"none that was tried", []runner.Job{{Spec: check.Spec{Name: "a"}, Skip: check.Fail(check.ReasonNeedsCluster, "")}, {Spec: check.Spec{Name: "b"}, Skip: check.Fail(check.ReasonNotSelected, "")}},
+			result.Inconclusive, "a skipped NeedsCluster, b skipped NotSelected"},
 		{"all pass", []runner.Job{job("a", pass), job("b", pass)}, result.Passed, "a passed, b passed"},
 		{"one fails", []runner.Job{job("a", pass), job("b", fail)}, result.Failed, "a passed, b failed Timeout"},
 		{"one warns", []runner.Job{job("a", pass), advisory(job("b", fail))}, result.Passed, "a passed, b warning Timeout"},
