@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/logging"
+	"github.com/kube-node-ready/kube-node-ready/internal/manager"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
 
@@ -75,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer func() { _ = zl.Sync() }() // stderr cannot always be synced
 	log := zapr.NewLogger(zl)
 	klog.SetLogger(log)
-	if err := controller.Run(ctx, cfg, controller.Options{Kubeconfig: *kubeconfig, DryRun: *dryRun, Log: log}); err != nil {
+	if err := manager.Run(ctx, cfg, manager.Options{Kubeconfig: *kubeconfig, DryRun: *dryRun, Log: log}); err != nil {
 		log.Error(err, "the controller ended")
 		return exitError
 	}

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Names that the other parts of an installation rely on.
@@ -36,7 +38,6 @@ func (c *Config) SetDefaults() {
 	or(&w.PriorityClassName, "system-node-critical")
 	or(&w.Scheduling, SchedulingDirect)
 	or(&w.StartTimeoutSeconds, 300)
-	or(&w.KeepFailedSeconds, ptr.To[int32](600))
 
 	r := &c.Reconciliation
 	or(&r.MaxRetries, 5)
@@ -48,33 +49,35 @@ func (c *Config) SetDefaults() {
 
 	n := &c.NodeManagement
 	if n.Taints == nil {
-		n.Taints = []Taint{{Key: DefaultTaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+		n.Taints = []marks.Taint{{Key: DefaultTaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	}
 	or(&n.VerifiedLabel.Key, DefaultLabelKey)
 	or(&n.VerifiedLabel.Value, "true")
-	or(&n.Reverify.OnReboot, ptr.To(true))
-	m := &n.Remediation
-	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))
-	or(&m.Window, metav1.Duration{Duration: time.Hour})
-	or(&m.MaxDeletionsPerHour, ptr.To[int32](10))
-	or(&m.NeverVerifiedOnly, ptr.To(true))
-	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
-	or(&m.ControlProbe, ptr.To(true))
+	or(&n.Remediation.Window, metav1.Duration{Duration: time.Hour})
 
-	or(&c.LeaderElection.Enabled, ptr.To(true))
 	or(&c.LeaderElection.ID, DefaultLease)
-	or(&c.Metrics.Enabled, ptr.To(true))
 	or(&c.Metrics.Port, 8080)
 	or(&c.Metrics.PerNode, PerNodeAll)
 	or(&c.Health.Port, 8081)
 	or(&c.Logging.Level, "info")
 	or(&c.Logging.Format, "json")
 
-	c.setEntryDefaults()
+	c.setLateDefaults()
 }
 
-// setEntryDefaults fills the entries of lists, which exist only once the file is read.
-func (c *Config) setEntryDefaults() {
+// setLateDefaults fills what a file can leave empty after the defaults were set: the entries of its lists, and values that
+// it sets to null. Every pointer that has a default is set from here on.
+func (c *Config) setLateDefaults() {
+	or(&c.Worker.KeepFailedSeconds, ptr.To[int32](600))
+	or(&c.LeaderElection.Enabled, ptr.To(true))
+	or(&c.Metrics.Enabled, ptr.To(true))
+	or(&c.NodeManagement.Reverify.OnReboot, ptr.To(true))
+	m := &c.NodeManagement.Remediation
+	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))
+	or(&m.MaxDeletionsPerHour, ptr.To[int32](10))
+	or(&m.NeverVerifiedOnly, ptr.To(true))
+	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
+	or(&m.ControlProbe, ptr.To(true))
 	c.NodeManagement.Prerequisites.setDefaults()
 	for i := range c.Profiles {
 		if p := c.Profiles[i].Prerequisites; p != nil {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Effective is what holds for one node once its profile is applied. Its slices and maps are
@@ -21,7 +22,7 @@ type Effective struct {
 	// TimeoutSeconds bounds the worker.
 	TimeoutSeconds int32
 	// Taints gate the node.
-	Taints []Taint
+	Taints []marks.Taint
 	// Prerequisites hold its first worker back.
 	Prerequisites Prerequisites
 	// Tolerations and Resources are the worker pod's.
@@ -75,14 +76,14 @@ func (c *Config) Selects(nodeLabels map[string]string) bool {
 
 // GatingTaints lists the taints that gate any node, in the file's order and one for each key
 // and effect: those of nodeManagement and those of every profile.
-func (c *Config) GatingTaints() []Taint {
+func (c *Config) GatingTaints() []marks.Taint {
 	type identity struct {
 		key    string
 		effect corev1.TaintEffect
 	}
-	var all []Taint
+	var all []marks.Taint
 	seen := map[identity]bool{}
-	add := func(taints []Taint) {
+	add := func(taints []marks.Taint) {
 		for _, t := range taints {
 			if id := (identity{t.Key, t.Effect}); !seen[id] {
 				seen[id] = true
@@ -95,6 +96,14 @@ func (c *Config) GatingTaints() []Taint {
 		add(c.Profiles[i].Taints)
 	}
 	return all
+}
+
+// Vocabulary is the configured part of the marks on nodes.
+func (c *Config) Vocabulary() marks.Vocabulary {
+	if c.vocabulary.Gating == nil { // a Config made by hand
+		return marks.Vocabulary{Gating: c.GatingTaints(), Verified: c.NodeManagement.VerifiedLabel}
+	}
+	return c.vocabulary
 }
 
 // Reference is the image to run: by digest if there is one, else by tag, which defaults to
@@ -154,8 +163,9 @@ func (p *Profile) override(e *Effective) {
 	}
 }
 
-// compile prepares the selectors, so that For and Selects do not parse them for every node.
+// compile prepares the selectors and the vocabulary, so that For, Selects and Vocabulary do not make them for every node.
 func (c *Config) compile() {
+	c.vocabulary = marks.Vocabulary{Gating: c.GatingTaints(), Verified: c.NodeManagement.VerifiedLabel}
 	if n := &c.NodeManagement; n.NodeSelector != nil {
 		n.selector = selectorOf(n.NodeSelector)
 	}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 const profiles = `
@@ -100,7 +102,7 @@ func TestSelects(t *testing.T) {
 }
 
 func TestGatingTaints(t *testing.T) {
-	want := []Taint{
+	want := []marks.Taint{
 		{Key: "base", Value: "1", Effect: "NoSchedule"},
 		{Key: "gpu", Value: "2", Effect: "NoSchedule"},
 		{Key: "base", Value: "3", Effect: "NoExecute"},

@@ -28,7 +28,7 @@ func Parse(data []byte, name string) (*Config, error) {
 	c.SetDefaults()
 	doc, faults := strictyaml.Decode(data, name, c)
 	relocate(faults)
-	c.setEntryDefaults()
+	c.setLateDefaults()
 	unread := faults
 	for _, fault := range doc.Locate(append(c.Validate(), c.explicitZeros(doc.Holds)...)) {
 		if !unread.Cover(fault.Path) {

@@ -102,7 +102,9 @@ func TestExample(t *testing.T) {
 func TestWorkerKnowsEveryKey(t *testing.T) {
 	file := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
-		file[jsonName(f)] = map[string]any{}
+		if name := jsonName(f); name != "" {
+			file[name] = map[string]any{}
+		}
 	}
 	worker := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Worker]()) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
 )
 
@@ -39,6 +40,9 @@ type Config struct {
 	Webhook Webhook `json:"webhook"`
 	// Rules serves NodeReadinessRule resources.
 	Rules Rules `json:"rules"`
+
+	// vocabulary is made by Parse; empty in a Config made by hand.
+	vocabulary marks.Vocabulary
 }
 
 // Webhook is the mutating webhook on nodes.
@@ -64,14 +68,15 @@ type Worker struct {
 	Namespace string `json:"namespace,omitempty"`
 	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
-	// PriorityClassName of the worker pods. Default system-node-critical.
+	// PriorityClassName of the worker pods on nodes that carry a gating taint. Elsewhere workers have no priority class and
+	// displace no workload. Default system-node-critical.
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// Scheduling is how a pod reaches its node. Default direct.
+	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct.
 	Scheduling Scheduling `json:"scheduling,omitempty"`
 	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;
 	// past it the attempt is inconclusive. Default 300.
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
-	// KeepFailedSeconds is how long a node's last failed pod stays for its logs. Default 600; 0 keeps none.
+	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0 keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty"`
 
 	// Tolerations are added to the ones every worker pod has: of the gating taints, of the
@@ -132,11 +137,13 @@ type Reconciliation struct {
 	// MaxBackoffSeconds caps the wait. Default 30.
 	MaxBackoffSeconds int32 `json:"maxBackoffSeconds,omitempty"`
 	// ExhaustedRetrySeconds is how often a node whose retries are exhausted is tried again, so that
-	// it recovers from an outage without a hand. A deleted node never is. Default 600; -1 never.
+	// it recovers from an outage without a hand. A deleted node never is. Default 600; -1 never. With
+	// nodeManagement.deleteFailedNodes it is tried at least every ten minutes: only a fresh failure may delete.
 	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty"`
 	// IntervalSeconds is the safety-net resync of every node. Default 30.
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
-	// MaxConcurrentVerifications bounds worker pods alive at once. Default 0: no limit.
+	// MaxConcurrentVerifications bounds the worker pods that occupy a node at once, control probes included: until their
+	// container has ended or they are gone. Default 0: no limit.
 	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty"`
 }
 
@@ -153,14 +160,15 @@ const (
 type NodeManagement struct {
 	// Taints gate a node; all of them are removed when it is verified.
 	// Default node-ready/unverified=true:NoSchedule.
-	Taints []Taint `json:"taints,omitempty"`
+	Taints []marks.Taint `json:"taints,omitempty"`
 	// VerifiedLabel marks a verified node. Default node-ready/verified=true.
-	VerifiedLabel Label `json:"verifiedLabel"`
+	VerifiedLabel marks.Label `json:"verifiedLabel"`
 	// NodeSelector narrows the nodes that are looked at. Default: all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
 	selector labels.Selector
-	// IncludeControlPlane also verifies nodes labelled node-role.kubernetes.io/control-plane. Default false.
+	// IncludeControlPlane also verifies nodes labelled node-role.kubernetes.io/control-plane. Default false: such a node
+	// is verified and released if it carries a gating taint, and never tainted or deleted.
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 	// VerifyUntainted also verifies nodes that never had the taint. Default false.
 	VerifyUntainted bool `json:"verifyUntainted,omitempty"`
@@ -173,24 +181,6 @@ type NodeManagement struct {
 	DeleteFailedNodes bool `json:"deleteFailedNodes,omitempty"`
 	// Remediation guards deletion.
 	Remediation Remediation `json:"remediation"`
-}
-
-// Taint is matched on key and effect; the value is only used when the taint is put on a node.
-type Taint struct {
-	// Key of the taint.
-	Key string `json:"key"`
-	// Value of the taint.
-	Value string `json:"value,omitempty"`
-	// Effect is NoSchedule, PreferNoSchedule or NoExecute.
-	Effect corev1.TaintEffect `json:"effect"`
-}
-
-// Label is a node label.
-type Label struct {
-	// Key of the label. Default node-ready/verified.
-	Key string `json:"key,omitempty"`
-	// Value of the label. Default true.
-	Value string `json:"value,omitempty"`
 }
 
 // Prerequisites hold the first worker back until the agents that it depends on are there.
@@ -245,10 +235,10 @@ type ResourcePrerequisite struct {
 type Reverify struct {
 	// OnReboot re-verifies when the node's boot ID changes. Default true.
 	OnReboot *bool `json:"onReboot,omitempty"`
-	// Interval re-verifies when the last verdict is older. Default 0: off.
+	// Interval re-verifies when the last verdict is older, less up to a tenth that differs from node to node. Default 0: off.
 	Interval metav1.Duration `json:"interval,omitempty"`
-	// Taint puts the gating taints back before re-verifying. Default false. A failed
-	// re-verification puts them back whatever this says.
+	// Taint puts the gating taints back before re-verifying, and before any prerequisite is waited for. Default false. A
+	// failed re-verification puts them back whatever this says.
 	Taint bool `json:"taint,omitempty"`
 }
 
@@ -265,7 +255,8 @@ type Remediation struct {
 	NeverVerifiedOnly *bool `json:"neverVerifiedOnly,omitempty"`
 	// SparePodsOtherThanDaemonSets spares a node that runs ordinary pods. Default true.
 	SparePodsOtherThanDaemonSets *bool `json:"sparePodsOtherThanDaemonSets,omitempty"`
-	// ControlProbe runs the same checks on a verified node before a failure is held against this one. Default true.
+	// ControlProbe runs the same checks on a verified node of the same profile before a failure is held against this
+	// one. Default true.
 	ControlProbe *bool `json:"controlProbe,omitempty"`
 	// DryRun says what would be deleted and deletes nothing. Default false.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -341,7 +332,7 @@ type Profile struct {
 	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 	// Taints replaces nodeManagement.taints; empty keeps them.
-	Taints []Taint `json:"taints,omitempty"`
+	Taints []marks.Taint `json:"taints,omitempty"`
 	// Prerequisites replaces nodeManagement.prerequisites; absent keeps them.
 	Prerequisites *Prerequisites `json:"prerequisites,omitempty"`
 	// Tolerations replaces worker.tolerations; empty keeps them.

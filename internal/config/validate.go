@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
 )
 
@@ -191,7 +192,7 @@ func inRange(p *field.Path, value, low, high int32) field.ErrorList {
 // foreign lists the prefixes of taints that others put back for as long as their reason lasts.
 var foreign = []string{"node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"}
 
-func validateTaints(path *field.Path, taints []Taint) field.ErrorList {
+func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 	var faults field.ErrorList
 	for i, t := range taints {
 		p := path.Index(i)

@@ -1,152 +1,158 @@
 package controller
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
 const unseenFor = 15 * time.Second
 
-// slots bounds how many worker pods are alive at once. Pods are counted in the cache; slots only adds those that were
-// created and not seen there yet. After a restart there are none of these, and the caches are full before the first decision.
-type slots struct {
+// Slots bounds how many of our pods occupy nodes at once. It counts those that the watch has shown, and adds those that
+// were created and not seen yet. Nodes without a slot are woken when there is one, first come first served.
+type Slots struct {
 	limit int // 0: none
+	view  *View
 
-	mu       sync.Mutex
-	unseen   map[string]time.Time // creation by name of pod
-	waiting  []string             // names of nodes, first come first served
-	isQueued map[string]bool
+	mu        sync.Mutex
+	seeded    bool
+	occupying map[string]bool      // names of pods
+	reserved  map[string]bool      // by node, until its pod is created or the slot is given back
+	unseen    map[string]time.Time // by pod that was created, since when
+	waiting   []string             // names of nodes
+	isWaiting map[string]bool
 }
 
-// take reserves a place for the pod name, given how many pods the cache holds alive. It must be given back by
-// seen. A node that gets none is remembered for next.
-func (s *slots) take(pod, nodeName string, alive func() int, now time.Time) bool {
+// NewSlots makes the account, with reconciliation.maxConcurrentVerifications as its limit.
+func NewSlots(v *View) *Slots {
+	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v,
+		occupying: map[string]bool{}, reserved: map[string]bool{}, unseen: map[string]time.Time{}, isWaiting: map[string]bool{}}
+}
+
+// Take reserves a slot for a pod that is made on a node's behalf; Created or GiveBack must follow. A node that gets none
+// is remembered for Next.
+func (s *Slots) Take(ctx context.Context, node string) (bool, error) {
 	if s.limit <= 0 {
-		return true
+		return true, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unseen == nil {
-		s.unseen, s.isQueued = map[string]time.Time{}, map[string]bool{}
+	if err := s.seed(ctx); err != nil {
+		return false, err
 	}
-	for name, at := range s.unseen {
-		if now.Sub(at) > unseenFor {
-			delete(s.unseen, name)
+	if s.reserved[node] || s.free() > 0 {
+		s.reserved[node] = true
+		delete(s.isWaiting, node)
+		return true, nil
+	}
+	if !s.isWaiting[node] {
+		s.isWaiting[node] = true
+		s.waiting = append(s.waiting, node)
+	}
+	return false, nil
+}
+
+// seed counts the pods of before our time, whose events may still be on their way.
+func (s *Slots) seed(ctx context.Context) error {
+	if s.seeded {
+		return nil
+	}
+	var list corev1.PodList
+	if err := s.view.Cache.List(ctx, &list, client.InNamespace(s.view.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; s.view.Ours(p) && workerpod.Observe(p).Occupies {
+			s.occupying[p.Name] = true
 		}
 	}
-	if _, ok := s.unseen[pod]; ok || alive()+len(s.unseen) < s.limit {
-		s.unseen[pod] = now
-		return true
-	}
-	if !s.isQueued[nodeName] {
-		s.isQueued[nodeName] = true
-		s.waiting = append(s.waiting, nodeName)
-	}
-	return false
+	s.seeded = true
+	return nil
 }
 
-// seen tells that the cache knows the pod now, or that it was not created.
-func (s *slots) seen(pod string) {
+// free is how many slots there are. s.mu must be held.
+func (s *Slots) free() int {
+	now := s.view.Sights.Now()
+	for pod, at := range s.unseen {
+		if now.Sub(at) > unseenFor {
+			delete(s.unseen, pod)
+		}
+	}
+	return s.limit - len(s.occupying) - len(s.reserved) - len(s.unseen)
+}
+
+// Created turns a node's reservation into one of the pod that was created, until the watch shows it.
+func (s *Slots) Created(node, pod string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reserved[node] {
+		delete(s.reserved, node)
+		if !s.occupying[pod] {
+			s.unseen[pod] = s.view.Sights.Now()
+		}
+	}
+}
+
+// GiveBack ends a node's reservation.
+func (s *Slots) GiveBack(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reserved, node)
+}
+
+// SeePod accounts for what the watch has shown of one of our pods.
+func (s *Slots) SeePod(o workerpod.Observation) {
 	if s.limit <= 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unseen, pod)
+	delete(s.unseen, o.Name)
+	if o.Occupies {
+		s.occupying[o.Name] = true
+	} else {
+		delete(s.occupying, o.Name)
+	}
 }
 
-// forget drops a node that is gone.
-func (s *slots) forget(nodeName string) {
-	if s.limit <= 0 {
-		return
-	}
+// PodGone drops a pod.
+func (s *Slots) PodGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.isQueued, nodeName)
+	delete(s.unseen, name)
+	delete(s.occupying, name)
 }
 
-// next returns the node to look at again now that a pod ended.
-func (s *slots) next() []string {
+// Forget drops a node that is gone, or that waits no longer.
+func (s *Slots) Forget(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reserved, node)
+	delete(s.isWaiting, node)
+}
+
+// Next returns the nodes to look at again: as many as there are free slots. A node that no longer wants one leaves it to
+// the next call.
+func (s *Slots) Next() []string {
 	if s.limit <= 0 {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.waiting) > 0 {
+	var names []string
+	for free := s.free(); len(s.waiting) > 0 && len(names) < free; {
 		name := s.waiting[0]
 		s.waiting = s.waiting[1:]
-		if s.isQueued[name] {
-			delete(s.isQueued, name)
-			return []string{name}
+		if s.isWaiting[name] {
+			delete(s.isWaiting, name)
+			names = append(names, name)
 		}
 	}
-	return nil
-}
-
-// lost remembers attempts whose unfinished pod was seen to vanish. It is a hint: without it the same attempt would start
-// over, which loses nothing, but at once instead of with backoff.
-type lost struct {
-	mu       sync.Mutex
-	attempts map[string]int32 // by node UID
-}
-
-func (l *lost) add(uid string, attempt int32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.attempts == nil {
-		l.attempts = map[string]int32{}
-	}
-	l.attempts[uid] = attempt
-}
-
-func (l *lost) of(uid string) int32 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.attempts[uid]
-}
-
-// forget drops a hint that was used; attempt guards against dropping a newer one.
-func (l *lost) forget(uid string, attempt int32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if attempt != 0 && l.attempts[uid] == attempt {
-		delete(l.attempts, uid)
-	}
-}
-
-// inflight remembers the probe of each group that was created and is not in the cache yet, so that nodes which fail
-// together share one.
-type inflight struct {
-	mu   sync.Mutex
-	pods map[string]unseen // by group
-}
-
-type unseen struct {
-	name string
-	at   time.Time
-}
-
-func (i *inflight) take(group, pod string, now time.Time) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.pods == nil {
-		i.pods = map[string]unseen{}
-	}
-	if u, ok := i.pods[group]; ok && now.Sub(u.at) <= unseenFor {
-		return false
-	}
-	i.pods[group] = unseen{name: pod, at: now}
-	return true
-}
-
-// seen tells that the cache knows the pod now, or that it was not created.
-func (i *inflight) seen(pod string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for group, u := range i.pods {
-		if u.name == pod {
-			delete(i.pods, group)
-		}
-	}
+	return names
 }

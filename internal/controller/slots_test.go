@@ -1,54 +1,171 @@
 package controller
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
+// slotted is an account with a limit.
+func slotted(t *testing.T, limit int32) (*Slots, *View, *cache, *clock) {
+	v, c, at := view(t, func(c *config.Config) { c.Reconciliation.MaxConcurrentVerifications = limit })
+	return NewSlots(v), v, c, at
+}
+
+func take(t *testing.T, s *Slots, name string) bool {
+	t.Helper()
+	ok, err := s.Take(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+func seen(s *Slots, p *corev1.Pod) { s.SeePod(workerpod.Observe(p)) }
+
 func TestSlots(t *testing.T) {
-	now := time.Unix(0, 0)
-	alive := 0
-	s := slots{limit: 2}
-	take := func(pod, node string) bool { return s.take(pod, node, func() int { return alive }, now) }
-	if !take("p1", "n1") || !take("p2", "n2") || take("p3", "n3") {
-		t.Fatal("two of three pods that the cache does not know yet have a place")
+	s, v, _, at := slotted(t, 2)
+	p1, p2 := worker(v, node("n1"), 1), worker(v, node("n2"), 1)
+	if !take(t, s, "n1") || !take(t, s, "n2") || take(t, s, "n3") || take(t, s, "n4") {
+		t.Fatal("two of four nodes have a slot")
 	}
-	if !take("p1", "n1") {
-		t.Error("the same pod needs a second place")
+	if !take(t, s, "n1") {
+		t.Error("the same node needs a second slot")
 	}
-	s.seen("p1")
-	alive = 1
-	if take("p3", "n3") || take("p4", "n4") {
-		t.Error("a pod lost its place as it came into the cache")
+	s.Created("n1", p1.Name)
+	s.Created("n2", p2.Name)
+	seen(s, p1)
+	if take(t, s, "n3") {
+		t.Error("a pod lost its slot as it came into the cache")
 	}
-	alive = 0
-	if got := s.next(); len(got) != 1 || got[0] != "n3" {
+	running(p1)
+	if seen(s, p1); s.Next() != nil {
+		t.Error("a pod that runs gave its slot away")
+	}
+	exited(1)(p1)
+	seen(s, p1)
+	if got := s.Next(); !slices.Equal(got, []string{"n3"}) {
 		t.Errorf("the next node is %v, want the first that waited, once", got)
 	}
-	if !take("p3", "n3") {
-		t.Error("no place after a pod ended")
+	if !take(t, s, "n3") {
+		t.Error("no slot after a pod ended")
 	}
-	s.forget("n4")
-	if got := s.next(); got != nil {
+	s.Forget("n4")
+	s.PodGone(p2.Name)
+	if got := s.Next(); got != nil {
 		t.Errorf("a node that is gone is woken: %v", got)
 	}
-	now = now.Add(unseenFor + time.Second)
-	if !take("p5", "n5") {
-		t.Error("a pod that never reached the cache keeps its place for ever")
+	if !take(t, s, "n5") || take(t, s, "n6") {
+		t.Error("of two slots one is taken")
+	}
+	s.Created("n5", "p5")
+	at.pass(unseenFor + 1)
+	if !take(t, s, "n6") || take(t, s, "n7") {
+		t.Error("a pod that never reached the cache keeps its slot for as long as we live")
 	}
 }
 
-func TestOneProbeForAGroup(t *testing.T) {
-	now := time.Unix(0, 0)
-	i := inflight{}
-	if !i.take("g", "p1", now) || i.take("g", "p2", now) || !i.take("other", "p3", now) {
-		t.Fatal("one probe for each group")
+// An API server that takes its time over a pod must not make room for another.
+func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
+	s, _, _, at := slotted(t, 1)
+	if !take(t, s, "n1") {
+		t.Fatal("no slot")
 	}
-	i.seen("p1")
-	if !i.take("g", "p4", now) {
-		t.Error("none after the first is in the cache")
+	at.pass(time.Minute)
+	if take(t, s, "n2") {
+		t.Error("another node has it while the pod is being created")
 	}
-	if !i.take("g", "p5", now.Add(unseenFor+time.Second)) {
-		t.Error("a probe that never reached the cache is waited for for ever")
+	s.Created("n1", "p1")
+	if at.pass(unseenFor); take(t, s, "n2") {
+		t.Error("another node has it before the pod can be in the cache")
+	}
+	if at.pass(1); !take(t, s, "n2") {
+		t.Error("a pod that never reached the cache keeps its slot")
+	}
+}
+
+// What occupies a node has a slot, on its way out and with a result too.
+func TestASlotIsTakenForAsLongAsAPodOccupies(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"pending":             func(*corev1.Pod) {},
+		"running":             running,
+		"no image":            imageMissing,
+		"in its grace period": func(p *corev1.Pod) { running(p); p.DeletionTimestamp = &p.CreationTimestamp },
+	} {
+		s, v, _, _ := slotted(t, 1)
+		p := worker(v, node("n1"), 1)
+		change(p)
+		if seen(s, p); take(t, s, "n2") {
+			t.Errorf("%s: another node has its slot", name)
+		}
+		exited(0)(p)
+		if seen(s, p); !take(t, s, "n2") {
+			t.Errorf("%s, then ended: no slot", name)
+		}
+	}
+}
+
+// A leader that takes over counts the pods of before its time, and only ours.
+func TestSlotsAreSeededOnce(t *testing.T) {
+	s, v, c, _ := slotted(t, 2)
+	foreign := worker(v, node("x"), 1)
+	foreign.OwnerReferences = nil
+	c.pods = []corev1.Pod{*worker(v, node("n1"), 1, running), *worker(v, node("n2"), 1, exited(1)), *foreign}
+	if !take(t, s, "n3") || take(t, s, "n4") {
+		t.Error("of two slots one is taken by the worker that runs")
+	}
+	if c.lists != 1 {
+		t.Errorf("%d lists", c.lists)
+	}
+}
+
+func TestASlotIsGivenBack(t *testing.T) {
+	s, _, _, _ := slotted(t, 1)
+	if !take(t, s, "n1") || take(t, s, "n2") {
+		t.Fatal("one of two nodes has a slot")
+	}
+	s.GiveBack("n1")
+	if got := s.Next(); !slices.Equal(got, []string{"n2"}) || !take(t, s, "n2") {
+		t.Errorf("then %v", got)
+	}
+}
+
+// Without a limit nothing is counted, and nobody waits.
+func TestNoLimit(t *testing.T) {
+	s, v, c, _ := slotted(t, 0)
+	for range 100 {
+		if !take(t, s, "n") {
+			t.Fatal("a limit of 0 is none")
+		}
+	}
+	seen(s, worker(v, node("n"), 1))
+	if s.Next() != nil || c.lists != 0 || len(s.occupying) != 0 {
+		t.Error("without a limit there is nothing to account for")
+	}
+}
+
+// Nodes are woken in the order in which they began to wait, as many as there are slots.
+func TestNodesAreWokenInOrder(t *testing.T) {
+	s, v, _, _ := slotted(t, 2)
+	p1, p2 := worker(v, node("p1"), 1), worker(v, node("p2"), 1)
+	seen(s, p1)
+	seen(s, p2)
+	for _, n := range []string{"a", "b", "c", "a"} {
+		if take(t, s, n) {
+			t.Fatal("there is no slot")
+		}
+	}
+	s.PodGone(p1.Name)
+	s.PodGone(p2.Name)
+	if got := s.Next(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("woken: %v", got)
+	}
+	if got := s.Next(); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("a and b took none: %v", got)
 	}
 }

@@ -1,47 +1,67 @@
 package decide
 
 import (
-	"hash/fnv"
 	"strconv"
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// nextAttempt is the earliest time of the attempt after the one that r records. again is false when
-// there is none: the node passed, or its retries are exhausted and nothing may come of another try.
-func nextAttempt(c *config.Config, r node.Record, seed string, now time.Time) (at time.Time, again bool) {
-	if r.LastOutcome == node.OutcomePassed {
+// freshFor is how old a failure may be that leads to a deletion; an older one (the controller was down, a guard held for
+// long) is confirmed by another attempt first. It is the default of exhaustedRetrySeconds.
+const freshFor = 10 * time.Minute
+
+// nextAttempt is the earliest time of the attempt after the one that r records, computed from the record's last time and
+// counts and the present configuration. ok is false where there is none: the node passed, or its retries are exhausted and
+// nothing may come of another try.
+func nextAttempt(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
+	if r.LastOutcome == attempt.Passed {
 		return time.Time{}, false
 	}
-	rc := c.Reconciliation
-	if r.LastOutcome == node.OutcomeFailed && r.Attempts >= rc.MaxRetries {
-		wait := time.Duration(rc.ExhaustedRetrySeconds) * time.Second
-		if c.NodeManagement.DeleteFailedNodes {
-			// Deletion may be held by what ends by itself, an outage above all; then the node must
-			// verify without a hand.
-			wait = time.Duration(rc.MaxBackoffSeconds) * time.Second
-		}
-		return now.Add(wait), wait > 0
+	if r.LastTime == nil || r.LastTime.After(now.Add(clockTolerance)) {
+		return now, true // a record that was forged, or written on a fast clock, must not hold the node back
 	}
-	return now.Add(Backoff(rc, r.Attempts+r.Inconclusive, seed)), true
+	wait := time.Duration(0)
+	switch {
+	case r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries:
+		if wait = exhaustedRetry(c); wait == 0 {
+			return time.Time{}, false
+		}
+		wait -= spread(wait/5, seed, strconv.Itoa(int(r.Sequence)))
+	case r.Superseded == 1:
+		// The attempt was under what no longer holds: the next one is at once, or the change of a label would cost a backoff.
+	case r.Superseded > 1:
+		wait = Backoff(c.Reconciliation, r.Superseded, seed)
+	default:
+		wait = Backoff(c.Reconciliation, r.Attempts+r.Inconclusive, seed)
+	}
+	return r.LastTime.Add(wait), true
 }
 
-// Backoff is the wait after the n-th attempt that did not pass, counted from 1: less up to a fifth, so
-// that nodes which failed together do not come back together. The same node and attempt always get the same wait.
+// exhaustedRetry is how long an exhausted node waits for its next attempt; 0 is never tried again. With deletion on a failure is
+// confirmed before it is too old to delete on.
+func exhaustedRetry(c *config.Config) time.Duration {
+	wait := max(0, time.Duration(c.Reconciliation.ExhaustedRetrySeconds)*time.Second)
+	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > freshFor) {
+		return freshFor
+	}
+	return wait
+}
+
+// Backoff is the wait after the n-th attempt that did not pass, counted from 1: less up to a fifth, so that nodes which
+// failed together do not come back together. The same node and attempt always get the same wait.
 func Backoff(rc config.Reconciliation, n int32, seed string) time.Duration {
 	first, most := time.Duration(rc.InitialBackoffSeconds)*time.Second, time.Duration(rc.MaxBackoffSeconds)*time.Second
 	wait := first
-	for i := int32(1); i < n && wait < most; i++ {
-		if rc.RetryBackoff == config.BackoffLinear {
-			wait += first
-		} else {
+	if rc.RetryBackoff == config.BackoffLinear {
+		wait = time.Duration(min(int64(max(n, 1)), int64(most/first)+1)) * first
+	} else {
+		for i := int32(1); i < n && wait < most; i++ {
 			wait *= 2
 		}
 	}
 	wait = min(wait, most)
-	h := fnv.New32a()
-	h.Write([]byte(seed + "/" + strconv.Itoa(int(n))))
-	return wait - time.Duration(float64(wait)*0.2*float64(h.Sum32()%1000)/1000)
+	return wait - spread(wait/5, seed, strconv.Itoa(int(n)))
 }

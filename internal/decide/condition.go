@@ -7,86 +7,123 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Fault says in one line why the last attempt did not pass.
-func Fault(r node.Record) string {
-	switch {
-	case r.LastCheck != "":
-		return fmt.Sprintf("check %s: %s: %s", r.LastCheck, r.LastReason, r.LastMessage)
-	case r.LastMessage != "":
-		return fmt.Sprintf("%s: %s", r.LastReason, r.LastMessage)
-	}
-	return r.LastReason
+// quietFor is how long an Unknown reason must last before it is written, and an attempt before it is an event. A worker
+// that is done by then costs the API server one status write and not two.
+const quietFor = 5 * time.Second
+
+// unsettledFor is how long a node may say something else than what is wanted, whatever that is by then: reasons that take
+// turns would never be written.
+const unsettledFor = 10 * time.Second
+
+// Wanted is an account of what a node should say and does not.
+type Wanted struct {
+	Reason string
+	// Since is when the reason was first wanted, Unsettled when the node first said anything else than what was wanted.
+	Since, Unsettled time.Time
 }
 
-// settled is the condition of a node that needs no verification; nil where we never had a say.
-func settled(in Input) *node.Condition {
+// Quiet reports whether a condition is to be written now, and if not, when to look again. w is what it returned before.
+func Quiet(want marks.Condition, have *corev1.NodeCondition, w Wanted, now time.Time) (write bool, next Wanted, wait time.Duration) {
+	switch {
+	case want.Same(have):
+		return false, Wanted{}, 0
+	case want.Status != corev1.ConditionUnknown, have != nil && have.Reason == want.Reason:
+		return true, Wanted{}, 0
+	}
+	if w.Unsettled.IsZero() {
+		w.Unsettled = now
+	}
+	if w.Reason != want.Reason {
+		w.Reason, w.Since = want.Reason, now
+	}
+	left := min(w.Since.Add(quietFor).Sub(now), w.Unsettled.Add(unsettledFor).Sub(now))
+	if left <= 0 {
+		return true, Wanted{}, 0
+	}
+	return false, w, left
+}
+
+// settled is the condition of a node that needs no verification; nil where there is nothing to say.
+func settled(in Input) *marks.Condition {
 	r := in.Node.Record
-	if r.LastOutcome != node.OutcomePassed || in.Node.Gated {
+	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
 		return nil
 	}
-	return passed(r)
-}
-
-func passed(r node.Record) *node.Condition {
-	return &node.Condition{Status: corev1.ConditionTrue, Reason: node.ReasonChecksPassed, Since: since(r),
+	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),
 		Message: fmt.Sprintf("All required checks passed in %s, attempt %d", time.Duration(r.DurationMs)*time.Millisecond, r.Sequence)}
 }
 
-func since(r node.Record) time.Time {
+func lastTime(r marks.Record) time.Time {
 	if r.LastTime == nil {
 		return time.Time{}
 	}
-	return r.LastTime.Time
+	return *r.LastTime
 }
 
-func verifying(in Input, s spent, pod *workerpod.Observation) *node.Condition {
-	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt)
-	if !pod.UnschedulableSince.IsZero() {
-		message += "; kube-scheduler: " + node.Truncate(pod.UnschedulableMessage)
+// underWay is the condition of a node while an attempt is; one that is held goes on saying so.
+func underWay(in Input, s spent, message string, since, now time.Time) *marks.Condition {
+	if in.Node.Record.Held != "" && !s.first {
+		return between(in, s, now)
+	}
+	return waiting(marks.ReasonVerifying, message, since)
+}
+
+func verifying(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.Condition {
+	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
+	if pod.Unschedulable != "" {
+		message += "; " + pod.Unschedulable
 	}
 	if !s.first {
 		message += "; before: " + Fault(in.Node.Record)
 	}
-	return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonVerifying, Since: pod.Created, Message: message}
+	return underWay(in, s, message, pod.Seen.First, now)
 }
 
-func waiting(in Input, now time.Time) *node.Condition {
-	return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonWaitingForPrerequisites, Since: now,
-		Message: node.Truncate("Waiting for " + strings.Join(in.Waiting, "; "))}
+func waiting(reason, message string, since time.Time) *marks.Condition {
+	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Since: since, Message: attempt.Text(message)}
 }
 
-// between is the condition of a node between attempts, or after its last one: what failed, how often, and what
-// happens next and when.
-func between(in Input, s spent) *node.Condition {
+func waitsFor(waits []Wait) string {
+	var all []string
+	for _, w := range waits {
+		all = append(all, w.Why)
+	}
+	return "Waiting for " + strings.Join(all, "; ")
+}
+
+// between is the condition of a node between attempts, or after its last one: what failed, how often, and what happens
+// next and when.
+func between(in Input, s spent, now time.Time) *marks.Condition {
 	if s.first {
 		return nil
 	}
-	r, rc := in.Node.Record, in.Config.Reconciliation
+	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
 	then := ""
-	if r.NextAttemptTime != nil {
-		then = fmt.Sprintf("; next attempt at %s", r.Next().UTC().Format(time.RFC3339))
+	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && r.Deletion == nil && !lastTime(r).IsZero() {
+		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
 	switch {
 	case r.Held != "":
-		return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonRemediationHeld, Since: since(r),
-			Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", Fault(r), r.Held, r.HeldMessage, then)}
+		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
+			Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", Fault(r), attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
 	case s.exhausted(in):
-		if r.Deleting != "" {
-			then = "; NodeClaim " + r.Deleting + " is being deleted"
+		if r.Deletion != nil {
+			then = fmt.Sprintf("; %s %s is being deleted", attempt.Text(r.Deletion.Kind), attempt.Text(r.Deletion.Name))
 		}
 		if then == "" {
 			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
 		}
-		return &node.Condition{Status: corev1.ConditionFalse, Reason: node.ReasonRetriesExhausted, Since: since(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", s.attempts, rc.MaxRetries, Fault(r), then)}
-	case r.LastOutcome == node.OutcomeInconclusive:
-		return &node.Condition{Status: corev1.ConditionUnknown, Reason: node.ReasonWorkerInconclusive, Since: since(r),
-			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", Fault(r), s.inconclusive, s.attempts, rc.MaxRetries, then)}
+		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
+			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, Fault(r), then)}
+	case r.LastOutcome == attempt.Inconclusive:
+		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
+			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", Fault(r), s.inconclusive, s.attempts, most, then)}
 	}
-	return &node.Condition{Status: corev1.ConditionFalse, Reason: node.ReasonChecksFailed, Since: since(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", Fault(r), s.attempts, rc.MaxRetries, then)}
+	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
+		Message: fmt.Sprintf("%s; failure %d of %d%s", Fault(r), s.attempts, most, then)}
 }

@@ -4,65 +4,85 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// record writes an attempt's outcome into the record and onto the node.
-func (p *Plan) record(in Input, s spent, pod *workerpod.Observation, now time.Time) {
-	r := in.Node.Record
+// Recorded is an attempt whose result is being recorded.
+type Recorded struct {
+	Number int32
+	Result attempt.Result
+	// First: the node has not passed before.
+	First bool
+}
+
+// record writes an attempt's result into the record and onto the node.
+func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Result, now time.Time) {
+	before := in.Node.Record
+	r := before
 	r.NodeUID, r.BootID = in.Node.UID, in.Node.BootID
-	r.Sequence, r.Attempts, r.Inconclusive = pod.Attempt, s.attempts, s.inconclusive
-	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = pod.Outcome, pod.Check, pod.Reason, pod.Message
-	r.LastTime, r.DurationMs = ptr.To(metav1.NewTime(now)), pod.Duration().Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deleting = nil, false, ""
-	if pod.Outcome != node.OutcomeFailed || !s.exhausted(in) {
-		r.Held, r.HeldMessage = "", "" // else the guard has the word again, and tells only of a change
+	if otherBoot(a.Basis.BootID, in.Node.BootID) {
+		r.BootID = a.Basis.BootID // the boot after it begins a run of its own, with prerequisites and a whole budget
 	}
-	p.Step, p.Pod, p.Change = StepRecord, pod, node.Change{}
-	event := Event{Type: corev1.EventTypeWarning, Sequence: pod.Attempt}
-	switch pod.Outcome {
-	case node.OutcomePassed:
-		r.LastMessage = ""
-		r.VerifiedTime = ptr.To(metav1.NewTime(now))
+	r.Sequence, r.Attempts, r.Inconclusive = a.Number, s.attempts, s.inconclusive
+	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
+	r.LastTime, r.DurationMs = ptr.To(now.UTC().Truncate(time.Microsecond)), result.Duration.Milliseconds()
+	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
+	if result.Outcome != attempt.Failed || !s.exhausted(in) {
+		r.Held, r.HeldMessage = "", "" // else the guard decides again, and only a change is an event
+	}
+	r.Superseded = 0
+	if result.Check == "" && isSuperseded(result.Reason) { // a check's reason is the worker's word
+		r.Superseded = before.Superseded + 1
+	}
+	p.Step = StepRecord
+	p.Recorded = &Recorded{Number: a.Number, Result: *result, First: before.VerifiedTime == nil}
+	p.Change, p.Events, p.Condition = marks.Change{Close: in.Profile.Taints}, nil, nil
+	switch result.Outcome {
+	case attempt.Passed:
+		r.LastMessage, r.VerifiedTime, r.HistoryLost = "", r.LastTime, false
 		p.Change.Label = ptr.To(true)
 		if in.Node.Gated {
-			p.Change.Gate = node.GateOpen
+			p.Change.Gate = marks.GateOpen
 		}
-		event.Type, event.Reason = corev1.EventTypeNormal, EventPassed
-		event.Message = fmt.Sprintf("All required checks passed in %s, attempt %d", pod.Duration().Round(time.Millisecond), pod.Attempt)
-		p.Events = []Event{event}
-	case node.OutcomeFailed:
+	case attempt.Failed:
 		r.Attempts = min(r.Attempts+1, in.Config.Reconciliation.MaxRetries)
-		// A failed re-verification closes the gate again whatever reverify.taint says.
-		p.Change.Gate, p.Change.Label = node.GateClose, ptr.To(false)
-		event.Reason = EventFailed
-		event.Message = fmt.Sprintf("%s (failure %d of %d, attempt %d)", Fault(r), r.Attempts, in.Config.Reconciliation.MaxRetries, pod.Attempt)
-		p.Events = []Event{event}
-		if done := (spent{attempts: r.Attempts}); done.exhausted(in) && !s.exhausted(in) {
-			p.Events = append(p.Events, Event{Type: corev1.EventTypeWarning, Reason: EventExhausted, Sequence: pod.Attempt,
-				Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, Fault(r))})
-		}
+		p.close(in) // a failed re-verification closes the gate whatever reverify.taint says
 	default:
 		r.Inconclusive++
-		event.Reason = EventInconclusive
-		event.Message = fmt.Sprintf("%s; this says nothing about the node and spends no retry (attempt %d)", Fault(r), pod.Attempt)
-		p.Events = []Event{event}
 	}
-	if at, again := nextAttempt(in.Config, r, in.Node.UID, now); again {
-		r.NextAttemptTime = ptr.To(metav1.NewMicroTime(at))
+	p.Events = outcomeEvents(in, s, before, r)
+	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok {
+		r.NextAttemptTime = ptr.To(at)
 	}
 	p.Change.Record = r
 }
 
-// Skip records an attempt that could not have a pod, as inconclusive.
-func Skip(in Input, attempt int32, reason, message string, now time.Time) Plan {
-	plan := Plan{}
-	plan.record(in, run(in), &workerpod.Observation{Attempt: attempt, State: workerpod.Finished,
-		Outcome: node.OutcomeInconclusive, Reason: reason, Message: node.Truncate(message)}, now)
-	return plan
+// close puts the gating taints back and takes the label away, but for a node that is never tainted.
+func (p *Plan) close(in Input) {
+	p.Change.Label, p.Change.Close = ptr.To(false), in.Profile.Taints
+	if !spared(in) {
+		p.Change.Gate = marks.GateClose
+	}
+}
+
+// Refused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
+func Refused(in Input, number int32, reason, message string, now time.Time) Plan {
+	p := Plan{}
+	p.record(in, spentOf(in), attempt.Attempt{Number: number}, attempt.Inconclusively(reason, message), now)
+	return p
+}
+
+// Fault says in one line why the last attempt did not pass.
+func Fault(r marks.Record) string {
+	message := attempt.Text(r.LastMessage) // the record may be forged
+	switch {
+	case r.LastCheck != "":
+		return fmt.Sprintf("check %s: %s: %s", attempt.Text(r.LastCheck), attempt.Text(r.LastReason), message)
+	case message != "":
+		return fmt.Sprintf("%s: %s", attempt.Text(r.LastReason), message)
+	}
+	return attempt.Text(r.LastReason)
 }

@@ -1,20 +1,25 @@
 package decide
 
 import (
+	"hash/fnv"
 	"time"
 
-	"k8s.io/utils/ptr"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Subject tells whether the node may be verified at all.
+// Subject reports whether the node may be verified at all. A control-plane node is left alone unless the configuration
+// includes it or it carries a gating taint all the same: kubeadm labels it only after it registered.
 func Subject(in Input) bool {
-	return in.Selected && !in.Node.Skip && (!in.Node.ControlPlane || in.Config.NodeManagement.IncludeControlPlane)
+	return in.Selected && !in.Node.Skip && (!spared(in) || in.Node.Gated)
 }
 
-// Needed tells whether the node must be verified now. A node that never had the taint and never was
-// verified is left alone, so that an installation into a live cluster touches nothing.
+// spared reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
+func spared(in Input) bool {
+	return in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
+}
+
+// Needed reports whether the node must be verified now. A node that never had the taint and never was verified is left
+// alone, so that an installation into a live cluster touches nothing.
 func Needed(in Input, now time.Time) bool {
 	n := in.Node
 	switch {
@@ -23,25 +28,47 @@ func Needed(in Input, now time.Time) bool {
 	case !n.Labelled:
 		return n.HasRecord || in.Config.NodeManagement.VerifyUntainted
 	}
-	return rebooted(in) || aged(in, now) || n.Record.LastOutcome != "" && n.Record.LastOutcome != node.OutcomePassed
+	return rebooted(in) || aged(in, now) || n.Record.LastOutcome != "" && n.Record.LastOutcome != attempt.Passed
 }
 
-// rebooted tells whether the verdict is for another boot. An empty boot ID is one that was not reported.
-func rebooted(in Input) bool {
-	r := in.Node.Record
-	return ptr.Deref(in.Config.NodeManagement.Reverify.OnReboot, true) && r.BootID != "" && in.Node.BootID != "" && r.BootID != in.Node.BootID
+// Concerns reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.
+func Concerns(in Input) bool {
+	return in.Selected && (in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)
 }
+
+// rebooted reports whether the verdict is for another boot. An empty boot ID is one that was not reported.
+func rebooted(in Input) bool {
+	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
+}
+
+func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }
 
 func aged(in Input, now time.Time) bool {
-	every := in.Config.NodeManagement.Reverify.Interval.Duration
-	v := in.Node.Record.VerifiedTime
-	return every > 0 && v != nil && !now.Before(v.Add(every))
+	at, ok := ages(in, now)
+	return ok && !now.Before(at)
 }
 
-func untilAged(in Input, now time.Time) time.Duration {
-	every := in.Config.NodeManagement.Reverify.Interval.Duration
-	if v := in.Node.Record.VerifiedTime; every > 0 && v != nil && in.Node.Labelled {
-		return v.Add(every).Sub(now)
+// ages is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified together
+// are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too old.
+func ages(in Input, now time.Time) (at time.Time, ok bool) {
+	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, in.Node.Record.VerifiedTime
+	if every <= 0 || verified == nil {
+		return time.Time{}, false
 	}
-	return 0
+	if verified.After(now.Add(clockTolerance)) {
+		return now, true
+	}
+	return verified.Add(every - spread(every/10, "age", in.Node.UID)), true
+}
+
+// clockTolerance is how far the clocks of two controllers may be apart: a leader's record is not the future to its successor.
+const clockTolerance = time.Minute
+
+// spread is a part of d, from none to all of it, that is always the same for the same seed.
+func spread(d time.Duration, seed ...string) time.Duration {
+	h := fnv.New32a()
+	for _, s := range seed {
+		h.Write([]byte(s + "/"))
+	}
+	return time.Duration(float64(d) * float64(h.Sum32()%1000) / 1000)
 }

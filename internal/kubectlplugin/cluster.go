@@ -1,7 +1,6 @@
 package kubectlplugin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodestatus"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -95,71 +92,63 @@ func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.Co
 }
 
 // node reads one node and its worker pods.
-func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, []nodestatus.Pod, error) {
+func (c *cluster) node(ctx context.Context, name string) (subject, error) {
 	n, err := c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, nil, err
+		return subject{}, err
 	}
-	pods, err := c.pods(ctx, labels.Set{workerpod.LabelComponent: workerpod.Component, workerpod.LabelNodeUID: string(n.UID)})
-	if err != nil {
-		return nil, nil, err
-	}
-	return n, observe(n, pods), nil
+	pods, err := c.pods(ctx, labels.Set{workerpod.LabelNodeUID: string(n.UID)})
+	return observe(c.config, n, pods), err
 }
 
-// nodes reads the nodes that a label selector selects, sorted by name, and the worker pods
-// of each by its UID.
-func (c *cluster) nodes(ctx context.Context, selector string) ([]corev1.Node, map[string][]corev1.Pod, error) {
+// nodes reads the nodes that a label selector selects, sorted by name, and their worker pods.
+func (c *cluster) nodes(ctx context.Context, selector string) ([]subject, error) {
 	var nodes []corev1.Node
-	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}
-	for {
-		page, err := c.core.Nodes().List(ctx, options)
-		if err != nil {
-			return nil, nil, err
-		}
-		nodes = append(nodes, page.Items...)
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
+	err := pages(ctx, c.core.Nodes().List, selector, func(page *corev1.NodeList) { nodes = append(nodes, page.Items...) })
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	pods, err := c.pods(ctx, labels.Set{workerpod.LabelComponent: workerpod.Component})
+	pods, err := c.pods(ctx, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	byNode := map[string][]corev1.Pod{}
 	for _, p := range pods {
 		uid := p.Labels[workerpod.LabelNodeUID]
 		byNode[uid] = append(byNode[uid], p)
 	}
-	return nodes, byNode, nil
+	var all []subject
+	for i := range nodes {
+		all = append(all, observe(c.config, &nodes[i], byNode[string(nodes[i].UID)]))
+	}
+	return all, nil
 }
 
-func (c *cluster) pods(ctx context.Context, selector labels.Set) ([]corev1.Pod, error) {
+// pods lists the worker pods, of those the ones with the labels.
+func (c *cluster) pods(ctx context.Context, with labels.Set) ([]corev1.Pod, error) {
 	var pods []corev1.Pod
-	options := metav1.ListOptions{LabelSelector: selector.String(), Limit: pageSize}
-	for {
-		page, err := c.core.Pods(c.namespace).List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("list the worker pods: %w", err)
-		}
-		pods = append(pods, page.Items...)
-		if options.Continue = page.Continue; options.Continue == "" {
-			return pods, nil
-		}
+	selector := labels.Merge(with, labels.Set{workerpod.LabelComponent: workerpod.Component}).String()
+	err := pages(ctx, c.core.Pods(c.namespace).List, selector, func(page *corev1.PodList) { pods = append(pods, page.Items...) })
+	if err != nil {
+		return nil, fmt.Errorf("list the worker pods: %w", err)
 	}
+	return pods, nil
 }
 
-// observe keeps the pods that the controller made for the node.
-func observe(n *corev1.Node, pods []corev1.Pod) []nodestatus.Pod {
-	target := workerpod.Target{Name: n.Name, UID: string(n.UID)}
-	var out []nodestatus.Pod
-	for i := range pods {
-		if workerpod.Ours(&pods[i], pods[i].Namespace, target) {
-			out = append(out, nodestatus.Pod{Observation: workerpod.Observe(&pods[i]), Namespace: pods[i].Namespace})
+// pages lists what a label selector selects, pageSize at a time.
+func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), selector string, each func(L)) error {
+	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}
+	for {
+		page, err := list(ctx, options)
+		if err != nil {
+			return err
+		}
+		each(page)
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return nil
 		}
 	}
-	return out
 }
 
 const (
@@ -169,28 +158,15 @@ const (
 	maxEvents = 6
 )
 
-// events are the last ones that the controller told about a node, oldest first.
+// events are the last ones that the controller emitted on a node, oldest first.
 func (c *cluster) events(ctx context.Context, n *corev1.Node) ([]corev1.Event, error) {
 	// Events about cluster-scoped objects are in the namespace default.
 	list, err := c.core.Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		"involvedObject.kind": "Node", "involvedObject.name": n.Name, "involvedObject.uid": string(n.UID)}.String()})
+		"involvedObject.kind": "Node", "involvedObject.name": n.Name, "involvedObject.uid": string(n.UID), "reportingComponent": eventSource}.String()})
 	if err != nil {
 		return nil, err
 	}
-	events := slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return e.Source.Component != eventSource })
-	slices.SortStableFunc(events, func(a, b corev1.Event) int {
-		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), cmp.Compare(rank(a), rank(b)))
-	})
-	return events[max(0, len(events)-maxEvents):], nil
-}
-
-// rank orders the events of one second, which is as fine as their times are.
-func rank(e corev1.Event) int {
-	switch e.Reason {
-	case decide.EventStarted:
-		return 0
-	case decide.EventPassed, decide.EventFailed, decide.EventInconclusive:
-		return 1
-	}
-	return 2
+	// Events of events.k8s.io/v1 have an eventTime, and neither a first nor a last timestamp.
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	return list.Items[max(0, len(list.Items)-maxEvents):], nil
 }

@@ -1,70 +1,84 @@
 package kubectlplugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/nodestatus"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
 func explain(ctx context.Context, v *invocation) error {
-	n, pods, err := v.cluster.node(ctx, v.args[0])
+	s, err := v.cluster.node(ctx, v.args[0])
 	if err != nil {
 		return err
 	}
-	s := nodestatus.Of(v.cluster.config, n, pods, v.now)
-	report := latestReport(pods)
+	n, report := s.summary(v.now), s.report()
 	if v.output == "json" {
 		return printJSON(&v.out, struct {
-			nodestatus.Node
+			summary
 			Report *result.Report `json:"report,omitempty"`
-		}{s, report})
+		}{n, report})
 	}
-	v.facts(n, s).print(&v.out, false)
+	v.facts(s, n).print(&v.out, false)
 	v.checks(report)
-	return v.tellEvents(ctx, n)
+	return v.events(ctx, s.node)
 }
 
 // facts is the upper part of what explain prints: a name and a value to a line.
-func (v *invocation) facts(n *corev1.Node, s nodestatus.Node) *table {
+func (v *invocation) facts(s subject, n summary) *table {
 	t := &table{header: []string{"", ""}}
 	add := func(name, value string) {
 		if value != "" {
-			t.rows = append(t.rows, []string{name, value})
+			t.rows = append(t.rows, []string{name, plain(value)})
 		}
 	}
-	add("Node", s.Name)
-	add("Status", s.Status)
-	add("Why", plain(s.Why))
-	add("Next", plain(s.Next.Action)+suffix(v.at(s.Next.Time)))
-	if s.Last != nil {
-		add("Retries", fmt.Sprintf("%d of %d spent, %d attempts inconclusive", s.Attempts, s.MaxRetries, s.Inconclusive))
-		text := fmt.Sprintf("attempt %d, %s", s.Last.Number, s.Last.Outcome)
-		if s.Last.DurationMs > 0 {
-			text += " after " + (time.Duration(s.Last.DurationMs) * time.Millisecond).String()
+	add("Node", n.Name)
+	add("Status", n.Status)
+	add("Since", v.at(s.since()))
+	add("Why", n.Why)
+	if n.Next != nil {
+		add("Next", v.at(&n.Next.Time))
+	}
+	if l := n.Last; l != nil {
+		add("Retries", fmt.Sprintf("%d of %d spent, %d attempts inconclusive", n.Attempts, n.MaxRetries, n.Inconclusive))
+		text := fmt.Sprintf("attempt %d, %s", l.Number, l.Outcome)
+		if l.DurationMs > 0 {
+			text += " after " + (time.Duration(l.DurationMs) * time.Millisecond).String()
 		}
-		add("Last", text+suffix(v.at(s.Last.Time)))
+		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.Fault(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
 	}
-	if s.VerifiedTime != nil {
-		add("Verified", strings.TrimSpace(v.at(s.VerifiedTime)))
+	add("Verified", v.at(n.VerifiedTime))
+	if n.Held != nil {
+		add("Deletion held", n.Held.Guard+": "+n.Held.Message)
 	}
-	if s.Worker != nil {
-		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s ago", s.Worker.Namespace, s.Worker.Name, s.Worker.Attempt, s.Worker.State, ago(&s.Worker.Created, v.now)))
+	if d := n.Deletion; d != nil {
+		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.at(&d.Time)))
 	}
-	add("Pool", s.Pool)
-	add("Profile", s.Profile)
-	add("Gating taints", orNone(s.Taints))
-	add("Other taints", strings.Join(taintsOf(n, s.Taints), ", "))
-	label := v.cluster.config.NodeManagement.VerifiedLabel
-	add("Verified label", map[bool]string{true: "", false: "no "}[s.Labelled]+label.Key+"="+label.Value)
-	if c := s.Condition; c != nil {
-		add("Condition", fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, plain(c.Message)))
+	add("Record", n.RecordFault)
+	if w := n.Worker; w != nil {
+		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s", w.Namespace, w.Name, w.Attempt, w.State, v.at(&w.Created)))
+	}
+	add("Pool", n.Pool)
+	add("Profile", n.Profile)
+	add("Gating taints", cmp.Or(strings.Join(n.Taints, ", "), "none"))
+	var others []string
+	for _, t := range s.node.Spec.Taints {
+		if !s.in.Config.Vocabulary().Gates(t) {
+			others = append(others, t.ToString())
+		}
+	}
+	add("Other taints", strings.Join(others, ", "))
+	label := s.in.Config.NodeManagement.VerifiedLabel
+	add("Verified label", map[bool]string{true: "", false: "no "}[n.Labelled]+label.Key+"="+label.Value)
+	if c := n.Condition; c != nil {
+		add("Condition", fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason)) // its message is the Why
 	}
 	if v.colour {
 		t.paint = func(column int, text string) string {
@@ -91,7 +105,8 @@ func (v *invocation) checks(report *result.Report) {
 	t.print(&v.out, true)
 }
 
-func (v *invocation) tellEvents(ctx context.Context, n *corev1.Node) error {
+// events prints the last events on the node.
+func (v *invocation) events(ctx context.Context, n *corev1.Node) error {
 	events, err := v.cluster.events(ctx, n)
 	if err != nil || len(events) == 0 {
 		return err
@@ -99,39 +114,19 @@ func (v *invocation) tellEvents(ctx context.Context, n *corev1.Node) error {
 	fmt.Fprintln(&v.out, "\nEvents:")
 	t := &table{header: []string{"  AGE", "TYPE", "REASON", "MESSAGE"}}
 	for _, e := range events {
-		t.rows = append(t.rows, []string{"  " + ago(&e.LastTimestamp, v.now), e.Type, e.Reason, plain(e.Message)})
+		t.rows = append(t.rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, plain(e.Reason), plain(e.Message)})
 	}
 	t.print(&v.out, true)
 	return nil
 }
 
-// latestReport is that of the node's last worker which left one.
-func latestReport(pods []nodestatus.Pod) *result.Report {
-	var report *result.Report
-	var last int32
-	for _, p := range pods {
-		if p.Report != nil && p.Attempt > last {
-			report, last = p.Report, p.Attempt
-		}
-	}
-	return report
-}
-
-// at is a time and how far it is from now.
-func (v *invocation) at(t *metav1.Time) string {
-	if t.IsZero() {
+// at is a time and how far it is from now; empty for none.
+func (v *invocation) at(t *time.Time) string {
+	switch {
+	case t == nil || t.IsZero():
 		return ""
+	case t.After(v.now):
+		return fmt.Sprintf("%s (%s)", until(*t, v.now), t.UTC().Format(time.RFC3339))
 	}
-	text := when(t, v.now)
-	if past, ok := strings.CutPrefix(text, "since "); ok {
-		text = past + " ago"
-	}
-	return fmt.Sprintf("%s (%s)", text, t.UTC().Format(time.RFC3339))
-}
-
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
+	return fmt.Sprintf("%s ago (%s)", age(t, v.now), t.UTC().Format(time.RFC3339))
 }

@@ -1,5 +1,5 @@
-// Package kubectlplugin is kubectl node-ready: where the verification of nodes stands, told
-// from the marks on the nodes and their worker pods, and how to start one again.
+// Package kubectlplugin is kubectl node-ready: where the verification of nodes stands, as the marks on the nodes and their
+// worker pods say, and how to start one again. It shows what the controller wrote, and predicts nothing.
 package kubectlplugin
 
 import (
@@ -30,7 +30,7 @@ const (
 const usage = `Where the verification of nodes stands, and how to start one again.
 
 Usage:
-  kubectl node-ready status [NODE...]   what each node waits for, and what happens next
+  kubectl node-ready status [NODE...]   where each node stands, and why
   kubectl node-ready explain NODE       everything about one node: checks, attempts, events
   kubectl node-ready reverify NODE...   verify nodes again now
   kubectl node-ready logs NODE          the log of the node's last worker

@@ -1,13 +1,9 @@
-package kubectlplugin_test
+package kubectlplugin
 
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,16 +13,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodestatus"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	testcluster "github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
@@ -38,7 +27,7 @@ type ran struct {
 
 func run(ctx context.Context, terminal bool, args ...string) ran {
 	var out, err bytes.Buffer
-	code := kubectlplugin.Run(ctx, args, kubectlplugin.Streams{Out: &out, Err: &err, Terminal: terminal})
+	code := Run(ctx, args, Streams{Out: &out, Err: &err, Terminal: terminal})
 	return ran{code, out.String(), err.String()}
 }
 
@@ -73,7 +62,7 @@ func TestCommandLine(t *testing.T) {
 // TestKubectlFindsIt runs the binary of make build through kubectl, which finds plugins by
 // their names in PATH.
 func TestKubectlFindsIt(t *testing.T) {
-	root, err := cluster.ModuleRoot()
+	root, err := testcluster.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +74,7 @@ func TestKubectlFindsIt(t *testing.T) {
 	}
 }
 
-const configuration = `
+const clusterConfiguration = `
 worker: {image: {repository: ghcr.io/kube-node-ready/kube-node-ready, tag: local}, checkTimeoutSeconds: 2, timeoutSeconds: 20}
 reconciliation: {maxRetries: 2, initialBackoffSeconds: 1, maxBackoffSeconds: 1, exhaustedRetrySeconds: -1}
 leaderElection: {enabled: false}
@@ -102,24 +91,25 @@ func TestOnCluster(t *testing.T) {
 	if got := e.run(ctx, "status"); got.code != 0 || !strings.Contains(got.err, "its defaults are assumed") || !strings.Contains(got.out, "No nodes found.") {
 		t.Errorf("without a ConfigMap: %+v", got)
 	}
-	e.createConfigMap(ctx, "kube-node-ready", "controller", configuration)
+	e.createConfigMap(ctx, "kube-node-ready", "controller", clusterConfiguration)
 
 	taint := []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	e.add(ctx, nodeagent.NodeSpec{Name: "good", Taints: taint, Labels: map[string]string{"pool": "a"}})
 	bad := e.add(ctx, nodeagent.NodeSpec{Name: "bad", Taints: taint, DNS: nodeagent.DNSRefuses})
 	e.add(ctx, nodeagent.NodeSpec{Name: "skipped", Taints: taint, Annotations: map[string]string{"node-ready/skip": "true"}})
 	e.add(ctx, nodeagent.NodeSpec{Name: "old"})
-	e.await(ctx, "good", func(n nodestatus.Node) bool { return n.Status == "verified" })
-	e.await(ctx, "bad", func(n nodestatus.Node) bool { return n.Status == "failed" && n.Attempts == 2 })
+	says := func(n summary, reason string) bool { return n.Condition != nil && n.Condition.Reason == reason }
+	e.await(ctx, "good", func(n summary) bool { return n.Status == "verified" && says(n, marks.ReasonChecksPassed) })
+	e.await(ctx, "bad", func(n summary) bool { return n.Status == "failed" && says(n, marks.ReasonRetriesExhausted) })
 
 	t.Run("status", func(t *testing.T) {
 		got := e.run(ctx, "status")
 		want := []string{
 			`^NODE +STATUS +SINCE +RETRIES +NEXT +WHY$`,
-			`^bad +failed +\d+s +2/2 +never +check dns: .+$`,
-			`^good +verified +\d+s +0/2 +-$`,
-			`^old +unmanaged +- +- +- +never had a gating taint and never was verified$`,
-			`^skipped +excluded +- +- +- +annotation node-ready/skip opts it out$`,
+			`^bad +failed +\d+s +2/2 +- +2 of 2 attempts failed, last: check dns: .+…$`,
+			`^good +verified +\d+s +0/2 +- +All required checks passed in .+, attempt 1$`,
+			`^old +unmanaged +- +- +-$`,
+			`^skipped +excluded +- +- +-$`,
 		}
 		matchLines(t, got, want)
 		if strings.Contains(got.out, "\x1b") {
@@ -130,7 +120,7 @@ func TestOnCluster(t *testing.T) {
 		}
 		matchLines(t, e.run(ctx, "status", "--unverified", "--no-headers"), want[1:2])
 		matchLines(t, e.run(ctx, "status", "-l", "pool=a", "--no-headers"), want[2:3])
-		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt") {
+		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt: kubectl node-ready reverify bad starts afresh") {
 			t.Errorf("wide: %+v", got)
 		}
 		if got := e.run(ctx, "status", "good", "none"); got.code != 1 || !strings.Contains(got.out, "verified") || !strings.Contains(got.err, `nodes "none" not found`) {
@@ -139,19 +129,29 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("explain", func(t *testing.T) {
+		e.emitOther(ctx, "bad")
 		got := e.run(ctx, "explain", "bad")
+		for deadline := time.Now().Add(10 * time.Second); !regexp.MustCompile(`Warning +RetriesExhausted`).MatchString(got.out) && time.Now().Before(deadline); {
+			time.Sleep(100 * time.Millisecond) // events are queued
+			got = e.run(ctx, "explain", "bad")
+		}
 		for _, want := range []string{
-			`(?m)^Status +failed$`, `(?m)^Why +check dns: `, `(?m)^Next +no further attempt; kubectl node-ready reverify bad starts one$`,
-			`(?m)^Retries +2 of 2 spent, 0 attempts inconclusive$`, `(?m)^Gating taints +node-ready/unverified=true:NoSchedule$`,
-			`(?m)^Verified label +no node-ready/verified=true$`, `(?m)^Condition +node-ready/Verified=False RetriesExhausted: `,
-			`(?m)^  failed +dns +dns `, `(?m)^  passed +api +kubernetesAPI `, `(?m) +Warning +RetriesExhausted +All 2 attempts failed`,
+			`(?m)^Status +failed$`, `(?m)^Since +\d+s ago \(2`, `(?m)^Why +2 of 2 attempts failed, last: check dns: `,
+			`(?m)^Retries +2 of 2 spent, 0 attempts inconclusive$`, `(?m)^Last +attempt 2, failed after .+; \d+s ago \(.+; check dns: `,
+			`(?m)^Gating taints +node-ready/unverified=true:NoSchedule$`, `(?m)^Verified label +no node-ready/verified=true$`,
+			`(?m)^Condition +node-ready/Verified=False RetriesExhausted$`,
+			`(?m)^  failed +dns +dns `, `(?m)^  passed +api +kubernetesAPI `,
+			`(?ms)^  \d+s +Warning +VerificationFailed +check dns: .+, attempt 1\)$.+^  \d+s +Warning +RetriesExhausted +All 2 attempts failed`,
 		} {
 			if !regexp.MustCompile(want).MatchString(got.out) {
 				t.Errorf("no %s in\n%s%s", want, got.out, got.err)
 			}
 		}
+		if strings.Contains(got.out, "OfAnother") || strings.Contains(got.out, "Next ") {
+			t.Errorf("another's event, or a time that is not known, in\n%s", got.out)
+		}
 		var parsed struct {
-			nodestatus.Node
+			summary
 			Report *struct{ Outcome string }
 		}
 		if err := json.Unmarshal([]byte(e.run(ctx, "explain", "bad", "-o", "json").out), &parsed); err != nil || parsed.Report == nil || parsed.Report.Outcome != "failed" || parsed.Last.Check != "dns" {
@@ -170,22 +170,22 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("reverify", func(t *testing.T) {
-		if got := e.run(ctx, "reverify", "skipped"); got.code != 1 || !strings.Contains(got.err, "annotation node-ready/skip opts it out") {
+		if got := e.run(ctx, "reverify", "skipped"); got.code != 1 || !strings.Contains(got.err, "it is excluded from verification by") {
 			t.Errorf("skipped: %+v", got)
 		}
 		if err := bad.SetDNS(nodeagent.DNSWorks); err != nil {
 			t.Fatal(err)
 		}
 		got := e.run(ctx, "reverify", "good", "bad")
-		matchLines(t, got, []string{`^node/good: attempt 2 starts as soon as`, `^node/bad: attempt 3 starts as soon as`})
-		e.await(ctx, "good", func(n nodestatus.Node) bool { return n.Status == "verified" && n.Last.Number == 2 })
-		e.await(ctx, "bad", func(n nodestatus.Node) bool {
-			return n.Status == "verified" && n.Last.Number == 3 && len(n.Taints) == 0
+		matchLines(t, got, []string{`^node/good: attempt 2 is due now$`, `^node/bad: attempt 3 is due now$`})
+		e.await(ctx, "good", func(n summary) bool { return n.Status == "verified" && n.Last != nil && n.Last.Number == 2 })
+		e.await(ctx, "bad", func(n summary) bool {
+			return n.Status == "verified" && n.Last != nil && n.Last.Number == 3 && len(n.Taints) == 0
 		})
 	})
 
 	t.Run("two controllers", func(t *testing.T) {
-		e.createConfigMap(ctx, "default", "other", configuration)
+		e.createConfigMap(ctx, "default", "other", clusterConfiguration)
 		if got := e.run(ctx, "status"); got.code != 1 || !strings.Contains(got.err, "default/other, kube-node-ready/controller") {
 			t.Errorf("%+v", got)
 		}
@@ -193,131 +193,4 @@ func TestOnCluster(t *testing.T) {
 			t.Errorf("with --namespace: %+v", got)
 		}
 	})
-}
-
-// environment is a cluster with a controller in it.
-type environment struct {
-	t       *testing.T
-	cluster *cluster.Cluster
-	agent   *nodeagent.Agent
-	client  kubernetes.Interface
-}
-
-func start(ctx context.Context, t *testing.T) *environment {
-	t.Helper()
-	c, err := cluster.Start(ctx, cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	dns, err := c.StartDNS(ctx, nil)
-	must(err)
-	must(install.Rights(ctx, c))
-	images, err := install.Images()
-	must(err)
-	agent, err := nodeagent.Start(ctx, c, nodeagent.Options{Images: images, DNS: dns})
-	must(err)
-	t.Cleanup(agent.Stop)
-	var settings map[string]any
-	must(yaml.Unmarshal([]byte(configuration), &settings))
-	_, err = install.StartController(ctx, c, "controller", settings)
-	must(err)
-	client, err := kubernetes.NewForConfig(c.Config())
-	must(err)
-	return &environment{t: t, cluster: c, agent: agent, client: client}
-}
-
-func (e *environment) run(ctx context.Context, args ...string) ran {
-	return run(ctx, false, append(args, "--kubeconfig", e.cluster.Kubeconfig())...)
-}
-
-func (e *environment) add(ctx context.Context, spec nodeagent.NodeSpec) *nodeagent.Node {
-	e.t.Helper()
-	n, err := e.agent.AddNode(ctx, spec)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return n
-}
-
-// createConfigMap makes a ConfigMap as the chart does.
-func (e *environment) createConfigMap(ctx context.Context, namespace, name, content string) {
-	e.t.Helper()
-	_, err := e.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}},
-		Data:       map[string]string{"config.yaml": content},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		e.t.Fatal(err)
-	}
-}
-
-// await waits until status tells what is wanted of a node.
-func (e *environment) await(ctx context.Context, name string, done func(nodestatus.Node) bool) {
-	e.t.Helper()
-	for {
-		got := e.run(ctx, "status", name, "-o", "json")
-		var list struct{ Nodes []nodestatus.Node }
-		if err := json.Unmarshal([]byte(got.out), &list); err != nil || got.code != 0 || len(list.Nodes) != 1 {
-			e.t.Fatalf("status of %s: %+v, %v", name, got, err)
-		}
-		if done(list.Nodes[0]) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			e.t.Fatalf("node %s ended as %+v", name, list.Nodes[0])
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// serveLogs answers for a node what its kubelet would: the API server asks it for logs. The
-// content is the real worker's.
-func (e *environment) serveLogs(ctx context.Context, name string) {
-	e.t.Helper()
-	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // containerLogs/namespace/pod/container
-		pod, err := e.client.CoreV1().Pods(parts[1]).Get(ctx, parts[2], metav1.GetOptions{})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		content, err := os.ReadFile(e.agent.LogFile(pod, parts[3]))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write(content)
-	}))
-	kubelet.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	kubelet.StartTLS()
-	e.t.Cleanup(kubelet.Close)
-	host, port, err := net.SplitHostPort(kubelet.Listener.Addr().String())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + host + `"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":` + port + `}}}}`
-	if _, err := e.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
-		e.t.Fatal(err)
-	}
-}
-
-// matchLines compares a command's output with regular expressions, line by line.
-func matchLines(t *testing.T, got ran, want []string) {
-	t.Helper()
-	lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
-	ok := got.code == 0 && len(lines) == len(want)
-	for i := 0; ok && i < len(want); i++ {
-		ok = regexp.MustCompile(want[i]).MatchString(lines[i])
-	}
-	if !ok {
-		t.Errorf("code %d, error %q, output\n%s\nwant\n%s", got.code, got.err, got.out, strings.Join(want, "\n"))
-	}
 }

@@ -7,30 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodestatus"
 )
 
 // whyWidth is how much of a reason status shows without -o wide.
 const whyWidth = 72
 
-// attention lists the statuses that --unverified shows.
-var attention = []string{string(decide.StatusPending), string(decide.StatusVerifying), string(decide.StatusFailed), string(decide.StatusHeld)}
-
 func status(ctx context.Context, v *invocation) error {
-	list, err := v.statuses(ctx)
+	list, err := v.subjects(ctx)
 	if v.unverified {
-		list = slices.DeleteFunc(list, func(n nodestatus.Node) bool { return !slices.Contains(attention, n.Status) })
+		list = slices.DeleteFunc(list, func(s subject) bool { return !slices.Contains(attention, s.status(v.now)) })
 	}
 	if v.output == "json" {
 		if err != nil {
 			return err
 		}
-		return printJSON(&v.out, map[string]any{"nodes": list})
+		nodes := []summary{} // [] and not null in JSON
+		for _, s := range list {
+			nodes = append(nodes, s.summary(v.now))
+		}
+		return printJSON(&v.out, map[string]any{"nodes": nodes})
 	}
 	if len(list) > 0 {
 		v.table(list).print(&v.out, !v.noHeaders)
@@ -40,30 +35,25 @@ func status(ctx context.Context, v *invocation) error {
 	return err
 }
 
-// statuses explains the nodes that were asked for. Those that cannot be read are in the error.
-func (v *invocation) statuses(ctx context.Context) ([]nodestatus.Node, error) {
-	list := []nodestatus.Node{} // [] and not null in JSON
+// subjects are the nodes that were asked for. Those that cannot be read are in the error.
+func (v *invocation) subjects(ctx context.Context) ([]subject, error) {
 	if len(v.args) == 0 {
-		nodes, pods, err := v.cluster.nodes(ctx, v.selector)
-		for i := range nodes {
-			n := &nodes[i]
-			list = append(list, nodestatus.Of(v.cluster.config, n, observe(n, pods[string(n.UID)]), v.now))
-		}
-		return list, err
+		return v.cluster.nodes(ctx, v.selector)
 	}
+	var list []subject
 	var errs []error
 	for _, name := range v.args {
-		n, pods, err := v.cluster.node(ctx, name)
+		s, err := v.cluster.node(ctx, name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		list = append(list, nodestatus.Of(v.cluster.config, n, pods, v.now))
+		list = append(list, s)
 	}
 	return list, errors.Join(errs...)
 }
 
-func (v *invocation) table(list []nodestatus.Node) *table {
+func (v *invocation) table(list []subject) *table {
 	wide := v.output == "wide"
 	t := &table{header: []string{"NODE", "STATUS", "SINCE", "RETRIES", "NEXT", "WHY"}}
 	if wide {
@@ -77,71 +67,27 @@ func (v *invocation) table(list []nodestatus.Node) *table {
 			return text
 		}
 	}
-	for _, n := range list {
-		row := []string{n.Name, n.Status, orDash(v.since(n)), retries(n)}
-		if wide {
-			worker := ""
-			if n.Worker != nil {
-				worker = n.Worker.Namespace + "/" + n.Worker.Name
-			}
-			row = append(row, fmt.Sprint(n.Inconclusive), orDash(last(n)), orDash(n.Pool), orDash(n.Profile), fmt.Sprint(len(n.Taints) > 0), orDash(worker),
-				plain(n.Next.Action)+suffix(when(n.Next.Time, v.now)), plain(n.Why))
-		} else {
-			row = append(row, v.briefly(n), clip(n.Why, whyWidth))
+	for _, s := range list {
+		n := s.summary(v.now)
+		retries, last, worker, next, why := "", "", "", "", plain(n.Why)
+		if n.Last != nil {
+			retries, last = fmt.Sprintf("%d/%d", n.Attempts, n.MaxRetries), string(n.Last.Outcome)
 		}
-		t.rows = append(t.rows, row)
+		if n.Worker != nil {
+			worker = n.Worker.Namespace + "/" + n.Worker.Name
+		}
+		if n.Next != nil {
+			next = until(n.Next.Time, v.now)
+		}
+		row := []string{n.Name, n.Status, orDash(age(s.since(), v.now)), orDash(retries)}
+		if wide {
+			row = append(row, fmt.Sprint(n.Inconclusive), orDash(last), orDash(n.Pool), orDash(n.Profile), fmt.Sprint(len(n.Taints) > 0), orDash(worker))
+		} else {
+			why = clip(why, whyWidth)
+		}
+		t.rows = append(t.rows, append(row, orDash(next), why))
 	}
 	return t
-}
-
-// since is how long ago the node came into its status, as far as that is told.
-func (v *invocation) since(n nodestatus.Node) string {
-	switch {
-	case n.Status == nodestatus.Excluded || n.Status == nodestatus.Unmanaged || n.Status == nodestatus.Deleting:
-		return ""
-	case n.Worker != nil:
-		return ago(&n.Worker.Created, v.now)
-	case n.Status == string(decide.StatusVerified):
-		return ago(n.VerifiedTime, v.now)
-	case n.Last != nil:
-		return ago(n.Last.Time, v.now)
-	case n.Condition != nil:
-		return ago(&n.Condition.LastTransitionTime, v.now)
-	}
-	return ""
-}
-
-// briefly is the next step for a narrow column.
-func (v *invocation) briefly(n nodestatus.Node) string {
-	if n.Worker != nil || !slices.Contains(attention, n.Status) {
-		return "-"
-	}
-	if n.Next.Time != nil && n.Next.Time.After(v.now) {
-		return when(n.Next.Time, v.now)
-	}
-	switch {
-	case n.Next.Time != nil:
-		return "overdue"
-	case strings.HasPrefix(n.Next.Action, "no further"):
-		return "never"
-	case strings.HasSuffix(n.Next.Action, "now"):
-		return "now"
-	}
-	return "-"
-}
-
-func retries(n nodestatus.Node) string {
-	if n.Status == nodestatus.Excluded || n.Status == nodestatus.Unmanaged || n.Last == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%d/%d", n.Attempts, n.MaxRetries)
-}
-
-func last(n nodestatus.Node) string {
-	if n.Last == nil {
-		return ""
-	}
-	return string(n.Last.Outcome)
 }
 
 func orDash(s string) string {
@@ -151,26 +97,8 @@ func orDash(s string) string {
 	return plain(s)
 }
 
-func suffix(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " " + s
-}
-
 func printJSON(w *bytes.Buffer, x any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(x)
-}
-
-// taintsOf lists the taints that are not the node's gating ones, for explain.
-func taintsOf(n *corev1.Node, gating []string) []string {
-	var others []string
-	for _, t := range n.Spec.Taints {
-		if text := t.ToString(); !slices.Contains(gating, text) {
-			others = append(others, text)
-		}
-	}
-	return others
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -82,21 +81,15 @@ func plain(text string) string {
 	}, text)
 }
 
-// ago is how long before now t was; empty for none.
-func ago(t *metav1.Time, now time.Time) string {
-	if t.IsZero() {
+// age is how long before now t was; empty for none.
+func age(t *time.Time, now time.Time) string {
+	if t == nil || t.IsZero() {
 		return ""
 	}
-	return duration.HumanDuration(now.Sub(t.Time))
+	return duration.HumanDuration(now.Sub(*t))
 }
 
-// when says how far t is from now, either way.
-func when(t *metav1.Time, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	if left := t.Sub(now); left > 0 {
-		return "in " + duration.HumanDuration(left.Round(time.Second))
-	}
-	return "since " + duration.HumanDuration(now.Sub(t.Time))
+// until is how long after now t is.
+func until(t, now time.Time) string {
+	return "in " + duration.HumanDuration(t.Sub(now).Round(time.Second))
 }

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // cluster plays 2000 nodes that come and go, in generations of 100, and reports of their workers.
@@ -40,21 +39,23 @@ func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 // every report names a check and carries texts that no other does.
 func (c *cluster) replace(generation, nodes int) {
 	c.present = c.present[:0]
-	now := metav1.NewTime(time.Unix(int64(generation), 0))
+	now := time.Unix(int64(generation), 0)
+	cfg := &config.Config{}
+	cfg.SetDefaults()
 	for i := range nodes {
 		name := fmt.Sprintf("node-%d-%d", generation, i)
-		facts := node.Facts{Name: name, UID: name, Gated: i%2 == 0, Labelled: i%2 == 1, HasRecord: true,
-			Record: node.Record{NodeUID: name, Sequence: 1, Attempts: 1, LastOutcome: node.OutcomeFailed, LastTime: &now}}
+		facts := marks.Facts{Name: name, UID: name, Gated: i%2 == 0, Labelled: i%2 == 1, HasRecord: true,
+			Record: marks.Record{NodeUID: name, Sequence: 1, Attempts: 1, LastOutcome: attempt.Failed, LastTime: &now}}
 		if facts.Labelled {
-			facts.Record.Attempts, facts.Record.LastOutcome, facts.Record.VerifiedTime = 0, node.OutcomePassed, &now
+			facts.Record.Attempts, facts.Record.LastOutcome, facts.Record.VerifiedTime = 0, attempt.Passed, &now
 		}
-		in := decide.Input{Config: &config.Config{}, Selected: true, Node: facts}
+		in := decide.Input{Config: cfg, Selected: true, Node: facts}
 		c.present = append(c.present, in)
-		pod := &workerpod.Observation{Report: &result.Report{Checks: []result.Check{
+		done := decide.Recorded{Result: attempt.Result{Outcome: facts.Record.LastOutcome, Report: &result.Report{Checks: []result.Check{
 			{Name: "dns", Type: "T" + name, Outcome: result.Failed, Reason: "R" + name, Message: "no answer on " + name},
 			{Name: "made-up-by-" + name, Type: "dns", Outcome: result.Failed},
-		}}}
-		c.counters.Verdict(in, pod, facts.Record, now.Time, now.Time)
+		}}}}
+		c.counters.Recorded(done, now, now)
 	}
 }
 

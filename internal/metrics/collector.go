@@ -27,7 +27,7 @@ type Collector struct {
 	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, held, build *prometheus.Desc
 }
 
-// NewCollector makes the collector. healthy tells whether the informers are in step with the API server, leader whether
+// NewCollector makes the collector. healthy reports whether the informers are in step with the API server, leader whether
 // this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
 func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader func() bool, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -105,7 +105,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.pods, float64(pods[s]), s)
 	}
 	for _, g := range decide.Guards() {
-		gauge(c.held, float64(held[g]), g)
+		gauge(c.held, float64(held[g.Name]), g.Name)
 	}
 }
 
@@ -115,7 +115,7 @@ func podStatus(p workerpod.Observation) string {
 		return "pending"
 	case p.State == workerpod.Running:
 		return "running"
-	case p.Succeeded():
+	case p.Passed():
 		return "succeeded"
 	}
 	return "failed"

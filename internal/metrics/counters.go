@@ -10,9 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 const namespace = "kube_node_ready"
@@ -28,6 +27,7 @@ type Counters struct {
 	checkResults    *prometheus.CounterVec
 	checkDuration   *prometheus.HistogramVec
 	remediations    *prometheus.CounterVec
+	eventsDropped   prometheus.Counter
 
 	known map[string]string // types of the configured checks, by name
 }
@@ -58,11 +58,13 @@ func NewCounters(checks map[string]string) *Counters {
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
 	}
-	for _, k := range []decide.Kind{decide.KindNodeClaim, decide.KindNode} {
-		for _, r := range []string{"deleted", "held", "error"} {
-			c.remediations.WithLabelValues(string(k), r)
+	for _, k := range decide.Kinds() {
+		for _, r := range []string{RemediationDeleted, RemediationHeld, RemediationError} {
+			c.remediations.WithLabelValues(k, r)
 		}
 	}
+	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
+		Help: "Events on nodes that were not written: too many at once, or refused by the API server."})
 	return c
 }
 
@@ -74,31 +76,41 @@ const (
 
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations}
+	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.eventsDropped}
 }
 
 // ReconcileError counts a reconcile that will be tried again.
 func (c *Counters) ReconcileError() { c.reconcileErrors.Inc() }
 
-// Remediation counts a deletion (kind NodeClaim or Node) that was deleted, held or ended in an error.
+// Results of a remediation.
+const (
+	RemediationDeleted = "deleted"
+	RemediationHeld    = "held"
+	RemediationError   = "error"
+)
+
+// Remediation counts a deletion of a kind (decide.Kinds) that came to a result.
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }
 
-// Verdict counts an attempt whose outcome was recorded. before is the node as it was decided on.
-func (c *Counters) Verdict(before decide.Input, pod *workerpod.Observation, rec node.Record, created, now time.Time) {
-	status := map[node.Outcome]string{node.OutcomePassed: statusSuccess, node.OutcomeFailed: statusFailed}[rec.LastOutcome]
+// EventDropped counts an event that was not written.
+func (c *Counters) EventDropped() { c.eventsDropped.Inc() }
+
+// Recorded counts an attempt whose result was recorded, of a node that was created at the given time.
+func (c *Counters) Recorded(a decide.Recorded, created, now time.Time) {
+	status := map[attempt.Outcome]string{attempt.Passed: statusSuccess, attempt.Failed: statusFailed}[a.Result.Outcome]
 	if status == "" {
 		status = statusInconclusive
 	}
 	c.verifications.WithLabelValues(status).Inc()
-	if rec.LastOutcome == node.OutcomePassed && !before.Node.Record.Verified() {
+	if a.Result.Outcome == attempt.Passed && a.First {
 		c.timeToVerified.Observe(now.Sub(created).Seconds())
 	}
-	if pod.Report == nil {
+	if a.Result.Report == nil {
 		return
 	}
-	for _, check := range pod.Report.Checks {
+	for _, check := range a.Result.Report.Checks {
 		checkType, ok := c.known[check.Name]
 		if !ok {
 			continue

@@ -101,7 +101,7 @@ func (f *fixture) start() *fixture {
 	var wg sync.WaitGroup
 	f.Cleanup(wg.Wait)
 	wg.Go(func() { f.wakes.deliver(f.ctx) })
-	for _, w := range f.Watches.resources {
+	for _, w := range f.resources {
 		wg.Go(func() { w.run(f.ctx) })
 	}
 	for _, w := range f.Watches.pods {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
 )
 
@@ -29,12 +30,23 @@ const (
 	LabelPurpose = "node-ready/purpose"
 	// AnnotationNode holds the node's name, up to 253 characters.
 	AnnotationNode = "node-ready/node"
-	// AnnotationAttempt is the attempt's number; see node.Record.Sequence.
+	// AnnotationAttempt is the attempt's number; see marks.Record.Sequence.
 	AnnotationAttempt = "node-ready/attempt"
 	// AnnotationBootID is the node's boot when the pod was created: a result from before a
 	// reboot says nothing about the node after it.
 	AnnotationBootID = "node-ready/boot-id"
-	// AnnotationRecorded marks a failed pod that is only kept for its logs.
+	// AnnotationGated is "true" if the node carried a gating taint when the pod was created: a pass from before the taint
+	// came back does not remove it.
+	AnnotationGated = "node-ready/gated"
+	// AnnotationProfile and AnnotationChecks tell which checks the pod runs: the profile's name, and a hash of what the
+	// worker is told.
+	AnnotationProfile = "node-ready/profile"
+	AnnotationChecks  = "node-ready/checks"
+	// AnnotationStartTimeout and AnnotationTimeout are the seconds that the pod has to start and the worker to run: those
+	// of the configuration it was made under.
+	AnnotationStartTimeout = "node-ready/start-timeout-seconds"
+	AnnotationTimeout      = "node-ready/timeout-seconds"
+	// AnnotationRecorded marks an ended pod that is only kept for its logs.
 	AnnotationRecorded = "node-ready/recorded"
 	// AnnotationSubject is, on a probe, the failed attempt that asked for it.
 	AnnotationSubject = "node-ready/subject"
@@ -62,22 +74,47 @@ const deadlineSlack = 30
 // Target is the node that a pod is pinned to.
 type Target struct {
 	Name, UID, BootID string
+	// Gated: the node carries a gating taint, so no workload can be there that a pod of high priority would displace.
+	Gated bool
 }
 
 // Builder makes worker pods. Its fields come from the configuration.
 type Builder struct {
 	Namespace string
 	Image     string
-	Worker    config.Worker
-	Logging   config.Logging
-	// Gating holds the gating taints of all profiles, which a worker tolerates.
-	Gating []config.Taint
+
+	worker  config.Worker
+	logging config.Logging
+	gating  []marks.Taint
+	told    map[string]told // by profile
 }
+
+// told is what the workers of a profile are told to do, and its hash.
+type told struct{ env, hash string }
+
+// NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be given.
+func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
+	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging, gating: cfg.Vocabulary().Gating, told: map[string]told{}}
+	for _, e := range cfg.Variants() {
+		env, err := workerconfig.Config{
+			Checks: e.Checks, DNSTestDomains: e.DNSTestDomains,
+			CheckTimeoutSeconds: cfg.Worker.CheckTimeoutSeconds, TimeoutSeconds: e.TimeoutSeconds,
+		}.Env()
+		if err != nil {
+			return nil, fmt.Errorf("worker configuration of profile %q: %w", e.Profile, err)
+		}
+		b.told[e.Profile] = told{env: env, hash: hash("checks", env)}
+	}
+	return b, nil
+}
+
+// Checks identifies what the workers of a profile are told to do: two that are told the same have the same.
+func (b *Builder) Checks(profile string) string { return b.told[profile].hash }
 
 // VerifyName is the name of the pod for one attempt: a DNS label (at most 63 characters, so that
 // it can be the pod's hostname too) for any legal node name, and the same whoever asks.
-func VerifyName(t Target, attempt int32) string {
-	return name("verify", t.Name, hash(t.UID, t.Name), strconv.Itoa(int(attempt)))
+func VerifyName(t Target, number int32) string {
+	return name("verify", t.Name, hash(t.UID, t.Name), strconv.Itoa(int(number)))
 }
 
 // ProbeName is the name of the probe on node t for a failed attempt.
@@ -103,39 +140,26 @@ func hash(parts ...string) string {
 }
 
 // Verify builds the pod of one attempt.
-func (b Builder) Verify(t Target, profile config.Effective, attempt int32, via config.Scheduling) (*corev1.Pod, error) {
-	pod, err := b.pod(t, profile, via)
-	if err != nil {
-		return nil, err
-	}
-	pod.Name = VerifyName(t, attempt)
+func (b *Builder) Verify(t Target, profile config.Effective, number int32, via config.Scheduling) *corev1.Pod {
+	pod := b.pod(t, profile, via)
+	pod.Name = VerifyName(t, number)
 	pod.Labels[LabelPurpose] = PurposeVerify
-	pod.Annotations[AnnotationAttempt] = strconv.Itoa(int(attempt))
-	return pod, nil
+	pod.Annotations[AnnotationAttempt] = strconv.Itoa(int(number))
+	return pod
 }
 
 // Probe builds the pod that runs the same checks on a verified node, for the failed attempt subject.
-func (b Builder) Probe(t Target, profile config.Effective, subject, group string) (*corev1.Pod, error) {
-	pod, err := b.pod(t, profile, b.Worker.Scheduling)
-	if err != nil {
-		return nil, err
-	}
+func (b *Builder) Probe(t Target, profile config.Effective, subject, group string) *corev1.Pod {
+	pod := b.pod(t, profile, config.SchedulingScheduler)
 	pod.Name = ProbeName(t, subject)
 	pod.Labels[LabelPurpose] = PurposeProbe
 	pod.Labels[LabelProbeGroup] = group
 	pod.Annotations[AnnotationSubject] = subject
-	return pod, nil
+	return pod
 }
 
-func (b Builder) pod(t Target, profile config.Effective, via config.Scheduling) (*corev1.Pod, error) {
-	w := b.Worker
-	env, err := workerconfig.Config{
-		Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
-		CheckTimeoutSeconds: w.CheckTimeoutSeconds, TimeoutSeconds: profile.TimeoutSeconds,
-	}.Env()
-	if err != nil {
-		return nil, fmt.Errorf("worker configuration: %w", err)
-	}
+func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling) *corev1.Pod {
+	w, told := b.worker, b.told[profile.Profile]
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   b.Namespace,
@@ -148,10 +172,10 @@ func (b Builder) pod(t Target, profile config.Effective, via config.Scheduling) 
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ServiceAccountName:            w.ServiceAccountName,
-			PriorityClassName:             w.PriorityClassName,
 			ActiveDeadlineSeconds:         ptr.To(int64(w.StartTimeoutSeconds) + int64(profile.TimeoutSeconds) + deadlineSlack),
 			TerminationGracePeriodSeconds: ptr.To(grace),
 			EnableServiceLinks:            ptr.To(false),
+			AutomountServiceAccountToken:  ptr.To(true), // the worker's API checks need it, whatever the service account says
 			ImagePullSecrets:              w.ImagePullSecrets,
 			InitContainers:                w.InitContainers,
 			Volumes:                       w.Volumes,
@@ -175,9 +199,9 @@ func (b Builder) pod(t Target, profile config.Effective, via config.Scheduling) 
 				Env: append([]corev1.EnvVar{
 					{Name: "NODE_NAME", ValueFrom: fieldRef("spec.nodeName")},
 					{Name: "POD_NAMESPACE", ValueFrom: fieldRef("metadata.namespace")},
-					{Name: "LOG_LEVEL", Value: b.Logging.Level},
-					{Name: "LOG_FORMAT", Value: b.Logging.Format},
-					{Name: workerconfig.EnvVar, Value: env},
+					{Name: "LOG_LEVEL", Value: b.logging.Level},
+					{Name: "LOG_FORMAT", Value: b.logging.Format},
+					{Name: workerconfig.EnvVar, Value: told.env},
 				}, w.Env...),
 				Resources:                profile.Resources,
 				VolumeMounts:             w.VolumeMounts,
@@ -199,17 +223,46 @@ func (b Builder) pod(t Target, profile config.Effective, via config.Scheduling) 
 		pod.Annotations[k] = v
 	}
 	pod.Labels[LabelName], pod.Labels[LabelComponent], pod.Labels[LabelNodeUID] = Name, Component, t.UID
-	pod.Annotations[AnnotationNode], pod.Annotations[AnnotationBootID] = t.Name, t.BootID
+	for k, v := range map[string]string{
+		AnnotationNode: t.Name, AnnotationBootID: t.BootID, AnnotationGated: strconv.FormatBool(t.Gated),
+		AnnotationProfile: profile.Profile, AnnotationChecks: told.hash,
+		AnnotationStartTimeout: strconv.Itoa(int(w.StartTimeoutSeconds)), AnnotationTimeout: strconv.Itoa(int(profile.TimeoutSeconds)),
+	} {
+		pod.Annotations[k] = v
+	}
+	place(pod, t, w.PriorityClassName, via)
+	return pod
+}
+
+// place lets a worker displace others only where there can be no workload yet: the kubelet ends ordinary pods to admit a
+// critical one that is bound directly (k8s.io/kubernetes pkg/kubelet/preemption), and kube-scheduler preempts for one.
+func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
+	if !t.Gated {
+		return // the scheduler's, at the priority of any pod without a class
+	}
+	pod.Spec.PriorityClassName = class
 	if via == config.SchedulingDirect {
 		pod.Spec.NodeName = t.Name
 	}
-	return pod, nil
 }
 
+// Displaces reports whether a pod as the API server completed it could displace others if the scheduler places it: it got
+// more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
+// preemption policy cannot be asked for instead: without a class of that policy the API server refuses it
+// (k8s.io/kubernetes plugin/pkg/admission/priority).
+func Displaces(pod *corev1.Pod) bool {
+	preempts := pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever
+	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
+}
+
+// Bind binds a pod to its node in place of the scheduler: then it is the kubelet that admits it, which displaces others for
+// critical pods alone.
+func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
+
 // tolerations lets a worker onto a node that nothing else may run on yet.
-func (b Builder) tolerations(profile config.Effective) []corev1.Toleration {
+func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	var out []corev1.Toleration
-	for _, t := range b.Gating {
+	for _, t := range b.gating {
 		out = append(out, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect})
 	}
 	// The taints that the node controller, the kubelet and cloud controllers put on a node that

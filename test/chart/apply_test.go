@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
@@ -200,12 +200,12 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 
 	// What the controller remembers of deletions outlasts an upgrade.
 	ledger := `{"data":{"deletions.json":"[]"}}`
-	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), remediation.LedgerName, types.MergePatchType, []byte(ledger), metav1.PatchOptions{}); err != nil {
+	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), deletion.LedgerName, types.MergePatchType, []byte(ledger), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...)
 	awaitPods(t, client, 3)
-	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), remediation.LedgerName, metav1.GetOptions{})
+	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), deletion.LedgerName, metav1.GetOptions{})
 	if err != nil || kept.Data["deletions.json"] != "[]" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
 	}
@@ -264,7 +264,7 @@ func testPermissions(t *testing.T, client kubernetes.Interface) {
 		{controller, "patch", "", "nodes/status", "", "n", true},
 		{controller, "create", "", "pods", namespace, "", true},
 		{controller, "delete", "", "pods", namespace, "p", true},
-		{controller, "create", "", "events", "default", "", true},
+		{controller, "create", "events.k8s.io", "events", "default", "", true},
 		{controller, "update", "coordination.k8s.io", "leases", namespace, controller, true},
 		{controller, "delete", "", "nodes", "", "n", false},
 		{controller, "update", "", "nodes", "", "n", false},

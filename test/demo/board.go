@@ -1,32 +1,25 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // row is a node as the API server has it.
 type row struct {
 	name    string
-	facts   node.Facts
+	facts   marks.Facts
 	working int32         // the attempt that its worker pod makes; counts until it is recorded
 	time    time.Duration // since its registration, to its end
 	ended   bool
@@ -51,7 +44,7 @@ const (
 	stateFailed    = "retries exhausted"
 )
 
-func state(f node.Facts) string {
+func state(f marks.Facts) string {
 	reason := ""
 	if f.Condition != nil {
 		reason = f.Condition.Reason
@@ -59,9 +52,9 @@ func state(f node.Facts) string {
 	switch {
 	case f.Labelled && !f.Gated:
 		return stateVerified
-	case reason == node.ReasonRetriesExhausted:
+	case reason == marks.ReasonRetriesExhausted:
 		return stateFailed
-	case f.Record.LastOutcome == node.OutcomeFailed, f.Record.LastOutcome == node.OutcomeInconclusive:
+	case f.Record.LastOutcome == attempt.Failed, f.Record.LastOutcome == attempt.Inconclusive:
 		return stateRetry
 	case !f.Gated:
 		return stateUnmarked
@@ -71,8 +64,8 @@ func state(f node.Facts) string {
 }
 
 // failing names the check that failed last, and how.
-func failing(f node.Facts) string {
-	if f.Record.LastOutcome == "" || f.Record.LastOutcome == node.OutcomePassed {
+func failing(f marks.Facts) string {
+	if f.Record.LastOutcome == "" || f.Record.LastOutcome == attempt.Passed {
 		return ""
 	}
 	return strings.TrimSuffix(f.Record.LastCheck+": "+f.Record.LastReason, ": ")
@@ -200,126 +193,4 @@ func (b *board) text(now time.Time) string {
 		fmt.Fprintf(&t, "  %-8s %-18s %7d  %-44s %5.1fs\n", r.name, r.state(), r.attempt(), check, took.Seconds())
 	}
 	return t.String()
-}
-
-// nodeChanged takes a node's new state.
-func (b *board) nodeChanged(n *corev1.Node) {
-	f, err := node.Observe(n, []config.Taint{gate}, verified)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err != nil {
-		b.line(n.Name, "demo", err.Error())
-	}
-	r := b.at(n.Name)
-	r.facts = f
-	if s := state(f); s == stateVerified || s == stateFailed {
-		if !r.ended {
-			r.ended, r.time = true, time.Since(b.from)
-		}
-	} else {
-		r.ended = false
-	}
-	b.tell(r)
-}
-
-// at is a node's row, made where it is missing.
-func (b *board) at(name string) *row {
-	if b.rows[name] == nil {
-		b.rows[name] = &row{name: name}
-	}
-	return b.rows[name]
-}
-
-// tell says how a node stands, where there is no table and it has changed.
-func (b *board) tell(r *row) {
-	if b.live && b.table {
-		return
-	}
-	line := fmt.Sprintf("attempt %d", r.attempt())
-	if check := failing(r.facts); check != "" && r.state() != stateVerified {
-		line += ", failing check " + check
-	}
-	if now := r.state() + line; now != b.shown[r.name] {
-		b.shown[r.name] = now
-		b.line(r.name, r.state(), line)
-	}
-}
-
-// podChanged takes a worker pod's new state; gone is true once it is deleted.
-func (b *board) podChanged(p *corev1.Pod, gone bool) {
-	attempt, err := strconv.ParseInt(p.Annotations[workerpod.AnnotationAttempt], 10, 32)
-	if err != nil {
-		return // not a worker that verifies
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.at(p.Annotations[workerpod.AnnotationNode])
-	switch {
-	case !gone:
-		r.working = max(r.working, int32(attempt))
-	case r.working == int32(attempt):
-		r.working = 0
-	}
-	b.tell(r)
-}
-
-// eventSeen shows an event on a node once.
-func (b *board) eventSeen(e *corev1.Event) {
-	if e.InvolvedObject.Kind != "Node" || e.LastTimestamp.IsZero() && e.EventTime.IsZero() && e.FirstTimestamp.IsZero() {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if count, ok := b.told[e.UID]; ok && count == e.Count {
-		return
-	}
-	b.told[e.UID] = e.Count
-	b.line(e.InvolvedObject.Name, e.Reason, e.Message)
-}
-
-// follow feeds the board from the API server until stop is called.
-func follow(ctx context.Context, client kubernetes.Interface, b *board) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-	}()
-	factory := informers.NewSharedInformerFactory(client, 0)
-	_, err = factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { b.nodeChanged(obj.(*corev1.Node)) },
-		UpdateFunc: func(_, obj any) { b.nodeChanged(obj.(*corev1.Node)) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	_, err = factory.Core().V1().Events().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { b.eventSeen(obj.(*corev1.Event)) },
-		UpdateFunc: func(_, obj any) { b.eventSeen(obj.(*corev1.Event)) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { b.podChanged(obj.(*corev1.Pod), false) },
-		UpdateFunc: func(_, obj any) { b.podChanged(obj.(*corev1.Pod), false) },
-		DeleteFunc: func(obj any) {
-			if p, ok := obj.(*corev1.Pod); ok {
-				b.podChanged(p, true)
-			}
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	factory.Start(ctx.Done())
-	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return nil, fmt.Errorf("list %v: %w", kind, context.Cause(ctx))
-		}
-	}
-	return func() {
-		cancel()
-		factory.Shutdown()
-	}, nil
 }

@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -22,8 +22,8 @@ const maxRetries = 4
 
 // The marks that the demo's configuration leaves at their defaults.
 var (
-	gate     = config.Taint{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}
-	verified = config.Label{Key: "node-ready/verified", Value: "true"}
+	gate       = marks.Taint{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	vocabulary = marks.Vocabulary{Gating: []marks.Taint{gate}, Verified: marks.Label{Key: "node-ready/verified", Value: "true"}}
 )
 
 // configuration of both controllers: the defaults, with patience cut to a demo's length.
@@ -63,14 +63,14 @@ func (s scenario) spec() nodeagent.NodeSpec {
 }
 
 // settled says whether the node is done, and then what is wrong with how it ended.
-func (s scenario) settled(f node.Facts) (done bool, fault string) {
-	exhausted := f.Condition != nil && f.Condition.Reason == node.ReasonRetriesExhausted
+func (s scenario) settled(f marks.Facts) (done bool, fault string) {
+	exhausted := f.Condition != nil && f.Condition.Reason == marks.ReasonRetriesExhausted
 	switch {
 	case f.Labelled && !f.Gated:
 		if !s.passes {
 			return true, "is verified, although its DNS is broken"
 		}
-		if f.Record.LastOutcome != node.OutcomePassed || !f.Record.Verified() {
+		if f.Record.LastOutcome != attempt.Passed || f.Record.VerifiedTime == nil {
 			return true, "is verified without a record of it"
 		}
 		if s.healsAfter > 0 && f.Record.Sequence != s.healsAfter+1 {

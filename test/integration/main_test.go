@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -36,17 +36,18 @@ const (
 	testLabel  = "integration-test"
 	taintKey   = "node-ready/unverified"
 	verifiedBy = "node-ready/verified"
+	// resync is how often the controllers look again.
+	resync = time.Second
 	// patience bounds every wait; the machine may be busy.
 	patience = 90 * time.Second
 )
 
 var (
-	control *cluster.Cluster
-	agent   *nodeagent.Agent
-	k8s     kubernetes.Interface
-	gating  = []config.Taint{{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
-	gated   = corev1.Taint{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
-	label   = config.Label{Key: verifiedBy, Value: "true"}
+	control    *cluster.Cluster
+	agent      *nodeagent.Agent
+	k8s        kubernetes.Interface
+	vocabulary = marks.Vocabulary{Gating: []marks.Taint{{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, Verified: marks.Label{Key: verifiedBy, Value: "true"}}
+	gated      = corev1.Taint{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -110,7 +111,7 @@ func alone(t *testing.T, change ...func(map[string]any)) *suite {
 	s.config = map[string]any{
 		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "test"}, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
 		// A resync each second: none may write or tell anything again.
-		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "intervalSeconds": 1},
+		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "exhaustedRetrySeconds": 4, "intervalSeconds": 1},
 		"nodeManagement": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{testLabel: s.name}}},
 		"metrics":        map[string]any{},
 		"health":         map[string]any{},
@@ -172,9 +173,13 @@ func set(section string, keys map[string]any) func(map[string]any) {
 	}
 }
 
-// check is a worker.checks list of one exec check that runs the command.
+// execCheck is a worker.checks list of one exec check that runs the command for as long as the worker may run.
 func execCheck(command ...string) func(map[string]any) {
-	return set("worker", map[string]any{"checks": []any{map[string]any{"name": "slow", "type": "exec", "timeoutSeconds": 60, "exec": map[string]any{"command": command}}}})
+	return func(c map[string]any) {
+		limit := c["worker"].(map[string]any)["timeoutSeconds"]
+		set("worker", map[string]any{"checkTimeoutSeconds": limit, "checks": []any{
+			map[string]any{"name": "slow", "type": "exec", "exec": map[string]any{"command": command}}}})(c)
+	}
 }
 
 // controller starts a replica and waits until it is ready.
@@ -265,17 +270,13 @@ func dns(mode nodeagent.DNSMode) func(*nodeagent.NodeSpec) {
 func untainted(n *nodeagent.NodeSpec) { n.Taints = nil }
 
 // get reads a node and what is to know of it.
-func (s *suite) get(name string) (*corev1.Node, node.Facts) {
+func (s *suite) get(name string) (*corev1.Node, marks.Facts) {
 	s.Helper()
 	n, err := k8s.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
-	f, err := node.Observe(n, gating, label)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return n, f
+	return n, marks.Observe(n, vocabulary)
 }
 
 // eventually waits until ok returns an empty string; else the test fails with what it returned last.
@@ -295,9 +296,9 @@ func (s *suite) eventually(what string, ok func() string) {
 }
 
 // becomes waits until a node is as wanted.
-func (s *suite) becomes(name, what string, want func(node.Facts) bool) node.Facts {
+func (s *suite) becomes(name, what string, want func(marks.Facts) bool) marks.Facts {
 	s.Helper()
-	var f node.Facts
+	var f marks.Facts
 	s.eventually(name+" becomes "+what, func() string {
 		if _, f = s.get(name); want(f) {
 			return ""
@@ -308,16 +309,16 @@ func (s *suite) becomes(name, what string, want func(node.Facts) bool) node.Fact
 	return f
 }
 
-func isVerified(f node.Facts) bool {
-	return f.Labelled && !f.Gated && f.Record.LastOutcome == node.OutcomePassed && f.Condition != nil && f.Condition.Reason == node.ReasonChecksPassed
+func isVerified(f marks.Facts) bool {
+	return f.Labelled && !f.Gated && f.Record.LastOutcome == attempt.Passed && f.Condition != nil && f.Condition.Reason == marks.ReasonChecksPassed
 }
 
-func says(reason string) func(node.Facts) bool {
-	return func(f node.Facts) bool { return f.Condition != nil && f.Condition.Reason == reason }
+func says(reason string) func(marks.Facts) bool {
+	return func(f marks.Facts) bool { return f.Condition != nil && f.Condition.Reason == reason }
 }
 
 // stays checks for a while that a node remains as wanted.
-func (s *suite) stays(d time.Duration, name, what string, want func(node.Facts) bool) {
+func (s *suite) stays(d time.Duration, name, what string, want func(marks.Facts) bool) {
 	s.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if _, f := s.get(name); !want(f) {
@@ -345,10 +346,11 @@ func (s *suite) workers(name string) []corev1.Pod {
 
 // births counts every worker pod ever created in the namespace, from a watch that begins now.
 type births struct {
-	mu   sync.Mutex
-	uids map[string]string // name by UID
-	most int               // alive at once
-	live map[string]bool
+	mu    sync.Mutex
+	uids  map[string]string // name by UID
+	nodes map[string]string // name of the node by UID
+	most  int               // alive at once
+	live  map[string]bool
 }
 
 func (s *suite) births() *births {
@@ -357,7 +359,7 @@ func (s *suite) births() *births {
 	if err != nil {
 		s.Fatal(err)
 	}
-	b := &births{uids: map[string]string{}, live: map[string]bool{}}
+	b := &births{uids: map[string]string{}, nodes: map[string]string{}, live: map[string]bool{}}
 	s.Cleanup(w.Stop)
 	go func() {
 		for e := range w.ResultChan() {
@@ -367,6 +369,7 @@ func (s *suite) births() *births {
 			}
 			b.mu.Lock()
 			b.uids[string(p.UID)] = p.Name
+			b.nodes[string(p.UID)] = p.Annotations[workerpod.AnnotationNode]
 			delete(b.live, string(p.UID))
 			if e.Type != "DELETED" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 				b.live[string(p.UID)] = true
@@ -376,6 +379,19 @@ func (s *suite) births() *births {
 		}
 	}()
 	return b
+}
+
+// of counts the worker pods of one node.
+func (b *births) of(node string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, of := range b.nodes {
+		if of == node {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *births) count() int {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -30,10 +30,10 @@ func prerequisites(p map[string]any) func(map[string]any) {
 // waits checks that the node waits, says for what, and has no worker.
 func (s *suite) waits(name, what string) {
 	s.Helper()
-	s.becomes(name, "waiting for "+what, func(f node.Facts) bool {
-		return says(node.ReasonWaitingForPrerequisites)(f) && strings.Contains(f.Condition.Message, what)
+	s.becomes(name, "waiting for "+what, func(f marks.Facts) bool {
+		return says(marks.ReasonWaitingForPrerequisites)(f) && strings.Contains(f.Condition.Message, what)
 	})
-	s.stays(500*time.Millisecond, name, "waiting", func(f node.Facts) bool { return f.Gated })
+	s.stays(500*time.Millisecond, name, "waiting", func(f marks.Facts) bool { return f.Gated })
 	if p := s.workers(name); len(p) > 0 {
 		s.Errorf("%s has a worker before its prerequisites hold", name)
 	}

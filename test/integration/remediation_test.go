@@ -17,9 +17,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -37,7 +37,7 @@ func TestKarpenterAppearsLater(t *testing.T) {
 		return ""
 	})
 	managed := s.node("managed", dns(nodeagent.DNSRefuses), pooled("late"), registered)
-	f := s.becomes(managed.Name, "held, for its NodeClaim cannot be found", func(f node.Facts) bool { return f.Record.Held == decide.GuardNodeClaim })
+	f := s.becomes(managed.Name, "held, for its NodeClaim cannot be found", func(f marks.Facts) bool { return f.Record.Held == decide.GuardNodeClaim })
 	if !f.Gated {
 		t.Error("it lost its taint")
 	}
@@ -52,12 +52,12 @@ func deletes(guards map[string]any) func(map[string]any) {
 
 func pooled(pool string) func(*nodeagent.NodeSpec) {
 	return func(n *nodeagent.NodeSpec) {
-		n.Labels[node.LabelKarpenterNodePool] = pool
+		n.Labels[marks.LabelKarpenterNodePool] = pool
 		n.ProviderID = "kwok://" + n.Name
 	}
 }
 
-func registered(n *nodeagent.NodeSpec) { n.Labels[node.LabelKarpenterRegistered] = "true" }
+func registered(n *nodeagent.NodeSpec) { n.Labels[marks.LabelKarpenterRegistered] = "true" }
 
 func (s *suite) karpenter() client.Client {
 	c, err := client.New(control.Config(), client.Options{Scheme: scheme.Scheme})
@@ -88,7 +88,7 @@ func (s *suite) installKarpenter() {
 func (s *suite) claim(nodeName, pool string) *karpv1.NodeClaim {
 	s.Helper()
 	s.installKarpenter()
-	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + nodeName, Labels: map[string]string{node.LabelKarpenterNodePool: pool}, Finalizers: []string{"karpenter.sh/termination"}},
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + nodeName, Labels: map[string]string{marks.LabelKarpenterNodePool: pool}, Finalizers: []string{"karpenter.sh/termination"}},
 		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
 	k := s.karpenter()
 	s.must(nil, k.Create(s.ctx, c))
@@ -169,7 +169,7 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	if probes < 1 || probes > 2 {
 		t.Errorf("%d probes for 2 failures", probes)
 	}
-	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, remediation.LedgerName, metav1.GetOptions{}); err != nil || !strings.Contains(l.Data["deletions.json"], broken.Name) {
+	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, deletion.LedgerName, metav1.GetOptions{}); err != nil || !strings.Contains(l.Data["deletions.json"], broken.Name) {
 		t.Errorf("ledger %v %v", l, err)
 	}
 	s.eventually("no worker pod is left behind", func() string {
@@ -197,10 +197,10 @@ func TestOutageDeletesNothing(t *testing.T) {
 		s.claim(n.Name, s.name)
 		nodes = append(nodes, n)
 	}
-	spent := func(f node.Facts) bool { return f.Record.Attempts > 0 }
+	spent := func(f marks.Facts) bool { return f.Record.Attempts > 0 }
 	for _, n := range nodes {
-		f := s.becomes(n.Name, "held by the control probe, more often than there are retries", func(f node.Facts) bool {
-			return f.Record.Held == decide.GuardControlProbe && f.Record.Inconclusive > 2 && says(node.ReasonRemediationHeld)(f)
+		f := s.becomes(n.Name, "held by the control probe, more often than there are retries", func(f marks.Facts) bool {
+			return f.Record.Held == decide.GuardControlProbe && f.Record.Inconclusive > 2 && says(marks.ReasonRemediationHeld)(f)
 		})
 		if spent(f) {
 			t.Errorf("%s: %+v", n.Name, f.Record)
@@ -221,7 +221,7 @@ func TestOutageDeletesNothing(t *testing.T) {
 		s.claimStays(n.Name)
 	}
 	s.claimStays(first.Name)
-	if _, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, remediation.LedgerName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, deletion.LedgerName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("something was entered in the ledger: %v", err)
 	}
 }
@@ -271,19 +271,19 @@ func TestGuards(t *testing.T) {
 			}},
 		"deletions-per-hour": {with("maxDeletionsPerHour", 1), decide.GuardMaxDeletionsPerHour,
 			func(s *suite, _ *nodeagent.Node) { // one was deleted before this controller's time
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: remediation.LedgerName},
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: deletion.LedgerName},
 					Data: map[string]string{"deletions.json": fmt.Sprintf(`[{"time":%q,"node":"x","nodeUID":"x","pool":"y","kind":"NodeClaim"}]`, time.Now().UTC().Format(time.RFC3339))}}, metav1.CreateOptions{}))
 			},
 			func(s *suite, _ *nodeagent.Node) {
-				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, remediation.LedgerName, metav1.DeleteOptions{}))
+				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, deletion.LedgerName, metav1.DeleteOptions{}))
 			}},
 		"unreadable-ledger": {off, decide.GuardMaxDeletionsPerHour,
 			func(s *suite, _ *nodeagent.Node) {
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: remediation.LedgerName},
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: deletion.LedgerName},
 					Data: map[string]string{"deletions.json": "not JSON"}}, metav1.CreateOptions{}))
 			},
 			func(s *suite, _ *nodeagent.Node) {
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, remediation.LedgerName, types.MergePatchType, []byte(`{"data":{"deletions.json":null}}`), metav1.PatchOptions{}))
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, deletion.LedgerName, types.MergePatchType, []byte(`{"data":{"deletions.json":null}}`), metav1.PatchOptions{}))
 			}},
 		"dry-run":      {with("dryRun", true), decide.GuardDryRun, nil, nil},
 		"no-nodeclaim": {off, decide.GuardNodeClaim, func(s *suite, n *nodeagent.Node) {}, nil},
@@ -313,8 +313,8 @@ func TestGuards(t *testing.T) {
 				tc.prepare(s, n)
 			}
 			s.controller()
-			s.becomes(n.Name, "held by "+tc.held, func(f node.Facts) bool { return f.Record.Held == tc.held && says(node.ReasonRemediationHeld)(f) })
-			s.stays(2*time.Second, n.Name, "tainted", func(f node.Facts) bool { return f.Gated })
+			s.becomes(n.Name, "held by "+tc.held, func(f marks.Facts) bool { return f.Record.Held == tc.held && says(marks.ReasonRemediationHeld)(f) })
+			s.stays(2*time.Second, n.Name, "tainted", func(f marks.Facts) bool { return f.Gated })
 			if name == "no-nodeclaim" {
 				s.mustStand(n.Name)
 			} else {
@@ -340,8 +340,8 @@ func TestQuarantine(t *testing.T) {
 	s.becomes(n.Name, "verified", isVerified)
 	s.must(nil, n.SetDNS(nodeagent.DNSRefuses))
 	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
-	s.becomes(n.Name, "quarantined", func(f node.Facts) bool {
-		return f.Gated && f.Record.Held == decide.GuardNeverVerifiedOnly && says(node.ReasonRemediationHeld)(f)
+	s.becomes(n.Name, "quarantined", func(f marks.Facts) bool {
+		return f.Gated && f.Record.Held == decide.GuardNeverVerifiedOnly && says(marks.ReasonRemediationHeld)(f)
 	})
 	s.claimStays(n.Name)
 	if e := s.events(n.Name); e["Quarantined"] != 1 {
@@ -407,8 +407,8 @@ func TestProbeDoesNotVerifyItsNode(t *testing.T) {
 	control := s.node("control")
 	before := s.becomes(control.Name, "verified", isVerified)
 	n := s.node("a", dns(nodeagent.DNSRefuses))
-	s.becomes(n.Name, "failed twice", func(f node.Facts) bool { return f.Record.Attempts >= 2 })
-	s.stays(time.Second, control.Name, "verified by its own attempt", func(f node.Facts) bool {
+	s.becomes(n.Name, "failed twice", func(f marks.Facts) bool { return f.Record.Attempts >= 2 })
+	s.stays(time.Second, control.Name, "verified by its own attempt", func(f marks.Facts) bool {
 		return isVerified(f) && f.Record.Sequence == before.Record.Sequence
 	})
 	for _, p := range s.workers(control.Name) {

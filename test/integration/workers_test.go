@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -24,11 +24,11 @@ func TestMissingImageIsInconclusive(t *testing.T) {
 		set("nodeManagement", map[string]any{"deleteFailedNodes": true}))
 	s.controller()
 	n := s.node("a")
-	f := s.becomes(n.Name, "inconclusive more often than retries are", func(f node.Facts) bool { return f.Record.Inconclusive > 2 })
-	if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonImagePull {
+	f := s.becomes(n.Name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
+	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonImagePull {
 		t.Errorf("%+v", f.Record)
 	}
-	s.becomes(n.Name, "shown as inconclusive", says(node.ReasonWorkerInconclusive))
+	s.becomes(n.Name, "shown as inconclusive", says(marks.ReasonWorkerInconclusive))
 	agent.SetImage("kube-node-ready:missing", nodeagent.Binary(binary("kube-node-ready-worker")))
 	s.becomes(n.Name, "verified", isVerified)
 }
@@ -47,11 +47,11 @@ func TestRejectedPodGoesThroughTheScheduler(t *testing.T) {
 	n := s.node("a", func(n *nodeagent.NodeSpec) {
 		n.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("10")}
 	})
-	s.becomes(n.Name, "refused by the kubelet", func(f node.Facts) bool {
-		return f.Record.LastReason == workerpod.ReasonKubeletRejected && f.Record.Attempts == 0
+	s.becomes(n.Name, "refused by the kubelet", func(f marks.Facts) bool {
+		return f.Record.LastReason == attempt.ReasonKubeletRejected && f.Record.Attempts == 0
 	})
-	s.becomes(n.Name, "unschedulable", func(f node.Facts) bool {
-		return f.Record.LastReason == workerpod.ReasonUnschedulable && f.Record.Attempts == 0
+	s.becomes(n.Name, "unschedulable", func(f marks.Facts) bool {
+		return f.Record.LastReason == attempt.ReasonUnschedulable && f.Record.Attempts == 0
 	})
 	s.must(nil, k8s.CoreV1().Pods(s.name).Delete(s.ctx, "filler", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 	s.becomes(n.Name, "verified", isVerified)
@@ -67,8 +67,8 @@ func TestDeletedWorker(t *testing.T) {
 			s.whenRunning(n.Name, func(p corev1.Pod) error {
 				return k8s.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
 			})
-			f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive == 1 })
-			if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonPodDeleted {
+			f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
+			if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonPodDeleted {
 				t.Errorf("%+v", f.Record)
 			}
 			if f := s.becomes(n.Name, "verified", isVerified); f.Record.Sequence != 2 {
@@ -103,15 +103,15 @@ func TestKilledWorkers(t *testing.T) {
 		by     func(*nodeagent.Node, types.UID) error
 		reason string
 	}{
-		"oom":     {(*nodeagent.Node).OOMKill, workerpod.ReasonOOMKilled},
-		"evicted": {func(n *nodeagent.Node, uid types.UID) error { return n.Evict(uid, corev1.ResourceMemory) }, workerpod.ReasonEvicted},
+		"oom":     {(*nodeagent.Node).OOMKill, attempt.ReasonOOMKilled},
+		"evicted": {func(n *nodeagent.Node, uid types.UID) error { return n.Evict(uid, corev1.ResourceMemory) }, attempt.ReasonEvicted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t, execCheck("sleep", "4"))
 			s.controller()
 			n := s.node("a")
 			s.whenRunning(n.Name, func(p corev1.Pod) error { return kill.by(n, p.UID) })
-			f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive == 1 })
+			f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
 			if f.Record.Attempts != 0 || f.Record.LastReason != kill.reason {
 				t.Errorf("%+v", f.Record)
 			}
@@ -125,7 +125,7 @@ func TestSlowWorkerFails(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 2}), execCheck("sleep", "600"), set("reconciliation", map[string]any{"maxRetries": 1}))
 	s.controller()
 	n := s.node("a")
-	f := s.becomes(n.Name, "exhausted", says(node.ReasonRetriesExhausted))
+	f := s.becomes(n.Name, "exhausted", says(marks.ReasonRetriesExhausted))
 	if f.Record.LastCheck != "slow" || f.Record.Attempts != 1 {
 		t.Errorf("%+v", f.Record)
 	}
@@ -137,8 +137,8 @@ func TestLostNode(t *testing.T) {
 	s.controller()
 	n := s.node("a")
 	s.whenRunning(n.Name, func(corev1.Pod) error { return n.PowerOff(s.ctx) })
-	f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive > 0 })
-	if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonNodeLost {
+	f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 })
+	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonNodeLost {
 		t.Errorf("%+v", f.Record)
 	}
 }
@@ -173,7 +173,7 @@ func TestForgedWorker(t *testing.T) {
 		return ""
 	})
 	s.controller()
-	f := s.becomes(n.Name, "exhausted by the real checks", says(node.ReasonRetriesExhausted))
+	f := s.becomes(n.Name, "exhausted by the real checks", says(marks.ReasonRetriesExhausted))
 	if !f.Gated || f.Record.Attempts != 2 || f.Record.Inconclusive != 1 {
 		t.Errorf("%+v", f.Record)
 	}
@@ -184,10 +184,10 @@ func TestForgedWorker(t *testing.T) {
 
 // The last failed pod stays for its logs, and then goes.
 func TestFailedPodIsKeptAndReaped(t *testing.T) {
-	s := begin(t, set("worker", map[string]any{"keepFailedSeconds": 4}), set("reconciliation", map[string]any{"maxRetries": 1}))
+	s := begin(t, set("worker", map[string]any{"keepFailedSeconds": 4}), set("reconciliation", map[string]any{"maxRetries": 1, "exhaustedRetrySeconds": -1}))
 	s.controller()
 	n := s.node("a", dns(nodeagent.DNSRefuses))
-	s.becomes(n.Name, "exhausted", says(node.ReasonRetriesExhausted))
+	s.becomes(n.Name, "exhausted", says(marks.ReasonRetriesExhausted))
 	if len(s.workers(n.Name)) != 1 {
 		t.Error("the failed pod is gone at once")
 	}
@@ -204,7 +204,7 @@ func TestRemovingTheRecordStartsAfresh(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 1}))
 	s.controller()
 	n := s.node("a", dns(nodeagent.DNSRefuses))
-	s.becomes(n.Name, "exhausted", says(node.ReasonRetriesExhausted))
+	s.becomes(n.Name, "exhausted", says(marks.ReasonRetriesExhausted))
 	s.eventually("the failed pod is marked", func() string {
 		if p := s.workers(n.Name); len(p) == 1 && p[0].Annotations[workerpod.AnnotationRecorded] == "true" {
 			return ""
@@ -223,13 +223,13 @@ func TestRefusedPodIsShown(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"serviceAccountName": "not-there"}))
 	s.controller()
 	n := s.node("a")
-	f := s.becomes(n.Name, "inconclusive", func(f node.Facts) bool { return f.Record.Inconclusive > 0 && says(node.ReasonWorkerInconclusive)(f) })
-	if f.Record.Attempts != 0 || f.Record.LastReason != workerpod.ReasonPodRefused || !strings.Contains(f.Condition.Message, "not-there") {
+	f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 && says(marks.ReasonWorkerInconclusive)(f) })
+	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonPodRefused || !strings.Contains(f.Condition.Message, "not-there") {
 		t.Errorf("%+v %s", f.Record, f.Condition.Message)
 	}
 	s.must(k8s.CoreV1().ServiceAccounts(s.name).Create(s.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "not-there"}}, metav1.CreateOptions{}))
 	s.eventually("the node is tried with its own service account", func() string {
-		if _, f := s.get(n.Name); f.Record.LastReason == workerpod.ReasonPodRefused {
+		if _, f := s.get(n.Name); f.Record.LastReason == attempt.ReasonPodRefused {
 			return f.Record.LastMessage
 		}
 		return ""
@@ -261,13 +261,17 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		f, err := node.Observe(have, []config.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}, label)
-		if err != nil || f.Record.LastCheck != "never" || !f.Gated {
-			return fmt.Sprintf("%+v %v", f.Record, err)
+		f := marks.Observe(have, marks.Vocabulary{Gating: []marks.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}, Verified: vocabulary.Verified})
+		if f.Record.LastCheck != "never" || !f.Gated {
+			return fmt.Sprintf("%+v", f.Record)
 		}
 		return ""
 	})
-	for _, p := range s.workers(gpu.Name) {
+	kept := s.workers(gpu.Name)
+	if len(kept) == 0 {
+		t.Fatal("the failed worker is not kept")
+	}
+	for _, p := range kept {
 		c := p.Spec.Containers[0]
 		if len(p.Spec.InitContainers) != 1 || p.Labels["team"] != "infra" || p.Annotations["note"] != "x" || c.Resources.Limits.Memory().String() != "64Mi" {
 			t.Errorf("%+v", p)
@@ -289,5 +293,5 @@ func TestTaintTakenAway(t *testing.T) {
 		}
 		return ""
 	})
-	s.stays(500*time.Millisecond, n.Name, "left alone", func(f node.Facts) bool { return !f.HasRecord && !f.Gated && !f.Labelled })
+	s.stays(500*time.Millisecond, n.Name, "left alone", func(f marks.Facts) bool { return !f.HasRecord && !f.Gated && !f.Labelled })
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 //go:embed intro.md
@@ -173,7 +174,7 @@ func printed(v reflect.Value) string {
 		return x.String()
 	case metav1.Duration:
 		return short(x.Duration)
-	case []config.Taint:
+	case []marks.Taint:
 		var all []string
 		for _, t := range x {
 			all = append(all, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))

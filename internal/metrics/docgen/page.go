@@ -10,14 +10,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/node"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 //go:embed page.md
@@ -38,7 +37,24 @@ func page() ([]byte, error) {
 	for _, family := range families {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), labels(family), family.GetHelp())
 	}
-	return []byte(strings.Replace(text, "<!-- metrics -->\n", table.String(), 1)), nil
+	page := strings.Replace(text, "<!-- metrics -->\n", table.String(), 1)
+	return []byte(strings.Replace(page, "<!-- guards -->\n", guards(), 1)), nil
+}
+
+func guards() string {
+	var table strings.Builder
+	table.WriteString("| guard | holds when | asks for |\n|---|---|---|\n")
+	for _, g := range decide.Guards() {
+		var needs []string
+		for _, need := range g.Needs {
+			needs = append(needs, string(need))
+		}
+		if len(needs) == 0 {
+			needs = []string{"–"}
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", g.Name, g.About, strings.Join(needs, ", "))
+	}
+	return table.String()
 }
 
 func labels(family *dto.MetricFamily) string {
@@ -56,17 +72,18 @@ func labels(family *dto.MetricFamily) string {
 // sample is the metrics of a controller with one node, so chosen that every metric has a sample.
 func sample() (*prometheus.Registry, error) {
 	now := time.Unix(0, 0)
-	stamp := metav1.NewTime(now)
+	cfg := &config.Config{}
+	cfg.SetDefaults()
 	in := decide.Input{
-		Config: &config.Config{}, Selected: true,
-		Node: node.Facts{Name: "n", UID: "u", Gated: true, HasRecord: true, Record: node.Record{
-			NodeUID: "u", Sequence: 1, Attempts: 1, LastOutcome: node.OutcomePassed, LastTime: &stamp, Held: decide.GuardDryRun,
+		Config: cfg, Selected: true,
+		Node: marks.Facts{Name: "n", UID: "u", Gated: true, HasRecord: true, Record: marks.Record{
+			NodeUID: "u", Sequence: 1, Attempts: 1, LastOutcome: attempt.Failed, LastTime: &now, Held: decide.GuardDryRun,
 		}},
 	}
 	counters := metrics.NewCounters(map[string]string{"dns": "dns"})
-	counters.Verdict(in, &workerpod.Observation{Report: &result.Report{
+	counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Passed, Report: &result.Report{
 		Checks: []result.Check{{Name: "dns", Type: "dns", Outcome: result.Passed}},
-	}}, in.Node.Record, now, now)
+	}}}, now, now)
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) ([]decide.Input, error) { return []decide.Input{in}, nil }

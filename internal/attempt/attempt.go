@@ -1,0 +1,118 @@
+// Package attempt is one run of a node's checks and what came of it, whatever ran it: a pod today.
+package attempt
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+)
+
+// Outcome is what an attempt proved about its node.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	Passed       Outcome = "passed"
+	Failed       Outcome = "failed"       // spends the failure budget
+	Inconclusive Outcome = "inconclusive" // proves nothing about the node
+)
+
+// The reasons of an attempt that did not pass. Where a check is named beside it, the reason is the check's own instead
+// (CheckReason), from the list of its type in docs/checks.md.
+const (
+	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and no report that names a check
+	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds
+	ReasonConfigRefused    = "ConfigRefused"    // exit 2
+	ReasonClientSetup      = "ClientSetup"      // exit 3
+	ReasonUndecided        = "Undecided"        // exit 4: a required check could not tell whose fault it is
+	ReasonInternalError    = "InternalError"    // exit 10
+	ReasonUnknownExit      = "UnknownExitCode"  // any other code
+	ReasonImagePull        = "ImagePull"        // the image is not there
+	ReasonContainerConfig  = "ContainerConfig"  // the kubelet cannot make the container
+	ReasonInitFailed       = "InitContainer"    // an init container failed
+	ReasonUnschedulable    = "Unschedulable"    // kube-scheduler found no way onto the node
+	ReasonKubeletRejected  = "KubeletRejected"  // the kubelet's admission refused the pod
+	ReasonOOMKilled        = "OOMKilled"        // the kernel killed the worker
+	ReasonEvicted          = "Evicted"          // node pressure or preemption
+	ReasonNodeLost         = "NodeLost"         // the kubelet stopped reporting
+	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
+	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
+	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
+	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down
+	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node's present ones
+	ReasonGateReturned     = "GateReturned"     // it passed before the gating taint came back
+	ReasonPodRefused       = "PodRefused"       // the API server did not take the pod
+	ReasonNameTaken        = "NameTaken"        // a pod that is not ours has the name
+	ReasonUnknownPodStatus = "UnknownPodStatus" // ended with nothing to read
+)
+
+// Basis is what an attempt was made under. Its result counts only while that still holds.
+type Basis struct {
+	// BootID is the node's boot when the attempt began; empty where it was not reported.
+	BootID string
+	// Checks identifies the checks that were run; empty where it is not known.
+	Checks string
+	// Gated reports whether the node carried a gating taint when the attempt began.
+	Gated bool
+}
+
+// Result is what came of an attempt.
+type Result struct {
+	Outcome Outcome
+	// Check is the required check that failed first; empty where none is to blame.
+	Check string
+	// Reason is one of the reasons above or, where Check is set, the check's own; empty when the attempt passed.
+	Reason string
+	// Message is for a person, at most MaxMessage bytes of printable text on one line.
+	Message string
+	// Duration is how long the checks ran; 0 where they did not.
+	Duration time.Duration
+	// Report is the worker's own account; nil where there is none that can be read.
+	Report *result.Report
+}
+
+// Attempt is one run of a node's checks.
+type Attempt struct {
+	// Number counts the attempts of a node from 1; it never goes back while the node's record lives.
+	Number int32
+	Basis  Basis
+	// Result is nil while there is none.
+	Result *Result
+}
+
+// Inconclusively is the result of an attempt that proves nothing about its node.
+func Inconclusively(reason, message string) *Result {
+	return &Result{Outcome: Inconclusive, Reason: reason, Message: Text(message)}
+}
+
+// MaxMessage bounds a message, in bytes, before it is stored in a record, a condition or an event.
+const MaxMessage = 512
+
+// Text makes a message from elsewhere (a worker, a kubelet, an API server) safe to store and to show: printable, on one
+// line, without secrets, at most MaxMessage bytes, cut between two characters.
+func Text(s string) string {
+	if len(s) > 8*MaxMessage {
+		s = s[:8*MaxMessage] // what is cut off anyway need not be searched for secrets
+	}
+	s = result.Sanitise(s)
+	if len(s) <= MaxMessage {
+		return s
+	}
+	cut := MaxMessage - len("…")
+	for cut > 0 && s[cut]&0xC0 == 0x80 {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// reasonForm is that of the reasons of conditions: one word in upper camel case (Kubernetes API conventions).
+var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
+
+// CheckReason is a check's reason from a report, or ReasonChecksFailed where it does not have a reason's form.
+func CheckReason(reported string) string {
+	if !reasonForm.MatchString(reported) {
+		return ReasonChecksFailed
+	}
+	return reported
+}

@@ -1,0 +1,112 @@
+package deletion
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+const (
+	claimsPage = 500
+	// claimsAge is how long a listing serves nodes that are held anyway.
+	claimsAge = 10 * time.Second
+)
+
+// Claims looks up the NodeClaims of nodes. There is no informer behind it, because Karpenter's CRDs may be absent or
+// appear later, for which an informer would fail or block, and because an informer's answer may be old, while this one
+// decides about a deletion. The zero value with a Reader is ready for use.
+type Claims struct {
+	// Reader must not be a cache.
+	Reader client.Reader
+
+	last memo[claimIndex]
+}
+
+// Find looks up the NodeClaim of a node. fresh lists all NodeClaims anew, which a deletion is decided on; without it, a
+// listing up to ten seconds old will do. There is no error: what goes wrong is the Claim's Problem, and holds the deletion.
+func (c *Claims) Find(ctx context.Context, n *corev1.Node, fresh bool) decide.Claim {
+	index, err := c.last.get(ctx, claimsAge, fresh, c.list)
+	if err != nil {
+		return decide.Claim{Problem: "NodeClaims could not be listed (" + reason(err) + ")"}
+	}
+	return match(n, index.near(n))
+}
+
+func (c *Claims) list(ctx context.Context) (claimIndex, error) {
+	var index claimIndex
+	err := pages(ctx, c.Reader, claimsPage, func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} },
+		func(page *karpv1.NodeClaimList, first bool) bool {
+			if first {
+				index = claimIndex{byProviderID: map[string][]karpv1.NodeClaim{}, byNodeName: map[string][]karpv1.NodeClaim{}}
+			}
+			for i := range page.Items {
+				index.add(&page.Items[i])
+			}
+			return true
+		})
+	switch {
+	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		return claimIndex{}, nil // Karpenter is not installed; IsNotFound: its CRD was removed since it was discovered
+	case err != nil:
+		log.FromContext(ctx).Error(err, "NodeClaims could not be listed")
+		return claimIndex{}, err
+	}
+	return index, nil
+}
+
+// reason is the part of an API error that is the same each time.
+func reason(err error) string {
+	if r := apierrors.ReasonForError(err); r != metav1.StatusReasonUnknown {
+		return string(r)
+	}
+	return "no usable answer"
+}
+
+// claimIndex holds, of all NodeClaims, what match needs.
+type claimIndex struct {
+	byProviderID, byNodeName map[string][]karpv1.NodeClaim
+	open                     []karpv1.NodeClaim // one at most: match only asks whether there is any
+}
+
+func (x *claimIndex) add(full *karpv1.NodeClaim) {
+	c := karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: full.Name, UID: full.UID, DeletionTimestamp: full.DeletionTimestamp}}
+	if pool, ok := full.Labels[karpv1.NodePoolLabelKey]; ok {
+		c.Labels = map[string]string{karpv1.NodePoolLabelKey: pool}
+	}
+	c.Status.ProviderID, c.Status.NodeName = full.Status.ProviderID, full.Status.NodeName
+
+	if id := c.Status.ProviderID; id != "" {
+		x.byProviderID[id] = append(x.byProviderID[id], c)
+	}
+	if name := c.Status.NodeName; name != "" {
+		x.byNodeName[name] = append(x.byNodeName[name], c)
+	}
+	if isOpen(&c) && len(x.open) == 0 {
+		x.open = append(x.open, c)
+	}
+}
+
+// near returns the NodeClaims that can matter to the node: match answers the same on them as on all.
+func (x claimIndex) near(n *corev1.Node) []karpv1.NodeClaim {
+	var out []karpv1.NodeClaim
+	if n.Spec.ProviderID != "" {
+		out = append(out, x.byProviderID[n.Spec.ProviderID]...)
+	} else {
+		out = append(out, x.open...)
+	}
+	for _, c := range x.byNodeName[n.Name] {
+		if n.Spec.ProviderID == "" || c.Status.ProviderID != n.Spec.ProviderID { // the others are there already
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package deletion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+var nodeClaims = schema.GroupResource{Group: "karpenter.sh", Resource: "nodeclaims"}
+
+// fleet is a server with so many NodeClaims, i of which has provider ID p<i> and node n<i>.
+func fleet(count int) *apiServer {
+	s := &apiServer{}
+	for i := range count {
+		s.claims = append(s.claims, claim(fmt.Sprintf("c%d", i), fmt.Sprintf("p%d", i), fmt.Sprintf("n%d", i), "default"))
+	}
+	return s
+}
+
+func TestFindReadsEveryPage(t *testing.T) {
+	s := fleet(1201)
+	got := (&Claims{Reader: s}).Find(t.Context(), node("n1200", "p1200", "default"), true)
+	mustBe(t, "the claim on the last page", got, decide.Claim{Name: "c1200", UID: "c1200-uid"})
+	mustBe(t, "pages", s.lists, 3)
+}
+
+func TestFindStartsOverOnceWhenTheListingExpires(t *testing.T) {
+	expired := apierrors.NewResourceExpired("too old")
+	s := fleet(1201)
+	s.fail = map[int]error{2: expired}
+	got := (&Claims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
+	mustBe(t, "a claim that was listed twice is one", got, decide.Claim{Name: "c0", UID: "c0-uid"})
+	mustBe(t, "pages", s.lists, 5)
+
+	s = fleet(1201)
+	s.fail = map[int]error{2: expired, 4: expired}
+	got = (&Claims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
+	mustBe(t, "expired twice", got, decide.Claim{Problem: "NodeClaims could not be listed (Expired)"})
+	mustBe(t, "pages", s.lists, 4)
+}
+
+func TestAHundredHeldNodesCostOneListing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(100)
+		s.took = time.Second
+		c := &Claims{Reader: s}
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				n := node(fmt.Sprintf("n%d", i), fmt.Sprintf("p%d", i), "default")
+				mustBe(t, n.Name, c.Find(t.Context(), n, false).Name, fmt.Sprintf("c%d", i))
+			})
+		}
+		all.Wait()
+		mustBe(t, "listings", s.lists, 1)
+
+		s.claims = nil
+		n := node("n0", "p0", "default")
+		mustBe(t, "within ten seconds", c.Find(t.Context(), n, false).Name, "c0")
+		mustBe(t, "listings", s.lists, 1)
+		mustBe(t, "fresh, the claim is gone", c.Find(t.Context(), n, true).Name, "")
+		mustBe(t, "fresh lists again", s.lists, 2)
+		mustBe(t, "what is fresh serves the others", c.Find(t.Context(), n, false).Name, "")
+		mustBe(t, "listings", s.lists, 2)
+		time.Sleep(claimsAge)
+		c.Find(t.Context(), n, false)
+		mustBe(t, "listings after ten seconds", s.lists, 3)
+	})
+}
+
+func TestFindWithoutKarpenter(t *testing.T) {
+	for name, err := range map[string]error{
+		"never installed":   &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "karpenter.sh", Kind: "NodeClaim"}},
+		"resource unserved": fmt.Errorf("discovery: %w", &meta.NoResourceMatchError{PartialResource: schema.GroupVersionResource{Group: "karpenter.sh"}}),
+		"removed":           apierrors.NewNotFound(nodeClaims, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &apiServer{fail: map[int]error{1: err}}
+			c := &Claims{Reader: s}
+			mustBe(t, "a plain node", c.Find(t.Context(), node("n", "p", ""), true), decide.Claim{})
+			got := c.Find(t.Context(), node("n", "p", "default"), false)
+			mustBe(t, "a node that says it is Karpenter's has a problem", got.Problem != "", true)
+			mustBe(t, "listings", s.lists, 1)
+
+			s.claims = []karpv1.NodeClaim{claim("a", "p", "n", "default")}
+			mustBe(t, "the CRD appears", c.Find(t.Context(), node("n", "p", "default"), true).Name, "a")
+		})
+	}
+}
+
+func TestFindTurnsErrorsIntoStableProblems(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"forbidden":  {apierrors.NewForbidden(nodeClaims, "", errors.New("request 17")), "Forbidden"},
+		"overloaded": {apierrors.NewTooManyRequests("request 17", 3), "TooManyRequests"},
+		"broken":     {apierrors.NewInternalError(errors.New("request 17")), "InternalError"},
+		"no network": {errors.New("dial tcp 10.0.0.1:443 from port 31745"), "no usable answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &apiServer{fail: map[int]error{1: tc.err}}
+			c := &Claims{Reader: s}
+			want := decide.Claim{Problem: "NodeClaims could not be listed (" + tc.want + ")"}
+			mustBe(t, "a plain node", c.Find(t.Context(), node("n", "p", ""), true), want)
+			mustBe(t, "the next held node", c.Find(t.Context(), node("m", "q", ""), false), want)
+			mustBe(t, "listings", s.lists, 1)
+		})
+	}
+}
+
+func TestACancelledCallerIsNobodyElsesProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(1)
+		s.took, s.fail = time.Second, map[int]error{1: context.DeadlineExceeded}
+		c := &Claims{Reader: s}
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		n := node("n0", "p0", "default")
+		mustBe(t, "in a hurry", c.Find(hasty, n, false).Problem, "NodeClaims could not be listed (no usable answer)")
+		mustBe(t, "the next", c.Find(t.Context(), n, false).Name, "c0")
+		mustBe(t, "listings", s.lists, 2)
+	})
+}

@@ -1,0 +1,214 @@
+package deletion
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// ledgerOf is a ledger whose ConfigMap has this content, and the server behind it.
+func ledgerOf(content string) (*Ledger, *apiServer) {
+	s := &apiServer{ledger: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LedgerName, ResourceVersion: "0"}}}
+	if content != "" {
+		s.ledger.Data = map[string]string{ledgerKey: content}
+	}
+	return &Ledger{Reader: s, Writer: s, Namespace: "ns", Keep: 24 * time.Hour}, s
+}
+
+// at writes an entry of the form that version 1 wrote.
+func at(uid string, when time.Time) string {
+	return fmt.Sprintf(`{"time":%q,"node":"n-%s","nodeUID":%q,"pool":"default","kind":"NodeClaim"}`, when.Format(time.RFC3339), uid, uid)
+}
+
+func read(t *testing.T, l *Ledger, now time.Time) string {
+	t.Helper()
+	got, err := l.Read(t.Context(), now, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, d := range got.Deletions {
+		out = append(out, fmt.Sprintf("%s@%s", d.NodeUID, d.Time.UTC().Format("02T15:04")))
+	}
+	return strings.Join(out, " ")
+}
+
+func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
+	t.Helper()
+	return l.Append(t.Context(), decide.Deletion{Time: now, NodeUID: uid, Pool: "default"}, "n-"+uid, decide.KindNodeClaim, version(l.Reader.(*apiServer).ledger))
+}
+
+func TestLedgerKeepsDeletions(t *testing.T) {
+	s := &apiServer{}
+	l := &Ledger{Reader: s, Writer: s, Namespace: "ns"}
+	mustBe(t, "no ConfigMap", read(t, l, noon), "")
+	mustBe(t, "the first", enter(t, l, "a", noon), nil)
+	mustBe(t, "the second", enter(t, l, "b", noon.Add(time.Minute)), nil)
+	l = &Ledger{Reader: s, Writer: s, Namespace: "ns"} // a successor
+	got, err := l.Read(t.Context(), noon.Add(time.Minute), false)
+	if err != nil || len(got.Deletions) != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	mustBe(t, "the first again", got.Deletions[0].Time.Equal(noon) && got.Deletions[0].NodeUID == "a" && got.Deletions[0].Pool == "default", true)
+	mustBe(t, "an hour at least, though Keep is not set", read(t, l, noon.Add(time.Hour)), "b@01T12:01")
+
+	l, _ = ledgerOf("")
+	mustBe(t, "a ConfigMap without data", read(t, l, noon), "")
+	mustBe(t, "is filled", enter(t, l, "a", noon), nil)
+	mustBe(t, "and read", read(t, l, noon), "a@01T12:00")
+
+	l, _ = ledgerOf("[" + at("old", noon.Add(-25*time.Hour)) + "," + at("b", noon.Add(-time.Hour)) + "," + at("a", noon.Add(-2*time.Hour)) + "]")
+	mustBe(t, "within Keep, the oldest first", read(t, l, noon), "a@01T10:00 b@01T11:00")
+}
+
+// An entry over an hour old that is entered again must count in the hourly limit.
+func TestLedgerRefreshesAnEntry(t *testing.T) {
+	l, _ := ledgerOf("[" + at("a", noon.Add(-90*time.Minute)) + "," + at("b", noon.Add(-time.Minute)) + "]")
+	mustBe(t, "again", enter(t, l, "a", noon), nil)
+	mustBe(t, "one entry, with the later time", read(t, l, noon), "b@01T11:59 a@01T12:00")
+}
+
+func TestLedgerEntriesFromTheFuture(t *testing.T) {
+	future := "[" + at("a", noon.AddDate(50, 0, 0)) + "]"
+	l, s := ledgerOf(future)
+	mustBe(t, "counts as now", read(t, l, noon), "a@01T12:00")
+	mustBe(t, "is corrected where it is kept", strings.Contains(s.ledger.Data[ledgerKey], "2026-01-01T12:00:00Z"), true)
+	mustBe(t, "and passes", read(t, l, noon.Add(24*time.Hour)), "")
+	mustBe(t, "writes", s.writes, 1)
+
+	l, s = ledgerOf(future)
+	s.failWrite = apierrors.NewForbidden(configMaps, LedgerName, errors.New("dry run"))
+	mustBe(t, "may not write: counts as now", read(t, l, noon.Add(time.Hour)), "a@01T13:00")
+
+	l, s = ledgerOf("[" + at("a", noon.Add(clockSlack)) + "]")
+	mustBe(t, "clocks differ a little", read(t, l, noon), "a@01T12:00")
+	mustBe(t, "nothing is written for that", s.writes, 0)
+	mustBe(t, "another entry", enter(t, l, "b", noon), nil)
+	mustBe(t, "corrects it as well", read(t, l, noon.Add(time.Hour)), "a@01T12:00 b@01T12:00")
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	for name, long := range map[string]string{"many": "", "many with long names": strings.Repeat("x", maxField-10)} {
+		var all []entry
+		for i := range maxEntries + 1 {
+			uid := fmt.Sprintf("%d", i)
+			all = append(all, entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Second)), Node: long + uid, UID: uid, Kind: decide.KindNode})
+		}
+		raw, err := json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, s := ledgerOf(string(raw))
+		now := noon.Add(3 * time.Hour)
+		mustBe(t, name, enter(t, l, "new", now), nil)
+		read, err := l.Read(t.Context(), now, true)
+		got := read.Deletions
+		if err != nil || len(got) > maxEntries || len(got) < maxEntries/3 {
+			t.Fatalf("%s: %d entries, %v", name, len(got), err)
+		}
+		mustBe(t, name+": the newest is there", got[len(got)-1].NodeUID, "new")
+		mustBe(t, name+": and the one before", got[len(got)-2].NodeUID, fmt.Sprint(maxEntries))
+		mustBe(t, name+": small enough", len(s.ledger.Data[ledgerKey]) <= maxBytes, true)
+		if long == "" {
+			mustBe(t, "entries", len(got), maxEntries)
+		}
+	}
+}
+
+func TestLedgerConflicts(t *testing.T) {
+	other := func(s *apiServer) { s.ledger.ResourceVersion = "other" }
+	l, s := ledgerOf("")
+	s.overtake = other
+	mustBe(t, "written meanwhile", apierrors.IsConflict(enter(t, l, "a", noon)), true)
+	mustBe(t, "again", enter(t, l, "a", noon), nil)
+
+	first, _ := l.Read(t.Context(), noon, true)
+	mustBe(t, "written since", enter(t, l, "b", noon), nil)
+	err := l.Append(t.Context(), decide.Deletion{Time: noon, NodeUID: "c"}, "n-c", decide.KindNode, first.Version)
+	mustBe(t, "the limits were asked before that", apierrors.IsConflict(err), true)
+	mustBe(t, "and the entry is not there", read(t, l, noon), "a@01T12:00 b@01T12:00")
+
+	s.overtake = func(s *apiServer) { s.ledger = nil }
+	mustBe(t, "deleted meanwhile", apierrors.IsConflict(enter(t, l, "a", noon)), true)
+	full := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LedgerName}}
+	s.overtake = func(s *apiServer) { s.ledger = full }
+	mustBe(t, "created meanwhile", apierrors.IsConflict(enter(t, l, "a", noon)), true)
+
+	s.failGet = apierrors.NewForbidden(configMaps, LedgerName, errors.New("no"))
+	_, err = l.Read(t.Context(), noon, true)
+	mustBe(t, "an error of the API server is not decide.ErrLedger", apierrors.IsForbidden(err) && !errors.Is(err, decide.ErrLedger), true)
+	mustBe(t, "nothing is entered blindly", apierrors.IsForbidden(enter(t, l, "a", noon)), true)
+}
+
+func TestLedgerGarbled(t *testing.T) {
+	const text = "the ledger of deletions is not readable: remove key deletions.json of ConfigMap ns/kube-node-ready-remediations to start a new one"
+	for name, content := range map[string]string{
+		"not JSON":         "{",
+		"not a list":       `{"a":1}`,
+		"null":             "null",
+		"two values":       "[] []",
+		"a null entry":     "[null]",
+		"no time":          `[{"nodeUID":"a"}]`,
+		"not a time":       `[{"nodeUID":"a","time":"NaN"}]`,
+		"a number":         `[{"nodeUID":"a","time":1e309}]`,
+		"no node UID":      `[{"time":"2026-01-01T12:00:00Z"}]`,
+		"an absurd name":   "[" + at(strings.Repeat("a", maxField+1), noon) + "]",
+		"some good ones":   "[" + at("a", noon) + `,{"nodeUID":7}]`,
+		"cut in the midst": "[" + at("a", noon)[:40],
+	} {
+		l, s := ledgerOf(content)
+		_, err := l.Read(t.Context(), noon, true)
+		if !errors.Is(err, decide.ErrLedger) || err.Error() != text {
+			t.Errorf("%s: read: %v", name, err)
+		}
+		if err := enter(t, l, "b", noon); !errors.Is(err, decide.ErrLedger) {
+			t.Errorf("%s: enter: %v", name, err)
+		}
+		mustBe(t, name+": writes", s.writes, 0)
+	}
+	l, s := ledgerOf("")
+	s.ledger.BinaryData = map[string][]byte{ledgerKey: {0xff}}
+	_, err := l.Read(t.Context(), noon, true)
+	mustBe(t, "binary", errors.Is(err, decide.ErrLedger), true)
+
+	l, s = ledgerOf("")
+	for _, d := range []decide.Deletion{{NodeUID: "a"}, {Time: noon}, {Time: noon, NodeUID: "a", Pool: strings.Repeat("z", maxField+1)}} {
+		mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), d, "n", decide.KindNode, "0") != nil, true)
+	}
+	mustBe(t, "gets and writes", s.gets+s.writes, 0)
+}
+
+func TestLedgerIsReadOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := ledgerOf("[" + at("a", noon) + "]")
+		for i := range 100 {
+			got, err := l.Read(t.Context(), noon.Add(time.Duration(i)*15*time.Minute), false)
+			mustBe(t, "what was kept ages all the same", len(got.Deletions) == 1 && err == nil, i < 24*4)
+		}
+		mustBe(t, "reads", s.gets, 1)
+		if _, err := l.Read(t.Context(), noon, true); err != nil {
+			t.Error(err)
+		}
+		mustBe(t, "fresh reads again", s.gets, 2)
+		mustBe(t, "enter", enter(t, l, "b", noon), nil)
+		mustBe(t, "enter reads", s.gets, 3)
+		got, _ := l.Read(t.Context(), noon, false)
+		mustBe(t, "what was entered is seen at once", len(got.Deletions), 2)
+		mustBe(t, "reads", s.gets, 4)
+		time.Sleep(ledgerAge)
+		_, _ = l.Read(t.Context(), noon, false)
+		mustBe(t, "reads after two seconds", s.gets, 5)
+	})
+}

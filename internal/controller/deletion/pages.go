@@ -1,0 +1,34 @@
+package deletion
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// pages lists in pages of at most limit and hands each to use, until that returns false. first is the start of a
+// listing, at which use forgets what it has: the snapshot that the pages are cut from may expire on the way, and the
+// listing then starts over, once.
+func pages[L client.ObjectList](ctx context.Context, reader client.Reader, limit int64, empty func() L,
+	use func(page L, first bool) bool, opts ...client.ListOption) error {
+	token, again := "", false
+	for {
+		page := empty() // decoding into a used list would keep fields of its old items
+		err := reader.List(ctx, page, slices.Concat(opts, []client.ListOption{client.Limit(limit), client.Continue(token)})...)
+		switch {
+		case err != nil && token != "" && !again && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)):
+			token, again = "", true
+			continue
+		case err != nil:
+			return err
+		}
+		if !use(page, token == "") {
+			return nil
+		}
+		if token = page.GetContinue(); token == "" {
+			return nil
+		}
+	}
+}

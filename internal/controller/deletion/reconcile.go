@@ -1,0 +1,220 @@
+// Package deletion deletes what stands behind a node that failed for good: its guards' evidence, the decision, the intent
+// in the node's record, the ledger, and the deletion, one node at a time in a queue of its own. Nothing here delays the
+// release of a healthy node.
+package deletion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+)
+
+// Emitter writes events on nodes. It never blocks.
+type Emitter interface {
+	Emit(n *corev1.Node, at time.Time, e decide.Event)
+}
+
+// Reconciler considers the deletion of one node after the other: the limits count what the one before did.
+type Reconciler struct {
+	View *controller.View
+	// Live reads from the API server.
+	Live client.Reader
+	// Writer writes our marks and the ledger, and deletes; in a dry run it changes nothing.
+	Writer client.Client
+	// Pods are the effects on worker pods.
+	Pods     controller.Pods
+	Fleet    *controller.Fleet
+	Claims   *Claims
+	Ledger   *Ledger
+	Counters *metrics.Counters
+	Events   Emitter
+
+	queue atomic.Pointer[queue]
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Setup registers the room with the manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("deletion").
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
+			r.queue.Store(&q)
+			return nil
+		})).
+		WithOptions(ctrlcontroller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
+		}).
+		Complete(r)
+}
+
+// Consider puts a node into the queue, once however often it is asked for.
+func (r *Reconciler) Consider(name string) {
+	if q := r.queue.Load(); q != nil {
+		(*q).Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	}
+}
+
+// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node's own room asks for it.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+	n := &corev1.Node{}
+	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
+	switch {
+	case apierrors.IsConflict(err):
+		// The node or the ledger changed since it was read: whatever was decided may no longer hold.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	case err != nil:
+		r.Counters.ReconcileError()
+	}
+	return ctrl.Result{}, err
+}
+
+func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
+	in, err := r.View.Gather(ctx, n)
+	if err != nil {
+		return err
+	}
+	ev := decide.Evidence{}
+	for {
+		plan := decide.Next(in, ev, r.View.Sights.Now())
+		switch plan.Need {
+		case decide.NeedNothing:
+			return r.act(ctx, n, in, ev, plan)
+		case decide.NeedFresh:
+			// All that was loaded may be older than the node that is read now, so it is loaded again.
+			now := &corev1.Node{}
+			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			if in, err = r.View.Gather(ctx, now); err != nil {
+				return err
+			}
+			n, ev = now, decide.Evidence{Fresh: true}
+		case decide.NeedFleet, decide.NeedLedger, decide.NeedWorkloads, decide.NeedClaim:
+			if err := r.load(ctx, n, plan.Need, &ev); err != nil {
+				return err
+			}
+		default:
+			return nil // what is next is not a deletion
+		}
+	}
+}
+
+// load loads one piece of evidence: from the API server where the node was, else it may be some seconds old.
+func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need, ev *decide.Evidence) error {
+	switch need {
+	case decide.NeedFleet:
+		fleet, err := r.Fleet.Members(ctx)
+		if err != nil {
+			return err
+		}
+		ev.Fleet = &fleet
+	case decide.NeedLedger:
+		ledger, err := r.Ledger.Read(ctx, r.View.Sights.Now(), ev.Fresh)
+		ledger.Problem = problem(err)
+		ev.Ledger = &ledger
+		return unexplained(err)
+	case decide.NeedWorkloads:
+		workloads, err := OrdinaryPods(ctx, r.Live, n.Name)
+		workloads.Problem = problem(err)
+		ev.Workloads = &workloads
+		return unexplained(err)
+	case decide.NeedClaim:
+		claim := r.Claims.Find(ctx, n, ev.Fresh)
+		ev.Claim = &claim
+	}
+	return nil
+}
+
+// problem says what an operator has to mend before evidence can be read, in words that stay the same; empty for an error
+// that may pass.
+func problem(err error) string {
+	switch {
+	case errors.Is(err, decide.ErrLedger):
+		return err.Error()
+	case apierrors.IsForbidden(err):
+		return "what the guard needs cannot be read: the service account may not"
+	}
+	return ""
+}
+
+// unexplained is an error that is tried again: one without a problem to show.
+func unexplained(err error) error {
+	if problem(err) != "" {
+		return nil
+	}
+	return err
+}
+
+// act writes the decision down and, if it is to delete, deletes.
+func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence, plan decide.Plan) error {
+	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
+		return nil // what is next is not a deletion
+	}
+	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
+	target := &corev1.Node{}
+	target.Name = n.Name
+	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	rec := plan.Change.Record
+	if rec.Held != "" && rec.Held != in.Node.Record.Held {
+		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
+	}
+	if plan.Step == decide.StepDelete {
+		if err := r.delete(ctx, in, plan.Target, ev.Ledger.Version); err != nil {
+			if !apierrors.IsConflict(err) {
+				r.Counters.Remediation(plan.Target.Kind, metrics.RemediationError)
+			}
+			return err
+		}
+	}
+	for _, e := range plan.Events {
+		r.Events.Emit(n, r.View.Sights.Now(), e)
+	}
+	if r.View.Sights.Rehearsing {
+		r.View.Sights.Rehearse(in) // the node does not show what was decided, so it would be decided again at every look
+	}
+	return nil
+}
+
+// delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID. Cut
+// short anywhere it is decided again; the ledger counts it once.
+func (r *Reconciler) delete(ctx context.Context, in decide.Input, t decide.Target, ledger string) error {
+	d := decide.Deletion{Time: r.View.Sights.Now(), NodeUID: in.Node.UID, Pool: in.Node.Karpenter.Pool}
+	if err := r.Ledger.Append(ctx, d, in.Node.Name, t.Kind, ledger); err != nil {
+		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
+	}
+	for _, p := range in.Pods {
+		if err := r.Pods.Delete(ctx, in, p); err != nil {
+			return err
+		}
+	}
+	if err := Delete(ctx, r.Writer, t.Kind, t.Name, t.UID); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("deleted", "kind", t.Kind, "name", t.Name, "uid", t.UID, "reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)
+	r.Counters.Remediation(t.Kind, metrics.RemediationDeleted)
+	return nil
+}

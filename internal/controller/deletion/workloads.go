@@ -1,0 +1,72 @@
+package deletion
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+const (
+	podsPage  = 100
+	podsNamed = 3
+)
+
+// OrdinaryPods finds the pods on a node that would be lost with it: all but the finished ones and those that belong to
+// the node itself (owned by a DaemonSet or by the Node, or static pods). It reads no further than it takes to name a few.
+// reader must not be a cache.
+func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
+	var names []string
+	err := pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
+		func(page *corev1.PodList, first bool) bool {
+			if first {
+				names = nil
+			}
+			for i := range page.Items {
+				if p := &page.Items[i]; !finished(p) && !belongsToNode(p) {
+					names = append(names, p.Namespace+"/"+p.Name)
+				}
+				if len(names) > podsNamed {
+					return false
+				}
+			}
+			return true
+		}, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", nodeName)})
+	if err != nil {
+		return decide.Workloads{}, fmt.Errorf("list the pods on node %s: %w", nodeName, err)
+	}
+	slices.Sort(names)
+	if len(names) > podsNamed {
+		return decide.Workloads{Names: names[:podsNamed], More: true}, nil
+	}
+	return decide.Workloads{Names: names}, nil
+}
+
+func finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// belongsToNode compares groups as well: other groups have kinds of these names, whose pods may move to other nodes.
+func belongsToNode(p *corev1.Pod) bool {
+	if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return true
+	}
+	for _, o := range p.OwnerReferences {
+		if o.APIVersion == "v1" && o.Kind == decide.KindNode {
+			return true
+		}
+	}
+	c := metav1.GetControllerOf(p)
+	if c == nil || c.Kind != "DaemonSet" {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(c.APIVersion)
+	return err == nil && gv.Group == "apps"
+}

@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// clock is a clock that is set by hand.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
+
+// cache is as much of an informer's cache as a View reads.
+type cache struct {
+	nodes []corev1.Node
+	pods  []corev1.Pod
+	lists int
+}
+
+func (c *cache) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("not used")
+}
+
+func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	c.lists++
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	switch l := list.(type) {
+	case *corev1.NodeList:
+		l.Items = c.nodes
+	case *corev1.PodList:
+		l.Items = nil
+		for _, p := range c.pods {
+			matches := p.Namespace == o.Namespace
+			if o.FieldSelector != nil {
+				for _, r := range o.FieldSelector.Requirements() {
+					label := map[string]string{indexNodeUID: workerpod.LabelNodeUID, indexGroup: workerpod.LabelProbeGroup}[r.Field]
+					matches = matches && label != "" && p.Labels[label] == r.Value
+				}
+			}
+			if matches {
+				l.Items = append(l.Items, p)
+			}
+		}
+	}
+	return nil
+}
+
+// view is a View on an empty cache, with the default configuration and these changes, and its clock.
+func view(t *testing.T, change ...func(*config.Config)) (*View, *cache, *clock) {
+	t.Helper()
+	cfg := &config.Config{}
+	cfg.SetDefaults()
+	for _, f := range change {
+		f(cfg)
+	}
+	b, err := workerpod.NewBuilder(cfg, "ns", "img:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, at := &cache{}, &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	return &View{Config: cfg, Cache: c, Builder: b, Sights: NewSights(at.now, false)}, c, at
+}
+
+// node is a gated node.
+func node(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{}, Annotations: map[string]string{}}}
+	n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.NodeInfo.BootID = "b1"
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func target(n *corev1.Node) workerpod.Target {
+	return workerpod.Target{Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Gated: true}
+}
+
+// worker is the pod of a node's attempt.
+func worker(v *View, n *corev1.Node, number int32, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := v.Builder.Verify(target(n), v.Config.For(n.Labels), number, config.SchedulingDirect)
+	p.UID = types.UID("pod-" + p.Name)
+	p.Status.Phase = corev1.PodPending
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func running(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+}
+
+func exited(code int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodSucceeded
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}}}
+	}
+}
+
+func imageMissing(p *corev1.Pod) {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}
+}
+
+func unschedulable(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no room"}}
+}
+
+// of is what decisions are made on for a node of which nothing but the name counts.
+func of(name, uid string) decide.Input {
+	return decide.Input{Node: marks.Facts{Name: name, UID: uid}}
+}

@@ -1,0 +1,194 @@
+// Package node verifies nodes: it gathers what is observed of one, lets decide say what is next, and does it.
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+)
+
+// conflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before
+// the node goes back into the queue.
+const conflictRetries = 8
+
+// Prerequisites evaluates what must hold before a node's first worker.
+type Prerequisites interface {
+	// Unmet lists what does not hold for the node.
+	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait
+	// Forget drops a node that is gone.
+	Forget(name string)
+}
+
+// Emitter writes events on nodes. It never blocks.
+type Emitter interface {
+	Emit(n *corev1.Node, at time.Time, e decide.Event)
+}
+
+// Deletions takes over a node whose deletion is to be considered. It never blocks.
+type Deletions interface {
+	Consider(name string)
+}
+
+// Reconciler verifies nodes. It keeps no verification state: all of it is on the nodes and their worker pods.
+type Reconciler struct {
+	View *controller.View
+	// Nodes writes our marks; in a dry run it changes nothing.
+	Nodes client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Pods are the effects on worker pods.
+	Pods          controller.Pods
+	Slots         *controller.Slots
+	Fleet         *controller.Fleet
+	Prerequisites Prerequisites
+	Deletions     Deletions
+	Counters      *metrics.Counters
+	Events        Emitter
+
+	queue   wakeable
+	probing probing
+}
+
+// Reconcile brings one node a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+	n := &corev1.Node{}
+	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
+		return r.gone(req.Name, err)
+	}
+	fresh := false
+	for try := 0; ; try++ {
+		wait, priority, err := r.step(ctx, n, fresh)
+		switch {
+		case err == nil:
+			r.wakeWaiting()
+			if interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second; wait <= 0 || wait > interval {
+				wait = interval
+			}
+			// Without a priority the queue would keep the one that this reconcile had.
+			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
+		case errors.Is(err, errNothingToDo):
+			return ctrl.Result{}, nil
+		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= conflictRetries:
+			return r.gone(req.Name, err)
+		}
+		n, fresh = &corev1.Node{}, true
+		if err := r.Live.Get(ctx, req.NamespacedName, n); err != nil {
+			return r.gone(req.Name, err)
+		}
+	}
+}
+
+var (
+	// errNothingToDo ends the reconcile of a node that is none of our business.
+	errNothingToDo = errors.New("nothing to do")
+	// errDecideAgain asks for the same decision on a fresh read.
+	errDecideAgain = errors.New("decide again")
+)
+
+// gone forgets a node that is gone; any other error is counted on its way to the queue, which tries again with backoff.
+func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
+	if !apierrors.IsNotFound(err) {
+		r.Counters.ReconcileError()
+		return ctrl.Result{}, err
+	}
+	r.Prerequisites.Forget(name)
+	r.Slots.Forget(name)
+	r.Fleet.Gone(name)
+	r.View.Sights.NodeGone(name)
+	r.wakeWaiting()
+	return ctrl.Result{}, nil
+}
+
+// step decides and acts once. It returns when to look again, and how urgent that is.
+func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait time.Duration, priority int, err error) {
+	d, err := r.decide(ctx, n, fresh)
+	defer r.Slots.GiveBack(n.Name) // unless a pod was made of it
+	if err != nil {
+		return 0, 0, err
+	}
+	if wait, err = r.act(ctx, d); err != nil {
+		return 0, 0, err
+	}
+	if !d.in.Node.Gated || d.plan.Step == decide.StepRecord {
+		priority = tidy // what follows a record is the condition and the pod's end
+	}
+	return wait, priority, nil
+}
+
+// decision is a plan and what it was decided on.
+type decision struct {
+	node *corev1.Node
+	in   decide.Input
+	plan decide.Plan
+}
+
+// decide asks what is next, and loads the evidence that it is asked for. Evidence of a deletion is not loaded here.
+func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (decision, error) {
+	in, err := r.View.Gather(ctx, n)
+	if err != nil {
+		return decision{}, err
+	}
+	if !decide.Concerns(in) && len(in.Pods) == 0 {
+		return decision{}, errNothingToDo
+	}
+	ev := decide.Evidence{Fresh: fresh}
+	for {
+		plan := decide.Next(in, ev, r.View.Sights.Now())
+		switch plan.Need {
+		case decide.NeedNothing:
+			return decision{node: n, in: in, plan: plan}, nil
+		case decide.NeedWaits:
+			waits := r.Prerequisites.Unmet(n, in.Profile.Prerequisites)
+			ev.Waits = &waits
+		case decide.NeedSlot:
+			ok, err := r.Slots.Take(ctx, n.Name)
+			if err != nil {
+				return decision{}, err
+			}
+			ev.Slot = &ok
+		case decide.NeedProbes:
+			probes, err := r.View.Probes(ctx, decide.Group(in))
+			if err != nil {
+				return decision{}, err
+			}
+			ev.Probes = &probes
+		case decide.NeedFleet:
+			fleet, err := r.Fleet.Members(ctx)
+			if err != nil {
+				return decision{}, err
+			}
+			ev.Fleet = &fleet
+		case decide.NeedFresh:
+			now := &corev1.Node{}
+			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
+				return decision{}, err
+			}
+			if in, err = r.View.Gather(ctx, now); err != nil {
+				return decision{}, err
+			}
+			n, ev = now, decide.Evidence{Fresh: true, Slot: ev.Slot}
+		default:
+			r.Deletions.Consider(n.Name)
+			plan.Step = decide.StepNone
+			return decision{node: n, in: in, plan: plan}, nil
+		}
+	}
+}
+
+// wakeWaiting lets nodes that wait for a slot look again while there is one.
+func (r *Reconciler) wakeWaiting() {
+	for _, name := range r.Slots.Next() {
+		r.queue.wake(name, 0)
+	}
+}

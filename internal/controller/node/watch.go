@@ -1,0 +1,230 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// workers is how many nodes are reconciled at once. A reconcile mostly waits for the API server.
+const workers = 32
+
+// Setup registers the room and its watches with the manager. unmet delivers the nodes whose prerequisites changed.
+func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("node").
+		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges())).
+		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
+		WatchesRawSource(source.Channel(unmet, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Func(r.queue.set)).
+		WithOptions(ctrlcontroller.Options{
+			MaxConcurrentReconciles: workers,
+			LogConstructor: func(req *reconcile.Request) logr.Logger {
+				if req == nil {
+					return mgr.GetLogger()
+				}
+				return mgr.GetLogger().WithValues("node", req.Name)
+			},
+			// Per node only: a limit over all nodes would make one node's conflicts slow the others.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// wakeable is the room's queue, for what wakes nodes outside a watch; empty until the room runs.
+type wakeable struct{ queue atomic.Pointer[queue] }
+
+func (w *wakeable) set(_ context.Context, q queue) error {
+	w.queue.Store(&q)
+	return nil
+}
+
+func (w *wakeable) wake(name string, priority int) {
+	if q := w.queue.Load(); q != nil {
+		enqueue(*q, name, priority)
+	}
+}
+
+// Priorities in the queue. In a burst of nodes what releases one goes first, and what only tidies up goes last.
+const (
+	release = 10
+	tidy    = -10
+)
+
+func enqueue(q queue, name string, priority int) {
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+	if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		pq.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, req)
+		return
+	}
+	q.Add(req)
+}
+
+// nodeHandler wakes a node that changed, and accounts for it in the fleet.
+func (r *Reconciler) nodeHandler() handler.EventHandler {
+	see := func(o client.Object, q queue) {
+		in := r.View.Observe(o.(*corev1.Node))
+		r.Fleet.See(in)
+		priority := 0
+		if !in.Node.Gated {
+			priority = tidy
+		}
+		enqueue(q, in.Node.Name, priority)
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { see(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { see(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
+	}
+}
+
+func isWorker(o client.Object) bool {
+	l := o.GetLabels()
+	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
+}
+
+// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat.
+func nodeChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		if old.ResourceVersion == now.ResourceVersion {
+			return false // the informer's resync; ours is RequeueAfter
+		}
+		return !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
+			!equality.Semantic.DeepEqual(old.Labels, now.Labels) ||
+			!equality.Semantic.DeepEqual(old.Annotations, now.Annotations) ||
+			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
+			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
+			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
+			conditionsChanged(old, now)
+	}}
+}
+
+// conditionsChanged compares types and statuses, in both directions. Our own condition does not count: we wrote it.
+func conditionsChanged(old, now *corev1.Node) bool {
+	before := statuses(old)
+	after := statuses(now)
+	return !equality.Semantic.DeepEqual(before, after)
+}
+
+func statuses(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
+	m := map[corev1.NodeConditionType]corev1.ConditionStatus{}
+	for _, c := range n.Status.Conditions {
+		if c.Type != marks.ConditionType {
+			m[c.Type] = c.Status
+		}
+	}
+	return m
+}
+
+// podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no slot.
+func (r *Reconciler) podHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if pod := e.Object.(*corev1.Pod); r.View.Ours(pod) {
+				r.wakeNode(r.SeePod(pod), q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			old, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+			if !r.View.Ours(now) {
+				return
+			}
+			before, after := workerpod.Observe(old), r.SeePod(now)
+			if !matters(before, after) {
+				return
+			}
+			r.wakeNode(after, q)
+			r.ended(ctx, before, after, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			pod := e.Object.(*corev1.Pod)
+			if !r.View.Ours(pod) {
+				return
+			}
+			o := r.PodGone(pod)
+			if o.Attempt.Result == nil || o.Occupies {
+				r.wakeNode(o, q)
+			}
+			gone := o
+			gone.Occupies = false
+			r.ended(ctx, o, gone, q)
+		},
+	}
+}
+
+// SeePod accounts for what the watch has shown of one of our pods.
+func (r *Reconciler) SeePod(pod *corev1.Pod) workerpod.Observation {
+	o := r.View.Sights.SeePod(pod)
+	r.Slots.SeePod(o)
+	r.probing.seen(pod.Name)
+	return o
+}
+
+// PodGone accounts for the end of one of our pods.
+func (r *Reconciler) PodGone(pod *corev1.Pod) workerpod.Observation {
+	o := workerpod.Observe(pod)
+	r.View.Sights.PodGone(o, pod)
+	r.Slots.PodGone(pod.Name)
+	r.probing.seen(pod.Name)
+	return o
+}
+
+// matters reports whether a decision can depend on a pod's change. Our own writes bring no new one.
+func matters(before, after workerpod.Observation) bool {
+	return before.State != after.State || before.Occupies != after.Occupies || before.Unschedulable != after.Unschedulable ||
+		(before.Attempt.Result == nil) != (after.Attempt.Result == nil) || after.Terminating && !before.Terminating && before.Attempt.Result == nil
+}
+
+// wakeNode enqueues the node that the pod runs on.
+func (r *Reconciler) wakeNode(o workerpod.Observation, q queue) {
+	priority := tidy // a worker that begins only sets a timer
+	if o.Attempt.Result != nil || !o.Occupies {
+		priority = release
+	}
+	enqueue(q, o.Node, priority)
+}
+
+// ended lets what waited for a pod go on: nodes that wait for a slot, and after a probe those with a failure to be attributed.
+func (r *Reconciler) ended(ctx context.Context, before, after workerpod.Observation, q queue) {
+	if before.Occupies && !after.Occupies {
+		r.wakeWaiting()
+	}
+	if after.Purpose != workerpod.PurposeProbe || (before.Attempt.Result == nil) == (after.Attempt.Result == nil) && before.Occupies == after.Occupies {
+		return
+	}
+	var list corev1.PodList
+	if err := r.View.Cache.List(ctx, &list, client.InNamespace(r.Pods.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache; a node that waits for a probe also looks again by itself
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify || p.Annotations[workerpod.AnnotationRecorded] == "true" || !r.View.Ours(p) {
+			continue
+		}
+		if o := workerpod.Observe(p); o.Attempt.Result != nil {
+			enqueue(q, o.Node, release)
+		}
+	}
+}

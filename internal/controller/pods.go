@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Pods are the effects on worker pods.
+type Pods struct {
+	Writer    client.Writer
+	Namespace string
+}
+
+// Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any: where
+// the scheduler might have it do so, or that cannot be found out, it is bound directly.
+func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
+		rehearsal := pod.DeepCopy()
+		if err := p.Writer.Create(ctx, rehearsal, client.DryRunAll); err != nil || workerpod.Displaces(rehearsal) {
+			workerpod.Bind(pod)
+		}
+	}
+	return p.Writer.Create(ctx, pod)
+}
+
+// Keep marks an ended pod that only stays for its logs. One that is gone is none.
+func (p Pods) Keep(ctx context.Context, o workerpod.Observation) error {
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, o.UID, workerpod.AnnotationRecorded)
+	err := p.Writer.Patch(ctx, p.named(o.Name), client.RawPatch(types.MergePatchType, []byte(patch)))
+	if err = ignoreReplaced(err); err != nil {
+		return fmt.Errorf("mark pod %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// Delete deletes a pod, on condition that it is still the one observed. A container that may run is given its grace; where
+// none runs, or the kubelet is gone and none ever did, nobody would confirm the end.
+func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observation) error {
+	uid := types.UID(o.UID)
+	opts := []client.DeleteOption{client.Preconditions{UID: &uid}}
+	if !o.Occupies || in.Node.Lost && o.State == workerpod.Pending {
+		opts = append(opts, client.GracePeriodSeconds(0))
+	}
+	if err := ignoreReplaced(p.Writer.Delete(ctx, p.named(o.Name), opts...)); err != nil {
+		return fmt.Errorf("delete pod %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+func (p Pods) named(name string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = p.Namespace, name
+	return pod
+}
+
+// ignoreReplaced drops the errors that say that the object of the UID is gone: NotFound, and Conflict (or Invalid, for a
+// patch: a UID cannot change) where another one has its name.
+func ignoreReplaced(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Sights remembers when this process first saw what of a pod and of a node. Elapsed time is measured on this clock alone:
+// those of kubelets, schedulers and the API server may be minutes off. It is a hint: a successor counts from its own first
+// sight, which makes it slower and never wrong.
+type Sights struct {
+	// Now is the clock.
+	Now func() time.Time
+	// Rehearsing: this is a dry run, whose recorded pods are all the record there is.
+	Rehearsing bool
+
+	mu    sync.Mutex
+	pods  map[types.UID]workerpod.Sight
+	nodes map[string]*nodeSight
+}
+
+// nodeSight is what was seen of a node of this UID.
+type nodeSight struct {
+	uid       types.UID
+	vanished  int32
+	rehearsed bool
+	wanted    decide.Wanted
+	emitted   string // key of the last event that no write of the node guards
+}
+
+// NewSights makes an account on the clock.
+func NewSights(now func() time.Time, rehearsing bool) *Sights {
+	return &Sights{Now: now, Rehearsing: rehearsing, pods: map[types.UID]workerpod.Sight{}, nodes: map[string]*nodeSight{}}
+}
+
+// SeePod accounts for what a watch has shown of a pod.
+func (s *Sights) SeePod(pod *corev1.Pod) workerpod.Observation {
+	o := workerpod.Observe(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.Seen = update(s.pods[pod.UID], o, s.Now())
+	s.pods[pod.UID] = o.Seen
+	return o
+}
+
+// observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a watch has
+// shown it: of two pods the one that is looked at last may have ended first.
+func (s *Sights) observe(pod *corev1.Pod) workerpod.Observation {
+	o := workerpod.Observe(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.pods[pod.UID]
+	o.Seen = update(seen, o, s.Now())
+	o.Seen.Witnessed = seen.Witnessed && o.Attempt.Result != nil
+	return o
+}
+
+func update(seen workerpod.Sight, o workerpod.Observation, now time.Time) workerpod.Sight {
+	known := !seen.First.IsZero()
+	if !known {
+		seen.First = now
+	}
+	if o.State == workerpod.Running && seen.Running.IsZero() {
+		seen.Running = now
+	}
+	switch {
+	case o.Unschedulable == "":
+		seen.Unschedulable = time.Time{}
+	case seen.Unschedulable.IsZero():
+		seen.Unschedulable = now
+	}
+	switch {
+	case o.Attempt.Result == nil: // an image that could not be pulled at first is no result of the run after it
+		seen.Result, seen.Witnessed = time.Time{}, false
+	case seen.Result.IsZero():
+		seen.Result, seen.Witnessed = now, known
+	}
+	return seen
+}
+
+// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is seen.
+func (s *Sights) PodGone(o workerpod.Observation, pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, pod.UID)
+	if o.Purpose != workerpod.PurposeVerify || o.Attempt.Result != nil {
+		return
+	}
+	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
+	if n := s.nodes[o.Node]; n != nil && n.uid != uid {
+		return // the pods of a node go after it, and what was seen of the one that has its name now must not go with them
+	}
+	s.node(o.Node, uid).vanished = o.Attempt.Number
+}
+
+// NodeGone drops a node.
+func (s *Sights) NodeGone(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, name)
+}
+
+// node is what was seen of a node; that of an earlier node of the name is dropped. s.mu must be held.
+func (s *Sights) node(name string, uid types.UID) *nodeSight {
+	n := s.nodes[name]
+	if n == nil || n.uid != uid {
+		n = &nodeSight{uid: uid}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+func (s *Sights) ofNode(name string, uid types.UID) (vanished int32, rehearsed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil && n.uid == uid {
+		return n.vanished, n.rehearsed
+	}
+	return 0, false
+}
+
+// Rehearse remembers that a node had its attempt in a dry run.
+func (s *Sights) Rehearse(in decide.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node(in.Node.Name, types.UID(in.Node.UID)).rehearsed = true
+}
+
+// Quiet is decide.Quiet with the account of what the node should say.
+func (s *Sights) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if plan.Condition == nil {
+		if n := s.nodes[in.Node.Name]; n != nil {
+			n.wanted = decide.Wanted{}
+		}
+		return false, 0
+	}
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	write, n.wanted, wait = decide.Quiet(*plan.Condition, in.Node.Condition, n.wanted, s.Now())
+	return write, wait
+}
+
+// Once reports whether an event of the key is a new one for the node.
+func (s *Sights) Once(in decide.Input, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	if n.emitted == key {
+		return false
+	}
+	n.emitted = key
+	return true
+}

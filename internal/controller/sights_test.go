@@ -1,0 +1,243 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// What a pod shows is dated on our own clock, whatever times the kubelet writes.
+func TestSightsAreOnOurOwnClock(t *testing.T) {
+	v, _, at := view(t)
+	n := node("n")
+	t0 := at.at
+	behind := func(p *corev1.Pod) {
+		running(p)
+		p.CreationTimestamp = metav1.NewTime(t0.Add(-time.Hour))
+		p.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(t0.Add(-10 * time.Minute))
+	}
+	v.Sights.SeePod(worker(v, n, 1, unschedulable))
+	at.pass(time.Second)
+	v.Sights.SeePod(worker(v, n, 1))
+	at.pass(time.Second)
+	v.Sights.SeePod(worker(v, n, 1, unschedulable))
+	at.pass(time.Second)
+	v.Sights.SeePod(worker(v, n, 1, behind))
+	at.pass(time.Minute)
+	got := v.Sights.SeePod(worker(v, n, 1, behind)).Seen
+	want := workerpod.Sight{First: t0, Running: t0.Add(3 * time.Second)}
+	if got != want {
+		t.Errorf("running: %+v, want %+v", got, want)
+	}
+	at.pass(time.Minute)
+	want.Result, want.Witnessed = at.at, true
+	v.Sights.SeePod(worker(v, n, 1, exited(1)))
+	at.pass(time.Minute)
+	if got = v.Sights.SeePod(worker(v, n, 1, exited(1))).Seen; got != want {
+		t.Errorf("ended: %+v, want %+v", got, want)
+	}
+}
+
+// An image that could not be pulled at first is a result, and none of the run that comes after it.
+func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
+	v, _, at := view(t)
+	n := node("n")
+	v.Sights.SeePod(worker(v, n, 1))
+	v.Sights.SeePod(worker(v, n, 1, imageMissing))
+	at.pass(time.Minute)
+	if seen := v.Sights.SeePod(worker(v, n, 1, running)).Seen; !seen.Result.IsZero() || seen.Witnessed {
+		t.Errorf("running: %+v", seen)
+	}
+	at.pass(time.Minute)
+	if seen := v.Sights.SeePod(worker(v, n, 1, exited(1))).Seen; seen.Result != at.at || !seen.Witnessed {
+		t.Errorf("ended at %v: %+v", at.at, seen)
+	}
+}
+
+// A successor counts from its own first sight, and has not seen the end of what had ended before.
+func TestASuccessorSeesWithItsOwnEyes(t *testing.T) {
+	v, _, at := view(t)
+	got := v.Sights.SeePod(worker(v, node("n"), 1, exited(0))).Seen
+	if want := (workerpod.Sight{First: at.at, Result: at.at}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// Gather shows pods as they were seen, and does not by itself see them.
+func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
+	v, c, at := view(t)
+	n := node("n")
+	c.pods = []corev1.Pod{*worker(v, n, 1, running)}
+	for range 2 {
+		at.pass(time.Minute)
+		in, err := v.Gather(t.Context(), n)
+		if err != nil || len(in.Pods) != 1 {
+			t.Fatal(in.Pods, err)
+		}
+		if seen := in.Pods[0].Seen; seen.First != at.at || seen.Running != at.at {
+			t.Errorf("%+v at %v", seen, at.at)
+		}
+	}
+	v.Sights.SeePod(&c.pods[0])
+	then := at.at
+	at.pass(time.Minute)
+	if in, _ := v.Gather(t.Context(), n); in.Pods[0].Seen.Running != then {
+		t.Errorf("%+v", in.Pods[0].Seen)
+	}
+}
+
+// A cache is ahead of the events of its watch. Of two pods whose ends are in it, and of which no event has come, it is
+// not known which ended first; once both came it is.
+func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
+	v, c, at := view(t)
+	n, m := node("n"), node("m")
+	failed := worker(v, n, 1, running)
+	probe := v.Builder.Probe(target(m), v.Config.For(nil), "uid-n/1", "g")
+	probe.UID = "probe"
+	running(probe)
+	v.Sights.SeePod(failed)
+	v.Sights.SeePod(probe)
+	exited(0)(probe) // it ended first
+	exited(1)(failed)
+	c.pods = []corev1.Pod{*failed, *probe}
+	look := func() (f, p workerpod.Sight) {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil || len(in.Pods) != 1 {
+			t.Fatal(in.Pods, err)
+		}
+		at.pass(time.Millisecond)
+		probes, err := v.Probes(t.Context(), "g")
+		if err != nil || len(probes) != 1 {
+			t.Fatal(probes, err)
+		}
+		return in.Pods[0].Seen, probes[0].Seen
+	}
+	at.pass(time.Second)
+	if _, p := look(); p.Witnessed {
+		t.Errorf("no event has come: %+v", p)
+	}
+	v.Sights.SeePod(probe)
+	if f, p := look(); !p.Witnessed || p.Result.After(f.Result) {
+		t.Errorf("the probe's has: failed %+v, probe %+v", f, p)
+	}
+	at.pass(time.Second)
+	v.Sights.SeePod(failed)
+	if f, p := look(); !p.Witnessed || !f.Witnessed || !p.Result.Before(f.Result) {
+		t.Errorf("both have: failed %+v, probe %+v", f, p)
+	}
+}
+
+func TestAVanishedAttemptIsRemembered(t *testing.T) {
+	v, c, _ := view(t)
+	n := node("n")
+	gone := func(p *corev1.Pod) {
+		v.Sights.SeePod(p)
+		v.Sights.PodGone(workerpod.Observe(p), p)
+	}
+	gather := func() decide.Input {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	gone(worker(v, n, 1, exited(1)))
+	if in := gather(); in.Vanished != 0 {
+		t.Errorf("one that had a result: %d", in.Vanished)
+	}
+	gone(worker(v, n, 2, running))
+	if in := gather(); in.Vanished != 2 {
+		t.Errorf("vanished %d", in.Vanished)
+	}
+	again := node("n", func(n *corev1.Node) { n.UID = "another" })
+	if in, _ := v.Gather(t.Context(), again); in.Vanished != 0 {
+		t.Errorf("of an earlier node of the name: %d", in.Vanished)
+	}
+	v.Sights.NodeGone("n")
+	if in := gather(); in.Vanished != 0 || len(v.Sights.nodes) != 0 || len(v.Sights.pods) != 0 {
+		t.Errorf("left: %d, %v", in.Vanished, v.Sights.nodes)
+	}
+	c.pods = nil
+}
+
+func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
+	v, _, _ := view(t)
+	earlier, n := node("n"), node("n", func(n *corev1.Node) { n.UID = "later" })
+	v.Sights.Rehearse(of("n", "later"))
+	p := worker(v, earlier, 1, running)
+	v.Sights.PodGone(workerpod.Observe(p), p)
+	if in, err := v.Gather(t.Context(), n); err != nil || !in.Rehearsed || in.Vanished != 0 {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
+
+func TestAnEventThatNoWriteGuardsIsEmittedOnce(t *testing.T) {
+	v, _, _ := view(t)
+	in := of("n", "u1")
+	if !v.Sights.Once(in, "a") || v.Sights.Once(in, "a") || !v.Sights.Once(in, "b") || !v.Sights.Once(of("m", "u2"), "b") || !v.Sights.Once(of("n", "u3"), "b") {
+		t.Error("an event is emitted once for each key and node")
+	}
+}
+
+func TestQuietKeepsAccountForEachNode(t *testing.T) {
+	v, _, at := view(t)
+	in := of("n", "u1")
+	want := decide.Plan{Condition: &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonVerifying, Message: "m"}}
+	if write, wait := v.Sights.Quiet(in, want); write || wait != 5*time.Second {
+		t.Fatalf("at first: %v, %s", write, wait)
+	}
+	at.pass(3 * time.Second)
+	if write, wait := v.Sights.Quiet(of("m", "u2"), want); write || wait != 5*time.Second {
+		t.Errorf("another node: %v, %s", write, wait)
+	}
+	if write, wait := v.Sights.Quiet(in, want); write || wait != 2*time.Second {
+		t.Errorf("after 3 s: %v, %s", write, wait)
+	}
+	if write, _ := v.Sights.Quiet(in, decide.Plan{}); write {
+		t.Error("nothing was written")
+	}
+	at.pass(3 * time.Second)
+	if write, _ := v.Sights.Quiet(in, want); write {
+		t.Error("what was not wanted in between counts from its beginning")
+	}
+	at.pass(5 * time.Second)
+	if write, _ := v.Sights.Quiet(in, want); !write {
+		t.Error("it lasted, and is not written")
+	}
+}
+
+// In a dry run the mark on the pod is all the record there is.
+func TestADryRunRemembersItsAttempt(t *testing.T) {
+	v, c, _ := view(t)
+	n := node("n")
+	v.Sights.Rehearsing = true
+	kept := worker(v, n, 1, exited(0))
+	kept.Annotations[workerpod.AnnotationRecorded] = "true"
+	rehearsed := func() bool {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in.Rehearsed
+	}
+	if rehearsed() {
+		t.Error("before the attempt")
+	}
+	if c.pods = []corev1.Pod{*kept}; !rehearsed() {
+		t.Error("its successor does it again")
+	}
+	c.pods = nil
+	if v.Sights.Rehearse(of("n", "uid-n")); !rehearsed() {
+		t.Error("after the pod went it is done again")
+	}
+	v.Sights.Rehearsing, c.pods = false, []corev1.Pod{*kept}
+	if v.Sights.NodeGone("n"); rehearsed() {
+		t.Error("a pod that is kept for its logs is no dry run")
+	}
+}

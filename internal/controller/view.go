@@ -1,0 +1,121 @@
+// Package controller is what the rooms that act on nodes have in common: one view of a node and its worker pods, and the
+// effects on those pods. The rooms are node (verification) and deletion.
+package controller
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Names of the cache's indexes on worker pods.
+const (
+	indexNodeUID = "worker/node-uid"
+	indexGroup   = "worker/probe-group"
+)
+
+// Index adds the indexes that a View reads by to the cache.
+func Index(ctx context.Context, i client.FieldIndexer) error {
+	for name, label := range map[string]string{indexNodeUID: workerpod.LabelNodeUID, indexGroup: workerpod.LabelProbeGroup} {
+		if err := i.IndexField(ctx, &corev1.Pod{}, name, func(o client.Object) []string {
+			if v := o.GetLabels()[label]; v != "" {
+				return []string{v}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// View reads nodes and our pods on them from the caches.
+type View struct {
+	Config *config.Config
+	// Cache reads from the informers, with the indexes of Index.
+	Cache client.Reader
+	// Builder knows the pods that are ours.
+	Builder *workerpod.Builder
+	// Sights are when this process saw what, on its own clock.
+	Sights *Sights
+}
+
+// Observe is what decisions need of a node apart from its pods.
+func (v *View) Observe(n *corev1.Node) decide.Input {
+	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: marks.Observe(n, v.Config.Vocabulary())}
+	in.Checks = v.Builder.Checks(in.Profile.Profile)
+	return in
+}
+
+// Gather is Observe with the node's pods and what was seen of them.
+func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
+	in := v.Observe(n)
+	var list corev1.PodList
+	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
+		return in, err
+	}
+	t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}
+	for i := range list.Items {
+		if workerpod.Ours(&list.Items[i], v.Builder.Namespace, t) {
+			in.Pods = append(in.Pods, v.Sights.observe(&list.Items[i]))
+		}
+	}
+	in.Vanished, in.Rehearsed = v.Sights.ofNode(in.Node.Name, types.UID(in.Node.UID))
+	for _, p := range in.Pods {
+		in.Rehearsed = in.Rehearsed || v.Sights.Rehearsing && p.Recorded
+	}
+	return in, nil
+}
+
+// Probes lists the control probes of a group, wherever they run.
+func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observation, error) {
+	var list corev1.PodList
+	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var out []workerpod.Observation
+	for i := range list.Items {
+		if p := &list.Items[i]; v.Ours(p) && p.Labels[workerpod.LabelPurpose] == workerpod.PurposeProbe {
+			out = append(out, v.Sights.observe(p))
+		}
+	}
+	return out, nil
+}
+
+// Ours reports whether the pod is one that the controller makes for the node that it names.
+func (v *View) Ours(p *corev1.Pod) bool {
+	return workerpod.Ours(p, v.Builder.Namespace, workerpod.TargetOf(p))
+}
+
+// Snapshot is every node with our pods on it, for a scrape.
+func (v *View) Snapshot(ctx context.Context) ([]decide.Input, error) {
+	var nodes corev1.NodeList
+	if err := v.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	byNode := map[string][]workerpod.Observation{}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; v.Ours(p) {
+			uid := p.Labels[workerpod.LabelNodeUID]
+			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
+		}
+	}
+	inputs := make([]decide.Input, 0, len(nodes.Items))
+	for i := range nodes.Items {
+		in := v.Observe(&nodes.Items[i])
+		in.Pods = byNode[in.Node.UID]
+		inputs = append(inputs, in)
+	}
+	return inputs, nil
+}

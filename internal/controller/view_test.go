@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+func gpu(c *config.Config) {
+	c.Profiles = []config.Profile{{Name: "gpu", NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gpu": "true"}}, DNSTestDomains: []string{"example.com"},
+		Taints: []marks.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}}}
+}
+
+// The labels choose the profile and its checks; any profile's taint gates.
+func TestObserve(t *testing.T) {
+	v, _, _ := view(t, gpu)
+	plain, labelled := v.Observe(node("n")), v.Observe(node("n", func(n *corev1.Node) { n.Labels["gpu"] = "true" }))
+	if !plain.Node.Gated || !labelled.Node.Gated || !plain.Selected {
+		t.Errorf("%+v %+v", plain.Node, labelled.Node)
+	}
+	if labelled.Profile.Profile != "gpu" || labelled.Checks == plain.Checks || labelled.Checks != v.Builder.Checks("gpu") || labelled.Profile.Taints[0].Key != "gpu/unverified" {
+		t.Errorf("%+v", labelled)
+	}
+	foreign := v.Observe(node("n", func(n *corev1.Node) { n.Spec.Taints[0].Key = "gpu/unverified" }))
+	if !foreign.Node.Gated || foreign.Profile.Profile != "" {
+		t.Errorf("a taint of a profile that its labels do not select: %+v", foreign.Node)
+	}
+}
+
+func TestGatherFindsTheNodesOwnPods(t *testing.T) {
+	v, c, _ := view(t)
+	n := node("n")
+	forged := worker(v, n, 2)
+	forged.Name = "verify-by-hand"
+	elsewhere := worker(v, n, 3)
+	elsewhere.Namespace = "default"
+	probe := v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g")
+	c.pods = []corev1.Pod{*worker(v, n, 1), *forged, *elsewhere, *probe, *worker(v, node("m"), 1)}
+	in, err := v.Gather(t.Context(), n)
+	if err != nil || len(in.Pods) != 2 || in.Pods[0].Attempt.Number != 1 || in.Pods[1].Subject != "uid-m/1" {
+		t.Errorf("%+v, %v", in.Pods, err)
+	}
+	probes, err := v.Probes(t.Context(), "g")
+	if err != nil || len(probes) != 1 || probes[0].Node != "n" {
+		t.Errorf("%+v, %v", probes, err)
+	}
+	if probes, _ = v.Probes(t.Context(), "other"); len(probes) != 0 {
+		t.Errorf("of another group: %+v", probes)
+	}
+	c.nodes = []corev1.Node{*n, *node("m"), *node("idle")}
+	all, err := v.Snapshot(t.Context())
+	if err != nil || len(all) != 3 || len(all[0].Pods) != 2 || len(all[1].Pods) != 1 || len(all[2].Pods) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestFleet(t *testing.T) {
+	v, c, _ := view(t)
+	members := func(f *Fleet) (names string) {
+		list, err := f.Members(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			names += m.Name
+		}
+		return names
+	}
+	c.nodes = []corev1.Node{*node("c"), *node("a"), *node("x", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })}
+	f := NewFleet(v)
+	f.See(v.Observe(node("b")))
+	if got := members(f); got != "abc" || c.lists != 1 {
+		t.Errorf("%s after %d lists: want those of before our time too, sorted, without what is never verified", got, c.lists)
+	}
+	f.Gone("a")
+	f.See(v.Observe(node("b", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })))
+	if got := members(f); got != "c" || c.lists != 1 {
+		t.Errorf("%s after %d lists", got, c.lists)
+	}
+	before, _ := f.Members(t.Context())
+	f.See(v.Observe(node("c", func(n *corev1.Node) { n.UID = "new" })))
+	after, _ := f.Members(t.Context())
+	if before[0].UID != "uid-c" || after[0].UID != "new" {
+		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
+	}
+}

@@ -1,0 +1,186 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// The kinds of objects that are deleted.
+const (
+	KindNodeClaim = "NodeClaim"
+	KindNode      = "Node"
+)
+
+// Kinds lists them.
+func Kinds() []string { return []string{KindNodeClaim, KindNode} }
+
+// ErrLedger says that the ledger is there and cannot be understood. Trying again does not help.
+var ErrLedger = errors.New("the ledger of deletions is not readable")
+
+// Target is what a deletion deletes: the node's NodeClaim, else the Node itself.
+type Target struct{ Kind, Name, UID string }
+
+// Claim is what the lookup of a node's NodeClaim found.
+type Claim struct {
+	// Name and UID of the one NodeClaim that is the node's; empty when there is none.
+	Name, UID string
+	// Deleting: it is on its way out already.
+	Deleting bool
+	// Problem says why the lookup cannot be trusted; then nothing may be deleted, the Node least of all.
+	Problem string
+}
+
+// Deletion is one entry of the ledger.
+type Deletion struct {
+	Time          time.Time
+	NodeUID, Pool string
+}
+
+// Ledger is what is known of the deletions of the last hour or window.
+type Ledger struct {
+	Deletions []Deletion
+	// Version identifies what was read: a deletion is entered on condition that it is still the same.
+	Version string
+	// Problem says why they are not known; then no limit can be checked.
+	Problem string
+}
+
+// Workloads are ordinary pods on a node: those that do not belong to the node itself.
+type Workloads struct {
+	// Names are some of them, as namespace/name, sorted.
+	Names []string
+	// More: there are others.
+	More bool
+	// Problem says why they are not known.
+	Problem string
+}
+
+// remediate decides about the deletion of a node whose retries are exhausted.
+func (p *Plan) remediate(in Input, s spent, ev Evidence, now time.Time) {
+	r := in.Node.Record
+	if r.Deletion != nil {
+		if ev.Claim == nil {
+			p.need(NeedClaim)
+			return
+		}
+		if ev.Claim.Deleting {
+			return // no attempts while it drains
+		}
+		if !confirmed(in, s, now) {
+			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
+			// confirmed first. A list that is some seconds old may not show yet that it did happen.
+			if !ev.Fresh {
+				p.need(NeedFresh)
+				return
+			}
+			r.Deletion = nil
+			p.Step, p.Change = StepRecord, marks.Change{Record: r}
+			return
+		}
+	}
+	for _, g := range Guards() {
+		if g.holds == nil {
+			continue
+		}
+		for _, need := range g.Needs {
+			if !ev.has(need) {
+				p.need(need)
+				return
+			}
+		}
+		if message := g.holds(in, ev, now); message != "" {
+			p.hold(in, s, ev, g.Name, message, now)
+			return
+		}
+	}
+	if !ev.Fresh {
+		p.need(NeedFresh) // with it all evidence is loaded anew, from the API server, and decided on again
+		return
+	}
+	if ev.Claim.Deleting {
+		p.intend(in, targetOf(in, *ev.Claim), now)
+		p.Step = StepRecord
+		return
+	}
+	target := targetOf(in, *ev.Claim)
+	p.intend(in, target, now)
+	p.Step, p.Target = StepDelete, target
+	reason := EventNodeDeleted
+	if target.Kind == KindNodeClaim {
+		reason = EventNodeClaimDeleted
+	}
+	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %d attempts failed, last: %s", target.Kind, target.Name, r.Attempts, Fault(r))}}
+}
+
+// targetOf is what a deletion of the node deletes.
+func targetOf(in Input, c Claim) Target {
+	if c.Name != "" {
+		return Target{Kind: KindNodeClaim, Name: c.Name, UID: c.UID}
+	}
+	return Target{Kind: KindNode, Name: in.Node.Name, UID: in.Node.UID}
+}
+
+// kindOf is what a deletion of the node would delete, as far as is known.
+func kindOf(in Input, ev Evidence) string {
+	if ev.Claim != nil && ev.Claim.Name != "" || in.Node.Karpenter.Managed {
+		return KindNodeClaim
+	}
+	return KindNode
+}
+
+// intend writes down what is to be deleted: the write is refused if the node changed since it was decided.
+func (p *Plan) intend(in Input, t Target, now time.Time) {
+	r := in.Node.Record
+	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: now.UTC().Truncate(time.Second)}
+	r.NextAttemptTime, r.Held, r.HeldMessage = nil, "", ""
+	p.Change = marks.Change{Record: r}
+	p.close(in)
+}
+
+// hold writes the guard into the record, and is an event if it is another one than before. What the guard found is written
+// once: it may be a count, or an error, that is another one at every look.
+func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now time.Time) {
+	r := in.Node.Record
+	if r.Held == guard && r.Deletion == nil && (in.Node.Gated || spared(in)) {
+		p.Condition = between(in, s, now)
+		return
+	}
+	p.Target.Kind = kindOf(in, ev)
+	if r.Held != guard {
+		r.Held, r.HeldMessage = guard, attempt.Text(message)
+		e := Event{Reason: EventHeld, Key: guard + "/" + key(r), Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
+		if guard == GuardNeverVerifiedOnly {
+			e.Reason = EventQuarantined
+		}
+		p.Events = []Event{e}
+	}
+	r.Deletion = nil
+	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok {
+		r.NextAttemptTime = ptr.To(at)
+	}
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
+	p.close(in)
+}
+
+// has reports whether the evidence was loaded.
+func (ev Evidence) has(n Need) bool {
+	switch n {
+	case NeedFleet:
+		return ev.Fleet != nil
+	case NeedLedger:
+		return ev.Ledger != nil
+	case NeedWorkloads:
+		return ev.Workloads != nil
+	case NeedClaim:
+		return ev.Claim != nil
+	case NeedFresh:
+		return ev.Fresh
+	}
+	return true
+}

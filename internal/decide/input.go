@@ -1,0 +1,127 @@
+// Package decide holds the rules: what is done about a node, as pure functions of what was observed and of the time. It
+// knows no client, logger or clock.
+package decide
+
+import (
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Input is what is observed of one node at no cost, from caches.
+type Input struct {
+	Node    marks.Facts
+	Config  *config.Config
+	Profile config.Effective
+	// Checks identifies what a worker of the node's profile is told to do; see workerpod.Builder.
+	Checks string
+	// Selected: nodeManagement.nodeSelector matches the node.
+	Selected bool
+	// Pods are our pods on the node, verify pods and probes.
+	Pods []workerpod.Observation
+	// Vanished is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
+	Vanished int32
+	// Rehearsed: this is a dry run, and the node has had its attempt, or its deletion was considered.
+	Rehearsed bool
+}
+
+// Need names evidence that a decision lacks. It costs something to load, so it is loaded only when it is asked for.
+type Need string
+
+// The needs, cheapest first.
+const (
+	NeedNothing   Need = ""
+	NeedWaits     Need = "prerequisites" // evaluated in memory
+	NeedSlot      Need = "slot"          // taken in memory; given back when the decision comes out otherwise
+	NeedProbes    Need = "probes"        // in memory
+	NeedFleet     Need = "fleet"         // in memory, as long as the fleet
+	NeedFresh     Need = "fresh node"    // a read from the API server
+	NeedLedger    Need = "ledger"        // a read from the API server
+	NeedWorkloads Need = "workloads"     // a list of the node's pods
+	NeedClaim     Need = "nodeclaim"     // a list of all NodeClaims
+)
+
+// needs lists them in the order of their cost.
+var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedFresh, NeedLedger, NeedWorkloads, NeedClaim}
+
+// ForDeletion reports whether the need is of a deletion, whose evidence is loaded apart from all else.
+func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads || n == NeedClaim }
+
+// Evidence is what was loaded beyond the Input. A nil pointer is not loaded.
+type Evidence struct {
+	// Fresh: the Input's node was read from the API server just now, not from a cache.
+	Fresh bool
+	// Waits are the prerequisites that do not hold.
+	Waits *[]Wait
+	// Slot: there is room for one more worker pod, and it is reserved.
+	Slot *bool
+	// Probes are the control probes for nodes of the same pool and profile.
+	Probes *[]workerpod.Observation
+	// ProbeRefused says why the probe that was asked for does not exist.
+	ProbeRefused string
+	// Fleet are all nodes that are verified at all.
+	Fleet *[]Member
+	// Ledger are the deletions of the last hour or window.
+	Ledger *Ledger
+	// Workloads are the ordinary pods on the node.
+	Workloads *Workloads
+	// Claim is the node's NodeClaim.
+	Claim *Claim
+}
+
+// Step is what to do next about a node. At most one step is taken per reconcile; its effect comes back as a watch event.
+type Step string
+
+// The steps.
+const (
+	// StepNone: there is nothing to do until Plan.Wait is over or something changes.
+	StepNone Step = ""
+	// StepStart: create the pod of attempt Plan.Number.
+	StepStart Step = "start"
+	// StepProbe: create the control probe Plan.Probe.
+	StepProbe Step = "probe"
+	// StepRecord: write Plan.Change, then emit Plan.Events.
+	StepRecord Step = "record"
+	// StepDelete: write Plan.Change, which holds the intent, delete Plan.Target, then emit Plan.Events.
+	StepDelete Step = "delete"
+)
+
+// Plan is what Next decided.
+type Plan struct {
+	// Need, if set, is the evidence to load before asking again. Until then only Condition counts.
+	Need Need
+	Step Step
+	// Number and Via describe the pod of StepStart.
+	Number int32
+	Via    config.Scheduling
+	// Probe is the pod of StepProbe.
+	Probe Probe
+	// Change is the write of StepRecord and StepDelete.
+	Change marks.Change
+	// Recorded is the attempt whose result Change records; nil where it records none.
+	Recorded *Recorded
+	// Target is what StepDelete deletes; of a deletion that is held, its kind.
+	Target Target
+	// Events are emitted once the step is taken, or, without a step, once the condition is written.
+	Events []Event
+	// Condition is what the node should say; nil leaves it as it is.
+	Condition *marks.Condition
+	// ClearCondition removes ours from a node that is no longer our business.
+	ClearCondition bool
+	// Delete and Keep are pods to delete, and ended ones to mark as kept.
+	Delete, Keep []workerpod.Observation
+	// Wait is when to look again even if nothing changes; 0 for the safety-net resync.
+	Wait time.Duration
+}
+
+// wait looks again after d, or sooner if something else asked for that.
+func (p *Plan) wait(d time.Duration) {
+	if d > 0 && (p.Wait == 0 || d < p.Wait) {
+		p.Wait = d
+	}
+}
+
+// need asks for evidence.
+func (p *Plan) need(n Need) { p.Need = n }

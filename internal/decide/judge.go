@@ -1,0 +1,90 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// await looks after an attempt that has no result yet.
+func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence, now time.Time) {
+	end := deadline(in, *pod)
+	past := !now.Before(end)
+	switch {
+	case pod.Attempt.Basis.Checks != in.Checks:
+		// Its result would not count, so the node need not wait for it.
+		p.record(in, s, pod.Attempt, checksChanged(), now)
+	case past && in.Node.Lost:
+		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonNodeLost, "the kubelet stopped reporting while the worker was under way"), now)
+	case past && pod.Terminating:
+		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+	case past && pod.State == workerpod.Running:
+		p.judge(in, s, *pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Duration: now.Sub(pod.Seen.Running),
+			Message: fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", end.Sub(pod.Seen.Running)-deadlineGrace)}, ev, now)
+	case past:
+		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), now)
+	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
+		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonUnschedulable, pod.Unschedulable), now)
+	default:
+		p.wait(end.Sub(now))
+		if pod.Unschedulable != "" {
+			p.wait(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(now))
+		}
+		p.Condition = verifying(in, s, pod, now)
+		if loud := pod.Seen.First.Add(quietFor); now.Before(loud) {
+			p.wait(loud.Sub(now))
+		} else {
+			p.Events = []Event{started(pod)}
+		}
+	}
+}
+
+func checksChanged() *attempt.Result {
+	return attempt.Inconclusively(attempt.ReasonChecksChanged, "the worker ran other checks than the node's present ones: its labels or the configuration changed meanwhile")
+}
+
+// superseded replaces a result that was made under what no longer holds; nil where it counts.
+func superseded(in Input, b attempt.Basis, r attempt.Result) *attempt.Result {
+	switch {
+	case r.Outcome == attempt.Inconclusive:
+	case otherBoot(b.BootID, in.Node.BootID):
+		return attempt.Inconclusively(attempt.ReasonNodeRebooted, "the node rebooted after the worker began")
+	case b.Checks != in.Checks:
+		return checksChanged()
+	case r.Outcome == attempt.Passed && in.Node.Gated && !b.Gated:
+		return attempt.Inconclusively(attempt.ReasonGateReturned, "the worker passed before the gating taint came back")
+	}
+	return nil
+}
+
+// isSuperseded reports whether the reason is one of superseded's.
+func isSuperseded(reason string) bool {
+	return reason == attempt.ReasonNodeRebooted || reason == attempt.ReasonChecksChanged || reason == attempt.ReasonGateReturned
+}
+
+// judge decides what a result, which came at the given time, means for the node.
+func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
+	if other := superseded(in, pod.Attempt.Basis, result); other != nil {
+		p.record(in, s, pod.Attempt, other, now)
+		return
+	}
+	switch {
+	case result.Outcome == attempt.Passed && in.Node.Gated && in.Node.Karpenter.Managed && !in.Node.Karpenter.Registered:
+		// Karpenter merges startup taints back until it has registered the node
+		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
+		p.Condition = waiting(marks.ReasonWaitingForRegistration, "All required checks passed; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
+	case result.Outcome == attempt.Failed && controlled(in.Config):
+		p.attribute(in, s, failure{pod: pod, at: at, result: result}, ev, now)
+	default:
+		p.record(in, s, pod.Attempt, &result, now)
+	}
+}
+
+// controlled reports whether a failure is held against a node only after a probe passed elsewhere.
+func controlled(c *config.Config) bool {
+	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
+}

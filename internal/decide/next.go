@@ -1,0 +1,191 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Next is what is next for one node, given what is known. Where it lacks evidence that costs something it says so in
+// Plan.Need; the caller loads just that and asks again.
+func Next(in Input, ev Evidence, now time.Time) Plan {
+	if in.Node.Deleting {
+		return Plan{} // its pods die with it
+	}
+	current, plan := tidy(in, now)
+	verified := !Subject(in) || !Needed(in, now)
+	if verified && current != nil && !current.Terminating {
+		plan.Delete = append(plan.Delete, *current)
+	}
+	if !ev.Fresh && unrecorded(in.Node.Record, plan.Delete) {
+		return Plan{Need: NeedFresh} // a cache that missed the last record would end a worker whose result nobody has
+	}
+	switch {
+	case in.Rehearsed:
+	case verified:
+		plan.settle(in, now)
+	default:
+		plan.verify(in, current, ev, now)
+	}
+	return plan
+}
+
+// settle is for a node that needs no verification. One that is not selected may be another installation's, and so are its marks.
+func (p *Plan) settle(in Input, now time.Time) {
+	if !in.Selected {
+		return
+	}
+	p.Condition = settled(in)
+	p.ClearCondition = p.Condition == nil && in.Node.Condition != nil
+	if at, ok := ages(in, now); ok && in.Node.Labelled {
+		p.wait(at.Sub(now))
+	}
+}
+
+func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
+	s := spentOf(in)
+	switch {
+	case current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Record.MayHaveVerified():
+		// Before anything is waited for: the gate must not stay open for as long as a prerequisite is missing.
+		r := in.Node.Record
+		r.NodeUID = in.Node.UID // what was saved of a record that cannot be read has none
+		p.Step, p.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateClose, Close: in.Profile.Taints, Label: ptr.To(false)}
+	case current == nil && in.Vanished == in.Node.Record.Sequence+1:
+		p.record(in, s, attempt.Attempt{Number: in.Vanished}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+	case current == nil:
+		p.next(in, s, ev, now)
+	case current.Attempt.Result == nil:
+		p.await(in, s, current, ev, now)
+	default:
+		p.judge(in, s, *current, current.Seen.Result, *current.Attempt.Result, ev, now)
+	}
+}
+
+// spent is what the run under way has used of its budget.
+type spent struct {
+	attempts, inconclusive int32
+	first                  bool // no attempt of this run is recorded yet
+}
+
+// spentOf: a run begins after a pass and after a reboot.
+func spentOf(in Input) spent {
+	r := in.Node.Record
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) {
+		return spent{first: true}
+	}
+	return spent{attempts: r.Attempts, inconclusive: r.Inconclusive}
+}
+
+func (s spent) exhausted(in Input) bool { return s.attempts >= in.Config.Reconciliation.MaxRetries }
+
+// next decides what comes after the last attempt, with none under way.
+func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
+	if r := in.Node.Record; !in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil) {
+		// Deletion was switched off: nothing is held any more, and nothing is to be deleted.
+		r.Held, r.HeldMessage, r.Deletion = "", "", nil
+		p.Step, p.Change = StepRecord, marks.Change{Record: r}
+		return
+	}
+	p.Condition = between(in, s, now)
+	due := true
+	if !s.first {
+		at, again := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
+		due = again && !now.Before(at)
+		if again && !due {
+			p.wait(at.Sub(now))
+		}
+	}
+	if mayDelete(in, s) {
+		sure := confirmed(in, s, now)
+		if in.Node.Record.Deletion != nil || sure && !due {
+			p.remediate(in, s, ev, now)
+			return
+		}
+		due = due || !sure
+	}
+	if due {
+		p.start(in, s, ev, now)
+	}
+}
+
+// mayDelete reports whether what is next for the node may be its deletion.
+func mayDelete(in Input, s spent) bool {
+	r := in.Node.Record
+	return in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
+}
+
+// confirmed reports whether the last failure may lead to a deletion: it is the last of the budget, fresh, and a probe passed
+// beside it. Any other is followed by an attempt first.
+func confirmed(in Input, s spent, now time.Time) bool {
+	r := in.Node.Record
+	return !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && recent(r, now) && (!controlled(in.Config) || r.Probed)
+}
+
+// recent reports whether the last failure may still lead to a deletion: it is not so old that it has to be confirmed.
+func recent(r marks.Record, now time.Time) bool {
+	return r.LastTime != nil && !r.LastTime.After(now.Add(clockTolerance)) && now.Sub(*r.LastTime) < freshFor
+}
+
+// start begins the next attempt once nothing holds it back.
+func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
+	if in.Node.Lost {
+		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, "Waiting for the kubelet: the node's condition Ready is Unknown", now)
+		return
+	}
+	if s.first || in.Node.Record.Superseded > 0 { // other checks may be another profile's, whose prerequisites nobody has looked at
+		if ev.Waits == nil {
+			p.need(NeedWaits)
+			return
+		}
+		if len(*ev.Waits) > 0 {
+			p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(*ev.Waits), now)
+			return
+		}
+	}
+	if last := p.ending(in); last != nil {
+		// Two workers of one node would disturb each other, and the limit on workers would not hold.
+		p.Condition = waiting(marks.ReasonVerifying, fmt.Sprintf("Waiting for worker %s of attempt %d to end", last.Name, last.Attempt.Number), now)
+		return
+	}
+	if !p.slot(ev, now) {
+		return
+	}
+	if !ev.Fresh {
+		p.need(NeedFresh) // a cache that missed the last record would start an attempt that is recorded already
+		return
+	}
+	r := in.Node.Record
+	p.Step, p.Number, p.Via = StepStart, r.Sequence+1, in.Config.Worker.Scheduling
+	if !in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
+		p.Via = config.SchedulingScheduler
+	}
+}
+
+// slot reports whether there is room for one more worker pod; if it is not known, or there is none, the plan says so.
+func (p *Plan) slot(ev Evidence, now time.Time) bool {
+	switch {
+	case ev.Slot == nil:
+		p.need(NeedSlot)
+		return false
+	case !*ev.Slot:
+		p.Condition = waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
+		return false
+	}
+	return true
+}
+
+// ending makes sure that every worker of the node that still occupies it ends, and returns one.
+func (p *Plan) ending(in Input) *workerpod.Observation {
+	for i := range in.Pods {
+		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
+			return pod // tidy deletes it
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package kubectlplugin
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	testcluster "github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+)
+
+// environment is a cluster with a controller in it.
+type environment struct {
+	t       *testing.T
+	cluster *testcluster.Cluster
+	agent   *nodeagent.Agent
+	client  kubernetes.Interface
+}
+
+func start(ctx context.Context, t *testing.T) *environment {
+	t.Helper()
+	c, err := testcluster.Start(ctx, testcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dns, err := c.StartDNS(ctx, nil)
+	must(err)
+	must(install.Rights(ctx, c))
+	images, err := install.Images()
+	must(err)
+	agent, err := nodeagent.Start(ctx, c, nodeagent.Options{Images: images, DNS: dns})
+	must(err)
+	t.Cleanup(agent.Stop)
+	var settings map[string]any
+	must(yaml.Unmarshal([]byte(clusterConfiguration), &settings))
+	_, err = install.StartController(ctx, c, "controller", settings)
+	must(err)
+	client, err := kubernetes.NewForConfig(c.Config())
+	must(err)
+	return &environment{t: t, cluster: c, agent: agent, client: client}
+}
+
+func (e *environment) run(ctx context.Context, args ...string) ran {
+	return run(ctx, false, append(args, "--kubeconfig", e.cluster.Kubeconfig())...)
+}
+
+func (e *environment) add(ctx context.Context, spec nodeagent.NodeSpec) *nodeagent.Node {
+	e.t.Helper()
+	n, err := e.agent.AddNode(ctx, spec)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return n
+}
+
+// createConfigMap makes a ConfigMap as the chart does.
+func (e *environment) createConfigMap(ctx context.Context, namespace, name, content string) {
+	e.t.Helper()
+	_, err := e.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}},
+		Data:       map[string]string{"config.yaml": content},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// emitOther emits an event of another controller on a node.
+func (e *environment) emitOther(ctx context.Context, name string) {
+	e.t.Helper()
+	n, err := e.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	_, err = e.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "other"}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeNormal, Reason: "OfAnother", Action: "Do",
+		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID},
+		ReportingController: "other", ReportingInstance: "other-1",
+	}, metav1.CreateOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// await waits until status shows what is wanted of a node.
+func (e *environment) await(ctx context.Context, name string, done func(summary) bool) {
+	e.t.Helper()
+	for {
+		got := e.run(ctx, "status", name, "-o", "json")
+		var list struct{ Nodes []summary }
+		if err := json.Unmarshal([]byte(got.out), &list); err != nil || got.code != 0 || len(list.Nodes) != 1 {
+			e.t.Fatalf("status of %s: %+v, %v", name, got, err)
+		}
+		if done(list.Nodes[0]) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			e.t.Fatalf("node %s ended as %+v", name, list.Nodes[0])
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// serveLogs answers for a node what its kubelet would: the API server asks it for logs. The
+// content is the real worker's.
+func (e *environment) serveLogs(ctx context.Context, name string) {
+	e.t.Helper()
+	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // containerLogs/namespace/pod/container
+		pod, err := e.client.CoreV1().Pods(parts[1]).Get(ctx, parts[2], metav1.GetOptions{})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		content, err := os.ReadFile(e.agent.LogFile(pod, parts[3]))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(content)
+	}))
+	kubelet.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	kubelet.StartTLS()
+	e.t.Cleanup(kubelet.Close)
+	host, port, err := net.SplitHostPort(kubelet.Listener.Addr().String())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + host + `"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":` + port + `}}}}`
+	if _, err := e.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// matchLines compares a command's output with regular expressions, line by line.
+func matchLines(t *testing.T, got ran, want []string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
+	ok := got.code == 0 && len(lines) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = regexp.MustCompile(want[i]).MatchString(lines[i])
+	}
+	if !ok {
+		t.Errorf("code %d, error %q, output\n%s\nwant\n%s", got.code, got.err, got.out, strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,149 @@
+// Package manager wires the controller: clients, caches, the rooms, leader election, health and metrics.
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Options are what the command line adds to the configuration.
+type Options struct {
+	// Kubeconfig overrides kubernetes.kubeconfigPath.
+	Kubeconfig string
+	// DryRun runs workers and changes nothing on nodes.
+	DryRun bool
+	Log    logr.Logger
+}
+
+// Run serves until ctx is done or leadership is lost.
+func Run(ctx context.Context, cfg *config.Config, o Options) error {
+	rc, namespace, err := connect(cfg, o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	contact := &contact{}
+	rc.Wrap(contact.watch)
+	ctrl.SetLogger(o.Log)
+
+	fence, err := elect(cfg, rc, namespace)
+	if err != nil {
+		return err
+	}
+	workerNamespace := orElse(cfg.Worker.Namespace, namespace)
+	options := ctrl.Options{
+		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
+		Logger:                 o.Log,
+		Cache:                  cacheOptions(workerNamespace),
+		Metrics:                server.Options{BindAddress: metricsAddress(cfg)},
+		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
+		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},
+	}
+	if fence != nil {
+		fenced(&options, cfg, fence)
+		rc.Wrap(fence.Transport)
+	}
+	mgr, err := ctrl.NewManager(rc, options)
+	if err != nil {
+		return fmt.Errorf("set up the manager: %w", err)
+	}
+	rooms, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
+	if err != nil {
+		return err
+	}
+	if err := serveStatus(cfg, mgr, rooms.view, rooms.counters, contact); err != nil {
+		return err
+	}
+	o.Log.Info("starting", "version", version.Version, "commit", version.Commit, "namespace", namespace,
+		"workerNamespace", workerNamespace, "image", rooms.view.Builder.Image, "dryRun", o.DryRun)
+	return mgr.Start(ctx)
+}
+
+// rooms are the parts that act on nodes, and what they have in common.
+type rooms struct {
+	view     *controller.View
+	counters *metrics.Counters
+}
+
+// build makes the rooms and registers them with the manager.
+func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace, workerNamespace string) (*rooms, error) {
+	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
+	if err != nil {
+		return nil, err
+	}
+	if err := controller.Index(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
+	watches, err := watchPrerequisites(cfg, rc, mgr)
+	if err != nil {
+		return nil, err
+	}
+	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not even so.
+	marked := mgr.GetClient()
+	if o.DryRun {
+		marked = client.NewDryRunClient(marked)
+		cfg.NodeManagement.Remediation.DryRun = true
+	}
+	counters := metrics.NewCounters(checkTypes(cfg))
+	events, err := newEvents(mgr, marked, counters)
+	if err != nil {
+		return nil, err
+	}
+	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder, Sights: controller.NewSights(time.Now, o.DryRun)}
+	fleet := controller.NewFleet(view)
+	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
+	deletions := &deletion.Reconciler{
+		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
+		Pods:   pods,
+		Claims: &deletion.Claims{Reader: mgr.GetAPIReader()},
+		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
+			Keep: max(time.Hour, cfg.NodeManagement.Remediation.Window.Duration)},
+	}
+	if err := deletions.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("set up the deletion room: %w", err)
+	}
+	nodes := &node.Reconciler{
+		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet, Counters: counters, Events: events,
+		Pods:  pods,
+		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
+	}
+	if err := nodes.Setup(mgr, watches.Events()); err != nil {
+		return nil, fmt.Errorf("set up the node room: %w", err)
+	}
+	return &rooms{view: view, counters: counters}, nil
+}
+
+func watchPrerequisites(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, error) {
+	typed, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, err
+	}
+	untyped, err := dynamic.NewForConfig(rc)
+	if err != nil {
+		return nil, err
+	}
+	w, err := prerequisite.New(cfg, prerequisite.Clients{Kubernetes: typed, Dynamic: untyped, Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, err
+	}
+	return w, mgr.Add(w)
+}

@@ -1,0 +1,56 @@
+package marks
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Gate is what a change does to the gating taints.
+type Gate int
+
+// The changes to the gating taints.
+const (
+	GateKeep  Gate = iota
+	GateOpen       // remove all of them; the node takes workloads
+	GateClose      // put back those of the node's profile that are missing
+)
+
+// Change is one write of our marks.
+type Change struct {
+	Record Record
+	Gate   Gate
+	// Close are the taints of GateClose.
+	Close []Taint
+	// Label sets the verified label (true) or removes it (false); nil leaves it.
+	Label *bool
+}
+
+// Patch renders the change as one JSON merge patch. It carries the resourceVersion that the decision was made on: a merge
+// patch replaces the whole taint list, and must be refused when another writer changed the node meanwhile.
+func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
+	meta := map[string]any{
+		"uid":             n.UID,
+		"resourceVersion": n.ResourceVersion,
+		"annotations":     map[string]string{AnnotationRecord: c.Record.Encode()},
+	}
+	if c.Label != nil {
+		var value any // null removes the key (RFC 7386)
+		if *c.Label {
+			value = v.Verified.Value
+		}
+		meta["labels"] = map[string]any{v.Verified.Key: value}
+	}
+	patch := map[string]any{"metadata": meta}
+	switch c.Gate {
+	case GateOpen:
+		patch["spec"] = map[string]any{"taints": v.without(n.Spec.Taints)}
+	case GateClose:
+		patch["spec"] = map[string]any{"taints": with(n.Spec.Taints, c.Close)}
+	}
+	b, err := json.Marshal(patch)
+	if err != nil {
+		panic(err) // API types only
+	}
+	return b
+}

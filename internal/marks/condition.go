@@ -1,0 +1,70 @@
+package marks
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ConditionType is the node condition that shows where verification stands.
+const ConditionType corev1.NodeConditionType = "node-ready/Verified"
+
+// Reasons of the condition.
+const (
+	ReasonChecksPassed            = "ChecksPassed"            // True
+	ReasonChecksFailed            = "ChecksFailed"            // False
+	ReasonRetriesExhausted        = "RetriesExhausted"        // False
+	ReasonVerifying               = "Verifying"               // Unknown
+	ReasonWaitingForPrerequisites = "WaitingForPrerequisites" // Unknown
+	ReasonWaitingForRegistration  = "WaitingForRegistration"  // Unknown
+	ReasonWaitingForSlot          = "WaitingForSlot"          // Unknown
+	ReasonWorkerInconclusive      = "WorkerInconclusive"      // Unknown
+	ReasonRemediationHeld         = "RemediationHeld"         // Unknown
+)
+
+// Condition is the state of ConditionType that a decision asks for.
+type Condition struct {
+	Status  corev1.ConditionStatus
+	Reason  string
+	Message string
+	// Since is when the state began.
+	Since time.Time
+}
+
+// Same reports whether the node already says so.
+func (c Condition) Same(have *corev1.NodeCondition) bool {
+	return have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message
+}
+
+// Patch renders a strategic merge patch of nodes/status that touches this condition and no other, on condition that the
+// node is still the one of this UID: a node re-created under its name must not get its predecessor's.
+func (c Condition) Patch(uid string, have *corev1.NodeCondition) []byte {
+	since := metav1.NewTime(c.Since)
+	if have != nil && have.Status == c.Status {
+		// lastTransitionTime is when the status last changed, not the message (API conventions).
+		since = have.LastTransitionTime
+	}
+	return conditionPatch(uid, corev1.NodeCondition{
+		Type: ConditionType, Status: c.Status, Reason: c.Reason, Message: c.Message,
+		LastTransitionTime: since, LastHeartbeatTime: metav1.NewTime(c.Since),
+	})
+}
+
+// RemoveCondition renders a strategic merge patch of nodes/status that removes ConditionType from the node of this UID.
+func RemoveCondition(uid string) []byte {
+	return conditionPatch(uid, map[string]any{"$patch": "delete", "type": ConditionType})
+}
+
+func conditionPatch(uid string, condition any) []byte {
+	b, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": types.UID(uid)},
+		"status":   map[string]any{"conditions": []any{condition}},
+	})
+	if err != nil {
+		panic(err) // strings and times only
+	}
+	return b
+}

@@ -1,0 +1,192 @@
+// Package marks is our vocabulary on a Node: taints, the verified label, the record annotation, the opt-outs and the
+// condition, read and written.
+package marks
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Names on a Node. The taints and the label are configurable, see Vocabulary.
+const (
+	// AnnotationRecord holds the Record as JSON.
+	AnnotationRecord = "node-ready/record"
+	// AnnotationSkip set to "true" opts a node out of verification and remediation.
+	AnnotationSkip = "node-ready/skip"
+	// AnnotationDoNotDelete set to "true" opts a node out of deletion.
+	AnnotationDoNotDelete = "node-ready/do-not-delete"
+	// AnnotationKarpenterDoNotRepair is Karpenter's node-repair opt-out, honoured as AnnotationDoNotDelete.
+	AnnotationKarpenterDoNotRepair = "karpenter.sh/do-not-repair"
+	// AnnotationCAPISkipRemediation is Cluster API's MachineHealthCheck opt-out, honoured as
+	// AnnotationDoNotDelete whatever its value, as Cluster API does.
+	AnnotationCAPISkipRemediation = "cluster.x-k8s.io/skip-remediation"
+
+	// LabelKarpenterNodePool names the NodePool of a Karpenter node (karpenter.sh/v1 NodePoolLabelKey).
+	LabelKarpenterNodePool = "karpenter.sh/nodepool"
+	// LabelKarpenterRegistered is set once Karpenter no longer re-adds startup taints (karpenter.sh/v1 NodeRegisteredLabelKey).
+	LabelKarpenterRegistered = "karpenter.sh/registered"
+	// LabelControlPlane marks a control-plane node (kubeadm's convention, KEP-2067).
+	LabelControlPlane = "node-role.kubernetes.io/control-plane"
+)
+
+// Taint is matched on key and effect; the value is only used when the taint is put on a node.
+type Taint struct {
+	// Key of the taint.
+	Key string `json:"key"`
+	// Value of the taint.
+	Value string `json:"value,omitempty"`
+	// Effect is NoSchedule, PreferNoSchedule or NoExecute.
+	Effect corev1.TaintEffect `json:"effect"`
+}
+
+// Label is a node label.
+type Label struct {
+	// Key of the label. Default node-ready/verified.
+	Key string `json:"key,omitempty"`
+	// Value of the label. Default true.
+	Value string `json:"value,omitempty"`
+}
+
+// Vocabulary is the part of the marks that is configured.
+type Vocabulary struct {
+	// Gating are the taints of which any gates a node, whatever its labels, and all of which a pass removes.
+	Gating []Taint
+	// Verified marks a node that passed.
+	Verified Label
+}
+
+// Facts is what decisions need to know of a Node.
+type Facts struct {
+	Name, UID, BootID string
+	Created           time.Time
+	Karpenter         Karpenter
+	Gated             bool // carries at least one gating taint
+	Labelled          bool // carries the verified label with its value
+	Skip, DoNotDelete bool
+	ControlPlane      bool
+	Deleting          bool
+	Ready             bool // condition Ready is True
+	Lost              bool // condition Ready is Unknown: the kubelet stopped reporting
+	HasRecord         bool // carries a record annotation, readable or not
+	Record            Record
+	// RecordFault says why the record annotation cannot be read; what could be saved of it is in Record.
+	RecordFault string
+	// Condition is ours, if it is there.
+	Condition *corev1.NodeCondition
+}
+
+// Karpenter is what the marks on a node say about its management by Karpenter.
+type Karpenter struct {
+	// Pool is the node's NodePool; empty for other nodes.
+	Pool string
+	// ClaimUIDs are the UIDs of the NodeClaims that own the node; there should be one at most.
+	ClaimUIDs []string
+	// Managed: the node shows any of the marks that only Karpenter's nodes have. Labels and owner come at registration
+	// only, so a node that just joined may show no more than the taint.
+	Managed bool
+	// Registered: Karpenter no longer re-adds startup taints.
+	Registered bool
+}
+
+// Karpenter's other names (sigs.k8s.io/karpenter/pkg/apis/v1): the API group of NodeClaims, the finalizer of its nodes, and
+// the taint of a node that it has not registered.
+const (
+	karpenterGroup             = "karpenter.sh/"
+	karpenterFinalizer         = "karpenter.sh/termination"
+	taintKarpenterUnregistered = "karpenter.sh/unregistered"
+)
+
+// KarpenterOf reads a node's marks of Karpenter.
+func KarpenterOf(n *corev1.Node) Karpenter {
+	k := Karpenter{Pool: n.Labels[LabelKarpenterNodePool], Registered: n.Labels[LabelKarpenterRegistered] == "true"}
+	for _, o := range n.OwnerReferences {
+		if o.Kind == "NodeClaim" && strings.HasPrefix(o.APIVersion, karpenterGroup) {
+			k.ClaimUIDs = append(k.ClaimUIDs, string(o.UID))
+		}
+	}
+	k.Managed = len(k.ClaimUIDs) > 0 || hasKey(n.Labels, LabelKarpenterNodePool) || hasKey(n.Labels, LabelKarpenterRegistered) ||
+		slices.Contains(n.Finalizers, karpenterFinalizer) ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintKarpenterUnregistered })
+	return k
+}
+
+// Observe reads a Node.
+func Observe(n *corev1.Node, v Vocabulary) Facts {
+	f := Facts{
+		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Created: n.CreationTimestamp.Time,
+		Karpenter: KarpenterOf(n),
+		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
+		Skip:      n.Annotations[AnnotationSkip] == "true",
+		DoNotDelete: n.Annotations[AnnotationDoNotDelete] == "true" ||
+			n.Annotations[AnnotationKarpenterDoNotRepair] == "true" ||
+			hasKey(n.Annotations, AnnotationCAPISkipRemediation),
+		ControlPlane: hasKey(n.Labels, LabelControlPlane),
+		Deleting:     n.DeletionTimestamp != nil,
+		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
+	}
+	for _, t := range n.Spec.Taints {
+		f.Gated = f.Gated || v.Gates(t)
+	}
+	for i, c := range n.Status.Conditions {
+		switch c.Type {
+		case ConditionType:
+			f.Condition = &n.Status.Conditions[i]
+		case corev1.NodeReady:
+			f.Ready = c.Status == corev1.ConditionTrue
+			f.Lost = c.Status == corev1.ConditionUnknown
+		}
+	}
+	f.Record, f.RecordFault = readRecord(n)
+	return f
+}
+
+func hasKey(m map[string]string, key string) bool {
+	_, ok := m[key]
+	return ok
+}
+
+// Gates reports whether t is one of the gating taints. The value does not count: an autoscaler or a person may have set
+// another one.
+func (v Vocabulary) Gates(t corev1.Taint) bool {
+	for _, g := range v.Gating {
+		if g.Key == t.Key && g.Effect == t.Effect {
+			return true
+		}
+	}
+	return false
+}
+
+// without returns taints less the gating ones, in their order.
+func (v Vocabulary) without(taints []corev1.Taint) []corev1.Taint {
+	kept := []corev1.Taint{} // not null: a merge patch takes [] as none
+	for _, t := range taints {
+		if !v.Gates(t) {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// with returns taints and those of ours that are missing. The API server refuses two taints with one key and effect.
+func with(taints []corev1.Taint, ours []Taint) []corev1.Taint {
+	out := append([]corev1.Taint{}, taints...)
+	for _, o := range ours {
+		t := corev1.Taint{Key: o.Key, Value: o.Value, Effect: o.Effect}
+		if !contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func contains(taints []corev1.Taint, t corev1.Taint) bool {
+	for _, have := range taints {
+		if have.MatchTaint(&t) {
+			return true
+		}
+	}
+	return false
+}

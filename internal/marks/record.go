@@ -1,0 +1,109 @@
+package marks
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+)
+
+// Record is the durable account of a node's verification, kept in AnnotationRecord. With the worker pods it is all the
+// state there is. Whoever may write the Node may forge it, so no decision trusts a time or a count in it beyond what
+// bounds it.
+type Record struct {
+	// NodeUID is the node that the record is for; under another UID it counts as none.
+	NodeUID string `json:"nodeUID"`
+	// BootID is the boot that the last verdict is for.
+	BootID string `json:"bootID,omitempty"`
+	// Sequence is the number of the last attempt whose outcome is recorded; the next is Sequence+1. It never goes back,
+	// so an attempt is counted once.
+	Sequence int32 `json:"sequence"`
+	// Attempts is how many failures the current run has spent of maxRetries.
+	Attempts int32 `json:"attempts"`
+	// Inconclusive is how many attempts of the current run proved nothing about the node.
+	Inconclusive int32 `json:"inconclusive"`
+	// Superseded is how many attempts in a row, the last one included, were made under what no longer holds.
+	Superseded int32 `json:"superseded,omitempty"`
+	// LastOutcome, LastCheck, LastReason and LastMessage describe the last attempt; see attempt.Result.
+	LastOutcome attempt.Outcome `json:"lastOutcome,omitempty"`
+	LastCheck   string          `json:"lastCheck,omitempty"`
+	LastReason  string          `json:"lastReason,omitempty"`
+	LastMessage string          `json:"lastMessage,omitempty"`
+	// LastTime is when the last attempt was recorded, on the clock of the controller that did.
+	LastTime *time.Time `json:"lastTime,omitempty"`
+	// DurationMs is how long the last attempt's checks ran.
+	DurationMs int64 `json:"durationMs,omitempty"`
+	// NextAttemptTime is the earliest start of the next attempt as it was computed when the last one was recorded. It is
+	// for readers: decisions compute it anew from LastTime, the counts and the present configuration.
+	NextAttemptTime *time.Time `json:"nextAttemptTime,omitempty"`
+	// VerifiedTime is when the node last passed. It stays when a later attempt fails.
+	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
+	// HistoryLost: an earlier record could not be read, so the node may have passed before.
+	HistoryLost bool `json:"historyLost,omitempty"`
+	// Probed: the same checks passed on a verified node while this one's last attempt failed.
+	Probed bool `json:"probed,omitempty"`
+	// Deletion is what was decided to be deleted, written before it is; the node is not tried again while it goes.
+	Deletion *Deletion `json:"deletion,omitempty"`
+	// Held is the remediation guard that keeps the node from deletion, and HeldMessage what it found at first.
+	Held        string `json:"held,omitempty"`
+	HeldMessage string `json:"heldMessage,omitempty"`
+}
+
+// Deletion is a deletion that was decided.
+type Deletion struct {
+	// Kind is NodeClaim or Node, Name and UID are the object's.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+	// Time is when it was decided.
+	Time time.Time `json:"time"`
+}
+
+// MayHaveVerified reports whether the node ever passed, as far as is known: where that was lost, it counts as passed,
+// because then less is deleted.
+func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil || r.HistoryLost }
+
+// Encode renders the record for AnnotationRecord.
+func (r Record) Encode() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		// Strings, numbers and times within year 9999: Marshal has nothing to refuse.
+		panic(err)
+	}
+	return string(b)
+}
+
+// maxCount bounds the counts of a record that is believed. At an attempt a second it takes seventeen years to get there, and
+// no sum of two overflows.
+const maxCount = 1 << 29
+
+// readRecord reads a node's record; a missing one, and one of another node of the same name, is the zero Record. fault
+// says why it cannot be read; then only what guards the node from deletion is saved.
+func readRecord(n *corev1.Node) (r Record, fault string) {
+	raw, ok := n.Annotations[AnnotationRecord]
+	if !ok {
+		return Record{}, ""
+	}
+	err := json.Unmarshal([]byte(raw), &r)
+	switch {
+	case err != nil:
+		fault = "is not a record: " + attempt.Text(err.Error())
+	case r.NodeUID != string(n.UID):
+		return Record{}, ""
+	case !believable(r.Sequence) || !believable(r.Attempts) || !believable(r.Inconclusive) || !believable(r.Superseded) || r.DurationMs < 0:
+		fault = fmt.Sprintf("has a count that is negative or over %d", maxCount)
+	case !dated(r.LastTime) || !dated(r.VerifiedTime) || !dated(r.NextAttemptTime) || r.Deletion != nil && !dated(&r.Deletion.Time):
+		fault = "has a time before 1970 or after 9999"
+	default:
+		return r, ""
+	}
+	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + fault + "; the node starts afresh, and counts as one that was verified before"
+}
+
+func believable(n int32) bool { return n >= 0 && n <= maxCount }
+
+// dated reports whether t can be written again, in UTC as conditions are: JSON has no years beyond 9999 (RFC 3339).
+func dated(t *time.Time) bool { return t == nil || t.UTC().Year() >= 1970 && t.UTC().Year() <= 9999 }
