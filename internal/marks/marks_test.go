@@ -1,0 +1,146 @@
+package marks
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// vocabulary has the file's own taint and a profile's.
+var vocabulary = Vocabulary{
+	Gating:   []Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute}},
+	Verified: Label{Key: "node-ready/verified", Value: "true"},
+}
+
+func taint(key string, effect corev1.TaintEffect) corev1.Taint {
+	return corev1.Taint{Key: key, Effect: effect}
+}
+
+// node is one of UID u1 with these taints.
+func node(taints ...corev1.Taint) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u1", ResourceVersion: "7", Labels: map[string]string{}, Annotations: map[string]string{}},
+		Spec: corev1.NodeSpec{Taints: taints}}
+}
+
+// A taint gates by key and effect, whatever its value and whichever profile names it.
+func TestTheUnionOfTaintsGates(t *testing.T) {
+	for name, tc := range map[string]struct {
+		taints []corev1.Taint
+		want   bool
+	}{
+		"none":            {nil, false},
+		"the file's own":  {[]corev1.Taint{taint("node-ready/unverified", corev1.TaintEffectNoSchedule)}, true},
+		"another value":   {[]corev1.Taint{{Key: "node-ready/unverified", Value: "x", Effect: corev1.TaintEffectNoSchedule}}, true},
+		"a profile's":     {[]corev1.Taint{taint("gpu/unverified", corev1.TaintEffectNoExecute)}, true},
+		"another effect":  {[]corev1.Taint{taint("node-ready/unverified", corev1.TaintEffectNoExecute)}, false},
+		"foreign":         {[]corev1.Taint{taint("node.kubernetes.io/not-ready", corev1.TaintEffectNoSchedule)}, false},
+		"ours among many": {[]corev1.Taint{taint("a", corev1.TaintEffectNoSchedule), taint("gpu/unverified", corev1.TaintEffectNoExecute), taint("b", corev1.TaintEffectNoSchedule)}, true},
+	} {
+		if got := Observe(node(tc.taints...), vocabulary).Gated; got != tc.want {
+			t.Errorf("%s: gated %v", name, got)
+		}
+	}
+}
+
+func TestTaints(t *testing.T) {
+	foreign := []corev1.Taint{taint("node.kubernetes.io/not-ready", corev1.TaintEffectNoSchedule), taint("node-ready/unverified", corev1.TaintEffectNoExecute), taint("x", corev1.TaintEffectNoSchedule)}
+	have := append([]corev1.Taint{{Key: "node-ready/unverified", Value: "another", Effect: corev1.TaintEffectNoSchedule}}, foreign...)
+
+	kept := vocabulary.without(have)
+	if len(kept) != len(foreign) {
+		t.Errorf("kept %v, want the foreign ones, one of them with our key and another effect", kept)
+	}
+	all := with(kept, vocabulary.Gating)
+	if len(all) != len(foreign)+2 || len(with(all, vocabulary.Gating)) != len(all) {
+		t.Errorf("added %v", all)
+	}
+	if got := with(have, vocabulary.Gating); got[0].Value != "another" || len(got) != len(have)+1 {
+		t.Errorf("a taint that is there with another value was touched: %v", got)
+	}
+	if len(have) != len(foreign)+1 || have[0].Value != "another" {
+		t.Errorf("the node of the cache was changed: %v", have)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	n := node(taint("gpu/unverified", corev1.TaintEffectNoExecute))
+	n.Labels = map[string]string{"node-ready/verified": "true", LabelControlPlane: ""}
+	n.Annotations = map[string]string{AnnotationRecord: Record{NodeUID: "u1", BootID: "b1", Sequence: 3, LastOutcome: "passed"}.Encode(), AnnotationSkip: "true"}
+	n.Status = corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "b2"}, Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: ConditionType, Status: corev1.ConditionTrue}}}
+	f := Observe(n, vocabulary)
+	if f.Name != "n" || f.UID != "u1" || f.BootID != "b2" || !f.Gated || !f.Labelled || !f.Skip || f.DoNotDelete || !f.ControlPlane || f.Deleting || f.Ready || !f.Lost ||
+		!f.HasRecord || f.Record.Sequence != 3 || f.RecordFault != "" || f.Condition == nil || f.Condition.Status != corev1.ConditionTrue || f.Karpenter.Managed {
+		t.Errorf("%+v", f)
+	}
+	n.Labels["node-ready/verified"] = "false"
+	n.UID, n.DeletionTimestamp = "u2", &metav1.Time{}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	f = Observe(n, vocabulary)
+	if f.Labelled || f.Record != (Record{}) || f.RecordFault != "" || !f.HasRecord || !f.Deleting || !f.Ready || f.Lost || f.Condition != nil {
+		t.Errorf("a label of another value, another node's record: %+v", f)
+	}
+	if f = Observe(node(), Vocabulary{Verified: Label{Key: "k"}}); f.Labelled || f.Lost {
+		t.Errorf("no label is not one with an empty value, and no Ready condition is not an Unknown one: %+v", f)
+	}
+}
+
+func TestOptOuts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotation, value string
+		skip, doNotDelete bool
+	}{
+		"skip":                           {AnnotationSkip, "true", true, false},
+		"skip of another value":          {AnnotationSkip, "yes", false, false},
+		"do-not-delete":                  {AnnotationDoNotDelete, "true", false, true},
+		"do-not-delete: false":           {AnnotationDoNotDelete, "false", false, false},
+		"do-not-repair":                  {AnnotationKarpenterDoNotRepair, "true", false, true},
+		"Cluster API's, of no value":     {AnnotationCAPISkipRemediation, "", false, true},
+		"Cluster API's, of any value":    {AnnotationCAPISkipRemediation, "false", false, true},
+		"an annotation like one of ours": {AnnotationSkip + "s", "true", false, false},
+	} {
+		n := node()
+		n.Annotations[tc.annotation] = tc.value
+		if f := Observe(n, vocabulary); f.Skip != tc.skip || f.DoNotDelete != tc.doNotDelete {
+			t.Errorf("%s: skip %v, do not delete %v", name, f.Skip, f.DoNotDelete)
+		}
+	}
+}
+
+func TestKarpenterOf(t *testing.T) {
+	owner := func(version, kind string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.OwnerReferences = append(n.OwnerReferences, metav1.OwnerReference{APIVersion: version, Kind: kind, UID: "c"})
+		}
+	}
+	label := func(key, value string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Labels[key] = value }
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		want   Karpenter
+		claims int
+	}{
+		"none of its marks":   {func(*corev1.Node) {}, Karpenter{}, 0},
+		"a pool":              {label(LabelKarpenterNodePool, "p"), Karpenter{Pool: "p", Managed: true}, 0},
+		"a pool without name": {label(LabelKarpenterNodePool, ""), Karpenter{Managed: true}, 0},
+		"registered":          {label(LabelKarpenterRegistered, "true"), Karpenter{Managed: true, Registered: true}, 0},
+		"not registered yet":  {label(LabelKarpenterRegistered, "false"), Karpenter{Managed: true}, 0},
+		"an owner":            {owner("karpenter.sh/v1", "NodeClaim"), Karpenter{Managed: true}, 1},
+		"a kind of that name": {owner("example.com/v1", "NodeClaim"), Karpenter{}, 0},
+		"another owner":       {owner("karpenter.sh/v1", "NodePool"), Karpenter{}, 0},
+		"its finalizer":       {func(n *corev1.Node) { n.Finalizers = []string{"karpenter.sh/termination"} }, Karpenter{Managed: true}, 0},
+		"only the taint so far": {func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{taint("karpenter.sh/unregistered", corev1.TaintEffectNoExecute)}
+		},
+			Karpenter{Managed: true}, 0},
+	} {
+		n := node()
+		tc.change(n)
+		got := KarpenterOf(n)
+		if got.Pool != tc.want.Pool || got.Managed != tc.want.Managed || got.Registered != tc.want.Registered || len(got.ClaimUIDs) != tc.claims {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}

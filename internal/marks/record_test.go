@@ -1,0 +1,112 @@
+package marks
+
+import (
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+)
+
+// read is the record of node u1 that an annotation holds.
+func read(raw string) (Record, string) {
+	n := node()
+	n.Annotations[AnnotationRecord] = raw
+	return readRecord(n)
+}
+
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	r := Record{NodeUID: "u1", BootID: "b1", Sequence: 3, Attempts: 2, Inconclusive: 1, Superseded: 1, LastOutcome: attempt.Failed, LastCheck: "dns",
+		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at, HistoryLost: true,
+		Probed: true, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
+	got, fault := read(r.Encode())
+	if fault != "" || !reflect.DeepEqual(got, r) {
+		t.Errorf("%+v, %s", got, fault)
+	}
+	n := node()
+	if got, fault = readRecord(n); fault != "" || got != (Record{}) {
+		t.Errorf("no record: %+v, %s", got, fault)
+	}
+	if got, fault = read(Record{NodeUID: "u2", VerifiedTime: &at, Sequence: 9}.Encode()); fault != "" || got != (Record{}) {
+		t.Errorf("an earlier node's record: %+v, %s", got, fault)
+	}
+}
+
+// What cannot be read or believed counts as none, but for what guards the node from deletion.
+func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
+	overflow := func(key string, n int64) string {
+		return `{"nodeUID":"u1","` + key + `":` + strconv.FormatInt(n, 10) + `}`
+	}
+	for _, raw := range []string{"", "{", "[]", "null x", `{"nodeUID":"u1","sequence":"x"}`, strings.Repeat("[", 100_000), "\x00\xff",
+		overflow("sequence", -1), overflow("sequence", math.MaxInt32), overflow("sequence", math.MaxInt64), overflow("attempts", -5), overflow("attempts", math.MaxInt32),
+		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("superseded", -1), overflow("superseded", maxCount+1), overflow("durationMs", -1),
+		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"10000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","lastTime":"0001-01-01T00:00:00Z"}`, `{"nodeUID":"u1","verifiedTime":"1969-01-01T00:00:00Z"}`,
+		`{"nodeUID":"u1","nextAttemptTime":"0000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","deletion":{}}`, `{"nodeUID":"u1","deletion":{"time":"1000-01-01T00:00:00Z"}}`} {
+		r, fault := read(raw)
+		if r != (Record{HistoryLost: true}) || !r.MayHaveVerified() {
+			t.Errorf("%.60q: %+v", raw, r)
+		}
+		if fault == "" || len(fault) > 2*attempt.MaxMessage || strings.ContainsAny(fault, "\n\x00") {
+			t.Errorf("%.60q: fault %q", raw, fault)
+		}
+	}
+	for _, raw := range []string{"null", "{}", `{"nodeUID":"u2","sequence":-1}`} {
+		if r, fault := read(raw); fault != "" || r != (Record{}) {
+			t.Errorf("%s, which is no record of this node: %+v, %s", raw, r, fault)
+		}
+	}
+	if r, fault := read(overflow("sequence", maxCount)); fault != "" || r.Sequence != maxCount {
+		t.Errorf("the largest count: %+v, %s", r, fault)
+	}
+}
+
+func TestMayHaveVerified(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r    Record
+		want bool
+	}{
+		"never":                {Record{Sequence: 5}, false},
+		"once":                 {Record{VerifiedTime: ptr.To(time.Unix(1, 0))}, true},
+		"history lost":         {Record{HistoryLost: true}, true},
+		"passed, no time said": {Record{LastOutcome: attempt.Passed}, false},
+	} {
+		if tc.r.MayHaveVerified() != tc.want {
+			t.Errorf("%s: %v", name, !tc.want)
+		}
+	}
+}
+
+// Whatever stands in the annotation is read, and what is read can be written again: decisions write records that they read.
+func FuzzRecord(f *testing.F) {
+	at := time.Unix(1_772_366_400, 0).UTC()
+	f.Add(Record{NodeUID: "u1", Sequence: 1, LastTime: &at, Deletion: &Deletion{Time: at}}.Encode())
+	for _, raw := range []string{"", "{", "null", `{"nodeUID":"u1"}`, `{"nodeUID":"u1","sequence":1e9}`, `{"nodeUID":"u1","lastMessage":"\ud800"}`,
+		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"1970-01-01T00:00:00+23:59"}`, `{"nodeUID":"u1","deletion":{"time":"9999-12-31T24:00:00Z"}}`} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		r, fault := read(raw)
+		if fault != "" && r != (Record{HistoryLost: true}) {
+			t.Errorf("half a record: %+v", r)
+		}
+		again, fault := read(r.Encode())
+		if r.NodeUID == "u1" && (fault != "" || again.Sequence != r.Sequence || again.MayHaveVerified() != r.MayHaveVerified()) {
+			t.Errorf("read %+v, written and read again %+v: %s", r, again, fault)
+		}
+		c := Condition{Status: "Unknown", Reason: r.LastReason, Message: r.LastMessage}
+		for _, when := range []*time.Time{r.LastTime, r.VerifiedTime, r.NextAttemptTime} {
+			if when != nil {
+				c.Since = *when
+				if patch := string(c.Patch("u1", nil)); strings.Contains(patch, `"10000-`) {
+					t.Errorf("no API server reads the time in %s", patch)
+				}
+			}
+		}
+	})
+}

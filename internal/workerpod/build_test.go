@@ -1,0 +1,252 @@
+package workerpod
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// nodeA is a gated node.
+var nodeA = Target{Name: "node-a", UID: "u1", BootID: "b1", Gated: true}
+
+// builder makes pods of the default configuration with these changes.
+func builder(t testing.TB, change ...func(*config.Config)) (*Builder, config.Effective) {
+	t.Helper()
+	c := &config.Config{}
+	c.SetDefaults()
+	for _, f := range change {
+		f(c)
+	}
+	b, err := NewBuilder(c, "ns", "img:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, c.For(nil)
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "." + strings.Repeat("d", 61)
+	if len(long) != 253 {
+		t.Fatal(len(long))
+	}
+	seen := map[string]bool{}
+	once := func(name string) {
+		if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+			t.Errorf("%q: %v", name, errs)
+		}
+		if seen[name] {
+			t.Errorf("%q names two attempts", name)
+		}
+		seen[name] = true
+	}
+	for _, n := range []string{"n", "ip-10-0-0-1.eu-west-1.compute.internal", "a.b", "a-b", "0.1.2.3", long, long[:252] + "e", strings.Repeat("x", 40) + "." + "y"} {
+		for _, uid := range []string{"u1", "u2"} {
+			target := Target{Name: n, UID: uid}
+			for _, number := range []int32{1, 2, 99999, 1 << 29} {
+				once(VerifyName(target, number))
+				once(ProbeName(target, uid+"/"+strconv.Itoa(int(number))))
+			}
+		}
+	}
+	if VerifyName(Target{Name: "n", UID: "u"}, 1) != VerifyName(Target{Name: "n", UID: "u", BootID: "other", Gated: true}, 1) {
+		t.Error("the same attempt has two names")
+	}
+}
+
+func TestVerifyPod(t *testing.T) {
+	b, profile := builder(t, func(c *config.Config) {
+		c.Worker.PodLabels = map[string]string{"team": "infra", LabelComponent: "forged", LabelNodeUID: "forged"}
+		c.Worker.PodAnnotations = map[string]string{"note": "x", AnnotationNode: "forged", AnnotationChecks: "forged"}
+		c.NodeManagement.Taints = append(c.NodeManagement.Taints, marks.Taint{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute})
+	})
+	pod := b.Verify(nodeA, profile, 3, config.SchedulingDirect)
+	if pod.Name != VerifyName(nodeA, 3) || pod.Namespace != "ns" || pod.Spec.Containers[0].Image != "img:1" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("%s/%s %+v", pod.Namespace, pod.Name, pod.Spec)
+	}
+	term := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0]
+	if term.Key != "metadata.name" || term.Values[0] != "node-a" {
+		t.Errorf("pinned by %+v", term)
+	}
+	if pod.Labels[LabelName] != Name || pod.Labels[LabelComponent] != Component || pod.Labels["team"] != "infra" || pod.Labels[LabelNodeUID] != "u1" || pod.Labels[LabelPurpose] != PurposeVerify {
+		t.Errorf("labels %v", pod.Labels)
+	}
+	for key, want := range map[string]string{AnnotationNode: "node-a", AnnotationAttempt: "3", AnnotationBootID: "b1", AnnotationGated: "true", AnnotationProfile: "",
+		AnnotationChecks: b.Checks(""), AnnotationStartTimeout: "300", AnnotationTimeout: "120", "note": "x"} {
+		if got, ok := pod.Annotations[key]; !ok || got != want {
+			t.Errorf("annotation %s: %q, want %q", key, got, want)
+		}
+	}
+	if o := pod.OwnerReferences[0]; o.APIVersion != "v1" || o.Kind != "Node" || o.Name != "node-a" || o.UID != "u1" || *o.BlockOwnerDeletion {
+		t.Errorf("owner %+v", o)
+	}
+	if got := *pod.Spec.ActiveDeadlineSeconds; got < 300+120 {
+		t.Errorf("the kubelet ends it after %d s", got)
+	}
+	for _, taint := range []corev1.Taint{
+		{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule},
+		{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute},
+	} {
+		tolerated := false
+		for _, tol := range pod.Spec.Tolerations {
+			tolerated = tolerated || tol.Key == taint.Key && (tol.Effect == "" || tol.Effect == taint.Effect)
+		}
+		if !tolerated {
+			t.Errorf("does not tolerate %s:%s", taint.Key, taint.Effect)
+		}
+	}
+	told := 0
+	for _, e := range pod.Spec.Containers[0].Env {
+		if e.Name == workerconfig.EnvVar {
+			told++
+			if _, err := workerconfig.Load([]byte(e.Value), e.Name); err != nil {
+				t.Errorf("the worker would refuse its configuration: %v", err)
+			}
+		}
+	}
+	if told != 1 || !Ours(pod, "ns", nodeA) {
+		t.Errorf("told %d times; ours %v", told, Ours(pod, "ns", nodeA))
+	}
+}
+
+// A worker may displace others only where there can be no workload yet.
+func TestPriorityAndPlacement(t *testing.T) {
+	b, profile := builder(t)
+	open := Target{Name: "node-a", UID: "u1"}
+	for name, tc := range map[string]struct {
+		pod      *corev1.Pod
+		class    string
+		nodeName string
+	}{
+		"gated, direct":        {b.Verify(nodeA, profile, 1, config.SchedulingDirect), "system-node-critical", "node-a"},
+		"gated, scheduler":     {b.Verify(nodeA, profile, 1, config.SchedulingScheduler), "system-node-critical", ""},
+		"not gated, scheduler": {b.Verify(open, profile, 1, config.SchedulingScheduler), "", ""},
+		"not gated, direct":    {b.Verify(open, profile, 1, config.SchedulingDirect), "", ""},
+		"a probe":              {b.Probe(open, profile, "u2/1", "g"), "", ""},
+	} {
+		s := tc.pod.Spec
+		if s.PriorityClassName != tc.class || s.NodeName != tc.nodeName || s.PreemptionPolicy != nil || s.Priority != nil {
+			t.Errorf("%s: class %q, preemption %v, node %q", name, s.PriorityClassName, s.PreemptionPolicy, s.NodeName)
+		}
+	}
+	other, profile := builder(t, func(c *config.Config) { c.Worker.PriorityClassName = "mine" })
+	if got := other.Verify(nodeA, profile, 1, config.SchedulingDirect).Spec.PriorityClassName; got != "mine" {
+		t.Errorf("worker.priorityClassName: %q", got)
+	}
+}
+
+// Where a PriorityClass is the cluster's default, a pod without one gets its priority, and the scheduler displaces for it.
+func TestDisplaces(t *testing.T) {
+	b, profile := builder(t)
+	open := Target{Name: "node-a", UID: "u1"}
+	for name, tc := range map[string]struct {
+		priority *int32
+		want     bool
+	}{
+		"the API server set none": {nil, false},
+		"as of any pod":           {ptr.To[int32](0), false},
+		"lower than that":         {ptr.To[int32](-5), false},
+		"of a default class":      {ptr.To[int32](1000), true},
+	} {
+		for _, pod := range []*corev1.Pod{b.Verify(open, profile, 1, config.SchedulingScheduler), b.Probe(open, profile, "u2/1", "g")} {
+			if pod.Spec.Priority = tc.priority; Displaces(pod) != tc.want {
+				t.Errorf("%s: displaces %v", name, !tc.want)
+			}
+			Bind(pod)
+			if pod.Spec.NodeName != "node-a" || Displaces(pod) || !Ours(pod, "ns", open) || pod.Spec.PriorityClassName != "" {
+				t.Errorf("%s, bound: %+v", name, pod.Spec)
+			}
+		}
+	}
+}
+
+// Two that are told the same have the same checks, and no other two.
+func TestChecksIdentifyWhatAWorkerIsTold(t *testing.T) {
+	profiles := func(c *config.Config) {
+		c.Profiles = []config.Profile{{Name: "same"}, {Name: "dns", DNSTestDomains: []string{"example.com"}}, {Name: "slow", TimeoutSeconds: 600}}
+	}
+	b, _ := builder(t, profiles)
+	if b.Checks("") == "" || b.Checks("same") != b.Checks("") {
+		t.Errorf("%q and %q are told the same", b.Checks(""), b.Checks("same"))
+	}
+	seen := map[string]string{}
+	for _, p := range []string{"", "dns", "slow", "unknown"} {
+		if other, ok := seen[b.Checks(p)]; ok {
+			t.Errorf("profiles %q and %q have the same", p, other)
+		}
+		seen[b.Checks(p)] = p
+	}
+	again, _ := builder(t, profiles)
+	changed, _ := builder(t, profiles, func(c *config.Config) { c.Worker.CheckTimeoutSeconds++ })
+	resources, _ := builder(t, profiles, func(c *config.Config) { c.Worker.Image.Tag, c.Worker.StartTimeoutSeconds = "2", 1 })
+	if again.Checks("dns") != b.Checks("dns") || changed.Checks("dns") == b.Checks("dns") || resources.Checks("dns") != b.Checks("dns") {
+		t.Error("a restart, another image, another timeout of a check")
+	}
+	_, profile := builder(t, profiles)
+	profile.Profile = "dns"
+	if pod := b.Verify(nodeA, profile, 1, config.SchedulingDirect); pod.Annotations[AnnotationChecks] != b.Checks("dns") || pod.Annotations[AnnotationProfile] != "dns" {
+		t.Errorf("%v", pod.Annotations)
+	}
+}
+
+// Whoever may create pods in the namespace can make one that passes for ours (docs/security.md): this is about accidents, and about
+// pods of another node or attempt.
+func TestWhatIsNotOurs(t *testing.T) {
+	b, profile := builder(t)
+	target := Target{Name: "node-a", UID: "u1"}
+	for name, forge := range map[string]func(*corev1.Pod){
+		"another name":            func(p *corev1.Pod) { p.Name = "verify-node-a" },
+		"another namespace":       func(p *corev1.Pod) { p.Namespace = "default" },
+		"no owner":                func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"owned by another node":   func(p *corev1.Pod) { p.OwnerReferences[0].UID = "u2" },
+		"owned by something else": func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" },
+		"for another node":        func(p *corev1.Pod) { p.Annotations[AnnotationNode] = "node-b" },
+		"on another node":         func(p *corev1.Pod) { p.Spec.NodeName = "node-b" },
+		"another attempt":         func(p *corev1.Pod) { p.Annotations[AnnotationAttempt] = "2" },
+		"attempt 0":               func(p *corev1.Pod) { p.Annotations[AnnotationAttempt] = "0"; p.Name = VerifyName(target, 0) },
+		"attempt is not a number": func(p *corev1.Pod) { p.Annotations[AnnotationAttempt] = "one" },
+		"attempt out of range":    func(p *corev1.Pod) { p.Annotations[AnnotationAttempt] = "4294967297" },
+		"a probe's purpose":       func(p *corev1.Pod) { p.Labels[LabelPurpose] = PurposeProbe },
+		"no purpose":              func(p *corev1.Pod) { delete(p.Labels, LabelPurpose) },
+		"not a worker":            func(p *corev1.Pod) { p.Labels[LabelComponent] = "controller" },
+	} {
+		pod := b.Verify(target, profile, 1, config.SchedulingDirect)
+		forge(pod)
+		if Ours(pod, "ns", target) {
+			t.Errorf("%s: taken for ours", name)
+		}
+	}
+	probe := b.Probe(target, profile, "u2/7", "g")
+	if !Ours(probe, "ns", target) || TargetOf(probe) != target {
+		t.Errorf("our own probe is not: %+v", TargetOf(probe))
+	}
+	probe.Annotations[AnnotationSubject] = "u2/8"
+	if Ours(probe, "ns", target) {
+		t.Error("a probe for another failure is taken for it")
+	}
+}
+
+func TestAProbeSaysWhatItIsFor(t *testing.T) {
+	b, profile := builder(t)
+	pod := b.Probe(Target{Name: "node-a", UID: "u1", BootID: "b1"}, profile, "u2/7", "g")
+	o := Observe(pod)
+	if o.Purpose != PurposeProbe || o.Subject != "u2/7" || o.Group != "g" || o.Node != "node-a" || o.Attempt.Number != 0 || o.Attempt.Basis.Checks != b.Checks("") || o.Attempt.Basis.Gated {
+		t.Errorf("%+v", o)
+	}
+	if g := Group("pool", "gpu"); len(validation.IsValidLabelValue(g)) > 0 || g == Group("pool", "") || g == Group("poolgpu", "") || g != Group("pool", "gpu") {
+		t.Errorf("group %q", g)
+	}
+}

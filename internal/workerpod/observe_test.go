@@ -1,0 +1,245 @@
+package workerpod
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+)
+
+// status is a pod of nodeA's first attempt as a kubelet reports it.
+func status(t testing.TB, change ...func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	b, profile := builder(t)
+	pod := b.Verify(nodeA, profile, 1, config.SchedulingDirect)
+	pod.CreationTimestamp, pod.UID = metav1.NewTime(start), "p1"
+	pod.Status.Phase = corev1.PodPending
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func exit(code int32, reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodFailed
+		if code == 0 {
+			p.Status.Phase = corev1.PodSucceeded
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: code, Reason: reason, Message: message, StartedAt: metav1.NewTime(start.Add(time.Second)), FinishedAt: metav1.NewTime(start.Add(4 * time.Second)),
+		}}}}
+	}
+}
+
+func wait(reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "details"}}}}
+	}
+}
+
+// whole is the kubelet ending the whole pod.
+func whole(reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, reason, "details"
+	}
+}
+
+// pastDeadline is the kubelet ending the pod at its deadline, for which the worker had started after so long.
+func pastDeadline(late time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		whole("DeadlineExceeded")(p)
+		p.Status.StartTime = &metav1.Time{Time: start.Add(time.Second - late)}
+	}
+}
+
+func deleted(p *corev1.Pod) {
+	p.DeletionTimestamp = &metav1.Time{Time: start.Add(9 * time.Second)}
+}
+
+func running(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(start)}}}}
+}
+
+func phase(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Phase = phase }
+}
+
+func conditioned(c corev1.PodCondition) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Conditions = append(p.Status.Conditions, c) }
+}
+
+func initContainer(state corev1.ContainerState) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "warm", State: state}}
+	}
+}
+
+func reportOf(nodeName string, checks ...result.Check) string {
+	return string(result.Report{Version: result.Version, Node: nodeName, Outcome: result.Failed, Checks: checks}.Encode())
+}
+
+func TestClassification(t *testing.T) {
+	dns := result.Check{Name: "dns", Type: "dns", Severity: "required", Outcome: result.Failed, Reason: "Timeout", Message: "no answer"}
+	unclear := result.Check{Name: "api", Type: "kubernetesAPI", Severity: "required", Outcome: result.Inconclusive, Reason: "Forbidden", Message: "403"}
+	hostile := `{"version":1,"node":"node-a","outcome":"failed","checks":[{"name":"` + strings.Repeat("x", 1<<16) + `"}]}`
+	initFailed := initContainer(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}})
+	type changes = []func(*corev1.Pod)
+	const passed, failed, inconclusive = attempt.Passed, attempt.Failed, attempt.Inconclusive
+	for name, tc := range map[string]struct {
+		pod     changes
+		state   State
+		outcome attempt.Outcome // empty: no result yet
+		check   string
+		reason  string
+	}{
+		"just created":                     {changes{}, Pending, "", "", ""},
+		"container is being created":       {changes{wait("ContainerCreating")}, Pending, "", "", ""},
+		"running":                          {changes{running}, Running, "", "", ""},
+		"exit 0":                           {changes{exit(0, "Completed", "")}, Ended, passed, "", ""},
+		"exit 0 with a report of failures": {changes{exit(0, "Completed", reportOf("node-a", dns))}, Ended, passed, "", ""},
+		"exit 0, the pod still runs":       {changes{exit(0, "Completed", ""), phase(corev1.PodRunning)}, Ended, passed, "", ""},
+		"exit 1 with its report":           {changes{exit(1, "Error", reportOf("node-a", dns))}, Ended, failed, "dns", "Timeout"},
+		"exit 1 without a report":          {changes{exit(1, "Error", "")}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 1, report cut":               {changes{exit(1, "Error", reportOf("node-a", dns)[:60])}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 1, not JSON":                 {changes{exit(1, "Error", "panic: oh no")}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 1, another node's report":    {changes{exit(1, "Error", reportOf("node-b", dns))}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 1, hostile report":           {changes{exit(1, "Error", hostile)}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 1, no failure reported":      {changes{exit(1, "Error", reportOf("node-a", unclear))}, Ended, failed, "", attempt.ReasonChecksFailed},
+		"exit 2":                           {changes{exit(2, "Error", "")}, Ended, inconclusive, "", attempt.ReasonConfigRefused},
+		"exit 3":                           {changes{exit(3, "Error", "")}, Ended, inconclusive, "", attempt.ReasonClientSetup},
+		"exit 4 with its report":           {changes{exit(4, "Error", reportOf("node-a", unclear))}, Ended, inconclusive, "api", "Forbidden"},
+		"exit 4 without a report":          {changes{exit(4, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUndecided},
+		"exit 10":                          {changes{exit(10, "Error", "")}, Ended, inconclusive, "", attempt.ReasonInternalError},
+		"exit 137":                         {changes{exit(137, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"unknown exit code":                {changes{exit(42, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"a negative exit code":             {changes{exit(-1, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"OOMKilled":                        {changes{exit(137, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
+		"OOMKilled with exit 1":            {changes{exit(1, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
+		"ErrImagePull":                     {changes{wait("ErrImagePull")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"ImagePullBackOff":                 {changes{wait("ImagePullBackOff")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"InvalidImageName":                 {changes{wait("InvalidImageName")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"an init container's image":        {changes{initContainer(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"CreateContainerConfigError":       {changes{wait("CreateContainerConfigError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
+		"RunContainerError":                {changes{wait("RunContainerError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
+		"OutOfcpu":                         {changes{whole("OutOfcpu")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
+		"UnexpectedAdmissionError":         {changes{whole("UnexpectedAdmissionError")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
+		"Evicted":                          {changes{whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"Evicted while it ran":             {changes{exit(137, "Error", ""), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"Evicted as it failed":             {changes{exit(1, "Error", reportOf("node-a", dns)), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"NodeLost":                         {changes{running, func(p *corev1.Pod) { p.Status.Reason = "NodeLost" }}, Running, inconclusive, "", attempt.ReasonNodeLost},
+		"phase Unknown":                    {changes{phase(corev1.PodUnknown)}, Pending, inconclusive, "", attempt.ReasonNodeLost},
+		"node shutdown":                    {changes{exit(1, "Error", ""), whole("Terminated")}, Ended, inconclusive, "", attempt.ReasonNodeShutdown},
+		"deadline before the start":        {changes{whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
+		"deadline after the start":         {changes{exit(137, "Error", ""), pastDeadline(time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
+		"deadline, it had its time":        {changes{exit(137, "Error", ""), pastDeadline(330 * time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
+		"deadline, it started too late":    {changes{exit(137, "Error", ""), pastDeadline(331 * time.Second)}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
+		"deadline, said to run still":      {changes{running, pastDeadline(time.Hour)}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
+		"deadline, its start is not known": {changes{exit(137, "Error", ""), whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
+		"deleted while it runs":            {changes{running, deleted}, Running, "", "", ""},
+		"deleted before it started":        {changes{deleted}, Pending, inconclusive, "", attempt.ReasonPodDeleted},
+		"deleted, exit 1":                  {changes{exit(1, "Error", reportOf("node-a", dns)), deleted}, Ended, inconclusive, "", attempt.ReasonPodDeleted},
+		"deleted, it passed all the same":  {changes{exit(0, "Completed", ""), deleted}, Ended, passed, "", ""},
+		"failed, nothing to read":          {changes{phase(corev1.PodFailed)}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
+		"another container's success":      {changes{exit(0, "Completed", ""), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "sidecar" }}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
+		"init container failed":            {changes{phase(corev1.PodFailed), initFailed}, Ended, inconclusive, "", attempt.ReasonInitFailed},
+		"init container to be restarted":   {changes{initFailed}, Pending, "", "", ""},
+		"eviction by the API":              {changes{running, conditioned(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})}, Running, inconclusive, "", attempt.ReasonEvicted},
+		"unschedulable is for decisions":   {changes{conditioned(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable})}, Pending, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observe(status(t, tc.pod...))
+			r := attempt.Result{}
+			if o.Attempt.Result != nil {
+				r = *o.Attempt.Result
+			}
+			if o.State != tc.state || r.Outcome != tc.outcome || r.Check != tc.check || r.Reason != tc.reason {
+				t.Errorf("%s %s check %q reason %q (%s); want %s %s %q %q", o.State, r.Outcome, r.Check, r.Reason, r.Message, tc.state, tc.outcome, tc.check, tc.reason)
+			}
+			if len(r.Message) > attempt.MaxMessage || (r.Message == "") != (tc.outcome == "") {
+				t.Errorf("message %q", r.Message)
+			}
+			if o.Occupies != (tc.state != Ended) {
+				t.Errorf("occupies the node: %v", o.Occupies)
+			}
+		})
+	}
+}
+
+// A container that runs in its grace period occupies the node.
+func TestOccupies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"pending":               {status(t), true},
+		"running":               {status(t, running), true},
+		"running, on its way":   {status(t, running, deleted), true},
+		"pending, on its way":   {status(t, deleted), true},
+		"no image":              {status(t, wait("ErrImagePull")), true},
+		"ended":                 {status(t, exit(0, "", "")), false},
+		"ended, on its way":     {status(t, exit(1, "", ""), deleted), false},
+		"rejected":              {status(t, whole("OutOfcpu")), false},
+		"worker ended, one not": {status(t, exit(0, "", ""), phase(corev1.PodRunning)), false},
+	} {
+		if o := Observe(tc.pod); o.Occupies != tc.want || o.Terminating != (tc.pod.DeletionTimestamp != nil) {
+			t.Errorf("%s: occupies %v, terminating %v", name, o.Occupies, o.Terminating)
+		}
+	}
+}
+
+// A kubelet's clock that is minutes behind, or ahead, changes nothing that is decided on.
+func TestObservationsHoldNoForeignTime(t *testing.T) {
+	for name, change := range map[string][]func(*corev1.Pod){
+		"pending":       {conditioned(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable})},
+		"running":       {running},
+		"ended":         {exit(1, "Error", "")},
+		"deleted":       {exit(1, "Error", ""), deleted},
+		"past deadline": {exit(137, "Error", ""), pastDeadline(time.Minute)},
+		"started late":  {exit(137, "Error", ""), pastDeadline(time.Hour)},
+	} {
+		want := Observe(status(t, change...))
+		for _, skew := range []time.Duration{-time.Hour, -5 * time.Minute, 5 * time.Minute, 24 * time.Hour} {
+			pod := status(t, change...)
+			shift(reflect.ValueOf(pod).Elem(), skew)
+			if pod.CreationTimestamp.Time.Equal(start) {
+				t.Fatal("nothing was shifted")
+			}
+			if got := Observe(pod); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, clocks %s off: %+v, want %+v", name, skew, got, want)
+			}
+		}
+	}
+}
+
+// shift moves every time in a value.
+func shift(v reflect.Value, d time.Duration) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			shift(v.Elem(), d)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			shift(v.Index(i), d)
+		}
+	case reflect.Struct:
+		if at, ok := v.Addr().Interface().(*metav1.Time); ok {
+			*at = metav1.NewTime(at.Add(d))
+			return
+		}
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				shift(v.Field(i), d)
+			}
+		}
+	}
+}
