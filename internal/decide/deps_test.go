@@ -4,31 +4,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// Decisions are pure: they know no client, no logger and no clock.
-func TestDecisionsArePure(t *testing.T) {
-	// Of what Kubernetes' own types import nobody here has a say.
-	out, err := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if .Main}}{{range $.Imports}}{{println .}}{{end}}{{end}}{{end}}`, ".").Output()
+const module = "github.com/kube-node-ready/kube-node-ready/internal/"
+
+// list is what go list -deps prints of a package with a template, word by word.
+func list(t *testing.T, pkg, template string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", template, pkg).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	imports := strings.Fields(string(out))
-	if len(imports) < 20 {
+	return strings.Fields(string(out))
+}
+
+// Decisions are pure: they know no client, no logger and no clock.
+func TestDecisionsArePure(t *testing.T) {
+	// Of what Kubernetes' own types import nobody here has a say.
+	imports := list(t, ".", `{{with .Module}}{{if .Main}}{{range $.Imports}}{{println .}}{{end}}{{end}}{{end}}`)
+	if len(imports) < 20 || !slices.Contains(imports, module+"marks") {
 		t.Fatalf("only %d imports were found: %v", len(imports), imports)
 	}
 	for _, dep := range imports {
-		for _, forbidden := range []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "sigs.k8s.io/karpenter", "go.uber.org/zap", "github.com/go-logr", "k8s.io/klog"} {
-			if strings.HasPrefix(dep, forbidden) {
+		for _, forbidden := range []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "sigs.k8s.io/karpenter", "go.uber.org/zap", "github.com/go-logr", "k8s.io/klog",
+			module + "controller", module + "metrics", module + "event", module + "logging", "os/exec", "math/rand", "log/slog"} {
+			if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
 				t.Errorf("a decision depends on %s", dep)
 			}
 		}
 	}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
 	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
@@ -38,10 +48,31 @@ func TestDecisionsArePure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, clock := range []string{"time.Now(", "time.Since(", "time.Until("} {
+		for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "time.After(", "time.NewTimer("} {
 			if strings.Contains(string(content), clock) {
 				t.Errorf("%s reads a clock with %s", name, clock)
 			}
 		}
+	}
+}
+
+// The vocabulary of marks and the attempt do not know the configuration file: it imports them.
+func TestTheVocabularyDoesNotImportTheConfiguration(t *testing.T) {
+	for pkg, forbidden := range map[string][]string{
+		"marks":   {"config", "workerconfig", "check", "workerpod", "decide"},
+		"attempt": {"config", "workerconfig", "check", "workerpod", "decide", "marks"},
+	} {
+		deps := list(t, module+pkg, "{{.ImportPath}}")
+		if !slices.Contains(deps, module+"result") {
+			t.Fatalf("%s: only %d packages were found", pkg, len(deps))
+		}
+		for _, f := range forbidden {
+			if slices.Contains(deps, module+f) {
+				t.Errorf("%s imports %s", pkg, f)
+			}
+		}
+	}
+	if deps := list(t, module+"config", "{{.ImportPath}}"); !slices.Contains(deps, module+"marks") {
+		t.Error("the configuration does not use the vocabulary")
 	}
 }

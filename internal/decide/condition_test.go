@@ -1,0 +1,201 @@
+package decide
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+func TestTheConditionSaysWhatHappensNext(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in     Input
+		status corev1.ConditionStatus
+		says   []string
+	}{
+		"failed": {failing(2, recordedAgo(-time.Second)), corev1.ConditionFalse,
+			[]string{"check dns: Timeout: no answer", "failure 2 of 5", "next attempt at 2026-03-01T12:00:0"}},
+		"exhausted":          {failing(5), corev1.ConditionFalse, []string{"5 of 5 attempts failed", "check dns", "next attempt at 2026-03-01T12:0"}},
+		"exhausted for good": {failing(5, exhaustedRetrySeconds(-1)), corev1.ConditionFalse, []string{"no further attempt: kubectl node-ready reverify n starts afresh"}},
+		"being deleted":      {failing(5, deleting, intended), corev1.ConditionFalse, []string{"NodeClaim c is being deleted"}},
+		"inconclusive":       {puzzling(2), corev1.ConditionUnknown, []string{"ImagePull: no such image", "2 inconclusive, 0 of 5 retries spent", "next attempt at"}},
+		"held":               {failing(5, deleting, heldBy(GuardMaxUnhealthy)), corev1.ConditionUnknown, []string{"deletion is held by maxUnhealthy: as it was found", "next attempt at"}},
+		"held, tried again":  {failing(5, deleting, heldBy(GuardMaxUnhealthy), with(pod(6))), corev1.ConditionUnknown, []string{"deletion is held by maxUnhealthy"}},
+		"verified":           {verified(func(in *Input) { in.Node.Record.DurationMs = 1500 }), corev1.ConditionTrue, []string{"passed in 1.5s, attempt 1"}},
+		"under way again":    {failing(2, with(pod(3))), corev1.ConditionUnknown, []string{"Worker verify-n-3 is running, attempt 3", "before: check dns"}},
+		"unschedulable":      {given(with(pod(1, pending, unschedulable(time.Second)))), corev1.ConditionUnknown, []string{"is pending", "kube-scheduler: no node"}},
+	} {
+		w := deletable()
+		w.claim.Deleting = name == "being deleted"
+		w.ledger.Problem = "as it is now"
+		if name == "held" {
+			w.ledger.Problem, tc.in.Config.NodeManagement.Remediation.MaxUnhealthy = "", ptrTo("0%")
+		}
+		plan, _ := ask(t, tc.in, w)
+		if plan.Condition == nil || plan.Condition.Status != tc.status {
+			t.Errorf("%s: %+v", name, plan.Condition)
+			continue
+		}
+		for _, want := range tc.says {
+			if !strings.Contains(plan.Condition.Message, want) {
+				t.Errorf("%s: %q lacks %q", name, plan.Condition.Message, want)
+			}
+		}
+	}
+}
+
+func TestWaitsAreAllNamed(t *testing.T) {
+	w := world{waits: []Wait{{Kind: "pods", Name: "a", Why: "a pod of a"}, {Kind: "conditions", Name: "b", Why: "condition b"}}}
+	plan, _ := ask(t, given(), w)
+	if plan.Condition == nil || plan.Condition.Message != "Waiting for a pod of a; condition b" || plan.Condition.Status != corev1.ConditionUnknown {
+		t.Errorf("%+v", plan.Condition)
+	}
+}
+
+// Whatever is in a record, which many may write, the condition is printable, on one line and bounded.
+func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
+	long := strings.Repeat("x\n\x1b[31m", 1<<16)
+	for name, in := range map[string]Input{
+		"failed":       failing(2),
+		"exhausted":    failing(5),
+		"inconclusive": puzzling(2),
+		"held":         failing(5, deleting, heldBy("x"), with(pod(6))),
+		"deletion":     failing(5, deleting, intended),
+		"under way":    failing(2, with(pod(3))),
+	} {
+		r := &in.Node.Record
+		r.LastCheck, r.LastReason, r.LastMessage, r.HeldMessage = long, long, long, long
+		if r.Held != "" {
+			r.Held = long
+		}
+		if r.Deletion != nil {
+			r.Deletion.Kind, r.Deletion.Name = long, long
+		}
+		plan, _ := ask(t, in, world{claim: Claim{Deleting: true}})
+		if c := plan.Condition; c == nil || len(c.Message) > 8*attempt.MaxMessage || strings.ContainsAny(c.Message, "\n\x1b") {
+			t.Errorf("%s: %d bytes", name, len(c.Message))
+		}
+		in.Pods = nil
+		refused := Refused(in, r.Sequence+1, attempt.ReasonPodRefused, long, now)
+		if m := refused.Change.Record.LastMessage; len(m) > attempt.MaxMessage || strings.ContainsAny(m, "\n\x1b") {
+			t.Errorf("%s: records %d bytes", name, len(m))
+		}
+	}
+}
+
+// Of a node that is no longer our business the condition goes; of another installation's nothing is touched.
+func TestTheConditionOfASkippedNodeIsRemoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in    Input
+		clear bool
+	}{
+		"skipped":                     {verified(skipped, conditioned), true},
+		"skipped, gated":              {failing(5, skipped, conditioned), true},
+		"skipped, nothing to remove":  {verified(skipped), false},
+		"never ours, a condition":     {given(ungated, conditioned), true},
+		"not selected any more":       {verified(unselected, conditioned), false},
+		"not selected, gated":         {failing(5, unselected, conditioned), false},
+		"verified":                    {verified(conditioned), false},
+		"a control plane, once gated": {verified(controlplane, conditioned), false},
+	} {
+		plan, _ := ask(t, tc.in, world{})
+		if plan.ClearCondition != tc.clear || tc.clear && plan.Condition != nil || plan.Step != StepNone {
+			t.Errorf("%s: %+v", name, plan)
+		}
+	}
+}
+
+// watched is what a node says while it is looked at every so often and wants what want says.
+func watched(t *testing.T, every, long time.Duration, want func(time.Duration) marks.Condition) map[time.Duration]string {
+	t.Helper()
+	var have *corev1.NodeCondition
+	var w Wanted
+	written := map[time.Duration]string{}
+	for d := time.Duration(0); d <= long; d += every {
+		c := want(d)
+		write, next, wait := Quiet(c, have, w, now.Add(d))
+		if w = next; write {
+			have = &corev1.NodeCondition{Status: c.Status, Reason: c.Reason, Message: c.Message}
+			written[d] = c.Reason
+			if wait != 0 || w != (Wanted{}) {
+				t.Errorf("after %s: written, and looks again in %s", d, wait)
+			}
+		}
+		if !write && !c.Same(have) && (wait <= 0 || wait > quietFor) {
+			t.Errorf("after %s: not written, and looks again in %s", d, wait)
+		}
+	}
+	return written
+}
+
+func unknown(reason, message string) marks.Condition {
+	return marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Message: message}
+}
+
+func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
+	written := watched(t, time.Second, 20*time.Second, func(time.Duration) marks.Condition { return unknown("Verifying", "m") })
+	if len(written) != 1 || written[quietFor] != "Verifying" {
+		t.Errorf("written %v", written)
+	}
+	other := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
+		if d < 4*time.Second {
+			return unknown("Verifying", "m")
+		}
+		return unknown("WorkerInconclusive", "m")
+	})
+	if len(other) != 1 || other[4*time.Second+quietFor] != "WorkerInconclusive" {
+		t.Errorf("another reason counts from its own beginning: written %v", other)
+	}
+	brief := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
+		if d < 4*time.Second {
+			return unknown("Verifying", "m")
+		}
+		return marks.Condition{Status: corev1.ConditionTrue, Reason: "ChecksPassed"}
+	})
+	if len(brief) != 1 || brief[4*time.Second] != "ChecksPassed" {
+		t.Errorf("a run under five seconds costs one write: %v", brief)
+	}
+}
+
+// Reasons that take turns are written too, or the node would say something old for as long as they do.
+func TestReasonsThatTakeTurnsAreWritten(t *testing.T) {
+	written := watched(t, 2*time.Second, 30*time.Second, func(d time.Duration) marks.Condition {
+		if d/(2*time.Second)%2 == 0 {
+			return unknown("Verifying", "m")
+		}
+		return unknown("WorkerInconclusive", "m")
+	})
+	if _, ok := written[unsettledFor]; !ok || len(written) > 3 {
+		t.Errorf("written %v", written)
+	}
+}
+
+func TestWhatIsWrittenAtOnce(t *testing.T) {
+	unknownSaid := &corev1.NodeCondition{Status: corev1.ConditionUnknown, Reason: "Verifying", Message: "before"}
+	for name, tc := range map[string]struct {
+		want marks.Condition
+		have *corev1.NodeCondition
+		now  bool
+	}{
+		"False":                         {marks.Condition{Status: corev1.ConditionFalse, Reason: "ChecksFailed"}, nil, true},
+		"True":                          {marks.Condition{Status: corev1.ConditionTrue, Reason: "ChecksPassed"}, unknownSaid, true},
+		"another message of its reason": {unknown("Verifying", "after"), unknownSaid, true},
+		"the same":                      {unknown("Verifying", "before"), unknownSaid, false},
+		"another reason":                {unknown("WaitingForSlot", "m"), unknownSaid, false},
+		"the first":                     {unknown("WaitingForSlot", "m"), nil, false},
+	} {
+		if write, _, _ := Quiet(tc.want, tc.have, Wanted{}, now); write != tc.now {
+			t.Errorf("%s: written %v", name, write)
+		}
+	}
+	// What is the same in the end is no reason to write, however long something else was wanted in between.
+	_, w, _ := Quiet(unknown("WaitingForSlot", "m"), unknownSaid, Wanted{}, now)
+	_, w, wait := Quiet(unknown("Verifying", "before"), unknownSaid, w, now.Add(4*time.Second))
+	if w != (Wanted{}) || wait != 0 {
+		t.Errorf("left: %+v, %s", w, wait)
+	}
+}

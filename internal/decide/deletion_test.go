@@ -1,0 +1,309 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// exhausted is a node of a NodePool whose retries are exhausted, with deletion on.
+func exhausted(change ...func(*Input)) Input {
+	return failing(5, append([]func(*Input){deleting, managed}, change...)...)
+}
+
+// pool is a world in which the NodeClaim of a node of the pool can be deleted.
+func pool(change ...func(*world)) world {
+	w := world{fleet: append(members(9, "pool"), self("pool")), claim: Claim{Name: "claim-1", UID: "c1"}}
+	for _, f := range change {
+		f(&w)
+	}
+	return w
+}
+
+func deletions(n int, pool string, age time.Duration) func(*world) {
+	return func(w *world) {
+		for i := range n {
+			w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-age), NodeUID: fmt.Sprintf("gone-%s-%d", pool, i), Pool: pool})
+		}
+	}
+}
+
+// sick is a pool of eleven nodes, so many of them unhealthy.
+func sick(n int) func(*world) {
+	return func(w *world) {
+		w.fleet = append(members(10, "pool"), self("pool"))
+		for i := range n - 1 {
+			w.fleet[i].Unhealthy, w.fleet[i].Control = true, false
+		}
+	}
+}
+
+func maxUnhealthy(v intstr.IntOrString) func(*Input) {
+	return func(in *Input) { in.Config.NodeManagement.Remediation.MaxUnhealthy = &v }
+}
+
+func maxDeletionsPerHour(n int32) func(*Input) {
+	return func(in *Input) { in.Config.NodeManagement.Remediation.MaxDeletionsPerHour = &n }
+}
+
+func maxRetries(n int32) func(*Input) {
+	return func(in *Input) { in.Config.Reconciliation.MaxRetries = n }
+}
+
+func verifiedOnce(in *Input) { in.Node.Record.VerifiedTime = ago(time.Hour) }
+
+func optOut(in *Input) { in.Node.DoNotDelete = true }
+
+func dryRun(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }
+
+func TestRemediate(t *testing.T) {
+	running := func(names ...string) func(*world) {
+		return func(w *world) { w.workloads.Names = names }
+	}
+	for name, tc := range map[string]struct {
+		in     Input
+		world  world
+		held   string
+		delete string // a kind
+	}{
+		"the NodeClaim goes":                  {exhausted(), pool(), "", KindNodeClaim},
+		"the Node goes where there is none":   {failing(5, deleting), deletable(), "", KindNode},
+		"a failed lookup deletes nothing":     {exhausted(), pool(func(w *world) { w.claim = Claim{Problem: "timeout"} }), GuardNodeClaim, ""},
+		"nor where there seems to be none":    {failing(5, deleting), world{fleet: deletable().fleet, claim: Claim{Problem: "ambiguous"}}, GuardNodeClaim, ""},
+		"opted out":                           {exhausted(optOut), pool(), GuardDoNotDelete, ""},
+		"a control plane":                     {exhausted(controlplane), pool(), GuardControlPlane, ""},
+		"verified before":                     {exhausted(verifiedOnce), pool(), GuardNeverVerifiedOnly, ""},
+		"perhaps verified before":             {exhausted(func(in *Input) { in.Node.Record.HistoryLost = true }), pool(), GuardNeverVerifiedOnly, ""},
+		"verified before, guard off":          {exhausted(verifiedOnce, func(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }), pool(), "", KindNodeClaim},
+		"ordinary pods":                       {exhausted(), pool(running("a/b")), GuardSparePods, ""},
+		"ordinary pods that cannot be listed": {exhausted(), pool(func(w *world) { w.workloads.Problem = "forbidden" }), GuardSparePods, ""},
+		"ordinary pods, guard off":            {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets = ptr.To(false) }), pool(running("a/b")), "", KindNodeClaim},
+		"20% of 11, rounded up, is 3":         {exhausted(), pool(sick(3)), "", KindNodeClaim},
+		"4 of 11 are too many":                {exhausted(), pool(sick(4)), GuardMaxUnhealthy, ""},
+		"a number":                            {exhausted(maxUnhealthy(intstr.FromInt32(4))), pool(sick(4)), "", KindNodeClaim},
+		"zero":                                {exhausted(maxUnhealthy(intstr.FromInt32(0))), pool(), GuardMaxUnhealthy, ""},
+		"neither number nor percentage":       {exhausted(maxUnhealthy(intstr.FromString("many"))), pool(), GuardMaxUnhealthy, ""},
+		"other pools do not count":            {exhausted(), pool(sick(3), func(w *world) { w.fleet = append(w.fleet, Member{UID: "x", Pool: "other", Unhealthy: true}) }), "", KindNodeClaim},
+		"deletions do not shrink the pool":    {exhausted(), pool(deletions(3, "pool", time.Minute)), GuardMaxUnhealthy, ""},
+		"nor count after the window":          {exhausted(), pool(deletions(3, "pool", 61*time.Minute)), "", KindNodeClaim},
+		"deletions of other pools":            {exhausted(), pool(deletions(3, "other", time.Minute)), "", KindNodeClaim},
+		"without a pool all nodes count":      {failing(5, deleting), pool(sick(4), func(w *world) { w.claim = Claim{} }), GuardMaxUnhealthy, ""},
+		"ten deletions in an hour":            {exhausted(), pool(deletions(10, "other", 59*time.Minute)), GuardMaxDeletionsPerHour, ""},
+		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", KindNodeClaim},
+		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}} }), "", KindNodeClaim},
+		"no deletions allowed":                {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
+		"a ledger that cannot be read":        {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
+		"dry run":                             {exhausted(dryRun), pool(), GuardDryRun, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, asked := ask(t, tc.in, tc.world)
+			r := plan.Change.Record
+			if plan.Step == StepDelete != (tc.delete != "") || tc.delete != "" && plan.Target.Kind != tc.delete || r.Held != tc.held {
+				t.Fatalf("%q %+v, held by %q (%s); want %q, %q", plan.Step, plan.Target, r.Held, r.HeldMessage, tc.delete, tc.held)
+			}
+			if plan.Change.Gate != gateClose && tc.held != GuardControlPlane || plan.Change.Label == nil || *plan.Change.Label {
+				t.Errorf("the gate must be closed: %+v", plan.Change)
+			}
+			if len(plan.Events) != 1 {
+				t.Errorf("events %+v", plan.Events)
+			}
+			if tc.held != "" {
+				if r.Deletion != nil || r.HeldMessage == "" || plan.Step != StepRecord || plan.Recorded != nil {
+					t.Errorf("a hold: %+v", plan)
+				}
+				return
+			}
+			if want := (Target{Kind: KindNode, Name: "n", UID: "u1"}); tc.delete == KindNode && plan.Target != want {
+				t.Errorf("deletes %+v", plan.Target)
+			}
+			if want := (Target{Kind: KindNodeClaim, Name: "claim-1", UID: "c1"}); tc.delete == KindNodeClaim && plan.Target != want {
+				t.Errorf("deletes %+v", plan.Target)
+			}
+			if d := r.Deletion; d == nil || d.Kind != plan.Target.Kind || d.Name != plan.Target.Name || d.UID != plan.Target.UID || !d.Time.Equal(now) || r.NextAttemptTime != nil {
+				t.Errorf("the intent: %+v", r)
+			}
+			fresh := slices.Index(asked, NeedFresh)
+			if fresh < 0 || !slices.Contains(asked[fresh:], NeedClaim) || !slices.Contains(asked[fresh:], NeedLedger) {
+				t.Errorf("all evidence is loaded again after the fresh read of the node: %v", asked)
+			}
+		})
+	}
+}
+
+// What was read before the wait for one's turn no longer counts.
+func TestADeletionIsDecidedAgainOnTheFreshNode(t *testing.T) {
+	for name, fresh := range map[string]Input{
+		"opted out meanwhile":      exhausted(optOut),
+		"passed meanwhile":         verified(deleting, managed),
+		"skipped meanwhile":        exhausted(skipped),
+		"being deleted meanwhile":  exhausted(func(in *Input) { in.Node.Deleting = true }),
+		"tried again meanwhile":    exhausted(func(in *Input) { in.Node.Record.Sequence, in.Node.Record.LastOutcome = 6, attempt.Inconclusive }),
+		"a worker is under way":    exhausted(with(pod(6))),
+		"rebooted meanwhile":       exhausted(rebootedTo("b2")),
+		"its record was removed":   given(deleting, managed),
+		"of an earlier node's age": exhausted(due),
+	} {
+		plan, asked := ask(t, exhausted(), pool(func(w *world) { w.fresh = &fresh }))
+		if plan.Step == StepDelete || !slices.Contains(asked, NeedFresh) {
+			t.Errorf("%s: %q after %v", name, plan.Step, asked)
+		}
+	}
+}
+
+func TestWhatIsOnItsWayOutIsNotDeletedAgain(t *testing.T) {
+	going := pool(func(w *world) { w.claim.Deleting = true })
+	plan, _ := ask(t, exhausted(), going)
+	if d := plan.Change.Record.Deletion; plan.Step != StepRecord || d == nil || d.UID != "c1" {
+		t.Fatalf("somebody else's deletion is written down: %+v", plan)
+	}
+	in := exhausted(func(in *Input) { in.Node.Record = plan.Change.Record })
+	if plan, _ = ask(t, in, going); plan.Step != StepNone || !strings.Contains(plan.Condition.Message, "NodeClaim claim-1 is being deleted") {
+		t.Errorf("then %+v", plan)
+	}
+}
+
+// A leader that was killed between the intent and the deletion: its successor deletes, if everything still allows it.
+func TestAnIntentIsTakenUpAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in    Input
+		world world
+		step  Step
+		held  string
+	}{
+		"nothing changed":        {exhausted(intended), pool(), StepDelete, ""},
+		"opted out meanwhile":    {exhausted(intended, optOut), pool(), StepRecord, GuardDoNotDelete},
+		"the lookup fails now":   {exhausted(intended), pool(func(w *world) { w.claim = Claim{Problem: "timeout"} }), StepRecord, GuardNodeClaim},
+		"long ago":               {exhausted(intended, due), pool(), StepRecord, ""},
+		"rebooted meanwhile":     {exhausted(intended, rebootedTo("b2")), pool(), StepRecord, ""},
+		"maxRetries was raised":  {exhausted(intended, maxRetries(6)), pool(), StepRecord, ""},
+		"probes are wanted now":  {exhausted(intended, unprobed), pool(), StepRecord, ""},
+		"a forged intent":        {puzzling(1, deleting, intended), pool(), StepRecord, ""},
+		"on its way out by now":  {exhausted(intended), pool(func(w *world) { w.claim.Deleting = true }), StepNone, ""},
+		"deletion is off by now": {exhausted(intended, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), pool(), StepRecord, ""},
+	} {
+		plan, _ := ask(t, tc.in, tc.world)
+		r := plan.Change.Record
+		if plan.Step != tc.step || r.Held != tc.held {
+			t.Errorf("%s: %q held by %q, want %q %q", name, plan.Step, r.Held, tc.step, tc.held)
+		}
+		if plan.Step == StepRecord && (r.Deletion != nil || plan.Recorded != nil) {
+			t.Errorf("%s: the intent is still there: %+v", name, r)
+		}
+	}
+}
+
+// A NodeClaim that was deleted a moment ago still looks alive in a list from before: its node must not be tried again.
+func TestAnIntentIsDroppedOnFreshEvidenceOnly(t *testing.T) {
+	for name, in := range map[string]Input{"long ago": exhausted(intended, due), "rebooted": exhausted(intended, rebootedTo("b2"))} {
+		ev := Evidence{Claim: &Claim{Name: "c", UID: "cu"}}
+		if plan := Next(in, ev, now); plan.Need != NeedFresh || plan.Step != StepNone {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		if plan, _ := ask(t, in, pool(func(w *world) { w.claim.Deleting = true })); plan.Step != StepNone {
+			t.Errorf("%s, and it is on its way out: %+v", name, plan)
+		}
+	}
+}
+
+func TestAHoldIsOneEvent(t *testing.T) {
+	in := exhausted(optOut)
+	first, asked := ask(t, in, pool())
+	if len(asked) > 0 {
+		t.Errorf("a free guard holds, and %v was loaded", asked)
+	}
+	in.Node.Record = first.Change.Record
+	again, _ := ask(t, in, pool())
+	if again.Step != StepNone || len(again.Events) != 0 || again.Wait <= 0 {
+		t.Errorf("the same hold was written again: %+v", again)
+	}
+	if c := again.Condition; c == nil || c.Reason != marks.ReasonRemediationHeld || !strings.Contains(c.Message, GuardDoNotDelete) {
+		t.Errorf("condition %+v", c)
+	}
+	in.Node.DoNotDelete = false
+	if plan, _ := ask(t, in, pool()); plan.Step != StepDelete || plan.Change.Record.Held != "" {
+		t.Errorf("the guard lets go: %+v", plan)
+	}
+	if plan, _ := ask(t, exhausted(verifiedOnce), pool()); plan.Events[0].Reason != EventQuarantined {
+		t.Errorf("a node that once was verified: %+v", plan.Events)
+	}
+}
+
+// With deletion switched off no guard holds anything, and nobody is told so for as long as the node exists.
+func TestNothingIsHeldOnceDeletionIsOff(t *testing.T) {
+	off := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
+	for name, in := range map[string]Input{
+		"held":              exhausted(heldBy(GuardMaxUnhealthy), off),
+		"a shared outage":   puzzling(1, heldBy(GuardControlProbe), off),
+		"to be deleted":     exhausted(intended, off),
+		"held, then reboot": exhausted(heldBy(GuardMaxUnhealthy), off, rebootedTo("b2")),
+	} {
+		plan, _ := ask(t, in, world{})
+		r := plan.Change.Record
+		if plan.Step != StepRecord || r.Held != "" || r.HeldMessage != "" || r.Deletion != nil || r.Sequence != in.Node.Record.Sequence || len(plan.Events) > 0 || plan.Change.Gate != gateKeep {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		in.Node.Record = r
+		if plan, _ = ask(t, in, world{}); plan.Step == StepRecord || reasonOf(plan.Condition) == marks.ReasonRemediationHeld {
+			t.Errorf("%s: then %+v", name, plan)
+		}
+	}
+}
+
+// Text that differs at every look, a count or a port number in an error, is written once.
+func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
+	in := exhausted()
+	writes := 0
+	for i := range 10 {
+		w := pool(func(w *world) { w.claim = Claim{Problem: fmt.Sprintf("dial tcp 10.0.0.1:%d: refused", 40000+i)} })
+		plan, _ := ask(t, in, w)
+		if plan.Step == StepRecord {
+			writes++
+			in.Node.Record = plan.Change.Record
+		}
+		if said := between(in, spentOf(in), now).Message; !strings.Contains(said, ":40000: refused") {
+			t.Errorf("look %d: the condition changes to %q", i, said)
+		}
+	}
+	if writes != 1 {
+		t.Errorf("%d writes", writes)
+	}
+	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.claim = Claim{Problem: strings.Repeat("a\n", 1<<20)} }))
+	if m := plan.Change.Record.HeldMessage; len(m) > attempt.MaxMessage || strings.Contains(m, "\n") {
+		t.Errorf("%d bytes are written", len(m))
+	}
+}
+
+// A person who takes the taint off a held node has not verified it.
+func TestAHeldNodeIsGatedAgainOnce(t *testing.T) {
+	in := exhausted(optOut, heldBy(GuardDoNotDelete), ungated)
+	plan, _ := ask(t, in, pool())
+	if plan.Step != StepRecord || plan.Change.Gate != gateClose || len(plan.Events) != 0 || plan.Change.Record.HeldMessage != "as it was found" {
+		t.Errorf("%+v", plan)
+	}
+	in.Node.Gated, in.Node.Record = true, plan.Change.Record
+	if plan, _ = ask(t, in, pool()); plan.Step != StepNone {
+		t.Errorf("and again: %+v", plan)
+	}
+}
+
+// A node whose deletion is held is tried again like any other whose retries are exhausted, or it would not recover with the
+// outage that holds it.
+func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
+	for _, tc := range []struct {
+		age  time.Duration
+		step Step
+	}{{47 * time.Second, StepNone}, {time.Minute, StepStart}} {
+		in := exhausted(optOut, heldBy(GuardDoNotDelete), exhaustedRetrySeconds(60), recordedAgo(tc.age))
+		if plan, _ := ask(t, in, pool()); plan.Step != tc.step {
+			t.Errorf("after %s: %q, want %q", tc.age, plan.Step, tc.step)
+		}
+	}
+}

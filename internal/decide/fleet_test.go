@@ -1,0 +1,117 @@
+package decide
+
+import (
+	"testing"
+	"time"
+)
+
+func TestMemberOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in                     Input
+		unhealthy, control, ok bool
+	}{
+		"new":                      {given(), false, false, true},
+		"verified":                 {verified(), false, true, true},
+		"verified, not ready":      {verified(func(in *Input) { in.Node.Ready = false }), false, false, true},
+		"verified, tainted again":  {verified(gated), false, false, true},
+		"verified, going":          {verified(func(in *Input) { in.Node.Deleting = true }), false, false, true},
+		"verified, label gone":     {verified(unlabelled), false, false, true},
+		"verified, skipped":        {verified(skipped), false, false, false},
+		"verified, not selected":   {verified(unselected), false, false, false},
+		"failed":                   {failing(1), true, false, true},
+		"failed, now inconclusive": {failing(1, inconclusiveSince), true, false, true},
+		"inconclusive":             {puzzling(1), false, false, true},
+		"passed after failures":    {verified(func(in *Input) { in.Node.Record.Attempts = 2 }), false, true, true},
+		"a released control plane": {verified(controlplane), false, true, false},
+	} {
+		m, ok := MemberOf(tc.in)
+		if ok != tc.ok || m.Name != "n" || ok && (m.Unhealthy != tc.unhealthy || m.Control != tc.control) {
+			t.Errorf("%s: %+v %v", name, m, ok)
+		}
+	}
+	m, _ := MemberOf(verified(managed, func(in *Input) { in.Profile.Profile, in.Node.Created = "gpu", now }))
+	if m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
+		t.Errorf("%+v", m)
+	}
+}
+
+// Deletions do not shrink what maxUnhealthy is a part of, nor do the nodes that replace them enlarge it.
+func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
+	born := func(at ...time.Duration) []Member {
+		fleet := []Member{self("pool")}
+		fleet[0].Created = now.Add(-24 * time.Hour)
+		for _, d := range at {
+			fleet = append(fleet, Member{Name: d.String(), UID: d.String(), Pool: "pool", Created: now.Add(-d)})
+		}
+		return fleet
+	}
+	const old = 24 * time.Hour
+	gone := func(at ...time.Duration) []Deletion {
+		var out []Deletion
+		for _, d := range at {
+			out = append(out, Deletion{Time: now.Add(-d), NodeUID: "gone" + d.String(), Pool: "pool"})
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		fleet      []Member
+		deletions  []Deletion
+		bad, total int
+	}{
+		"none was deleted":                {born(old, old, old), nil, 1, 4},
+		"one was, and is not replaced":    {born(old, old), gone(10 * time.Minute), 2, 4},
+		"one was, and is replaced":        {born(old, old, 5*time.Minute), gone(10 * time.Minute), 2, 4},
+		"two were, one is replaced":       {born(old, 5*time.Minute), gone(10*time.Minute, 20*time.Minute), 3, 4},
+		"two were, both are replaced":     {born(old, 5*time.Minute, 15*time.Minute), gone(10*time.Minute, 20*time.Minute), 3, 4},
+		"a node of before replaces none":  {born(old, old, 15*time.Minute), gone(10 * time.Minute), 2, 5},
+		"a pool that grew":                {born(old, old, 5*time.Minute, 4*time.Minute), gone(10 * time.Minute), 2, 5},
+		"deleted before the window":       {born(old, old), gone(time.Hour), 1, 3},
+		"it is still on its way out":      {born(old, old), []Deletion{{Time: now, NodeUID: "24h0m0s", Pool: "pool"}}, 1, 3},
+		"of another pool":                 {born(old), []Deletion{{Time: now, NodeUID: "x", Pool: "other"}}, 1, 2},
+		"a whole pool, deleted in a row":  {born(), gone(time.Minute, 2*time.Minute, 3*time.Minute), 4, 4},
+		"a ledger of a clock a bit ahead": {born(old), gone(-time.Minute), 2, 3},
+	} {
+		bad, total := health(exhausted(), tc.fleet, tc.deletions, now)
+		if bad != tc.bad || total != tc.total {
+			t.Errorf("%s: %d of %d, want %d of %d", name, bad, total, tc.bad, tc.total)
+		}
+	}
+}
+
+// The failing node counts as unhealthy, whatever the fleet was told of it so far.
+func TestTheNodeItselfIsUnhealthy(t *testing.T) {
+	fleet := append(members(3, "pool"), Member{Name: "n", UID: "u1", Pool: "pool"})
+	if bad, total := health(exhausted(), fleet, nil, now); bad != 1 || total != 4 {
+		t.Errorf("%d of %d", bad, total)
+	}
+}
+
+func TestControl(t *testing.T) {
+	in := given(managed)
+	for name, tc := range map[string]struct {
+		fleet []Member
+		tried map[string]bool
+		want  string
+	}{
+		"none":                  {nil, nil, ""},
+		"the pool's own first":  {append(members(5, "a"), members(1, "pool")...), nil, "pool-m0"},
+		"another pool's":        {members(1, "a"), nil, "a-m0"},
+		"tried":                 {append(members(1, "a"), members(1, "pool")...), map[string]bool{"pool-m0": true}, "a-m0"},
+		"all tried":             {members(1, "pool"), map[string]bool{"pool-m0": true}, ""},
+		"not well":              {[]Member{{Name: "m", UID: "m", Pool: "pool"}}, nil, ""},
+		"the node itself":       {[]Member{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, nil, ""},
+		"of another profile":    {[]Member{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", Control: true}}, nil, ""},
+		"one that has its name": {[]Member{{Name: "n", UID: "u0", Pool: "pool", Control: true}}, nil, "n"},
+	} {
+		on, ok := control(in, 1, tc.fleet, tc.tried)
+		if on.Name != tc.want || ok != (tc.want != "") || on.Gated {
+			t.Errorf("%s: %+v, want %q", name, on, tc.want)
+		}
+	}
+}
+
+func TestGroupsAreLabelValues(t *testing.T) {
+	if g := Group(given(managed)); len(g) == 0 || len(g) > 63 || g == Group(given()) {
+		t.Errorf("%q", g)
+	}
+}

@@ -1,0 +1,282 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// checks is what a worker of the default profile is told to do.
+const checks = "c1"
+
+func ago(d time.Duration) *time.Time { return ptr.To(now.Add(-d)) }
+
+// given is a tainted node that nothing is known of yet, with the default configuration.
+func given(change ...func(*Input)) Input {
+	c := &config.Config{}
+	c.SetDefaults()
+	in := Input{Config: c, Profile: c.For(nil), Checks: checks, Selected: true,
+		Node: marks.Facts{Name: "n", UID: "u1", BootID: "b1", Gated: true, Ready: true}}
+	for _, f := range change {
+		f(&in)
+	}
+	return in
+}
+
+// verified is a node that passed its first attempt an hour ago.
+func verified(change ...func(*Input)) Input {
+	return given(append([]func(*Input){func(in *Input) {
+		in.Node.Gated, in.Node.Labelled, in.Node.HasRecord = false, true, true
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: 1, LastOutcome: attempt.Passed,
+			LastTime: ago(time.Hour), VerifiedTime: ago(time.Hour)}
+	}}, change...)...)
+}
+
+// failing is a tainted node with so many failures behind it, the last just now.
+func failing(attempts int32, change ...func(*Input)) Input {
+	return given(append([]func(*Input){func(in *Input) {
+		in.Node.HasRecord = true
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: attempts, Attempts: attempts,
+			LastOutcome: attempt.Failed, LastCheck: "dns", LastReason: "Timeout", LastMessage: "no answer", LastTime: ago(0)}
+	}}, change...)...)
+}
+
+// puzzling is a tainted node whose attempts proved nothing, the last just now.
+func puzzling(inconclusive int32, change ...func(*Input)) Input {
+	return failing(inconclusive, append([]func(*Input){func(in *Input) {
+		r := &in.Node.Record
+		r.Attempts, r.Inconclusive = 0, inconclusive
+		r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = attempt.Inconclusive, "", attempt.ReasonImagePull, "no such image"
+	}}, change...)...)
+}
+
+// What may be the matter with a node.
+
+func gated(in *Input)        { in.Node.Gated = true }
+func ungated(in *Input)      { in.Node.Gated = false }
+func unlabelled(in *Input)   { in.Node.Labelled = false }
+func lost(in *Input)         { in.Node.Ready, in.Node.Lost = false, true }
+func skipped(in *Input)      { in.Node.Skip = true }
+func unselected(in *Input)   { in.Selected = false }
+func controlplane(in *Input) { in.Node.ControlPlane = true }
+func rebootedTo(boot string) func(*Input) {
+	return func(in *Input) { in.Node.BootID = boot }
+}
+
+// due is long after the last attempt.
+func due(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }
+
+// recordedAgo is so long after the last attempt.
+func recordedAgo(d time.Duration) func(*Input) {
+	return func(in *Input) { in.Node.Record.LastTime = ago(d) }
+}
+
+// deleting switches deletion on, and has what failed before attributed by a probe.
+func deleting(in *Input) {
+	in.Config.NodeManagement.DeleteFailedNodes = true
+	in.Node.Record.Probed = in.Node.Record.LastOutcome == attempt.Failed
+}
+
+func unprobed(in *Input) { in.Node.Record.Probed = false }
+
+func noProbe(in *Input) { in.Config.NodeManagement.Remediation.ControlProbe = ptr.To(false) }
+
+func managed(in *Input) { in.Node.Karpenter = marks.Karpenter{Managed: true, Pool: "pool"} }
+
+func heldBy(guard string) func(*Input) {
+	return func(in *Input) { in.Node.Record.Held, in.Node.Record.HeldMessage = guard, "as it was found" }
+}
+
+func with(pods ...workerpod.Observation) func(*Input) {
+	return func(in *Input) { in.Pods = pods }
+}
+
+// pod is a worker of the attempt, made and started three seconds ago.
+func pod(number int32, change ...func(*workerpod.Observation)) workerpod.Observation {
+	o := workerpod.Observation{Name: fmt.Sprintf("verify-n-%d", number), UID: fmt.Sprintf("p%d", number), Node: "n", Purpose: workerpod.PurposeVerify,
+		Attempt: attempt.Attempt{Number: number, Basis: attempt.Basis{BootID: "b1", Checks: checks, Gated: true}},
+		State:   workerpod.Running, Occupies: true,
+		Seen: workerpod.Sight{First: now.Add(-3 * time.Second), Running: now.Add(-3 * time.Second)}}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// ended is a worker that ended just now; it was seen to.
+func ended(outcome attempt.Outcome) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) {
+		o.State, o.Occupies = workerpod.Ended, false
+		o.Seen.Result, o.Seen.Witnessed = now, true
+		o.Attempt.Result = &attempt.Result{Outcome: outcome, Duration: 2 * time.Second}
+		if outcome != attempt.Passed {
+			o.Attempt.Result.Check, o.Attempt.Result.Reason, o.Attempt.Result.Message = "dns", "Timeout", "no answer"
+		}
+	}
+}
+
+func pending(o *workerpod.Observation) {
+	o.State, o.Seen.Running = workerpod.Pending, time.Time{}
+}
+
+// seenFor is a worker that was seen, and seen to run, so long ago.
+func seenFor(age time.Duration) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) {
+		o.Seen.First = now.Add(-age)
+		if !o.Seen.Running.IsZero() {
+			o.Seen.Running = now.Add(-age)
+		}
+	}
+}
+
+func unschedulable(age time.Duration) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) {
+		o.Unschedulable, o.Seen.Unschedulable = "kube-scheduler: no node", now.Add(-age)
+	}
+}
+
+func terminating(o *workerpod.Observation) { o.Terminating = true }
+func markedKept(o *workerpod.Observation)  { o.Recorded = true }
+func openGate(o *workerpod.Observation)    { o.Attempt.Basis.Gated = false }
+func otherChecks(o *workerpod.Observation) { o.Attempt.Basis.Checks = "c2" }
+func fromBoot(o *workerpod.Observation)    { o.Attempt.Basis.BootID = "b0" }
+func imageMissing(o *workerpod.Observation) { // it has a result, and still occupies the node
+	pending(o)
+	o.Attempt.Result = attempt.Inconclusively(attempt.ReasonImagePull, "no such image")
+	o.Seen.Result, o.Seen.Witnessed = now, true
+}
+
+// probe is a control probe on a node, made three seconds ago for another node's failure.
+func probe(on string, change ...func(*workerpod.Observation)) workerpod.Observation {
+	o := pod(0, func(o *workerpod.Observation) {
+		o.Name, o.UID, o.Node, o.Purpose = "probe-"+on, "probe-"+on, on, workerpod.PurposeProbe
+		o.Subject, o.Attempt.Basis.Gated = "u2/1", false
+	})
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// resultSeen is when its result was seen to come.
+func resultSeen(at time.Time) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) { o.Seen.Result = at }
+}
+
+func subject(s string) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) { o.Subject = s }
+}
+
+// world is what there is to load beyond an Input.
+type world struct {
+	waits        []Wait
+	full         bool // there is no slot
+	probes       []workerpod.Observation
+	probeRefused string
+	fleet        []Member
+	ledger       Ledger
+	workloads    Workloads
+	claim        Claim
+	// fresh is the node as the API server has it, where that is not what the cache has.
+	fresh *Input
+}
+
+// load answers a need as the callers do: a fresh node makes all that was loaded before it void.
+func (w world) load(in *Input, ev *Evidence, need Need) {
+	switch need {
+	case NeedWaits:
+		ev.Waits = &w.waits
+	case NeedSlot:
+		ev.Slot = ptr.To(!w.full)
+	case NeedProbes:
+		ev.Probes = &w.probes
+	case NeedFleet:
+		ev.Fleet = &w.fleet
+	case NeedFresh:
+		if w.fresh != nil {
+			*in = *w.fresh
+		}
+		*ev = Evidence{Fresh: true, Slot: ev.Slot, ProbeRefused: ev.ProbeRefused}
+	case NeedLedger:
+		ev.Ledger = &w.ledger
+	case NeedWorkloads:
+		ev.Workloads = &w.workloads
+	case NeedClaim:
+		ev.Claim = &w.claim
+	}
+}
+
+// ask asks for what is next until nothing more is needed; asked is what was.
+func ask(t *testing.T, in Input, w world) (plan Plan, asked []Need) {
+	t.Helper()
+	return askAt(t, in, w, now)
+}
+
+func askAt(t *testing.T, in Input, w world, now time.Time) (plan Plan, asked []Need) {
+	t.Helper()
+	ev := Evidence{ProbeRefused: w.probeRefused}
+	for range 20 {
+		if plan = Next(in, ev, now); plan.Need == NeedNothing {
+			return plan, asked
+		}
+		asked = append(asked, plan.Need)
+		w.load(&in, &ev, plan.Need)
+	}
+	t.Fatalf("there is no end of needs: %v", asked)
+	return plan, asked
+}
+
+func reasonOf(c *marks.Condition) string {
+	if c == nil {
+		return ""
+	}
+	return c.Reason
+}
+
+func names(pods []workerpod.Observation) []string {
+	var out []string
+	for _, p := range pods {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+func reasons(events []Event) []string {
+	var out []string
+	for _, e := range events {
+		out = append(out, e.Reason)
+	}
+	return out
+}
+
+// The changes to the gate, in short.
+const gateKeep, gateOpen, gateClose = marks.GateKeep, marks.GateOpen, marks.GateClose
+
+// members are healthy verified nodes of a pool.
+func members(n int, pool string) []Member {
+	var out []Member
+	for i := range n {
+		out = append(out, Member{Name: fmt.Sprintf("%s-m%d", pool, i), UID: fmt.Sprintf("%s-mu%d", pool, i), Pool: pool, Control: true})
+	}
+	return out
+}
+
+// self is the failing node among the others.
+func self(pool string) Member { return Member{Name: "n", UID: "u1", Pool: pool, Unhealthy: true} }
+
+// deletable is a world in which nothing holds a deletion.
+func deletable() world {
+	return world{fleet: append(members(9, ""), self(""))}
+}
+
+func ptrTo(maxUnhealthy string) *intstr.IntOrString { return ptr.To(intstr.Parse(maxUnhealthy)) }

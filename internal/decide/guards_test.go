@@ -1,0 +1,119 @@
+package decide
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+)
+
+// Free guards are asked first, and the dearest evidence is loaded only where no other guard holds.
+func TestGuardsAreOrderedByCost(t *testing.T) {
+	dearest := 0
+	seen := map[string]bool{}
+	for _, g := range Guards() {
+		cost := 0
+		for _, n := range g.Needs {
+			at := slices.Index(needs, n)
+			if at <= 0 {
+				t.Fatalf("guard %s needs %q, which is not a need", g.Name, n)
+			}
+			cost = max(cost, at)
+		}
+		if cost < dearest {
+			t.Errorf("guard %s, which needs %v, is asked after a dearer one", g.Name, g.Needs)
+		}
+		dearest = cost
+		if g.Name == "" || g.About == "" || seen[g.Name] {
+			t.Errorf("guard %q: %q", g.Name, g.About)
+		}
+		seen[g.Name] = true
+	}
+	if last := Guards()[len(Guards())-1].Name; last != GuardDryRun {
+		t.Errorf("the last guard is %s: a dry run would hold what another guard holds", last)
+	}
+}
+
+// What a guard says that it needs is what it is asked with: it must not look at anything that may not have been loaded.
+func TestGuardsUseNoMoreThanTheyNeed(t *testing.T) {
+	full := pool()
+	for _, g := range Guards() {
+		if g.holds == nil {
+			continue
+		}
+		in, ev := exhausted(), Evidence{}
+		for _, n := range g.Needs {
+			full.load(&in, &ev, n)
+		}
+		if held := g.holds(in, ev, now); held != "" {
+			t.Errorf("%s: %s", g.Name, held)
+		}
+	}
+}
+
+// Every need is known: has() must not take what was never loaded for loaded.
+func TestEveryNeedCanBeLoaded(t *testing.T) {
+	for _, n := range needs[1:] {
+		in, ev := exhausted(), Evidence{}
+		if !slices.Contains([]Need{NeedWaits, NeedSlot, NeedProbes}, n) && ev.has(n) {
+			t.Errorf("%s: there before it is loaded", n)
+		}
+		pool().load(&in, &ev, n)
+		if !ev.has(n) {
+			t.Errorf("%s: not there after it is loaded", n)
+		}
+	}
+	for n, want := range map[Need]bool{NeedLedger: true, NeedWorkloads: true, NeedClaim: true, NeedFleet: false, NeedFresh: false, NeedSlot: false, NeedNothing: false} {
+		if n.ForDeletion() != want {
+			t.Errorf("%q: for deletion %v", n, !want)
+		}
+	}
+}
+
+// The cheapest evidence first: what a node that a free guard holds costs must not depend on the size of the cluster.
+func TestEvidenceIsAskedForByCost(t *testing.T) {
+	_, asked := ask(t, exhausted(), pool())
+	at := slices.Index(asked, NeedFresh)
+	if want := []Need{NeedLedger, NeedFleet, NeedWorkloads, NeedClaim}; at < 0 || !slices.Equal(asked[:at], want) || !slices.Equal(asked[at+1:], want) {
+		t.Errorf("asked for %v", asked)
+	}
+	for name, in := range map[string]Input{
+		"do-not-delete":     exhausted(optOut),
+		"a control plane":   exhausted(controlplane),
+		"once verified":     exhausted(verifiedOnce),
+		"lately recorded":   failing(4, deleting),
+		"nothing to delete": exhausted(func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }),
+	} {
+		if _, asked = ask(t, in, pool()); len(asked) > 0 {
+			t.Errorf("%s: asked for %v", name, asked)
+		}
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want Status
+	}{
+		"new":                 {given(), StatusPending},
+		"worker":              {given(with(pod(1))), StatusVerifying},
+		"verified":            {verified(), StatusVerified},
+		"not ours":            {given(ungated), ""},
+		"skipped":             {given(skipped), ""},
+		"being deleted":       {failing(5, func(in *Input) { in.Node.Deleting = true }), ""},
+		"between retries":     {failing(1), StatusFailed},
+		"a recorded worker":   {failing(1, with(pod(1, ended(attempt.Failed)))), StatusFailed},
+		"exhausted":           {failing(5), StatusFailed},
+		"held":                {failing(5, heldBy(GuardDryRun)), StatusHeld},
+		"inconclusive":        {puzzling(1), StatusPending},
+		"gated control plane": {given(controlplane), StatusPending},
+		"released":            {verified(controlplane), ""},
+	} {
+		if got := StatusOf(tc.in, now); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+		if got := StatusOf(tc.in, now); got != "" && !slices.Contains(Statuses(), got) {
+			t.Errorf("%s: %q is not listed", name, got)
+		}
+	}
+}

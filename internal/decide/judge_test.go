@@ -1,0 +1,272 @@
+package decide
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// recorded is what the plan records; it fails the test where that is nothing.
+func recorded(t *testing.T, in Input, w world) (marks.Record, Plan) {
+	t.Helper()
+	plan, _ := ask(t, in, w)
+	if plan.Step != StepRecord || plan.Recorded == nil {
+		t.Fatalf("nothing is recorded: %+v", plan)
+	}
+	if r := plan.Change.Record; r.LastOutcome != plan.Recorded.Result.Outcome || r.Sequence != plan.Recorded.Number {
+		t.Errorf("records %s of attempt %d, and counts %s of %d", r.LastOutcome, r.Sequence, plan.Recorded.Result.Outcome, plan.Recorded.Number)
+	}
+	return plan.Change.Record, plan
+}
+
+// A result counts only while what its attempt was made under still holds.
+func TestSuperseded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in     Input
+		reason string // empty: it counts
+	}{
+		"passed":                          {given(with(pod(1, ended(attempt.Passed)))), ""},
+		"failed":                          {given(with(pod(1, ended(attempt.Failed)))), "Timeout"},
+		"passed, other checks":            {given(with(pod(1, otherChecks, ended(attempt.Passed)))), attempt.ReasonChecksChanged},
+		"failed, other checks":            {given(with(pod(1, otherChecks, ended(attempt.Failed)))), attempt.ReasonChecksChanged},
+		"under way, other checks":         {given(with(pod(1, otherChecks))), attempt.ReasonChecksChanged},
+		"pending, other checks":           {given(with(pod(1, otherChecks, pending))), attempt.ReasonChecksChanged},
+		"overdue, other checks":           {given(with(pod(1, otherChecks, seenFor(time.Hour)))), attempt.ReasonChecksChanged},
+		"other checks before registering": {given(managed, with(pod(1, otherChecks, ended(attempt.Passed)))), attempt.ReasonChecksChanged},
+		"inconclusive, other checks":      {given(with(pod(1, otherChecks, imageMissing))), attempt.ReasonImagePull},
+		"passed before a reboot":          {given(with(pod(1, fromBoot, ended(attempt.Passed)))), attempt.ReasonNodeRebooted},
+		"failed before a reboot":          {given(with(pod(1, fromBoot, ended(attempt.Failed)))), attempt.ReasonNodeRebooted},
+		"overdue since before a reboot":   {given(with(pod(1, fromBoot, seenFor(time.Hour)))), attempt.ReasonNodeRebooted},
+		"before a reboot, onReboot off":   {given(notOnReboot, with(pod(1, fromBoot, ended(attempt.Passed)))), attempt.ReasonNodeRebooted},
+		"the node reports no boot":        {given(rebootedTo(""), with(pod(1, fromBoot, ended(attempt.Passed)))), ""},
+		"the pod knows no boot":           {given(with(pod(1, func(o *workerpod.Observation) { o.Attempt.Basis.BootID = "" }, ended(attempt.Passed)))), ""},
+		"passed before the taint":         {verified(gated, with(pod(2, openGate, ended(attempt.Passed)))), attempt.ReasonGateReturned},
+		"failed before the taint":         {verified(gated, with(pod(2, openGate, ended(attempt.Failed)))), "Timeout"},
+		"passed, and there is no gate":    {verified(unlabelled, with(pod(2, openGate, ended(attempt.Passed)))), ""},
+		"passed, the gate was taken off":  {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, plan := recorded(t, tc.in, world{})
+			if r.LastReason != tc.reason {
+				t.Errorf("reason %q, want %q", r.LastReason, tc.reason)
+			}
+			if isSuperseded(tc.reason) {
+				if r.LastOutcome != attempt.Inconclusive || r.Superseded != 1 || r.Attempts != 0 || plan.Change.Gate != gateKeep {
+					t.Errorf("%+v", plan.Change)
+				}
+			} else if r.Superseded != 0 {
+				t.Errorf("superseded %d", r.Superseded)
+			}
+		})
+	}
+}
+
+// Karpenter adds the NodeClaim's labels at registration, after the worker started; the worker ran another profile's checks.
+func TestOtherChecksAreInconclusiveAndTriedAgainAtOnce(t *testing.T) {
+	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
+	r, _ := recorded(t, in, world{})
+	if r.LastOutcome != attempt.Inconclusive || r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(now) {
+		t.Fatalf("%+v", r)
+	}
+	in = given(func(in *Input) { in.Node.Record, in.Node.HasRecord = r, true })
+	if plan, _ := ask(t, in, world{}); plan.Step != StepStart || plan.Number != 2 {
+		t.Errorf("then %+v", plan)
+	}
+}
+
+// A label that is changed to and fro must not start a worker at every turn.
+func TestSupersededAttemptsBackOffFromTheSecondOn(t *testing.T) {
+	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
+	for n := int32(1); n <= 4; n++ {
+		r, _ := recorded(t, in, world{})
+		want := time.Duration(0)
+		if n > 1 {
+			want = backoff(n)
+		}
+		if got := r.NextAttemptTime.Sub(now); r.Superseded != n || got != want {
+			t.Errorf("after %d in a row: %d counted, wait %s, want %s", n, r.Superseded, got, want)
+		}
+		in.Node.Record, in.Node.HasRecord = r, true
+		in.Pods = []workerpod.Observation{pod(n+1, otherChecks, ended(attempt.Passed))}
+	}
+	in.Pods = []workerpod.Observation{pod(5, imageMissing)}
+	if r, _ := recorded(t, in, world{}); r.Superseded != 0 {
+		t.Errorf("another result ends the row: %d", r.Superseded)
+	}
+}
+
+// A check's reason is the worker's own word: none makes the next attempt come sooner.
+func TestAReportedReasonIsNotOurs(t *testing.T) {
+	for _, reason := range []string{attempt.ReasonChecksChanged, attempt.ReasonNodeRebooted, attempt.ReasonGateReturned} {
+		for _, outcome := range []attempt.Outcome{attempt.Failed, attempt.Inconclusive} {
+			last := pod(3, ended(outcome))
+			last.Attempt.Result.Reason = reason
+			r, _ := recorded(t, failing(2, with(last)), world{})
+			if r.Superseded != 0 || r.NextAttemptTime.Sub(now) != backoff(3) {
+				t.Errorf("%s %s: superseded %d, next attempt in %s", outcome, reason, r.Superseded, r.NextAttemptTime.Sub(now))
+			}
+		}
+	}
+}
+
+// What counts is when the controller saw it. No clock of a kubelet, a scheduler or an API server is in an observation,
+// however far the times are off that they write into pods; see also workerpod's TestObservationsHoldNoForeignTime.
+func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
+	start, run := 300*time.Second, 120*time.Second+deadlineGrace
+	for name, tc := range map[string]struct {
+		pod workerpod.Observation
+		end time.Duration // from now
+	}{
+		"seen to run a second ago":            {pod(1, seenFor(time.Second)), run - time.Second},
+		"pending for long, runs since now":    {pod(1, seenFor(time.Hour), func(o *workerpod.Observation) { o.Seen.Running = now }), run},
+		"seen pending a second ago":           {pod(1, pending, seenFor(time.Second)), start - time.Second},
+		"a successor counts from its own":     {pod(1, func(o *workerpod.Observation) { o.Seen = workerpod.Sight{First: now, Running: now} }), run},
+		"a clock that was set back meanwhile": {pod(1, seenFor(-time.Minute)), run + time.Minute},
+	} {
+		in := given(with(tc.pod))
+		if got := deadline(in, tc.pod).Sub(now); got != tc.end {
+			t.Errorf("%s: ends in %s, want %s", name, got, tc.end)
+		}
+		if plan := Next(in, Evidence{}, now); plan.Step != StepNone {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		if plan := Next(in, Evidence{}, now.Add(tc.end-1)); plan.Step != StepNone {
+			t.Errorf("%s, just before its end: %+v", name, plan)
+		}
+		if plan := Next(in, Evidence{}, now.Add(tc.end)); plan.Step != StepRecord {
+			t.Errorf("%s, at its end: %+v", name, plan)
+		}
+	}
+}
+
+// What a pod was given counts, not what the configuration says by now.
+func TestTimeoutsAreThePodsOwn(t *testing.T) {
+	given10 := func(o *workerpod.Observation) { o.StartTimeout, o.Timeout = 10*time.Second, 20*time.Second }
+	for name, tc := range map[string]struct {
+		pod    workerpod.Observation
+		reason string // empty: it goes on
+		says   string
+	}{
+		"started too late":    {pod(1, given10, pending, seenFor(10*time.Second)), attempt.ReasonStartTimeout, "(10s)"},
+		"may still start":     {pod(1, given10, pending, seenFor(9*time.Second)), "", ""},
+		"ran too long":        {pod(1, given10, seenFor(25*time.Second)), attempt.ReasonTimeout, "(20s)"},
+		"may still run":       {pod(1, given10, seenFor(24*time.Second)), "", ""},
+		"longer than is now":  {pod(1, func(o *workerpod.Observation) { o.Timeout = time.Hour }, seenFor(30*time.Minute)), "", ""},
+		"does not say, runs":  {pod(1, seenFor(125*time.Second)), attempt.ReasonTimeout, "(2m0s)"},
+		"does not say, waits": {pod(1, pending, seenFor(299*time.Second)), "", ""},
+	} {
+		plan, _ := ask(t, given(with(tc.pod)), world{})
+		if plan.Change.Record.LastReason != tc.reason || !strings.Contains(plan.Change.Record.LastMessage, tc.says) {
+			t.Errorf("%s: %q (%s), want %q %s", name, plan.Change.Record.LastReason, plan.Change.Record.LastMessage, tc.reason, tc.says)
+		}
+	}
+}
+
+// A failure from before a reboot is not charged to the boot after it.
+func TestAFailureFromBeforeARebootIsNotCharged(t *testing.T) {
+	in := failing(3, rebootedTo("b2"), with(pod(4, ended(attempt.Failed))))
+	if r, plan := recorded(t, in, world{}); r.Attempts != 0 || r.LastReason != attempt.ReasonNodeRebooted || plan.Change.Gate == gateOpen {
+		t.Errorf("%+v", r)
+	}
+	exhausted := failing(4, deleting, rebootedTo("b2"), with(pod(5, ended(attempt.Failed))))
+	if r, _ := recorded(t, exhausted, deletable()); r.Attempts != 0 || r.LastOutcome != attempt.Inconclusive {
+		t.Errorf("with deletion on: %+v", r)
+	}
+}
+
+// What a worker from before a reboot came to is no attempt of the run that begins with the reboot: that one waits for
+// the prerequisites, which the reboot ended, and has a whole budget.
+func TestARebootBeginsARunWhateverWasUnderWay(t *testing.T) {
+	unmet := world{waits: []Wait{{Kind: "pods", Why: "the CNI"}}}
+	for name, last := range map[string]workerpod.Observation{
+		"passed":        pod(4, ended(attempt.Passed)),
+		"failed":        pod(4, ended(attempt.Failed)),
+		"killed by it":  pod(4, ended(attempt.Inconclusive)),
+		"never started": pod(4, pending, seenFor(time.Hour)),
+		"other checks":  pod(4, otherChecks),
+	} {
+		in := failing(3, rebootedTo("b2"), with(last))
+		r, _ := recorded(t, in, unmet)
+		if r.BootID != "b1" || r.Attempts != 0 || r.LastOutcome != attempt.Inconclusive {
+			t.Errorf("%s: %+v", name, r)
+		}
+		in.Node.Record, in.Pods = r, nil
+		if plan, _ := ask(t, in, unmet); plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites {
+			t.Errorf("%s: then %+v", name, plan)
+		}
+		if plan, _ := ask(t, in, world{}); plan.Step != StepStart || plan.Number != 5 {
+			t.Errorf("%s: once they hold %+v", name, plan)
+		}
+	}
+}
+
+func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in     Input
+		reason string
+	}{
+		"timeout":       {given(with(pod(1, seenFor(time.Hour)))), attempt.ReasonTimeout},
+		"start timeout": {given(with(pod(1, pending, seenFor(time.Hour)))), attempt.ReasonStartTimeout},
+		"lost":          {given(lost, with(pod(1, seenFor(time.Hour)))), attempt.ReasonNodeLost},
+		"lost, pending": {given(lost, with(pod(1, pending, seenFor(time.Hour)))), attempt.ReasonNodeLost},
+		"deleted":       {given(with(pod(1, terminating, seenFor(time.Hour)))), attempt.ReasonPodDeleted},
+		"vanished":      {given(func(in *Input) { in.Vanished = 1 }), attempt.ReasonPodDeleted},
+		"unschedulable": {given(with(pod(1, pending, unschedulable(time.Minute)))), attempt.ReasonUnschedulable},
+	} {
+		r, plan := recorded(t, tc.in, world{})
+		if r.LastReason != tc.reason || r.LastMessage == "" {
+			t.Errorf("%s: %q (%s), want %q", name, r.LastReason, r.LastMessage, tc.reason)
+		}
+		if spends := r.Attempts == 1; spends != (tc.reason == attempt.ReasonTimeout) || plan.Change.Gate == gateOpen {
+			t.Errorf("%s: %+v", name, plan.Change)
+		}
+	}
+}
+
+// What the API server does not take is seen by an operator, and is not the node's fault.
+func TestRefusedPodsAreRecordedAsInconclusive(t *testing.T) {
+	plan := Refused(failing(2, due), 3, attempt.ReasonPodRefused, "namespaces \"workers\" not found\nmore", now)
+	r := plan.Change.Record
+	if plan.Step != StepRecord || r.Sequence != 3 || r.Attempts != 2 || r.Inconclusive != 1 || r.LastOutcome != attempt.Inconclusive ||
+		r.LastReason != attempt.ReasonPodRefused || r.LastMessage != `namespaces "workers" not found more` {
+		t.Errorf("%+v", r)
+	}
+	if plan.Change.Gate != gateKeep || plan.Change.Label != nil || len(plan.Events) != 1 || plan.Recorded == nil || plan.Recorded.Number != 3 {
+		t.Errorf("%+v", plan)
+	}
+	in := failing(2)
+	in.Node.Record = r
+	plan, _ = ask(t, in, world{})
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWorkerInconclusive || !strings.Contains(plan.Condition.Message, "namespaces") || plan.Wait != backoff(3) {
+		t.Errorf("then %+v", plan)
+	}
+	again := Refused(in, 4, attempt.ReasonPodRefused, "another text", now)
+	if len(again.Events) != 0 {
+		t.Errorf("the same refusal is another event: %+v", again.Events)
+	}
+}
+
+// A pass from before the taint was put back does not take that newer taint off.
+func TestAnOlderPassDoesNotOpenANewerGate(t *testing.T) {
+	in := verified(gated, with(pod(2, openGate, ended(attempt.Passed))))
+	r, plan := recorded(t, in, world{})
+	if plan.Change.Gate != gateKeep || r.LastReason != attempt.ReasonGateReturned {
+		t.Fatalf("%+v", plan.Change)
+	}
+	in.Node.Record, in.Pods = r, nil
+	if plan, _ = ask(t, in, world{}); plan.Step != StepStart || plan.Number != 3 {
+		t.Errorf("then %+v", plan)
+	}
+	in.Pods = []workerpod.Observation{pod(3, ended(attempt.Passed))}
+	if _, plan = recorded(t, in, world{}); plan.Change.Gate != gateOpen {
+		t.Errorf("the pass under the newer gate: %+v", plan.Change)
+	}
+	// A pass that is recorded already is no pass for a taint that came back after it.
+	if plan, _ = ask(t, verified(gated, with(pod(1, ended(attempt.Passed)))), world{}); plan.Step != StepStart || plan.Change.Gate == gateOpen {
+		t.Errorf("%+v", plan)
+	}
+}

@@ -1,0 +1,298 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// failedAt is when the failure of the nodes below was seen.
+var failedAt = now.Add(-time.Second)
+
+// failed is a node whose n-th attempt failed a second ago, with deletion on.
+func failed(n int32, change ...func(*Input)) Input {
+	return failing(0, append([]func(*Input){deleting, managed, func(in *Input) {
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: n - 1}
+		if n > 1 {
+			in.Node.Record.LastOutcome, in.Node.Record.LastTime = attempt.Inconclusive, ago(time.Minute)
+		}
+	}, with(pod(n, ended(attempt.Failed), resultSeen(failedAt)))}, change...)...)
+}
+
+func TestAttribute(t *testing.T) {
+	one := []workerpod.Observation{probe("pool-m0", ended(attempt.Inconclusive))}
+	before := resultSeen(failedAt.Add(-time.Millisecond))
+	own := subject("u1/1")
+	for name, tc := range map[string]struct {
+		probes  []workerpod.Observation
+		fleet   []Member
+		step    Step
+		outcome attempt.Outcome
+		held    string
+		probeOn string // prefix of the node's name
+	}{
+		"asks for a probe in the pool":   {fleet: append(members(3, "other"), members(1, "pool")...), step: StepProbe, probeOn: "pool-"},
+		"else anywhere":                  {fleet: members(1, "other"), step: StepProbe, probeOn: "other-"},
+		"never on itself":                {fleet: []Member{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"no verified node":               {fleet: []Member{self("pool")}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"waits for the probe":            {probes: []workerpod.Observation{probe("pool-m0")}, fleet: members(2, "pool"), step: StepNone},
+		"waits for its own":              {probes: []workerpod.Observation{probe("pool-m0", own)}, fleet: members(2, "pool"), step: StepNone},
+		"the probe passed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"its own passed":                 {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"the probe failed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Failed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"one that ended before":          {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), before)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"one that ended as it failed":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), resultSeen(failedAt))}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"an end that nobody saw come":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), unwitnessed)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"unless it was made for this":    {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), unwitnessed)}, fleet: members(1, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"of the attempt's earlier run":   {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), before)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"other checks say nothing":       {probes: []workerpod.Observation{probe("pool-m0", otherChecks, ended(attempt.Passed))}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"nor are they waited for":        {probes: []workerpod.Observation{probe("pool-m0", otherChecks)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"an inconclusive probe, another": {probes: one, fleet: members(2, "pool"), step: StepProbe, probeOn: "pool-m1"},
+		"all probes inconclusive":        {probes: one, fleet: members(1, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"one failing outweighs a pass": {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed)), probe("pool-m1", ended(attempt.Failed))}, fleet: members(2, "pool"),
+			step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, failed(1), world{probes: tc.probes, fleet: tc.fleet})
+			if plan.Step != tc.step {
+				t.Fatalf("step %q, want %q: %+v", plan.Step, tc.step, plan)
+			}
+			if !strings.HasPrefix(plan.Probe.On.Name, tc.probeOn) || tc.step == StepProbe && (plan.Probe.Subject != "u1/1" || plan.Probe.Group == "") {
+				t.Errorf("probe %+v, want one on %q", plan.Probe, tc.probeOn)
+			}
+			if tc.step == StepRecord {
+				r := plan.Change.Record
+				if r.LastOutcome != tc.outcome || r.Held != tc.held || (r.Attempts == 1) != (tc.outcome == attempt.Failed) || r.Probed != (tc.outcome == attempt.Failed) {
+					t.Errorf("records %s held by %q with %d spent, want %s %q", r.LastOutcome, r.Held, r.Attempts, tc.outcome, tc.held)
+				}
+				return
+			}
+			if reasonOf(plan.Condition) != marks.ReasonVerifying || plan.Wait <= 0 {
+				t.Errorf("says %+v, looks again in %s", plan.Condition, plan.Wait)
+			}
+		})
+	}
+}
+
+func unwitnessed(o *workerpod.Observation) { o.Seen.Witnessed = false }
+
+// A probe ran at the same time if it ended after the attempt failed, as this controller saw them.
+func TestAProbeMustEndAfterTheFailure(t *testing.T) {
+	for _, d := range []time.Duration{-time.Hour, -time.Nanosecond, 0, time.Nanosecond, time.Hour} {
+		passed := probe("m", ended(attempt.Passed), resultSeen(failedAt.Add(d)))
+		plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{passed}, fleet: members(1, "pool")})
+		if held := plan.Change.Record.LastOutcome == attempt.Failed; held != (d > 0) {
+			t.Errorf("a probe that passed %s after the failure: held against the node %v", d, held)
+		}
+		failing := probe("m", ended(attempt.Failed), resultSeen(failedAt.Add(d)))
+		plan, _ = ask(t, failed(1), world{probes: []workerpod.Observation{failing}, fleet: members(1, "pool")})
+		if shared := plan.Change.Record.Held == GuardControlProbe; shared != (d > 0) {
+			t.Errorf("a probe that failed %s after the failure: a shared outage %v", d, shared)
+		}
+	}
+	// A worker that hangs failed when its time was over, however late that is noticed.
+	hanging := pod(1, seenFor(3*time.Minute))
+	in := failed(1, with(hanging))
+	for d, want := range map[time.Duration]Step{-time.Second: StepProbe, time.Second: StepRecord} {
+		passed := probe("m", ended(attempt.Passed), resultSeen(deadline(in, hanging).Add(d)))
+		if plan, _ := ask(t, in, world{probes: []workerpod.Observation{passed}, fleet: members(1, "pool")}); plan.Step != want {
+			t.Errorf("a worker that hangs, a probe that passed %s after its end: %q", d, plan.Step)
+		}
+	}
+}
+
+// Checks that are meant for another profile's nodes prove nothing.
+func TestTheControlIsOfTheSameProfile(t *testing.T) {
+	in := failed(1, func(in *Input) { in.Profile.Profile = "gpu" })
+	fleet := append(members(3, "pool"), members(1, "other")...)
+	fleet[3].Profile = "gpu"
+	if plan, _ := ask(t, in, world{fleet: fleet}); plan.Step != StepProbe || plan.Probe.On.Name != "other-m0" {
+		t.Errorf("%+v", plan)
+	}
+	plan, _ := ask(t, in, world{fleet: fleet[:3]})
+	if r := plan.Change.Record; plan.Step != StepRecord || r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, "no other verified node of the same profile") {
+		t.Errorf("%+v", plan)
+	}
+	if Group(in) == Group(failed(1)) {
+		t.Error("failures of two profiles have one probe between them")
+	}
+}
+
+// As long as a probe is under way the node does not claim to be verified, and the end of tries is recorded.
+func TestProbesThatProveNothingAreLimited(t *testing.T) {
+	var probes []workerpod.Observation
+	fleet := members(10, "pool")
+	for n := range maxProbes {
+		plan, _ := ask(t, failed(1), world{probes: probes, fleet: fleet})
+		if plan.Step != StepProbe || slices.ContainsFunc(probes, func(p workerpod.Observation) bool { return p.Node == plan.Probe.On.Name }) {
+			t.Fatalf("after %d: %+v", n, plan)
+		}
+		probes = append(probes, probe(plan.Probe.On.Name, subject(plan.Probe.Subject), imageMissing))
+	}
+	r, plan := recorded(t, failed(1), world{probes: probes, fleet: fleet})
+	if r.LastOutcome != attempt.Inconclusive || r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, fmt.Sprint(maxProbes)) {
+		t.Errorf("%+v", plan)
+	}
+}
+
+// A probe for which there is no room, ten seconds after kube-scheduler said so, is one that proved nothing.
+func TestAProbeWithoutRoomIsGivenUp(t *testing.T) {
+	noRoom := func(on string, age time.Duration) workerpod.Observation {
+		return probe(on, subject("u1/1"), pending, seenFor(age), unschedulable(age))
+	}
+	fleet := members(2, "pool")
+	if plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{noRoom("pool-m0", 9*time.Second)}, fleet: fleet}); plan.Step != StepNone || plan.Wait > probeRetry {
+		t.Errorf("before: %+v", plan)
+	}
+	gone := []workerpod.Observation{noRoom("pool-m0", unschedulableFor)}
+	if plan, _ := ask(t, failed(1), world{probes: gone, fleet: fleet}); plan.Step != StepProbe || plan.Probe.On.Name != "pool-m1" {
+		t.Errorf("after: %+v", plan)
+	}
+	if r, _ := recorded(t, failed(1), world{probes: gone, fleet: fleet[:1]}); r.Held != GuardControlProbe {
+		t.Errorf("and there is no other node: %+v", r)
+	}
+	for age, deletes := range map[time.Duration]bool{39 * time.Second: false, 40 * time.Second: true} {
+		if plan, _ := ask(t, verified(with(noRoom("n", age))), world{}); (len(plan.Delete) == 1) != deletes {
+			t.Errorf("after %s: deletes %v", age, names(plan.Delete))
+		}
+	}
+}
+
+// Whatever becomes of the probes, the failed attempt is recorded, and they are few.
+func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
+	for name, become := range map[string]func(*workerpod.Observation){
+		"no room": func(o *workerpod.Observation) {
+			pending(o)
+			o.Unschedulable, o.Seen.Unschedulable = "no room", o.Seen.First
+		},
+		"never start":      pending,
+		"hang":             func(*workerpod.Observation) {},
+		"no image":         func(o *workerpod.Observation) { imageMissing(o); o.Seen.Result = o.Seen.First },
+		"are taken away":   func(o *workerpod.Observation) { o.Purpose = "" },
+		"wait for a slot":  nil,
+		"cannot be killed": terminating,
+	} {
+		for _, nodes := range []int{1, 2, 10} {
+			w := world{fleet: members(nodes, "pool"), full: become == nil}
+			made, taken := 0, time.Duration(-1)
+			for d := time.Second; d < 20*time.Minute && taken < 0; d += time.Second {
+				at := now.Add(d)
+				w.probes = slices.DeleteFunc(w.probes, func(p workerpod.Observation) bool {
+					control, _ := askAt(t, verified(with(p)), world{}, at)
+					return p.Purpose == "" || len(control.Delete) > 0
+				})
+				plan, _ := askAt(t, failed(1), w, at)
+				switch plan.Step {
+				case StepRecord:
+					if taken = d; plan.Recorded.Result.Outcome != attempt.Inconclusive {
+						t.Errorf("%s: %+v", name, plan.Recorded)
+					}
+				case StepProbe:
+					p := probe(plan.Probe.On.Name, subject(plan.Probe.Subject), func(o *workerpod.Observation) { o.Seen = workerpod.Sight{First: at, Running: at} }, become)
+					w.probes, made = append(w.probes, p), made+1
+				case StepNone:
+					if plan.Condition == nil || plan.Condition.Status != "Unknown" {
+						t.Fatalf("%s: says %+v meanwhile", name, plan.Condition)
+					}
+				}
+			}
+			if taken < 0 || taken > attributedIn(failed(1)) || made > maxProbes+1 && name != "are taken away" {
+				t.Errorf("%s, %d nodes: recorded after %s and %d probes", name, nodes, taken, made)
+			}
+		}
+	}
+}
+
+// A probe that is refused is not asked for again and again.
+func TestARefusedProbeIsRecorded(t *testing.T) {
+	r, plan := recorded(t, failed(1), world{fleet: members(3, "pool"), probeRefused: "quota"})
+	if r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, "quota") || len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld {
+		t.Errorf("%+v", plan)
+	}
+	waiting, _ := ask(t, failed(1), world{probes: []workerpod.Observation{probe("pool-m0")}, probeRefused: "quota"})
+	if waiting.Step != StepNone {
+		t.Errorf("while another one is under way: %+v", waiting)
+	}
+}
+
+// A probe occupies a node like any other worker.
+func TestAProbeNeedsASlot(t *testing.T) {
+	plan, asked := ask(t, failed(1), world{fleet: members(1, "pool"), full: true})
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForSlot || !slices.Contains(asked, NeedSlot) {
+		t.Errorf("%+v, asked for %v", plan, asked)
+	}
+}
+
+func TestTheEndOfAnOutageIsNotHeldAgainstANode(t *testing.T) {
+	passing := world{probes: []workerpod.Observation{probe("m", ended(attempt.Passed))}}
+	in := failed(2, heldBy(GuardControlProbe))
+	r, _ := recorded(t, in, passing)
+	if r.Attempts != 0 || r.LastOutcome != attempt.Inconclusive || r.Held != "" || r.NextAttemptTime == nil {
+		t.Errorf("the first failure after it: %+v", r)
+	}
+	if r, _ = recorded(t, failed(2), passing); r.Attempts != 1 || !r.Probed {
+		t.Errorf("the next one: %+v", r)
+	}
+}
+
+func TestASharedOutageIsOneEvent(t *testing.T) {
+	r, plan := recorded(t, failed(2), world{})
+	if len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld || plan.Target.Kind != KindNodeClaim {
+		t.Errorf("%+v", plan)
+	}
+	in := failed(3)
+	in.Node.Record = r
+	if _, plan = recorded(t, in, world{}); len(plan.Events) != 0 {
+		t.Errorf("said again: %+v", plan.Events)
+	}
+}
+
+// A failed re-verification closes the gate, whoever is at fault; a first verification leaves the gate as it is.
+func TestASharedOutageClosesTheGateOfAVerifiedNode(t *testing.T) {
+	again := verified(unlabelled, deleting, with(pod(2, openGate, ended(attempt.Failed), resultSeen(failedAt))))
+	if _, plan := recorded(t, again, world{}); plan.Change.Gate != gateClose || *plan.Change.Label {
+		t.Errorf("%+v", plan.Change)
+	}
+	if _, plan := recorded(t, failed(1), world{}); plan.Change.Gate != gateKeep || plan.Change.Label != nil {
+		t.Errorf("%+v", plan.Change)
+	}
+}
+
+func TestControlProbeRotates(t *testing.T) {
+	seen := map[string]bool{}
+	for n := range int32(20) {
+		plan, _ := ask(t, failed(n+1), world{fleet: members(5, "pool")})
+		seen[plan.Probe.On.Name] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("20 attempts probed on %d of 5 nodes", len(seen))
+	}
+}
+
+func TestProbesGoOnceTheyServedTheirTime(t *testing.T) {
+	kept := resultSeen(now.Add(time.Second - probeKeptFor))
+	for name, tc := range map[string]struct {
+		probe   workerpod.Observation
+		deletes bool
+		wait    time.Duration
+	}{
+		"under way":        {probe("n"), false, 122 * time.Second},
+		"overdue":          {probe("n", seenFor(125*time.Second)), true, 0},
+		"never started":    {probe("n", pending, seenFor(300*time.Second)), true, 0},
+		"ended":            {probe("n", ended(attempt.Passed), kept), false, time.Second},
+		"ended for long":   {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor))), true, 0},
+		"on its way out":   {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor)), terminating), false, 0},
+		"no image for now": {probe("n", imageMissing, kept), false, time.Second},
+	} {
+		plan, asked := ask(t, verified(with(tc.probe)), world{})
+		if deleted := len(plan.Delete) == 1; deleted != tc.deletes || plan.Wait != tc.wait || len(asked) > 0 {
+			t.Errorf("%s: deletes %v, looks again in %s, asked for %v", name, names(plan.Delete), plan.Wait, asked)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package decide
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// dice makes inputs and evidence, the same ones for the same seed. What leads far (an exhausted node, a result) is likelier
+// than the rest, or most of them would end at the first question.
+type dice struct{ *rand.Rand }
+
+func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
+
+func oneOf[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
+
+// time is now, some time ago, or some time ahead.
+func (d dice) time() time.Time {
+	return now.Add(oneOf(d, 0, -time.Second, -time.Minute, -9*time.Minute, -time.Hour, -48*time.Hour, 30*time.Second, time.Hour))
+}
+
+func (d dice) outcome() attempt.Outcome {
+	return oneOf(d, "", attempt.Passed, attempt.Failed, attempt.Failed, attempt.Failed, attempt.Inconclusive, "nonsense")
+}
+
+func (d dice) input() Input {
+	in := given(func(in *Input) {
+		c := in.Config
+		c.Reconciliation.MaxRetries = oneOf[int32](d, 1, 3, 5)
+		c.Reconciliation.ExhaustedRetrySeconds = oneOf[int32](d, -1, 60, 600, 86400)
+		m := &c.NodeManagement
+		m.DeleteFailedNodes, m.IncludeControlPlane, m.VerifyUntainted = d.chance(70), d.chance(20), d.chance(20)
+		m.Reverify.Taint, *m.Reverify.OnReboot = d.chance(50), d.chance(80)
+		m.Reverify.Interval.Duration = oneOf(d, 0, time.Minute, time.Hour)
+		m.Remediation.DryRun = d.chance(10)
+		*m.Remediation.NeverVerifiedOnly, *m.Remediation.ControlProbe, *m.Remediation.SparePodsOtherThanDaemonSets = d.chance(60), d.chance(70), d.chance(80)
+		*c.Worker.KeepFailedSeconds = oneOf[int32](d, 0, 600)
+	})
+	n := &in.Node
+	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
+	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
+	if d.chance(30) {
+		n.Karpenter = marks.Karpenter{Managed: true, Pool: "pool", Registered: d.chance(70)}
+	}
+	if d.chance(30) {
+		n.Condition = &corev1.NodeCondition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed}
+	}
+	if d.chance(80) {
+		n.HasRecord, n.Record = true, d.record()
+	}
+	in.Selected, in.Rehearsed = d.chance(95), d.chance(5)
+	in.Checks = oneOf(d, checks, checks, checks, "c2")
+	in.Vanished = n.Record.Sequence + oneOf[int32](d, 0, 0, 1)
+	for range d.IntN(4) {
+		in.Pods = append(in.Pods, d.pod(n.Record.Sequence+oneOf[int32](d, -1, 0, 1, 1, 1, 7)))
+	}
+	return in
+}
+
+func (d dice) record() marks.Record {
+	if d.chance(3) {
+		return marks.Record{HistoryLost: true}
+	}
+	at := d.time()
+	if d.chance(25) { // far on its way to a deletion
+		at = oneOf(d, now, now.Add(-time.Minute))
+		return marks.Record{NodeUID: "u1", BootID: "b1", Sequence: 5, Attempts: 5, LastOutcome: attempt.Failed, LastTime: &at, Probed: d.chance(90)}
+	}
+	r := marks.Record{NodeUID: "u1", BootID: oneOf(d, "b1", "b1", "b1", "b2", ""), Sequence: oneOf[int32](d, 0, 1, 5, 1<<29-9), Attempts: oneOf[int32](d, 0, 2, 5, 5, 5, 1<<29-9),
+		Inconclusive: oneOf[int32](d, 0, 1, 100), Superseded: oneOf[int32](d, 0, 0, 1, 2), LastOutcome: d.outcome(), LastReason: oneOf(d, "", "Timeout", attempt.ReasonKubeletRejected),
+		LastTime: oneOf(d, &at, &at, &at, nil), Probed: d.chance(80), HistoryLost: d.chance(5), Held: oneOf(d, "", "", GuardControlProbe, GuardDoNotDelete)}
+	if d.chance(30) {
+		v := d.time()
+		r.VerifiedTime = &v
+	}
+	if d.chance(15) {
+		r.Deletion = &marks.Deletion{Kind: KindNodeClaim, Name: "c", UID: "cu", Time: d.time()}
+	}
+	return r
+}
+
+func (d dice) pod(number int32) workerpod.Observation {
+	o := pod(number, seenFor(oneOf(d, 0, 6*time.Second, time.Minute, time.Hour)))
+	if d.chance(20) {
+		o = probe("n", seenFor(oneOf(d, 0, time.Hour)))
+	}
+	d.shape(&o)
+	return o
+}
+
+// shape is what may be the matter with a pod.
+func (d dice) shape(o *workerpod.Observation) {
+	switch d.IntN(6) {
+	case 0:
+		pending(o)
+		if d.chance(50) {
+			unschedulable(oneOf(d, time.Second, time.Minute))(o)
+		}
+	case 1:
+		imageMissing(o)
+	case 2, 3, 4:
+		ended(oneOf(d, attempt.Passed, attempt.Failed, attempt.Inconclusive))(o)
+		o.Seen.Result, o.Seen.Witnessed = d.time(), d.chance(70)
+	}
+	o.Terminating, o.Recorded, o.Attempt.Basis.Gated = d.chance(15), d.chance(15), d.chance(70)
+	o.Attempt.Basis.BootID, o.Attempt.Basis.Checks = oneOf(d, "b1", "b1", "b1", "b2", ""), oneOf(d, checks, checks, checks, "c2", "")
+	o.Timeout, o.StartTimeout = oneOf(d, 0, 30*time.Second), oneOf(d, 0, 30*time.Second)
+}
+
+func (d dice) world(in Input) world {
+	w := world{full: d.chance(20)}
+	if d.chance(20) {
+		w.waits = []Wait{{Kind: "nodeReady", Why: "the node"}}
+	}
+	for i := range d.IntN(4) {
+		p := probe(oneOf(d, "pool-m0", "pool-m1", "m"))
+		d.shape(&p)
+		p.Seen.Result = oneOf(d, p.Seen.Result, now.Add(time.Second))
+		if p.UID += string(rune('a' + i)); d.chance(50) {
+			p.Subject = "u1/6"
+		}
+		w.probes = append(w.probes, p)
+	}
+	w.fleet = append(members(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Karpenter.Pool))
+	w.ledger.Problem, w.workloads.Problem, w.claim.Problem = oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p")
+	for range d.IntN(3) {
+		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: d.time(), NodeUID: oneOf(d, "x", "u1"), Pool: "pool"})
+	}
+	w.workloads.Names = oneOf(d, nil, nil, nil, []string{"a/b"})
+	if w.claim.Problem == "" && d.chance(60) {
+		w.claim = Claim{Name: "c", UID: "cu", Deleting: d.chance(20)}
+	}
+	return w
+}
+
+// mutated is the node as the API server has it: mostly what the cache has.
+func (d dice) mutated(in Input) Input {
+	if d.chance(80) {
+		return in
+	}
+	other := d.input()
+	other.Config, other.Checks = in.Config, in.Checks
+	return other
+}
+
+// rounds bounds how often a decision may ask for evidence: each of it, once more after the fresh read, and one spare.
+const rounds = 12
+
+// Whatever is observed and loaded, a decision comes to an end and keeps to the rules.
+func TestNextKeepsToTheRules(t *testing.T) {
+	steps, most := map[Step]int{}, 0
+	for seed := range uint64(40_000) {
+		d := dice{rand.New(rand.NewPCG(seed, 1))}
+		in, ev := d.input(), Evidence{}
+		if d.chance(5) {
+			ev.ProbeRefused = "quota"
+		}
+		var plan Plan
+		asked := 0
+		for ; ; asked++ {
+			if plan = Next(in, ev, now); plan.Need == NeedNothing {
+				break
+			}
+			if asked > rounds {
+				t.Fatalf("seed %d: asks for %s in round %d", seed, plan.Need, asked)
+			}
+			if ev.has(plan.Need) && loaded(ev, plan.Need) {
+				t.Fatalf("seed %d: asks for %s, which it has", seed, plan.Need)
+			}
+			if plan.Step == StepDelete || plan.Change.Gate == gateOpen {
+				t.Fatalf("seed %d: acts before it has %s: %+v", seed, plan.Need, plan)
+			}
+			w := d.world(in)
+			if plan.Need == NeedFresh {
+				fresh := d.mutated(in)
+				w.fresh = &fresh
+			}
+			w.load(&in, &ev, plan.Need)
+		}
+		most = max(most, asked)
+		steps[plan.Step]++
+		for _, rule := range rulesOfPlans {
+			if !rule.holds(in, ev, plan) {
+				t.Fatalf("seed %d: %s\nnode %+v\npods %+v\nevidence %+v\nplan %+v", seed, rule.says, in.Node, in.Pods, ev, plan)
+			}
+		}
+		if again := Next(in, ev, now); !reflect.DeepEqual(plan, again) {
+			t.Fatalf("seed %d: decided otherwise the second time", seed)
+		}
+	}
+	t.Logf("steps %v, at most %d needs", steps, most)
+	for step, least := range map[Step]int{StepNone: 1000, StepStart: 1000, StepProbe: 100, StepRecord: 1000, StepDelete: 100} {
+		if steps[step] < least {
+			t.Errorf("step %q was decided %d times: the inputs are too much alike", step, steps[step])
+		}
+	}
+}
+
+// loaded reports whether a piece of evidence is there that has() does not know of.
+func loaded(ev Evidence, n Need) bool {
+	switch n {
+	case NeedWaits:
+		return ev.Waits != nil
+	case NeedSlot:
+		return ev.Slot != nil
+	case NeedProbes:
+		return ev.Probes != nil
+	}
+	return true
+}
+
+// rulesOfPlans hold for every plan that needs nothing more.
+var rulesOfPlans = []struct {
+	says  string
+	holds func(Input, Evidence, Plan) bool
+}{
+	{"a deletion is decided on a fresh node with the evidence of every guard", func(_ Input, ev Evidence, p Plan) bool {
+		return p.Step != StepDelete || ev.Fresh && !slices.ContainsFunc(Guards(), func(g Guard) bool {
+			return g.holds != nil && slices.ContainsFunc(g.Needs, func(n Need) bool { return !ev.has(n) })
+		})
+	}},
+	{"a deletion follows a fresh failure of an exhausted node that may be deleted", func(in Input, _ Evidence, p Plan) bool {
+		r, c := in.Node.Record, in.Config
+		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting &&
+			r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r, now) && (r.Probed || !controlled(c)) && !c.NodeManagement.Remediation.DryRun &&
+			(!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
+	}},
+	{"a deletion names its target, which stands in the record first", func(in Input, ev Evidence, p Plan) bool {
+		d := p.Change.Record.Deletion
+		return p.Step != StepDelete || p.Target == targetOf(in, *ev.Claim) && p.Target.Name != "" && p.Target.UID != "" && d != nil && d.UID == p.Target.UID && !ev.Claim.Deleting
+	}},
+	{"the gate opens for a pass whose basis still holds", func(in Input, _ Evidence, p Plan) bool {
+		if p.Change.Gate != gateOpen {
+			return true
+		}
+		pod := Current(in.Node.Record, in.Pods)
+		return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
+			pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Subject(in)
+	}},
+	{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
+		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
+	}},
+	{"no worker starts beside another, on a lost node, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
+		return p.Step != StepStart || !in.Node.Lost && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+			!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
+	}},
+	{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {
+		return p.Step != StepProbe || *ev.Slot && p.Probe.On.Name != "" && p.Probe.On.UID != in.Node.UID
+	}},
+	{"a gated node does not claim to be verified", func(in Input, _ Evidence, p Plan) bool {
+		return p.Condition == nil || p.Condition.Status != corev1.ConditionTrue || !in.Node.Gated
+	}},
+	{"an excluded node is left alone", func(in Input, _ Evidence, p Plan) bool {
+		return in.Selected || p.Step == StepNone && p.Condition == nil && !p.ClearCondition
+	}},
+	{"a control plane that is not included is never tainted", func(in Input, _ Evidence, p Plan) bool {
+		return !spared(in) || p.Change.Gate != gateClose
+	}},
+	{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
+		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !controlled(in.Config) || p.Change.Record.Probed &&
+			slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool { return o.Passed() && o.Attempt.Basis.Checks == in.Checks })
+	}},
+	{"a record goes forward by one attempt, or by none", func(in Input, _ Evidence, p Plan) bool {
+		before, r := in.Node.Record, p.Change.Record
+		if p.Recorded != nil {
+			return r.Sequence == before.Sequence+1 && r.NodeUID == in.Node.UID && r.LastTime.Equal(now) && r.Attempts <= max(before.Attempts, in.Config.Reconciliation.MaxRetries) && len(r.Encode()) > 0 &&
+				(!before.MayHaveVerified() || r.MayHaveVerified())
+		}
+		return p.Step != StepRecord && p.Step != StepDelete || r.Sequence == before.Sequence && r.Attempts == before.Attempts && r.LastOutcome == before.LastOutcome
+	}},
+	{"a pod of no recorded attempt is deleted on a fresh node only", func(in Input, ev Evidence, p Plan) bool {
+		return ev.Fresh || !unrecorded(in.Node.Record, p.Delete)
+	}},
+	{"a pod on its way out is not deleted again", func(_ Input, _ Evidence, p Plan) bool {
+		return !slices.ContainsFunc(p.Delete, func(o workerpod.Observation) bool { return o.Terminating })
+	}},
+	{"an event has a reason, a key and a bound", func(_ Input, _ Evidence, p Plan) bool {
+		return !slices.ContainsFunc(p.Events, func(e Event) bool { return e.Reason == "" || e.Key == "" || len(e.Message) > 4*attempt.MaxMessage })
+	}},
+	{"a pod is kept only once it ended", func(_ Input, _ Evidence, p Plan) bool {
+		return !slices.ContainsFunc(p.Keep, func(o workerpod.Observation) bool { return o.Occupies || o.Recorded })
+	}},
+	{"it looks again later, and says no more than a condition holds", func(_ Input, _ Evidence, p Plan) bool {
+		return p.Wait >= 0 && (p.Condition == nil || len(p.Condition.Message) < 4*attempt.MaxMessage)
+	}},
+}

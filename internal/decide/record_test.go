@@ -1,0 +1,174 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+func TestRecord(t *testing.T) {
+	const failed, exhausted = EventFailed, EventFailed + "," + EventExhausted
+	otherFault := func(in *Input) { in.Node.Record.LastCheck = "api" }
+	for name, tc := range map[string]struct {
+		in                     Input
+		attempts, inconclusive int32
+		gate                   marks.Gate
+		label                  *bool
+		events                 string
+		again                  bool
+	}{
+		"pass opens the gate":             {given(with(pod(1, ended(attempt.Passed)))), 0, 0, gateOpen, ptr.To(true), EventPassed, false},
+		"pass without a gate":             {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), 0, 0, gateKeep, ptr.To(true), EventPassed, false},
+		"pass keeps what it took":         {failing(2, with(pod(3, ended(attempt.Passed)))), 2, 0, gateOpen, ptr.To(true), EventPassed, false},
+		"failure spends":                  {failing(2, with(pod(3, ended(attempt.Failed)))), 3, 0, gateClose, ptr.To(false), failed, true},
+		"failed re-verification closes":   {verified(unlabelled, with(pod(2, openGate, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
+		"the last failure exhausts":       {failing(4, with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, true},
+		"what only repeats is no event":   {failing(5, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), "", true},
+		"another fault is one":            {failing(5, otherFault, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), failed, true},
+		"inconclusive spends nothing":     {failing(2, with(pod(3, ended(attempt.Inconclusive)))), 2, 1, gateKeep, nil, EventInconclusive, true},
+		"the same again is no event":      {puzzling(3, with(pod(4, imageMissing))), 0, 4, gateKeep, nil, "", true},
+		"a run begins after a pass":       {verified(unlabelled, func(in *Input) { in.Node.Record.Attempts = 4 }, with(pod(2, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
+		"a run begins after a reboot":     {failing(4, rebootedTo("b2"), with(pod(5, func(o *workerpod.Observation) { o.Attempt.Basis.BootID = "b2" }, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
+		"exhausted, never tried again":    {failing(4, exhaustedRetrySeconds(-1), with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, false},
+		"a lowered maxRetries":            {failing(4, func(in *Input) { in.Config.Reconciliation.MaxRetries = 2 }, with(pod(5, ended(attempt.Failed)))), 2, 0, gateClose, ptr.To(false), "", true},
+		"a pass is told, however many":    {failing(5, with(pod(6, ended(attempt.Passed)))), 5, 0, gateOpen, ptr.To(true), EventPassed, false},
+		"a failure of an untainted node":  {given(ungated, verifyUntainted, with(pod(1, openGate, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
+		"a control plane is not tainted":  {given(controlplane, with(pod(1, ended(attempt.Failed)))), 1, 0, gateKeep, ptr.To(false), failed, true},
+		"inconclusive keeps it open":      {verified(unlabelled, with(pod(2, openGate, imageMissing))), 0, 1, gateKeep, nil, EventInconclusive, true},
+		"a forged count is only so large": {failing(1<<29, with(pod(1<<29+1, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, plan := recorded(t, tc.in, world{})
+			if r.Attempts != tc.attempts || r.Inconclusive != tc.inconclusive {
+				t.Errorf("%d spent, %d inconclusive; want %d, %d", r.Attempts, r.Inconclusive, tc.attempts, tc.inconclusive)
+			}
+			if plan.Change.Gate != tc.gate || ptr.Deref(plan.Change.Label, true) != ptr.Deref(tc.label, true) || (plan.Change.Label == nil) != (tc.label == nil) {
+				t.Errorf("gate %v label %v, want %v %v", plan.Change.Gate, plan.Change.Label, tc.gate, tc.label)
+			}
+			if got := strings.Join(reasons(plan.Events), ","); got != tc.events {
+				t.Errorf("events %q, want %q", got, tc.events)
+			}
+			if (r.NextAttemptTime != nil) != tc.again {
+				t.Errorf("next attempt %v, want one: %v", r.NextAttemptTime, tc.again)
+			}
+			if r.NodeUID != "u1" || r.BootID != tc.in.Node.BootID || r.LastTime == nil || !r.LastTime.Equal(now) {
+				t.Errorf("the record is for node %s boot %s at %v", r.NodeUID, r.BootID, r.LastTime)
+			}
+			if passed := r.LastOutcome == attempt.Passed; passed != (r.VerifiedTime != nil && r.VerifiedTime.Equal(now)) {
+				t.Errorf("verified at %v", r.VerifiedTime)
+			}
+			if r.Probed || r.Deletion != nil || r.Held != "" {
+				t.Errorf("left from before: %+v", r)
+			}
+		})
+	}
+}
+
+// Which taints gate is the union; which are put back is the profile's own list.
+func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
+	own := []marks.Taint{{Key: "gpu/unverified", Effect: "NoSchedule"}}
+	profiled := func(in *Input) { in.Profile.Taints = own }
+	for name, in := range map[string]Input{
+		"failed":         given(profiled, with(pod(1, ended(attempt.Failed)))),
+		"held":           failing(5, profiled, deleting, func(in *Input) { in.Node.DoNotDelete = true }),
+		"shared outage":  verified(profiled, unlabelled, deleting, with(pod(2, ended(attempt.Failed)))),
+		"reverify.taint": verified(profiled, unlabelled, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }),
+		"deletion":       failing(5, profiled, deleting),
+	} {
+		w := deletable()
+		if name == "shared outage" {
+			w = world{}
+		}
+		plan, _ := ask(t, in, w)
+		if plan.Change.Gate != gateClose || !slices.Equal(plan.Change.Close, own) {
+			t.Errorf("%s: gate %v, closes with %v", name, plan.Change.Gate, plan.Change.Close)
+		}
+	}
+}
+
+// Where the record was lost, what guards the node from deletion is not.
+func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
+	unreadable := func(in *Input) {
+		in.Node.HasRecord, in.Node.Record, in.Node.RecordFault = true, marks.Record{HistoryLost: true}, "is not a record"
+	}
+	in := given(unreadable, with(pod(1, ended(attempt.Failed))))
+	r, _ := recorded(t, in, world{})
+	if !r.HistoryLost || r.NodeUID != "u1" || !r.MayHaveVerified() {
+		t.Fatalf("after the next attempt: %+v", r)
+	}
+	closed, _ := ask(t, given(unreadable, ungated, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }), world{})
+	if r := closed.Change.Record; closed.Change.Gate != gateClose || !r.HistoryLost || r.NodeUID != "u1" {
+		t.Errorf("reverify.taint: %+v", closed)
+	}
+	outage := given(unreadable, ungated, deleting, with(pod(1, openGate, ended(attempt.Failed))))
+	if _, plan := recorded(t, outage, world{}); plan.Change.Gate != gateClose {
+		t.Errorf("a failed re-verification: %+v", plan)
+	}
+	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })
+	if plan, _ := ask(t, exhausted, deletable()); plan.Step != StepRecord || plan.Change.Record.Held != GuardNeverVerifiedOnly {
+		t.Errorf("exhausted: %+v", plan)
+	}
+	if r, _ = recorded(t, given(unreadable, with(pod(1, ended(attempt.Passed)))), world{}); r.HistoryLost || r.VerifiedTime == nil {
+		t.Errorf("after a pass: %+v", r)
+	}
+}
+
+// What was said once is not said for as long as the node exists.
+func TestAnExhaustedNodeIsNotAnEventAtEveryAttempt(t *testing.T) {
+	in := failing(4, deleting, func(in *Input) { in.Node.DoNotDelete = true })
+	events := 0
+	for n := int32(5); n < 25; n++ {
+		in.Pods = []workerpod.Observation{pod(n, ended(attempt.Failed))}
+		passing := probe("m", resultSeen(now.Add(time.Second)), ended(attempt.Passed), resultSeen(now.Add(time.Second)))
+		r, plan := recorded(t, in, world{probes: []workerpod.Observation{passing}})
+		events += len(plan.Events)
+		in.Node.Record, in.Pods = r, nil
+		plan, _ = ask(t, in, deletable())
+		events += len(plan.Events)
+		if plan.Step == StepRecord {
+			in.Node.Record = plan.Change.Record
+		}
+		plan, _ = ask(t, in, deletable())
+		if plan.Step != StepNone || plan.Wait < 8*time.Minute || plan.Wait > 10*time.Minute {
+			t.Fatalf("after attempt %d: %q, wait %s", n, plan.Step, plan.Wait)
+		}
+	}
+	if events != 3 { // failed, exhausted, held
+		t.Errorf("%d events", events)
+	}
+}
+
+// Events that are about one attempt have one key, and one of a record that was removed and counts from 1 again has another.
+func TestEventKeys(t *testing.T) {
+	in := given(with(pod(1, ended(attempt.Failed))))
+	_, first := recorded(t, in, world{})
+	_, again := recorded(t, in, world{})
+	later := Next(in, Evidence{}, now.Add(time.Millisecond))
+	if first.Events[0].Key != again.Events[0].Key || first.Events[0].Key == later.Events[0].Key {
+		t.Errorf("keys %q, %q, %q", first.Events[0].Key, again.Events[0].Key, later.Events[0].Key)
+	}
+	held := failing(5, deleting, func(in *Input) { in.Node.DoNotDelete = true })
+	one, _ := ask(t, held, deletable())
+	held.Node.DoNotDelete, held.Config.NodeManagement.Remediation.DryRun = false, true
+	other, _ := ask(t, held, deletable())
+	if one.Events[0].Key == other.Events[0].Key {
+		t.Errorf("two guards in one attempt: %q", one.Events[0].Key)
+	}
+}
+
+func TestStartedIsAnEventOnceItLasts(t *testing.T) {
+	if plan, _ := ask(t, given(with(pod(1))), world{}); len(plan.Events) != 0 {
+		t.Errorf("%+v", plan.Events)
+	}
+	plan, _ := ask(t, given(with(pod(1, seenFor(quietFor)))), world{})
+	if len(plan.Events) != 1 || plan.Events[0].Reason != EventStarted || plan.Events[0].Key != "p1" {
+		t.Errorf("%+v", plan.Events)
+	}
+}

@@ -1,0 +1,199 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+)
+
+func every(d time.Duration) func(*Input) {
+	return func(in *Input) { in.Config.NodeManagement.Reverify.Interval.Duration = d }
+}
+
+func verifyUntainted(in *Input) { in.Config.NodeManagement.VerifyUntainted = true }
+
+func includeControlPlane(in *Input) { in.Config.NodeManagement.IncludeControlPlane = true }
+
+func notOnReboot(in *Input) { in.Config.NodeManagement.Reverify.OnReboot = ptr.To(false) }
+
+func TestNeeded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"tainted":                               {given(), true},
+		"tainted though labelled":               {verified(gated), true},
+		"never tainted, never verified":         {given(ungated), false},
+		"never tainted, verifyUntainted":        {given(ungated, verifyUntainted), true},
+		"verified":                              {verified(), false},
+		"verified, verifyUntainted":             {verified(verifyUntainted), false},
+		"label removed":                         {verified(unlabelled), true},
+		"label removed, record unreadable":      {given(ungated, func(in *Input) { in.Node.HasRecord = true }), true},
+		"rebooted":                              {verified(rebootedTo("b2")), true},
+		"rebooted, onReboot off":                {verified(rebootedTo("b2"), notOnReboot), false},
+		"boot ID not reported":                  {verified(rebootedTo("")), false},
+		"verdict without a boot ID":             {verified(func(in *Input) { in.Node.Record.BootID = "" }), false},
+		"younger than the interval":             {verified(every(2 * time.Hour)), false},
+		"as old as the interval":                {verified(every(time.Hour)), true},
+		"a verdict from the future":             {verified(every(2*time.Hour), func(in *Input) { in.Node.Record.VerifiedTime = ago(-time.Hour) }), true},
+		"a verdict on a clock a little ahead":   {verified(every(2*time.Hour), func(in *Input) { in.Node.Record.VerifiedTime = ago(-30 * time.Second) }), false},
+		"labelled by a person, no record":       {given(ungated, func(in *Input) { in.Node.Labelled = true }), false},
+		"re-verification that was inconclusive": {verified(func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }), true},
+	} {
+		if got := Needed(tc.in, now); got != tc.want {
+			t.Errorf("%s: Needed = %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestSubject(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"plain":                          {given(), true},
+		"skip annotation":                {given(skipped), false},
+		"not selected":                   {given(unselected), false},
+		"control plane":                  {given(controlplane, ungated, verifyUntainted), false},
+		"control plane, gated":           {given(controlplane), true},
+		"control plane, gated, skipped":  {given(controlplane, skipped), false},
+		"control plane, gated, excluded": {given(controlplane, unselected), false},
+		"control plane included":         {given(controlplane, ungated, includeControlPlane, verifyUntainted), true},
+	} {
+		if got := Subject(tc.in); got != tc.want {
+			t.Errorf("%s: Subject = %v, want %v", name, got, tc.want)
+		}
+		if plan, _ := ask(t, tc.in, world{}); (plan.Step == StepStart) != tc.want {
+			t.Errorf("%s: step %q", name, plan.Step)
+		}
+	}
+}
+
+// Whatever Next would do something about, Concerns must let through.
+func TestConcerns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"never seen":                            {given(ungated), false},
+		"gated":                                 {given(), true},
+		"verified":                              {verified(), true},
+		"only our condition is left":            {given(ungated, conditioned), true},
+		"verifyUntainted":                       {given(ungated, verifyUntainted), true},
+		"verifyUntainted, not selected":         {given(ungated, verifyUntainted, unselected), false},
+		"gated by another installation":         {given(unselected), false},
+		"a condition of another installation's": {verified(unselected, conditioned), false},
+	} {
+		if got := Concerns(tc.in); got != tc.want {
+			t.Errorf("%s: Concerns = %v, want %v", name, got, tc.want)
+		}
+		plan, _ := ask(t, tc.in, world{})
+		if acts := plan.Step != StepNone || plan.Condition != nil || plan.ClearCondition; acts && !tc.want {
+			t.Errorf("%s: there is something to do all the same: %+v", name, plan)
+		}
+	}
+}
+
+func conditioned(in *Input) {
+	in.Node.Condition = &corev1.NodeCondition{Status: corev1.ConditionTrue, Reason: "ChecksPassed"}
+}
+
+// A fleet that was verified in one burst does not age in one.
+func TestAgesAreSpreadByUpToATenth(t *testing.T) {
+	const interval = 10 * time.Hour
+	var first, last time.Time
+	for i := range 200 {
+		in := verified(every(interval), func(in *Input) { in.Node.UID = fmt.Sprintf("u%d", i) })
+		at, ok := ages(in, now)
+		verdict := *in.Node.Record.VerifiedTime
+		if !ok || at.After(verdict.Add(interval)) || at.Before(verdict.Add(interval*9/10)) {
+			t.Fatalf("node %d ages at %v, verified at %v", i, at, verdict)
+		}
+		if again, _ := ages(in, now.Add(time.Minute)); again != at {
+			t.Fatalf("node %d ages at another time at every look", i)
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	if last.Sub(first) < interval/20 {
+		t.Errorf("200 nodes age within %s", last.Sub(first))
+	}
+}
+
+// The gate must not stay open for as long as a prerequisite is missing.
+func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
+	closing := func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }
+	unmet := world{waits: []Wait{{Kind: "nodeReady", Why: "the node to be Ready"}}}
+	for name, in := range map[string]Input{
+		"label removed": verified(closing, unlabelled),
+		"rebooted":      verified(closing, rebootedTo("b2")),
+		"aged":          verified(closing, every(time.Hour)),
+		"lost":          verified(closing, unlabelled, lost),
+	} {
+		plan, asked := ask(t, in, unmet)
+		if plan.Step != StepRecord || plan.Change.Gate != gateClose || len(plan.Change.Close) != 1 || *plan.Change.Label || plan.Recorded != nil {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		if plan.Change.Record.Encode() != in.Node.Record.Encode() || len(asked) > 0 {
+			t.Errorf("%s: the record changed to %+v, asked for %v", name, plan.Change.Record, asked)
+		}
+		in.Node.Gated, in.Node.Labelled = true, false
+		if plan, _ = ask(t, in, unmet); plan.Step != StepNone || plan.Condition == nil {
+			t.Errorf("%s: then %+v, want it to wait", name, plan)
+		}
+	}
+	for name, in := range map[string]Input{
+		"reverify.taint is off":              verified(unlabelled),
+		"a control plane is never tainted":   verified(closing, unlabelled, controlplane, gated),
+		"it never was verified":              given(closing, ungated, verifyUntainted),
+		"a re-verification is under way":     verified(closing, unlabelled, with(pod(2))),
+		"a re-verification was inconclusive": verified(closing, unlabelled, func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }),
+	} {
+		if plan, _ := ask(t, in, world{}); plan.Change.Gate == gateClose {
+			t.Errorf("%s: %+v", name, plan)
+		}
+	}
+}
+
+// A control-plane node gets its label from kubeadm only after it registered with the taint on it.
+func TestAGatedControlPlaneIsVerifiedAndReleasedNeverTaintedOrDeleted(t *testing.T) {
+	plan, _ := ask(t, given(controlplane), world{})
+	if plan.Step != StepStart {
+		t.Fatalf("it is not verified: %+v", plan)
+	}
+	plan, _ = ask(t, given(controlplane, with(pod(1, ended(attempt.Passed)))), world{})
+	if plan.Step != StepRecord || plan.Change.Gate != gateOpen || !*plan.Change.Label {
+		t.Errorf("a pass does not release it: %+v", plan)
+	}
+	released := verified(controlplane, rebootedTo("b2"))
+	if plan, _ = ask(t, released, world{}); plan.Step != StepNone || reasonOf(plan.Condition) != "ChecksPassed" {
+		t.Errorf("once released it is left alone: %+v", plan)
+	}
+	plan, _ = ask(t, failing(4, controlplane, with(pod(5, ended(attempt.Failed)))), world{})
+	if plan.Step != StepRecord || plan.Change.Gate != gateKeep {
+		t.Errorf("a failure: %+v", plan)
+	}
+	plan, _ = ask(t, failing(5, controlplane, deleting), deletable())
+	if plan.Step != StepRecord || plan.Change.Record.Held != GuardControlPlane || plan.Change.Gate != gateKeep {
+		t.Errorf("exhausted: %+v", plan)
+	}
+	// A person takes the taint off: it is not put back.
+	untainted := failing(5, controlplane, deleting, ungated, heldBy(GuardControlPlane))
+	if plan, _ = ask(t, untainted, deletable()); plan.Step != StepNone {
+		t.Errorf("held, and untainted by hand: %+v", plan)
+	}
+	plan, _ = ask(t, failing(5, controlplane, includeControlPlane, deleting), deletable())
+	if plan.Step != StepDelete {
+		t.Errorf("includeControlPlane makes it a node like any other: %+v", plan)
+	}
+}
