@@ -1,0 +1,70 @@
+// Package effects holds the reconcilers to what they leave behind on a real API server, whatever stops them between two
+// writes: an error, a lost answer, the end of the process, another leader. They run in this process, so that a test can
+// stop them after any write; kubelets and Karpenter are played by writing what they would write.
+package effects
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+// api is the API server, as its administrator sees it.
+var api client.WithWatch
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
+	ctx := context.Background()
+	control, err := cluster.Start(ctx, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true,
+		// A consistent list from the watch cache waits for etcd to say that the cache is up to date, up to 100 ms each time.
+		APIServerArgs: []string{"--watch-cache=false"}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer control.Stop()
+	if err := serve(ctx, control); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// serve installs Karpenter's definitions and waits until they are served.
+func serve(ctx context.Context, control *cluster.Cluster) error {
+	for _, crd := range karpapis.CRDs {
+		content, err := yaml.Marshal(crd)
+		if err != nil {
+			return err
+		}
+		if err := install.Apply(ctx, control, content); err != nil {
+			return err
+		}
+	}
+	config := control.Config()
+	config.QPS = -1 // no limit on the client's side
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		var err error
+		if api, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme}); err == nil {
+			err = api.List(ctx, &karpv1.NodeClaimList{})
+		}
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package effects
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// turns lets so many passes go by, and the waits between them.
+func (l *leader) turns(count int) {
+	l.w.Helper()
+	for range count {
+		if changed, wait := l.turn(); !changed {
+			l.w.clock.advance(wait)
+		}
+	}
+}
+
+// brokenWebhook makes every creation in the world's namespace fail: it calls a webhook that is down.
+func (w *world) brokenWebhook() {
+	w.Helper()
+	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Webhooks: []admissionv1.ValidatingWebhook{{
+		Name: "down.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.ns}},
+		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "configmaps"}}}},
+		SideEffects: ptr.To(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(1)),
+	}}}
+	w.create(hook)
+	w.Cleanup(func() { _ = api.Delete(context.Background(), hook) })
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := client.NewDryRunClient(api).Create(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "try"}})
+		if err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			w.Fatal("the webhook is not called")
+		}
+	}
+}
+
+// A worker that the API server does not take, for whatever reason, leaves a record, a condition and one event; it is tried
+// again with backoff and spends no retry.
+func TestRefusedWorker(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings string
+		large    bool // its pod is over what a request may hold
+		prepare  func(*world, *leader)
+		says     string
+		reason   string
+	}{
+		"no namespace":       {settings: `{"worker": {"namespace": "not-there"}}`, says: `namespaces "not-there" not found`},
+		"too large (413)":    {large: true, says: "limit"},
+		"webhook down":       {prepare: func(w *world, _ *leader) { w.brokenWebhook() }, says: "failed calling webhook"},
+		"no service account": {settings: `{"worker": {"serviceAccountName": "not-there"}}`, says: `serviceaccount "not-there" not found`},
+		"too many requests":  {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(429, "create Pod") } }, says: "too many requests"},
+		"server error":       {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(503, "create Pod") } }, says: "unable to handle"},
+		"a foreign pod has the name": {reason: attempt.ReasonNameTaken, says: "is not ours", prepare: func(w *world, l *leader) {
+			l.refuse = func(o client.Object) error { // takes each name just before
+				w.foreignPod(o.GetName())
+				return nil
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, c.settings)
+			if c.large {
+				w.cfg.Worker.Env = []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 4<<20)}}
+			}
+			n := w.node("n")
+			l := w.leads()
+			if c.prepare != nil {
+				c.prepare(w, l)
+			}
+			l.turns(25)
+			_, f := w.get(n.Name)
+			reason := c.reason
+			if reason == "" {
+				reason = attempt.ReasonPodRefused
+			}
+			if r := f.Record; r.LastOutcome != attempt.Inconclusive || r.LastReason != reason || !strings.Contains(r.LastMessage, c.says) || r.Inconclusive < 2 || r.Attempts != 0 {
+				t.Errorf("record %+v", r)
+			}
+			if c := f.Condition; c == nil || c.Reason != marks.ReasonWorkerInconclusive || c.Status != corev1.ConditionUnknown {
+				t.Errorf("condition %+v", c)
+			}
+			if e := w.emitted(n.Name, decide.EventInconclusive); e != 1 {
+				t.Errorf("%d events", e)
+			}
+			if !f.Gated || len(l.errs) > 0 || w.born("verify") > 0 {
+				t.Errorf("gated %t, errors %v, %d workers", f.Gated, l.errs, w.born("verify"))
+			}
+			if attempts := f.Record.Sequence; attempts > 15 {
+				t.Errorf("%d attempts in %d passes: without backoff", attempts, 25)
+			}
+		})
+	}
+}
+
+func (w *world) foreignPod(name string) {
+	w.Helper()
+	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: corev1.PodSpec{
+		ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "worker", Image: "i"}}}})
+}
+
+// The answer to a creation was lost, so the attempt is recorded as one that was refused. Its worker is there all the same:
+// the next one waits until it has ended, however long that takes.
+func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
+	w := begin(t, "")
+	w.exit, w.lingers = func(*corev1.Pod) int { return stays }, true
+	n := w.node("n")
+	l := w.leads(func(l *leader) { l.fault = fault{at: 1, code: 500, after: true} })
+	l.turns(15)
+	if pods := w.pods(n.Name); len(pods) != 1 || pods[0].DeletionTimestamp == nil || w.record(n.Name).Sequence != 1 {
+		t.Errorf("%d pods, record %+v", len(pods), w.record(n.Name))
+	}
+	if _, f := w.get(n.Name); f.Condition == nil || !strings.Contains(f.Condition.Message, "to end") {
+		t.Errorf("condition %+v", f.Condition)
+	}
+	w.exit, w.lingers = func(*corev1.Pod) int { return 0 }, false
+	l.drive()
+	if _, f := w.get(n.Name); f.Gated || f.Record.Sequence != 2 || len(l.errs) > 0 {
+		t.Errorf("record %+v, errors %v", f.Record, l.errs)
+	}
+}
+
+// A probe that cannot be made ends in a failed attempt that is recorded and not held against the node.
+func TestRefusedProbe(t *testing.T) {
+	probe := func(o client.Object) bool { return o.GetLabels()[workerpod.LabelPurpose] == workerpod.PurposeProbe }
+	for name, prepare := range map[string]func(*world, *leader, *corev1.Node, *corev1.Node){
+		"refused": func(_ *world, l *leader, _, _ *corev1.Node) {
+			l.refuse = func(o client.Object) error {
+				if probe(o) {
+					return refusal(403, "create Pod")
+				}
+				return nil
+			}
+		},
+		"a foreign pod has the name": func(w *world, _ *leader, n, control *corev1.Node) {
+			for _, number := range []string{"/1", "/2", "/3"} {
+				w.foreignPod(workerpod.ProbeName(workerpod.Target{Name: control.Name, UID: string(control.UID)}, string(n.UID)+number))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, `{"nodeManagement": {`+deletes+`}}`)
+			w.exit = func(p *corev1.Pod) int {
+				if w.record(p.Annotations[workerpod.AnnotationNode]).Sequence < 3 {
+					return 1
+				}
+				return 0
+			}
+			control := w.verified("control")
+			n := w.node("n")
+			l := w.leads()
+			prepare(w, l, n, control)
+			for range 60 {
+				if l.turns(1); w.record(n.Name).Sequence == 2 {
+					break
+				}
+			}
+			_, f := w.get(n.Name)
+			if r := f.Record; r.Sequence != 2 || r.LastOutcome != attempt.Inconclusive || r.Held != decide.GuardControlProbe || r.Attempts != 0 {
+				t.Errorf("record %+v", r)
+			}
+			if e := w.emitted(n.Name, decide.EventHeld); e != 1 {
+				t.Errorf("%d events", e)
+			}
+			l.drive()
+			if _, f := w.get(n.Name); f.Gated || !f.Labelled || len(l.errs) > 0 {
+				t.Errorf("it is not released once it passes: %+v, %v", f.Record, l.errs)
+			}
+		})
+	}
+}
+
+// A pod for a node that takes workloads displaces none: it has no priority class, and goes through the scheduler unless that
+// could have it preempt those of a lower class.
+func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		class *schedulingv1.PriorityClass // the cluster's default
+		bound bool
+	}{
+		"no default class":            {nil, false},
+		"a default class":             {&schedulingv1.PriorityClass{Value: 1000}, true},
+		"a default class of no haste": {&schedulingv1.PriorityClass{Value: 1000, PreemptionPolicy: ptr.To(corev1.PreemptNever)}, false},
+		"a lower default class":       {&schedulingv1.PriorityClass{Value: -1000}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, "")
+			if class := tc.class; class != nil {
+				class.Name, class.GlobalDefault = w.ns, true
+				w.create(class)
+				t.Cleanup(func() { _ = api.Delete(context.Background(), class) })
+				w.defaultsTo(class.Name)
+			}
+			n := w.node("n", untainted)
+			w.write(n, marks.Record{Sequence: 1, LastOutcome: attempt.Passed}) // whose label somebody has removed
+			l := w.leads()
+			l.show()
+			l.pass()
+			pods := w.pods(n.Name)
+			if len(pods) != 1 || len(l.errs) > 0 {
+				t.Fatalf("%d pods, %v", len(pods), l.errs)
+			}
+			p := pods[0].Spec
+			if (p.NodeName != "") != tc.bound || *p.Priority > 1000 {
+				t.Errorf("bound to %q, priority %d, preemption %v", p.NodeName, *p.Priority, *p.PreemptionPolicy)
+			}
+			l.drive()
+			if _, f := w.get(n.Name); !f.Labelled || f.Record.Sequence != 2 {
+				t.Errorf("%+v", f.Record)
+			}
+		})
+	}
+}
+
+// defaultsTo waits until the API server takes the class for pods without one.
+func (w *world) defaultsTo(class string) {
+	w.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "try"}, Spec: corev1.PodSpec{
+			ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		w.must(client.NewDryRunClient(api).Create(w.ctx, p))
+		if p.Spec.PriorityClassName == class {
+			return
+		}
+		if time.Now().After(end) {
+			w.Fatalf("the default class is %q", p.Spec.PriorityClassName)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package effects
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+const (
+	worldLabel = "effects-test"
+	pool       = "pool"
+)
+
+var gating = corev1.Taint{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+// clock is the time that the controllers go by.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// world is the namespace and the nodes of one test: its controllers see no others.
+type world struct {
+	*testing.T
+	ctx   context.Context
+	ns    string
+	cfg   *config.Config
+	clock *clock
+	nodes []string
+	// exit says with which code a worker ends; stays for one that goes on. Default: 0.
+	exit func(*corev1.Pod) int
+	// lingers: what terminates does not end.
+	lingers bool
+	referee
+}
+
+// stays is the exit code of a worker that has not ended.
+const stays = -1
+
+var worlds atomic.Int32
+
+// begin makes a world. settings are merged into the configuration.
+func begin(t *testing.T, settings string) *world {
+	t.Helper()
+	w := &world{T: t, ctx: t.Context(), ns: fmt.Sprintf("world-%d", worlds.Add(1)), clock: &clock{now: time.Now()}}
+	w.exit = func(*corev1.Pod) int { return 0 }
+	w.world = w
+	w.configure(settings)
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "kube-node-ready-worker"}})
+	t.Cleanup(w.end)
+	return w
+}
+
+const base = `{
+  "worker": {"image": {"repository": "kube-node-ready", "tag": "test"}, "keepFailedSeconds": 20},
+  "reconciliation": {"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "exhaustedRetrySeconds": -1, "intervalSeconds": 60},
+  "nodeManagement": {"nodeSelector": {"matchLabels": {"effects-test": %q}}, "remediation": {"maxUnhealthy": "100%%"}}
+}`
+
+// configure reads the configuration anew: base, with the settings merged in.
+func (w *world) configure(settings string) {
+	w.Helper()
+	into, more := map[string]any{}, map[string]any{}
+	w.must(json.Unmarshal(fmt.Appendf(nil, base, w.ns), &into))
+	if settings != "" {
+		w.must(json.Unmarshal([]byte(settings), &more))
+	}
+	merge(into, more)
+	content, err := json.Marshal(into)
+	w.must(err)
+	w.cfg, err = config.Parse(content, "test")
+	w.must(err)
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		have, ok := into[k].(map[string]any)
+		more, both := v.(map[string]any)
+		if ok && both {
+			merge(have, more)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) create(o client.Object) {
+	w.Helper()
+	w.must(api.Create(w.ctx, o))
+}
+
+// end removes what belongs to no namespace.
+func (w *world) end() {
+	ctx := context.Background()
+	mine := client.MatchingLabels{worldLabel: w.ns}
+	var claims karpv1.NodeClaimList
+	_ = api.List(ctx, &claims, mine)
+	for i := range claims.Items {
+		_ = api.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}
+	_ = api.DeleteAllOf(ctx, &karpv1.NodeClaim{}, mine)
+	_ = api.DeleteAllOf(ctx, &corev1.Node{}, mine)
+}
+
+// node makes a tainted, ready node.
+func (w *world) node(suffix string, change ...func(*corev1.Node)) *corev1.Node {
+	w.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-" + suffix, Labels: map[string]string{worldLabel: w.ns}}}
+	n.Spec.Taints, n.Spec.ProviderID = []corev1.Taint{gating}, "test://"+n.Name
+	n.Status.NodeInfo.BootID = "boot"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, f := range change {
+		f(n)
+	}
+	w.create(n) // with its status: the API server takes that of a new node, as a kubelet gives it
+	w.nodes = append(w.nodes, n.Name)
+	return n
+}
+
+func pooled(n *corev1.Node) {
+	n.Labels[marks.LabelKarpenterNodePool], n.Labels[marks.LabelKarpenterRegistered] = pool, "true"
+}
+
+func untainted(n *corev1.Node) { n.Spec.Taints = nil }
+
+// verified makes a node on which a control probe may run.
+func (w *world) verified(suffix string) *corev1.Node {
+	now := w.clock.Now().UTC()
+	n := w.node(suffix, untainted, func(n *corev1.Node) {
+		n.Labels["node-ready/verified"] = "true"
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: marks.ConditionType, Status: corev1.ConditionTrue,
+			Reason: marks.ReasonChecksPassed, Message: "All required checks passed in 0s, attempt 1"})
+	})
+	w.write(n, marks.Record{Sequence: 1, LastOutcome: "passed", BootID: "boot", LastTime: &now, VerifiedTime: &now})
+	return n
+}
+
+// exhausted makes a node whose retries are exhausted, and which a probe has shown to be at fault.
+func (w *world) exhausted(suffix string, change ...func(*corev1.Node)) *corev1.Node {
+	n := w.node(suffix, change...)
+	w.write(n, w.failures(2))
+	return n
+}
+
+func (w *world) failures(count int32) marks.Record {
+	now := w.clock.Now().UTC()
+	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
+}
+
+// write writes a node's record.
+func (w *world) write(n *corev1.Node, r marks.Record) {
+	w.Helper()
+	r.NodeUID = string(n.UID)
+	w.annotate(n.Name, marks.AnnotationRecord, r.Encode())
+}
+
+func (w *world) annotate(node, key, value string) {
+	w.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	w.must(err)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	w.must(api.Patch(w.ctx, n, client.RawPatch(types.MergePatchType, patch)))
+}
+
+// claim makes the NodeClaim of a node, with Karpenter's finalizer: it stays after its deletion.
+func (w *world) claim(n *corev1.Node) *karpv1.NodeClaim {
+	w.Helper()
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name, Finalizers: []string{"karpenter.sh/termination"},
+		Labels: map[string]string{worldLabel: w.ns, marks.LabelKarpenterNodePool: pool}},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
+	w.create(c)
+	c.Status.ProviderID, c.Status.NodeName = n.Spec.ProviderID, n.Name
+	w.must(api.Status().Update(w.ctx, c))
+	return c
+}
+
+// get reads a node; nil when it is gone.
+func (w *world) get(name string) (*corev1.Node, marks.Facts) {
+	w.Helper()
+	n := &corev1.Node{}
+	err := api.Get(w.ctx, client.ObjectKey{Name: name}, n)
+	if apierrors.IsNotFound(err) {
+		return nil, marks.Facts{}
+	}
+	w.must(err)
+	return n, marks.Observe(n, w.cfg.Vocabulary())
+}
+
+// deleting reports whether the NodeClaim of a node is on its way out, or gone.
+func (w *world) deleting(node string) bool {
+	w.Helper()
+	c := &karpv1.NodeClaim{}
+	err := api.Get(w.ctx, client.ObjectKey{Name: "claim-" + node}, c)
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+	return err != nil || c.DeletionTimestamp != nil
+}
+
+// ledger lists the UIDs of the nodes in the ledger.
+func (w *world) ledger() []string {
+	w.Helper()
+	l := deletion.Ledger{Reader: api, Namespace: w.ns}
+	read, err := l.Read(w.ctx, w.clock.Now(), true)
+	w.must(err)
+	var uids []string
+	for _, d := range read.Deletions {
+		uids = append(uids, d.NodeUID)
+	}
+	return uids
+}
+
+// fill enters the deletions of other nodes in the ledger.
+func (w *world) fill(entries int) {
+	w.Helper()
+	for i := range entries {
+		l := deletion.Ledger{Reader: api, Writer: api, Namespace: w.ns}
+		have, err := l.Read(w.ctx, w.clock.Now(), true)
+		w.must(err)
+		d := decide.Deletion{Time: w.clock.Now(), NodeUID: fmt.Sprintf("other-%d", i)}
+		w.must(l.Append(w.ctx, d, "other", decide.KindNode, have.Version))
+	}
+}
+
+// pods lists our pods, of one node if a name is given.
+func (w *world) pods(node string) []corev1.Pod {
+	w.Helper()
+	var list corev1.PodList
+	w.must(api.List(w.ctx, &list, client.InNamespace(w.ns), client.MatchingLabels{workerpod.LabelComponent: workerpod.Component}))
+	var out []corev1.Pod
+	for _, p := range list.Items {
+		if node == "" || p.Annotations[workerpod.AnnotationNode] == node {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// kubelets lets every worker go on: one that terminates is gone, one that runs ends as w.exit says. Leaders see them before.
+func (w *world) kubelets(leaders ...*leader) (acted bool) {
+	w.Helper()
+	pods := w.pods("")
+	for _, l := range leaders {
+		l.showPods(pods)
+	}
+	for _, p := range pods {
+		switch {
+		case p.DeletionTimestamp != nil && w.lingers:
+		case p.DeletionTimestamp != nil:
+			w.must(client.IgnoreNotFound(api.Delete(w.ctx, &p, client.GracePeriodSeconds(0))))
+			acted = true
+		case p.Status.Phase == corev1.PodPending:
+			if code := w.exit(&p); code != stays {
+				w.terminate(&p, code)
+				acted = true
+			}
+		}
+	}
+	return acted
+}
+
+func (w *world) terminate(p *corev1.Pod, code int) {
+	w.Helper()
+	phase := corev1.PodSucceeded
+	if code != 0 {
+		phase = corev1.PodFailed
+	}
+	at := time.Now().UTC().Format(time.RFC3339)
+	status := fmt.Sprintf(`{"status":{"phase":%q,"containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":false,"restartCount":0,
+		"state":{"terminated":{"exitCode":%d,"startedAt":%q,"finishedAt":%q}}}]}}`, phase, code, at, at)
+	err := api.Status().Patch(w.ctx, p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(strings.TrimSpace(status))))
+	w.must(client.IgnoreNotFound(err))
+}
