@@ -37,11 +37,12 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "controller killed mid-verification", 4*time.Minute, s.controllerKilled)
 	s.run(t, "helm upgrade mid-verification", 3*time.Minute, s.helmUpgrade)
 	s.run(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
+	s.run(t, "full node: a re-verification displaces no workload", 3*time.Minute, s.fullNode)
 	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
 	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
 
 	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
-	s.run(t, "Karpenter: taint stays until the node is registered", 2*time.Minute, s.karpenterLate)
+	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 2*time.Minute, s.karpenterLate)
 	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
 	s.run(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
 	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)

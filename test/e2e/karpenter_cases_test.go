@@ -35,7 +35,10 @@ func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
 
 // A node joins with the taint, as a kubelet registers it, before Karpenter has registered it:
 // its worker passes, and the taint stays, since Karpenter would put it back. Karpenter is held
-// still meanwhile, and the node made here exactly as its kwok provider was about to.
+// still meanwhile, and the node made here as its kwok provider was about to, but without the
+// NodeClaim's labels, which a kubelet does not know: Karpenter adds them as it registers the node.
+// One of them selects a profile with a check of its own, so what the first worker proved no longer
+// counts, and a second one runs that check before the taint goes.
 func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 	known := s.nodeClaims(ctx, t)
 	delay := func(ctx context.Context, d string) {
@@ -49,15 +52,16 @@ func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 	delay(ctx, "0s")
 
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(claim.Status.ProviderID, "kwok://"), Labels: claim.Metadata.Labels, Annotations: claim.Metadata.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(claim.Status.ProviderID, "kwok://"), Labels: map[string]string{corev1.LabelHostname: claim.Metadata.Name}, Annotations: claim.Metadata.Annotations},
 		Spec: corev1.NodeSpec{
 			ProviderID: claim.Status.ProviderID,
 			Taints:     []corev1.Taint{gatingTaint, {Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
 		},
 		Status: corev1.NodeStatus{Capacity: claim.Status.Capacity, Allocatable: claim.Status.Allocatable},
 	}
-	node.Labels[corev1.LabelHostname] = claim.Metadata.Name
 	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	must(t, err)
+	_, err = s.karpenter.agent.AdoptNode(ctx, node.Name, nodeagent.DNSWorks) // it is not followed until it has its labels
 	must(t, err)
 	eventually(ctx, t, 30*time.Second, "its worker comes to an end", func() error {
 		pods := s.watch.of(node.Name, time.Time{})
@@ -73,8 +77,15 @@ func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
+	const ownCheck = "pooled-network" // of the profile in testdata/values.yaml
+	if pods := s.watch.of(node.Name, time.Time{}); strings.Contains(pods[0].config, ownCheck) {
+		t.Errorf("the profile's check is there before its label is: %s", pods[0].config)
+	}
 	s.karpenter.process.Signal(syscall.SIGCONT)
 	s.awaitVerified(ctx, t, 30*time.Second, node.Name)
+	if pods := s.watch.of(node.Name, time.Time{}); len(pods) < 2 || !strings.Contains(pods[len(pods)-1].config, ownCheck) {
+		t.Errorf("the node was released without its profile's check: %+v", pods)
+	}
 	s.awaitInitialized(ctx, t, claim)
 	s.awaitPooled(ctx, t, 2)
 	s.karpenter.check(t)

@@ -30,6 +30,7 @@ type record struct {
 	Attempts    int    `json:"attempts"`
 	LastOutcome string `json:"lastOutcome"`
 	LastCheck   string `json:"lastCheck"`
+	LastReason  string `json:"lastReason"`
 }
 
 func (m marks) String() string {

@@ -4,6 +4,7 @@ package realnode
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -36,6 +37,8 @@ type NodeOptions struct {
 	Images []string
 	// WithoutImages are image names that are left out of the cluster's on this node.
 	WithoutImages []string
+	// MaxPods is how many pods the kubelet admits. Default 60.
+	MaxPods int
 }
 
 // Node is one real node. Its methods may be called from one goroutine at a time.
@@ -131,7 +134,7 @@ func (n *Node) render(name, target string) error {
 	var out bytes.Buffer
 	err = tmpl.Execute(&out, map[string]any{
 		"Name": n.Name, "Dir": n.Dir, "Address": n.Address, "PodSubnet": n.PodSubnet, "DNSAddress": DNSAddress,
-		"CgroupRoot": n.cgroup(), "Taints": n.options.Taints, "PauseImage": PauseImage,
+		"CgroupRoot": n.cgroup(), "Taints": n.options.Taints, "MaxPods": cmp.Or(n.options.MaxPods, 60), "PauseImage": PauseImage,
 		"ClientCAFile": n.cluster.ControlPlane.CAFile(),
 	})
 	if err != nil {
