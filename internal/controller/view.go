@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,11 @@ func Index(ctx context.Context, i client.FieldIndexer) error {
 		}
 	}
 	return nil
+}
+
+// Emitter writes events on nodes. It never blocks.
+type Emitter interface {
+	Emit(n *corev1.Node, at time.Time, e decide.Event)
 }
 
 // View reads nodes and our pods on them from the caches.

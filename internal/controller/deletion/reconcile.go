@@ -26,11 +26,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
-// Emitter writes events on nodes. It never blocks.
-type Emitter interface {
-	Emit(n *corev1.Node, at time.Time, e decide.Event)
-}
-
 // Reconciler considers the deletion of one node after the other: the limits count what the one before did.
 type Reconciler struct {
 	View *controller.View
@@ -44,7 +39,7 @@ type Reconciler struct {
 	Claims   *Claims
 	Ledger   *Ledger
 	Counters *metrics.Counters
-	Events   Emitter
+	Events   controller.Emitter
 
 	queue atomic.Pointer[queue]
 }

@@ -30,11 +30,6 @@ type Prerequisites interface {
 	Forget(name string)
 }
 
-// Emitter writes events on nodes. It never blocks.
-type Emitter interface {
-	Emit(n *corev1.Node, at time.Time, e decide.Event)
-}
-
 // Deletions takes over a node whose deletion is to be considered. It never blocks.
 type Deletions interface {
 	Consider(name string)
@@ -54,7 +49,7 @@ type Reconciler struct {
 	Prerequisites Prerequisites
 	Deletions     Deletions
 	Counters      *metrics.Counters
-	Events        Emitter
+	Events        controller.Emitter
 
 	queue   wakeable
 	probing probing
