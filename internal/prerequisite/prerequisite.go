@@ -104,7 +104,20 @@ func (w *Watches) Start(ctx context.Context) error {
 // Unmet lists what does not hold for the node, in the order of the configuration; empty when all does. Until then the
 // node is woken by what it waits for.
 func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
-	waits := unmetConditions(n, p)
+	rules := w.rulesOf(p)
+	w.wakes.await(n.Name, topicsOf(rules, n)) // before evaluating, or a change that comes just after would wake nobody
+	waits, pending := evaluate(rules, n)
+	w.wakes.await(n.Name, topicsOf(pending, n))
+	return append(unmetConditions(n, p), waits...)
+}
+
+// Evaluate lists what Unmet does and changes nothing of what wakes the node, so that any node may be asked about.
+func (w *Watches) Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Wait {
+	waits, _ := evaluate(w.rulesOf(p), n)
+	return append(unmetConditions(n, p), waits...)
+}
+
+func (w *Watches) rulesOf(p config.Prerequisites) []rule {
 	rules := make([]rule, 0, len(p.Pods)+len(p.Resources))
 	for _, pod := range p.Pods {
 		rules = append(rules, podRule{w.pods[podKey(pod)], pod})
@@ -112,20 +125,27 @@ func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
 	for _, r := range p.Resources {
 		rules = append(rules, w.rules[r])
 	}
-	var all, pending []topic
+	return rules
+}
+
+func topicsOf(rules []rule, n *corev1.Node) []topic {
+	var topics []topic
 	for _, r := range rules {
-		all = append(all, r.topics(n.Name)...)
+		topics = append(topics, r.topics(n.Name)...)
 	}
-	w.wakes.await(n.Name, all) // before evaluating, or a change that comes just after would wake nobody
+	return topics
+}
+
+// evaluate returns what the node waits for, and the rules that say so.
+func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule) {
 	for _, r := range rules {
 		if why := r.unmet(n.Name); why != "" {
 			kind, name := r.describe()
 			waits = append(waits, decide.Wait{Kind: kind, Name: name, Why: why})
-			pending = append(pending, r.topics(n.Name)...)
+			pending = append(pending, r)
 		}
 	}
-	w.wakes.await(n.Name, pending)
-	return waits
+	return waits, pending
 }
 
 // Forget drops a node that is gone.

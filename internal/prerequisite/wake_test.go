@@ -44,6 +44,21 @@ func TestResourceWakesItsNode(t *testing.T) {
 	})
 }
 
+// Asking about a node neither makes it wait nor ends its wait.
+func TestEvaluateLeavesWakesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}, mapper(true), dynamicClient()).start()
+		if waits := f.Evaluate(node("node-b"), f.Prerequisites); len(waits) != 1 {
+			t.Fatalf("node-b waits for %v", waits)
+		}
+		f.whys("node-a")
+		if waits := f.Evaluate(node("node-a"), config.Prerequisites{NodeReady: true}); len(waits) != 1 {
+			t.Fatalf("node-a waits for %v", waits)
+		}
+		f.wakesOnly("an object", func() { f.put(storage("s", "", "True")) }, "node-a")
+	})
+}
+
 func TestSharedResourceWakesWhoWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("node=all")}}, mapper(true), dynamicClient()).start()
