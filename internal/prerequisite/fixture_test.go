@@ -72,9 +72,13 @@ type fixture struct {
 	pods, revisions *cachetest.FakeControllerSource
 }
 
-func prepare(t *testing.T, p config.Prerequisites, m meta.RESTMapper, client *dynamicfake.FakeDynamicClient) *fixture {
+func prepare(t *testing.T, p config.Prerequisites, m meta.RESTMapper, client *dynamicfake.FakeDynamicClient, profiles ...config.Prerequisites) *fixture {
 	t.Helper()
-	w, err := New(&config.Config{NodeManagement: config.NodeManagement{Prerequisites: p}}, Clients{Dynamic: client, Mapper: m})
+	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: p}}
+	for i := range profiles {
+		cfg.Profiles = append(cfg.Profiles, config.Profile{Prerequisites: &profiles[i]})
+	}
+	w, err := New(cfg, Clients{Dynamic: client, Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +105,18 @@ func (f *fixture) start() *fixture {
 	var wg sync.WaitGroup
 	f.Cleanup(wg.Wait)
 	wg.Go(func() { f.wakes.deliver(f.ctx) })
-	for _, w := range f.resources {
-		wg.Go(func() { w.run(f.ctx) })
-	}
-	for _, w := range f.Watches.pods {
+	for _, w := range f.watches {
+		pods, ok := w.(*podWatch)
+		if !ok {
+			wg.Go(func() { w.run(f.ctx) })
+			continue
+		}
 		wg.Go(func() {
-			w.pods.run(f.ctx, cache.NewSharedIndexInformer(listed{f.pods}, &corev1.Pod{}, 0, cache.Indexers{}), "list and watch pods")
+			pods.pods.run(f.ctx, cache.NewSharedIndexInformer(listed{f.pods}, &corev1.Pod{}, 0, cache.Indexers{}), "list and watch pods")
 		})
-		if w.revisions != nil {
+		if pods.revisions != nil {
 			wg.Go(func() {
-				w.revisions.run(f.ctx, cache.NewSharedIndexInformer(listed{f.revisions}, revision("", "", 0), 0, cache.Indexers{}), "list and watch controllerrevisions.apps")
+				pods.revisions.run(f.ctx, cache.NewSharedIndexInformer(listed{f.revisions}, revision("", "", 0), 0, cache.Indexers{}), "list and watch controllerrevisions.apps")
 			})
 		}
 	}

@@ -37,18 +37,13 @@ func podKey(p config.PodPrerequisite) string {
 	return p.Namespace + "/" + metav1.FormatLabelSelector(&p.Selector)
 }
 
-func newPodWatch(p config.PodPrerequisite, c kubernetes.Interface, w *wakes) (*podWatch, error) {
-	selector, err := metav1.LabelSelectorAsSelector(&p.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("prerequisites.pods in namespace %s: selector: %w", p.Namespace, err)
+// podsByNode indexes pods by the node that they are bound to.
+var podsByNode = cache.Indexers{byNode: func(o any) ([]string, error) {
+	if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}, nil
 	}
-	return &podWatch{client: c, namespace: p.Namespace, selector: selector, pods: newFeed(w, cache.Indexers{byNode: func(o any) ([]string, error) {
-		if pod, ok := o.(*corev1.Pod); ok {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	}}, slimPod)}, nil
-}
+	return nil, nil
+}}
 
 // needRevisions adds the watch of the namespace's ControllerRevisions: a DaemonSet's status does not name its current one.
 func (w *podWatch) needRevisions(wakes *wakes) {
@@ -86,6 +81,20 @@ type podRule struct {
 	config.PodPrerequisite
 }
 
+func (w *Watches) podRule(p config.PodPrerequisite) (rule, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("prerequisites.pods in namespace %s: selector: %w", p.Namespace, err)
+	}
+	watch := once(w, "pods "+podKey(p), func() *podWatch {
+		return &podWatch{client: w.clients.Kubernetes, namespace: p.Namespace, selector: selector, pods: newFeed(w.wakes, podsByNode, slimPod)}
+	})
+	if p.CurrentRevision {
+		watch.needRevisions(w.wakes)
+	}
+	return podRule{watch, p}, nil
+}
+
 func (r podRule) describe() (kind, name string) { return "pods", podKey(r.PodPrerequisite) }
 
 func (r podRule) topics(nodeName string) []topic {
@@ -97,8 +106,8 @@ func (r podRule) topics(nodeName string) []topic {
 }
 
 // unmet says what is missing on the node; empty when a pod fits.
-func (r podRule) unmet(nodeName string) string {
-	why := r.missing(nodeName)
+func (r podRule) unmet(n *corev1.Node) string {
+	why := r.missing(n.Name)
 	if why == "" {
 		return ""
 	}

@@ -88,11 +88,12 @@ func TestRevisionsCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current := agents()
 		current.CurrentRevision = true
-		f := prepare(t, config.Prerequisites{Pods: []config.PodPrerequisite{current}}, nil, nil)
+		plain := config.Prerequisites{Pods: []config.PodPrerequisite{agents()}}
+		f := prepare(t, config.Prerequisites{Pods: []config.PodPrerequisite{current}}, nil, nil, plain)
 		f.pods.Add(pod("p", "node-a", ready))
 		f.revisions.ListError = forbidden(1)
 		f.start().waits("node-a", "a pod app=agent in namespace x (cannot be read: Forbidden (list and watch controllerrevisions.apps))")
-		if waits := f.Unmet(node("node-a"), config.Prerequisites{Pods: []config.PodPrerequisite{agents()}}); waits != nil {
+		if waits := f.Unmet(node("node-a"), plain); waits != nil {
 			t.Errorf("without currentRevision: %v", waits)
 		}
 	})

@@ -3,7 +3,6 @@ package prerequisite
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,27 +25,22 @@ type Clients struct {
 	Mapper meta.RESTMapper
 }
 
-// Watches holds one watch per distinct pod or resource prerequisite of the configuration, its profiles included.
+// Watches watches what the prerequisites of a configuration, its profiles included, need to be evaluated, each thing once.
 type Watches struct {
-	pods      map[string]*podWatch      // by podKey
-	resources map[string]*resourceWatch // by resourceKey
-	rules     map[config.ResourcePrerequisite]*resourceRule
-	wakes     *wakes
+	clients Clients
+	wakes   *wakes
+	watches map[string]watch // by what is watched
+	sets    []ruleSet
 }
 
-// rule is a prerequisite that is met by other objects than the node.
-type rule interface {
-	// describe returns the Kind and Name of its decide.Wait.
-	describe() (kind, name string)
-	// topics are those whose changes may change what unmet returns.
-	topics(nodeName string) []topic
-	// unmet says what is missing for the node; empty when nothing is.
-	unmet(nodeName string) string
+// watch is something to be watched until ctx is done.
+type watch interface {
+	run(ctx context.Context)
 }
 
 // New prepares the watches; Start runs them.
 func New(cfg *config.Config, c Clients) (*Watches, error) {
-	w := &Watches{pods: map[string]*podWatch{}, resources: map[string]*resourceWatch{}, rules: map[config.ResourcePrerequisite]*resourceRule{}, wakes: newWakes()}
+	w := &Watches{clients: c, wakes: newWakes(), watches: map[string]watch{}}
 	all := []config.Prerequisites{cfg.NodeManagement.Prerequisites}
 	for _, p := range cfg.Profiles {
 		if p.Prerequisites != nil {
@@ -54,30 +48,23 @@ func New(cfg *config.Config, c Clients) (*Watches, error) {
 		}
 	}
 	for _, p := range all {
-		for _, pod := range p.Pods {
-			key := podKey(pod)
-			if w.pods[key] == nil {
-				watch, err := newPodWatch(pod, c.Kubernetes, w.wakes)
-				if err != nil {
-					return nil, err
-				}
-				w.pods[key] = watch
-			}
-			if pod.CurrentRevision {
-				w.pods[key].needRevisions(w.wakes)
-			}
+		rules, err := w.compile(p)
+		if err != nil {
+			return nil, err
 		}
-		for _, r := range p.Resources {
-			key := resourceKey(r)
-			if w.resources[key] == nil {
-				w.resources[key] = newResourceWatch(r, c, w.wakes)
-			}
-			if w.rules[r] == nil {
-				w.rules[r] = newResourceRule(r, w.resources[key])
-			}
-		}
+		w.sets = append(w.sets, ruleSet{of: p, rules: rules})
 	}
 	return w, nil
+}
+
+// once returns the watch under a key, which the first call makes.
+func once[T watch](w *Watches, key string, first func() T) T {
+	if have, ok := w.watches[key].(T); ok {
+		return have
+	}
+	made := first()
+	w.watches[key] = made
+	return made
 }
 
 // Events delivers the nodes that something changed for.
@@ -90,11 +77,8 @@ func (w *Watches) NeedLeaderElection() bool { return false }
 func (w *Watches) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.wakes.deliver(ctx) })
-	for _, p := range w.pods {
-		wg.Go(func() { p.run(ctx) })
-	}
-	for _, r := range w.resources {
-		wg.Go(func() { r.run(ctx) })
+	for _, each := range w.watches {
+		wg.Go(func() { each.run(ctx) })
 	}
 	<-ctx.Done()
 	wg.Wait()
@@ -102,74 +86,20 @@ func (w *Watches) Start(ctx context.Context) error {
 }
 
 // Unmet lists what does not hold for the node, in the order of the configuration; empty when all does. Until then the
-// node is woken by what it waits for.
+// node is woken by what it waits for. p is one of the configuration's.
 func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
 	rules := w.rulesOf(p)
 	w.wakes.await(n.Name, topicsOf(rules, n)) // before evaluating, or a change that comes just after would wake nobody
 	waits, pending := evaluate(rules, n)
 	w.wakes.await(n.Name, topicsOf(pending, n))
-	return append(unmetConditions(n, p), waits...)
+	return waits
 }
 
 // Evaluate lists what Unmet does and changes nothing of what wakes the node, so that any node may be asked about.
 func (w *Watches) Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Wait {
 	waits, _ := evaluate(w.rulesOf(p), n)
-	return append(unmetConditions(n, p), waits...)
-}
-
-func (w *Watches) rulesOf(p config.Prerequisites) []rule {
-	rules := make([]rule, 0, len(p.Pods)+len(p.Resources))
-	for _, pod := range p.Pods {
-		rules = append(rules, podRule{w.pods[podKey(pod)], pod})
-	}
-	for _, r := range p.Resources {
-		rules = append(rules, w.rules[r])
-	}
-	return rules
-}
-
-func topicsOf(rules []rule, n *corev1.Node) []topic {
-	var topics []topic
-	for _, r := range rules {
-		topics = append(topics, r.topics(n.Name)...)
-	}
-	return topics
-}
-
-// evaluate returns what the node waits for, and the rules that say so.
-func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule) {
-	for _, r := range rules {
-		if why := r.unmet(n.Name); why != "" {
-			kind, name := r.describe()
-			waits = append(waits, decide.Wait{Kind: kind, Name: name, Why: why})
-			pending = append(pending, r)
-		}
-	}
-	return waits, pending
+	return waits
 }
 
 // Forget drops a node that is gone.
 func (w *Watches) Forget(name string) { w.wakes.await(name, nil) }
-
-func unmetConditions(n *corev1.Node, p config.Prerequisites) []decide.Wait {
-	var waits []decide.Wait
-	if p.NodeReady && !hasCondition(n, corev1.NodeReady, corev1.ConditionTrue) {
-		waits = append(waits, decide.Wait{Kind: "nodeReady", Name: "Ready", Why: "the node's condition Ready to be True"})
-	}
-	for _, c := range p.Conditions {
-		if !hasCondition(n, c.Type, c.Status) {
-			waits = append(waits, decide.Wait{Kind: "conditions", Name: fmt.Sprintf("%s=%s", c.Type, c.Status),
-				Why: fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status)})
-		}
-	}
-	return waits
-}
-
-func hasCondition(n *corev1.Node, t corev1.NodeConditionType, status corev1.ConditionStatus) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == t {
-			return c.Status == status
-		}
-	}
-	return false
-}

@@ -40,8 +40,10 @@ func TestUnmetIsDeterministic(t *testing.T) {
 			{Kind: "resources", Name: "Storage Attached", Why: "Storage Attached to be True (r00 says Unknown)"},
 		}
 		for range 100 {
-			for _, r := range f.rules {
-				r.reached = false // or the second call would only repeat the first one's verdict
+			for _, r := range f.rulesOf(p) {
+				if r, ok := r.(*resourceRule); ok {
+					r.reached = false // or the second call would only repeat the first one's verdict
+				}
 			}
 			if got := f.Unmet(node("node-a"), p); !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %+v", got)
@@ -89,8 +91,8 @@ func TestLongNodeName(t *testing.T) {
 func TestNoPrerequisites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := prepare(t, config.Prerequisites{}, mapper(true), dynamicClient()).start()
-		if a := f.dynamic.Actions(); len(a) > 0 || len(f.Watches.pods) > 0 {
-			t.Errorf("requests %v, watches of pods %v", a, f.Watches.pods)
+		if a := f.dynamic.Actions(); len(a) > 0 || len(f.watches) > 0 {
+			t.Errorf("requests %v, watches %v", a, f.watches)
 		}
 		f.waits("node-a", "")
 	})
@@ -98,21 +100,21 @@ func TestNoPrerequisites(t *testing.T) {
 
 // A change that comes while a node is evaluated wakes it, as it may have come too late for the verdict.
 func TestWaitsBeforeEvaluating(t *testing.T) {
-	w, err := New(&config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}}},
-		Clients{Dynamic: dynamicClient(), Mapper: mapper(true)})
+	p := config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}
+	w, err := New(&config.Config{NodeManagement: config.NodeManagement{Prerequisites: p}}, Clients{Dynamic: dynamicClient(), Mapper: mapper(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error)
 	t.Cleanup(func() { <-ended })
 	go func() { ended <- w.Start(t.Context()) }()
-	rule := w.rules[storages("")]
+	rule := w.rulesOf(p)[0].(*resourceRule)
 	eventually(t, "the Storages are read", func() bool { return rule.watch.objects() != nil })
 	rule.mu.Lock()
 	evaluated := make(chan struct{})
 	go func() {
 		defer close(evaluated)
-		w.Unmet(node("node-a"), config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}})
+		w.Unmet(node("node-a"), p)
 	}()
 	eventually(t, "the node waits", func() bool {
 		w.wakes.mu.Lock()
@@ -130,4 +132,14 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not within 10 s: %s", what)
 		}
 	}
+}
+
+// What nobody watches for must not pass for met.
+func TestPrerequisitesOfNoConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := prepare(t, config.Prerequisites{}, nil, nil)
+		if waits := f.Evaluate(node("node-a"), config.Prerequisites{Pods: []config.PodPrerequisite{agents()}}); len(waits) != 1 {
+			t.Errorf("node-a waits for %v", waits)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,10 +33,11 @@ type resourceRule struct {
 	verdict string
 }
 
-func newResourceRule(r config.ResourcePrerequisite, w *resourceWatch) *resourceRule {
-	rule := &resourceRule{ResourcePrerequisite: r, watch: w}
+func (w *Watches) resourceRule(r config.ResourcePrerequisite) *resourceRule {
+	watch := once(w, "resources "+resourceKey(r), func() *resourceWatch { return newResourceWatch(r, w.clients, w.wakes) })
+	rule := &resourceRule{ResourcePrerequisite: r, watch: watch}
 	if rule.label, rule.values = perNode(r.Selector); rule.label != "" {
-		w.indexBy(rule.label)
+		watch.indexBy(rule.label)
 	}
 	return rule
 }
@@ -102,9 +104,9 @@ func (r *resourceRule) topics(nodeName string) []topic {
 }
 
 // unmet says what is missing for the node; empty when the condition holds on every match and there is one.
-func (r *resourceRule) unmet(nodeName string) string {
-	text := forNode(r.Selector, nodeName)
-	why := r.missing(nodeName, text)
+func (r *resourceRule) unmet(n *corev1.Node) string {
+	text := forNode(r.Selector, n.Name)
+	why := r.missing(n.Name, text)
 	switch {
 	case why == "":
 		return ""

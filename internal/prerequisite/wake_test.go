@@ -47,12 +47,13 @@ func TestResourceWakesItsNode(t *testing.T) {
 // Asking about a node neither makes it wait nor ends its wait.
 func TestEvaluateLeavesWakesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}, mapper(true), dynamicClient()).start()
+		other := config.Prerequisites{NodeReady: true}
+		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("")}}, mapper(true), dynamicClient(), other).start()
 		if waits := f.Evaluate(node("node-b"), f.Prerequisites); len(waits) != 1 {
 			t.Fatalf("node-b waits for %v", waits)
 		}
 		f.whys("node-a")
-		if waits := f.Evaluate(node("node-a"), config.Prerequisites{NodeReady: true}); len(waits) != 1 {
+		if waits := f.Evaluate(node("node-a"), other); len(waits) != 1 {
 			t.Fatalf("node-a waits for %v", waits)
 		}
 		f.wakesOnly("an object", func() { f.put(storage("s", "", "True")) }, "node-a")
@@ -61,10 +62,11 @@ func TestEvaluateLeavesWakesAlone(t *testing.T) {
 
 func TestSharedResourceWakesWhoWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("node=all")}}, mapper(true), dynamicClient()).start()
+		other := config.Prerequisites{NodeReady: true}
+		f := prepare(t, config.Prerequisites{Resources: []config.ResourcePrerequisite{storages("node=all")}}, mapper(true), dynamicClient(), other).start()
 		f.whys("node-a")
 		// Of another profile, which has no such prerequisite.
-		if f.Unmet(node("node-b"), config.Prerequisites{NodeReady: true}) == nil {
+		if f.Unmet(node("node-b"), other) == nil {
 			t.Fatal("node-b does not wait")
 		}
 		f.wakesOnly("a shared object", func() { f.put(storage("s", "all", "True")) }, "node-a")
@@ -76,7 +78,7 @@ func TestPodsWakeTheirNode(t *testing.T) {
 		current := agents()
 		current.CurrentRevision = true
 		plain := config.Prerequisites{Pods: []config.PodPrerequisite{agents()}}
-		f := prepare(t, config.Prerequisites{Pods: []config.PodPrerequisite{current}}, nil, nil).start()
+		f := prepare(t, config.Prerequisites{Pods: []config.PodPrerequisite{current}}, nil, nil, plain).start()
 		f.whys("node-a")
 		if f.Unmet(node("node-b"), plain) == nil {
 			t.Fatal("node-b does not wait")

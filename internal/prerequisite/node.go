@@ -1,0 +1,36 @@
+package prerequisite
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+)
+
+// nodeReady is prerequisites.nodeReady.
+type nodeReady struct{}
+
+func (nodeReady) describe() (kind, name string) { return "nodeReady", string(corev1.NodeReady) }
+func (nodeReady) topics(string) []topic         { return nil }
+func (nodeReady) unmet(n *corev1.Node) string {
+	return conditionRule{Type: corev1.NodeReady, Status: corev1.ConditionTrue}.unmet(n)
+}
+
+// conditionRule is one entry of prerequisites.conditions.
+type conditionRule config.ConditionPrerequisite
+
+func (r conditionRule) describe() (kind, name string) {
+	return "conditions", fmt.Sprintf("%s=%s", r.Type, r.Status)
+}
+
+func (conditionRule) topics(string) []topic { return nil }
+
+func (r conditionRule) unmet(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == r.Type && c.Status == r.Status {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the node's condition %s to be %s", r.Type, r.Status)
+}
