@@ -86,13 +86,4 @@ func (c *Config) setLateDefaults() {
 	}
 }
 
-func (p *Prerequisites) setDefaults() {
-	for i := range p.Conditions {
-		or(&p.Conditions[i].Status, corev1.ConditionTrue)
-	}
-	for i := range p.Resources {
-		or(&p.Resources[i].Status, metav1.ConditionTrue)
-	}
-}
-
 func or[T comparable](value *T, otherwise T) { *value = cmp.Or(*value, otherwise) }

@@ -211,6 +211,11 @@ func TestFaults(t *testing.T) {
 			"1: nodeManagement.prerequisites.pods[0].namespace: Required", "1: nodeManagement.prerequisites.pods[0].selector: Required",
 			"1: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid"}},
 		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b c}}}]}}", []string{"1: nodeManagement.prerequisites.pods[0].selector.matchLabels: Invalid"}},
+		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b}}, readyBy: both}]}}", []string{
+			"1: nodeManagement.prerequisites.pods[0].readyBy: Invalid value: \"both\": needs a readyAnnotation"}},
+		{"nodeManagement:\n  prerequisites:\n    pods:\n    - {namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: 'a=', readyBy: either}\n", []string{
+			"4: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid value: \"a=\": must have a value",
+			"4: nodeManagement.prerequisites.pods[0].readyBy: Unsupported value: \"either\": supported values: \"any\", \"annotation\", \"both\""}},
 		{"nodeManagement: {prerequisites: {resources: [{}]}}", []string{"1: nodeManagement.prerequisites.resources[0].apiVersion: Required",
 			"1: nodeManagement.prerequisites.resources[0].kind: Required", "1: nodeManagement.prerequisites.resources[0].condition: Required"}},
 		{"nodeManagement: {prerequisites: {resources: [{apiVersion: a/b/c, kind: foo, namespace: A, selector: 'a=={{ node }}', condition: 'a b', status: no}]}}", []string{

@@ -183,54 +183,6 @@ type NodeManagement struct {
 	Remediation Remediation `json:"remediation"`
 }
 
-// Prerequisites hold the first worker back until the agents that it depends on are there.
-type Prerequisites struct {
-	// NodeReady waits for the node's Ready condition. Default false: a worker tolerates not-ready.
-	NodeReady bool `json:"nodeReady,omitempty"`
-	// Conditions of the node that must have the given status.
-	Conditions []ConditionPrerequisite `json:"conditions,omitempty"`
-	// Pods of which one must run, ready, on the node.
-	Pods []PodPrerequisite `json:"pods,omitempty"`
-	// Resources of any kind whose condition must hold.
-	Resources []ResourcePrerequisite `json:"resources,omitempty"`
-}
-
-// ConditionPrerequisite is a node condition and its status.
-type ConditionPrerequisite struct {
-	// Type of the node's condition.
-	Type corev1.NodeConditionType `json:"type"`
-	// Status it must have: True, False or Unknown. Default True.
-	Status corev1.ConditionStatus `json:"status,omitempty"`
-}
-
-// PodPrerequisite is met by a pod on the node that matches, is not terminating and is Ready.
-type PodPrerequisite struct {
-	// Namespace of the pod.
-	Namespace string `json:"namespace"`
-	// Selector matches the pod's labels; it must not be empty.
-	Selector metav1.LabelSelector `json:"selector"`
-	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
-	CurrentRevision bool `json:"currentRevision,omitempty"`
-	// ReadyAnnotation, when set, is an annotation that the pod must carry with the value "true".
-	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
-}
-
-// ResourcePrerequisite is met when at least one object matches and every match has the condition.
-type ResourcePrerequisite struct {
-	// APIVersion of the objects, as cilium.io/v2.
-	APIVersion string `json:"apiVersion"`
-	// Kind of the objects, as CiliumNode.
-	Kind string `json:"kind"`
-	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
-	Namespace string `json:"namespace,omitempty"`
-	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
-	Selector string `json:"selector,omitempty"`
-	// Condition is the type looked up in status.conditions.
-	Condition string `json:"condition"`
-	// Status it must have: True, False or Unknown. Default True.
-	Status metav1.ConditionStatus `json:"status,omitempty"`
-}
-
 // Reverify is when a verified node is verified again.
 type Reverify struct {
 	// OnReboot re-verifies when the node's boot ID changes. Default true.

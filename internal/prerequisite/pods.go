@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -149,14 +150,29 @@ func (r podRule) fault(pod *corev1.Pod, revisions cache.Indexer) string {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return pod.Name + " is terminating"
-	case !podReady(pod):
-		return pod.Name + " is not Ready"
-	case r.ReadyAnnotation != "" && pod.Annotations[r.ReadyAnnotation] != "true":
-		return fmt.Sprintf("%s does not carry annotation %s=true", pod.Name, r.ReadyAnnotation)
+	case len(r.unready(pod)) > 0:
+		return pod.Name + " " + strings.Join(r.unready(pod), " and ")
 	case r.CurrentRevision && !current(pod, revisions):
 		return pod.Name + " is not of its DaemonSet's current revision"
 	}
 	return ""
+}
+
+// unready lists the signs of readiness that the pod lacks and needs.
+func (r podRule) unready(pod *corev1.Pod) []string {
+	key, value := r.Annotation()
+	annotated := key != ""
+	var lacks []string
+	if (!annotated || r.ReadyBy != config.ReadyByAnnotation) && !podReady(pod) {
+		lacks = append(lacks, "is not Ready")
+	}
+	if have, ok := pod.Annotations[key]; annotated && (!ok || have != value) {
+		lacks = append(lacks, fmt.Sprintf("does not carry annotation %s=%s", key, value))
+	}
+	if annotated && r.ReadyBy == config.ReadyByAny && len(lacks) < 2 {
+		return nil // it has one of the two
+	}
+	return lacks
 }
 
 // current reports whether the pod is of its DaemonSet's newest ControllerRevision, the one that the DaemonSet

@@ -35,6 +35,8 @@ func ready(p *corev1.Pod) {
 
 func warm(p *corev1.Pod) { p.Annotations["warm/done"] = "true" }
 
+func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+
 func revision(uid types.UID, hash string, number int64) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{Revision: number, ObjectMeta: metav1.ObjectMeta{Name: string(uid) + hash, Namespace: "x",
 		Labels: map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: hash}, OwnerReferences: []metav1.OwnerReference{owner(uid)}}}
@@ -43,8 +45,7 @@ func revision(uid types.UID, hash string, number int64) *appsv1.ControllerRevisi
 func TestPods(t *testing.T) {
 	const agent = "a pod app=agent in namespace x "
 	wanted := agents()
-	wanted.ReadyAnnotation, wanted.CurrentRevision = "warm/done", true
-	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+	wanted.ReadyAnnotation, wanted.ReadyBy, wanted.CurrentRevision = "warm/done", config.ReadyByBoth, true
 	newest := []*appsv1.ControllerRevision{revision("ds", "r1", 99)}
 	for i := range 20 {
 		newest = append(newest, revision("ds", fmt.Sprint("old", i), int64(i)))
@@ -80,6 +81,37 @@ func TestPods(t *testing.T) {
 				f.start().waits("node-a", test.why)
 			})
 		})
+	}
+}
+
+func TestReadyBy(t *testing.T) {
+	cold := func(p *corev1.Pod) { p.Annotations["warm/done"] = "no" }
+	const notReady, notWarm = "p is not Ready", "p does not carry annotation warm/done=true"
+	for _, test := range []struct {
+		annotation string
+		by         config.ReadyBy
+		pod        *corev1.Pod
+		why        string
+	}{
+		{"", "", pod("p", "node-a", ready), ""},
+		{"", "", pod("p", "node-a", warm), notReady},
+		{"warm/done", config.ReadyByAny, pod("p", "node-a", ready), ""},
+		{"warm/done", config.ReadyByAny, pod("p", "node-a", warm), ""},
+		{"warm/done", config.ReadyByAny, pod("p", "node-a", cold), notReady + " and does not carry annotation warm/done=true"},
+		{"warm/done", config.ReadyByAnnotation, pod("p", "node-a", warm), ""},
+		{"warm/done", config.ReadyByAnnotation, pod("p", "node-a", ready, cold), notWarm},
+		{"warm/done", config.ReadyByBoth, pod("p", "node-a", ready, warm), ""},
+		{"warm/done", config.ReadyByBoth, pod("p", "node-a", warm), notReady},
+		{"warm/done", config.ReadyByBoth, pod("p", "node-a", ready), notWarm},
+		{"warm/done=no", config.ReadyByAnnotation, pod("p", "node-a", cold), ""},
+		{"warm/done=no", config.ReadyByAnnotation, pod("p", "node-a", warm), "p does not carry annotation warm/done=no"},
+		{"warm/done=a=b", config.ReadyByAnnotation, pod("p", "node-a", func(p *corev1.Pod) { p.Annotations["warm/done"] = "a=b" }), ""},
+		{"warm/done", config.ReadyByAny, pod("p", "node-a", ready, warm, terminating), "p is terminating"},
+	} {
+		r := podRule{PodPrerequisite: config.PodPrerequisite{ReadyAnnotation: test.annotation, ReadyBy: test.by}}
+		if got := r.fault(test.pod, nil); got != test.why {
+			t.Errorf("%q by %q: %v %v: %q, want %q", test.annotation, test.by, test.pod.Annotations, test.pod.Status.Conditions, got, test.why)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func TestNodePrerequisites(t *testing.T) {
 func TestPodPrerequisites(t *testing.T) {
 	s := begin(t, func(c map[string]any) {
 		prerequisites(map[string]any{"pods": []any{map[string]any{"namespace": c["nodeManagement"].(map[string]any)["nodeSelector"].(map[string]any)["matchLabels"].(map[string]any)[testLabel],
-			"selector": map[string]any{"matchLabels": map[string]any{"app": "agent"}}, "readyAnnotation": "warm/done", "currentRevision": true}}})(c)
+			"selector": map[string]any{"matchLabels": map[string]any{"app": "agent"}}, "readyAnnotation": "warm/done", "readyBy": "both", "currentRevision": true}}})(c)
 	})
 	s.controller()
 	n := s.node("a")

@@ -44,6 +44,7 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[config.Scheduling]():      words(config.SchedulingDirect, config.SchedulingScheduler),
 	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
 	reflect.TypeFor[config.PerNode]():         words(config.PerNodeAll, config.PerNodeUnverified, config.PerNodeNone),
+	reflect.TypeFor[config.ReadyBy]():         words(config.ReadyByAny, config.ReadyByAnnotation, config.ReadyByBoth),
 	reflect.TypeFor[corev1.PullPolicy]():      words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
 	reflect.TypeFor[corev1.TaintEffect]():     words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
 	reflect.TypeFor[corev1.ConditionStatus](): words(corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown),

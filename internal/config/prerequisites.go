@@ -1,0 +1,93 @@
+package config
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Prerequisites hold the first worker back until the agents that it depends on are there.
+type Prerequisites struct {
+	// NodeReady waits for the node's Ready condition. Default false: a worker tolerates not-ready.
+	NodeReady bool `json:"nodeReady,omitempty"`
+	// Conditions of the node that must have the given status.
+	Conditions []ConditionPrerequisite `json:"conditions,omitempty"`
+	// Pods of which one must run, ready, on the node.
+	Pods []PodPrerequisite `json:"pods,omitempty"`
+	// Resources of any kind whose condition must hold.
+	Resources []ResourcePrerequisite `json:"resources,omitempty"`
+}
+
+// ConditionPrerequisite is a node condition and its status.
+type ConditionPrerequisite struct {
+	// Type of the node's condition.
+	Type corev1.NodeConditionType `json:"type"`
+	// Status it must have: True, False or Unknown. Default True.
+	Status corev1.ConditionStatus `json:"status,omitempty"`
+}
+
+// PodPrerequisite is met by a pod on the node that matches, is not terminating and is ready.
+type PodPrerequisite struct {
+	// Namespace of the pod.
+	Namespace string `json:"namespace"`
+	// Selector matches the pod's labels; it must not be empty.
+	Selector metav1.LabelSelector `json:"selector"`
+	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
+	CurrentRevision bool `json:"currentRevision,omitempty"`
+	// ReadyAnnotation is an annotation by which the pod says that it is ready, as key=value, or key alone for the value
+	// "true". Default: none; the pod is ready once its condition Ready is True.
+	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
+	// ReadyBy is what counts where there is a readyAnnotation: any (the annotation, or condition Ready), annotation (that
+	// alone) or both. Default any.
+	ReadyBy ReadyBy `json:"readyBy,omitempty"`
+}
+
+// ReadyBy is which sign makes a pod ready.
+type ReadyBy string
+
+// The ReadyBy settings.
+const (
+	ReadyByAny        ReadyBy = "any"
+	ReadyByAnnotation ReadyBy = "annotation"
+	ReadyByBoth       ReadyBy = "both"
+)
+
+// Annotation splits ReadyAnnotation. The key is empty where there is none.
+func (p *PodPrerequisite) Annotation() (key, value string) {
+	key, value, found := strings.Cut(p.ReadyAnnotation, "=")
+	if !found {
+		value = "true"
+	}
+	return key, value
+}
+
+// ResourcePrerequisite is met when at least one object matches and every match has the condition.
+type ResourcePrerequisite struct {
+	// APIVersion of the objects, as cilium.io/v2.
+	APIVersion string `json:"apiVersion"`
+	// Kind of the objects, as CiliumNode.
+	Kind string `json:"kind"`
+	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
+	Namespace string `json:"namespace,omitempty"`
+	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
+	Selector string `json:"selector,omitempty"`
+	// Condition is the type looked up in status.conditions.
+	Condition string `json:"condition"`
+	// Status it must have: True, False or Unknown. Default True.
+	Status metav1.ConditionStatus `json:"status,omitempty"`
+}
+
+func (p *Prerequisites) setDefaults() {
+	for i := range p.Conditions {
+		or(&p.Conditions[i].Status, corev1.ConditionTrue)
+	}
+	for i := range p.Pods {
+		if p.Pods[i].ReadyAnnotation != "" {
+			or(&p.Pods[i].ReadyBy, ReadyByAny)
+		}
+	}
+	for i := range p.Resources {
+		or(&p.Resources[i].Status, metav1.ConditionTrue)
+	}
+}

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// NodePlaceholder in the selector of a ResourcePrerequisite stands for the node's name.
+const NodePlaceholder = "{{node}}"
+
+// ownCondition is the condition that the controller itself writes on nodes.
+const ownCondition = "node-ready/Verified"
+
+func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	seen := map[corev1.NodeConditionType]bool{}
+	for i, c := range r.Conditions {
+		at := p.Child("conditions").Index(i)
+		switch {
+		case c.Type == ownCondition:
+			faults = append(faults, field.Invalid(at.Child("type"), c.Type,
+				"is what verification itself reports, so a node would wait for it for ever"))
+		case seen[c.Type]:
+			faults = append(faults, field.Duplicate(at.Child("type"), c.Type))
+		default:
+			faults = append(faults, named(at.Child("type"), string(c.Type), validation.IsQualifiedName)...)
+		}
+		seen[c.Type] = c.Type != ""
+		faults = append(faults, oneOf(at.Child("status"), c.Status, corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown)...)
+	}
+	for i := range r.Pods {
+		faults = append(faults, r.Pods[i].validate(p.Child("pods").Index(i))...)
+	}
+	for i := range r.Resources {
+		faults = append(faults, r.Resources[i].validate(p.Child("resources").Index(i))...)
+	}
+	return faults
+}
+
+func (r *PodPrerequisite) validate(p *field.Path) field.ErrorList {
+	faults := named(p.Child("namespace"), r.Namespace, validation.IsDNS1123Label)
+	faults = append(faults, selector(p.Child("selector"), &r.Selector, "select the pods; an empty selector would be met by any pod")...)
+	if r.ReadyAnnotation == "" {
+		if r.ReadyBy != "" {
+			faults = append(faults, field.Invalid(p.Child("readyBy"), r.ReadyBy, "needs a readyAnnotation; without one the condition Ready is all there is"))
+		}
+		return faults
+	}
+	key, value := r.Annotation()
+	faults = append(faults, each(p.Child("readyAnnotation"), r.ReadyAnnotation, validation.IsQualifiedName(strings.ToLower(key)))...)
+	if value == "" {
+		faults = append(faults, field.Invalid(p.Child("readyAnnotation"), r.ReadyAnnotation, "must have a value after =, or be the key alone for the value true"))
+	}
+	return append(faults, oneOf(p.Child("readyBy"), r.ReadyBy, ReadyByAny, ReadyByAnnotation, ReadyByBoth)...)
+}
+
+// kindForm is the form that the API server asks of a custom resource's kind, in upper camel
+// case as the API conventions have it.
+var kindForm = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
+
+func (r *ResourcePrerequisite) validate(p *field.Path) field.ErrorList {
+	faults := apiVersion(p.Child("apiVersion"), r.APIVersion)
+	switch {
+	case r.Kind == "":
+		faults = append(faults, field.Required(p.Child("kind"), "as in CiliumNode"))
+	case !kindForm.MatchString(r.Kind):
+		faults = append(faults, field.Invalid(p.Child("kind"), r.Kind, "must be a kind in upper camel case, as in CiliumNode"))
+	}
+	if r.Namespace != "" {
+		faults = append(faults, named(p.Child("namespace"), r.Namespace, validation.IsDNS1123Label)...)
+	}
+	example := strings.ReplaceAll(r.Selector, NodePlaceholder, "node")
+	switch _, err := labels.Parse(example); {
+	case strings.Contains(example, "{{") || strings.Contains(example, "}}"):
+		faults = append(faults, field.Invalid(p.Child("selector"), r.Selector, NodePlaceholder+" is the only placeholder, and is written without spaces"))
+	case err != nil:
+		faults = append(faults, field.Invalid(p.Child("selector"), r.Selector, "is not a label selector: "+err.Error()))
+	}
+	faults = append(faults, named(p.Child("condition"), r.Condition, validation.IsQualifiedName)...)
+	return append(faults, oneOf(p.Child("status"), r.Status, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown)...)
+}
+
+func apiVersion(p *field.Path, version string) field.ErrorList {
+	if version == "" {
+		return field.ErrorList{field.Required(p, "as in cilium.io/v2")}
+	}
+	gv, err := schema.ParseGroupVersion(version)
+	if err != nil || gv.Version == "" || strings.HasPrefix(version, "/") {
+		return field.ErrorList{field.Invalid(p, version, "must be group/version as in cilium.io/v2, or v1")}
+	}
+	var faults field.ErrorList
+	if gv.Group != "" {
+		faults = each(p, version, validation.IsDNS1123Subdomain(gv.Group))
+	}
+	return append(faults, each(p, version, validation.IsDNS1035Label(gv.Version))...)
+}
