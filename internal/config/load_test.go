@@ -216,6 +216,17 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  prerequisites:\n    pods:\n    - {namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: 'a=', readyBy: either}\n", []string{
 			"4: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid value: \"a=\": must have a value",
 			"4: nodeManagement.prerequisites.pods[0].readyBy: Unsupported value: \"either\": supported values: \"any\", \"annotation\", \"both\""}},
+		{"nodeManagement: {prerequisites: {csiNodes: [{}, {driver: a b}, {driver: A.example.com}, {driver: a.example.com}]}}", []string{
+			"1: nodeManagement.prerequisites.csiNodes[0].driver: Required", "1: nodeManagement.prerequisites.csiNodes[1].driver: Invalid",
+			"1: nodeManagement.prerequisites.csiNodes[3].driver: Duplicate"}},
+		{"nodeManagement: {prerequisites: {csiNodes: [{driver: a.example.com, allocatable: 5}]}}", []string{"1: nodeManagement.prerequisites.csiNodes[0].allocatable: must be true or false"}},
+		{"nodeManagement: {prerequisites: {csiNodes: [{driver: " + label64 + "}]}}", []string{"1: nodeManagement.prerequisites.csiNodes[0].driver: Too long"}},
+		{"nodeManagement:\n  prerequisites:\n    allocatable:\n      nvidia.com/gpu: 0\n      a b: 1\n      cpu: many\n", []string{
+			"4: nodeManagement.prerequisites.allocatable[nvidia.com/gpu]: Invalid value: \"0\": must be greater than 0", "5: nodeManagement.prerequisites.allocatable[a b]: Invalid",
+			"6: nodeManagement.prerequisites.allocatable[cpu]: must be a quantity"}},
+		{"nodeManagement: {prerequisites: {resourceSlices: [{}, {driver: GPU}, {driver: gpu}, {driver: gpu}]}}", []string{
+			"1: nodeManagement.prerequisites.resourceSlices[0].driver: Required", "1: nodeManagement.prerequisites.resourceSlices[1].driver: Invalid",
+			"1: nodeManagement.prerequisites.resourceSlices[3].driver: Duplicate"}},
 		{"nodeManagement: {prerequisites: {resources: [{}]}}", []string{"1: nodeManagement.prerequisites.resources[0].apiVersion: Required",
 			"1: nodeManagement.prerequisites.resources[0].kind: Required", "1: nodeManagement.prerequisites.resources[0].condition: Required"}},
 		{"nodeManagement: {prerequisites: {resources: [{apiVersion: a/b/c, kind: foo, namespace: A, selector: 'a=={{ node }}', condition: 'a b', status: no}]}}", []string{

@@ -15,6 +15,12 @@ type Prerequisites struct {
 	Conditions []ConditionPrerequisite `json:"conditions,omitempty"`
 	// Pods of which one must run, ready, on the node.
 	Pods []PodPrerequisite `json:"pods,omitempty"`
+	// CSINodes are CSI drivers that the kubelet must have registered. A driver takes its start-up taint away before that.
+	CSINodes []CSINodePrerequisite `json:"csiNodes,omitempty"`
+	// Allocatable is how much of a resource the node must offer at least, as nvidia.com/gpu: 1, in status.allocatable.
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// ResourceSlices are DRA drivers that must have published every pool of the node. They need Kubernetes 1.34.
+	ResourceSlices []ResourceSlicePrerequisite `json:"resourceSlices,omitempty"`
 	// Resources of any kind whose condition must hold.
 	Resources []ResourcePrerequisite `json:"resources,omitempty"`
 }
@@ -60,6 +66,22 @@ func (p *PodPrerequisite) Annotation() (key, value string) {
 		value = "true"
 	}
 	return key, value
+}
+
+// CSINodePrerequisite is met when the node's own CSINode, and not that of a predecessor of its name, lists the driver.
+type CSINodePrerequisite struct {
+	// Driver is the CSI driver's name, as ebs.csi.aws.com.
+	Driver string `json:"driver"`
+	// Allocatable also asks for the driver's volume limit, without which the scheduler takes the node for unlimited.
+	// Not for drivers that have none. Default false.
+	Allocatable bool `json:"allocatable,omitempty"`
+}
+
+// ResourceSlicePrerequisite is met when the driver has published at least one pool for the node, and of every pool all
+// ResourceSlices of its newest generation.
+type ResourceSlicePrerequisite struct {
+	// Driver is the DRA driver's name, as gpu.nvidia.com.
+	Driver string `json:"driver"`
 }
 
 // ResourcePrerequisite is met when at least one object matches and every match has the condition.

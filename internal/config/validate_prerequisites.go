@@ -38,9 +38,41 @@ func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
 	for i := range r.Pods {
 		faults = append(faults, r.Pods[i].validate(p.Child("pods").Index(i))...)
 	}
+	drivers := map[string]bool{}
+	for i, c := range r.CSINodes {
+		faults = append(faults, driver(p.Child("csiNodes").Index(i).Child("driver"), strings.ToLower(c.Driver), drivers)...)
+	}
+	for _, name := range sortedKeys(r.Allocatable) {
+		at := p.Child("allocatable").Key(string(name))
+		faults = append(faults, each(at, name, validation.IsQualifiedName(string(name)))...)
+		if quantity := r.Allocatable[name]; quantity.Sign() <= 0 {
+			faults = append(faults, field.Invalid(at, quantity.String(), "must be greater than 0"))
+		}
+	}
+	drivers = map[string]bool{}
+	for i, s := range r.ResourceSlices {
+		faults = append(faults, driver(p.Child("resourceSlices").Index(i).Child("driver"), s.Driver, drivers)...)
+	}
 	for i := range r.Resources {
 		faults = append(faults, r.Resources[i].validate(p.Child("resources").Index(i))...)
 	}
+	return faults
+}
+
+// maxDriverLength is that of a CSI driver's name (ValidateCSIDriverName in k8s.io/kubernetes pkg/apis/core/validation)
+// and of a DRA driver's (DriverNameMaxLength in k8s.io/api/resource/v1).
+const maxDriverLength = 63
+
+// driver faults a driver's name that the API server would not take, or that was seen before.
+func driver(p *field.Path, name string, seen map[string]bool) field.ErrorList {
+	faults := named(p, name, validation.IsDNS1123Subdomain)
+	if len(name) > maxDriverLength {
+		faults = append(faults, field.TooLong(p, name, maxDriverLength))
+	}
+	if seen[name] {
+		faults = append(faults, field.Duplicate(p, name))
+	}
+	seen[name] = name != ""
 	return faults
 }
 

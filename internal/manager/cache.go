@@ -1,22 +1,25 @@
 package manager
 
 import (
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // cacheOptions keeps nodes and our own pods, and of both only what a decision reads.
-func cacheOptions(workerNamespace string) cache.Options {
+func cacheOptions(cfg *config.Config, workerNamespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}: {Transform: slimNode},
+			&corev1.Node{}: {Transform: slimNode(awaited(cfg))},
 			&corev1.Pod{}: {Transform: slimPod, Namespaces: map[string]cache.Config{workerNamespace: {
 				LabelSelector: labels.SelectorFromSet(labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),
 			}}},
@@ -24,13 +27,32 @@ func cacheOptions(workerNamespace string) cache.Options {
 	}
 }
 
-// slimNode drops what no decision reads: the image list alone is most of a Node.
-func slimNode(o any) (any, error) {
-	if n, ok := o.(*corev1.Node); ok {
-		n.ManagedFields = nil
-		n.Status = corev1.NodeStatus{Conditions: n.Status.Conditions, NodeInfo: corev1.NodeSystemInfo{BootID: strings.Clone(n.Status.NodeInfo.BootID)}}
+// awaited is the resources that a prerequisite asks for in status.allocatable.
+func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
+	names := map[corev1.ResourceName]bool{}
+	for _, v := range cfg.Variants() {
+		for name := range v.Prerequisites.Allocatable {
+			names[name] = true
+		}
 	}
-	return o, nil
+	return names
+}
+
+// slimNode drops what no decision reads: the image list alone is most of a Node. Of what is allocatable it keeps the resources
+// that are awaited, so that no other one's change wakes the node.
+func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
+	return func(o any) (any, error) {
+		if n, ok := o.(*corev1.Node); ok {
+			n.ManagedFields = nil
+			maps.DeleteFunc(n.Status.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool { return !awaited[name] })
+			if len(n.Status.Allocatable) == 0 {
+				n.Status.Allocatable = nil
+			}
+			n.Status = corev1.NodeStatus{Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions,
+				NodeInfo: corev1.NodeSystemInfo{BootID: strings.Clone(n.Status.NodeInfo.BootID)}}
+		}
+		return o, nil
+	}
 }
 
 // slimPod keeps of a worker pod what tells its identity and its end.

@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	options := ctrl.Options{
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
-		Cache:                  cacheOptions(workerNamespace),
+		Cache:                  cacheOptions(cfg, workerNamespace),
 		Metrics:                server.Options{BindAddress: metricsAddress(cfg)},
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
 		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},

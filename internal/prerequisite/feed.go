@@ -4,7 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -15,6 +19,10 @@ const (
 	state     = "" // the feed itself: it is read now, or cannot be for another reason
 )
 
+// kindRetry is how often a kind that the API server does not serve is asked for again; its definition may be installed
+// after us. Everything else is watched.
+const kindRetry = 5 * time.Second
+
 // feed is an informer that wakes the nodes concerned: those that wait for a value under which an index has the object.
 type feed struct {
 	wakes    *wakes
@@ -22,6 +30,8 @@ type feed struct {
 	slim     cache.TransformFunc
 	// same reports whether an update changes nothing that a verdict depends on; nil for never.
 	same func(old, now any) bool
+	// needs says what serves the kind, for messages while nothing does; empty for nothing to say.
+	needs string
 	// changes counts the events, so that a verdict about all objects is known to be up to date.
 	changes atomic.Uint64
 
@@ -83,6 +93,20 @@ func (f *feed) run(ctx context.Context, informer cache.SharedIndexInformer, requ
 	informer.RunWithContext(ctx)
 }
 
+// discover waits until the API server serves a kind; ok is false when ctx is done before.
+func (f *feed) discover(ctx context.Context, mapper meta.RESTMapper, kind schema.GroupVersionKind) (resource schema.GroupVersionResource, ok bool) {
+	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(ctx context.Context) (bool, error) {
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			f.failed(ctx, err, "discover "+kind.GroupVersion().String())
+			return false, nil
+		}
+		resource = mapping.Resource
+		return true, nil
+	})
+	return resource, err == nil
+}
+
 // objects returns what was read; nil before that.
 func (f *feed) objects() cache.Indexer {
 	f.mu.Lock()
@@ -103,6 +127,9 @@ func (f *feed) why() string {
 // failed remembers why nothing is read, and logs the whole error once for each such reason.
 func (f *feed) failed(ctx context.Context, err error, request string) {
 	text := phrase(err, request)
+	if text == notServed && f.needs != "" {
+		text += "; " + f.needs
+	}
 	f.mu.Lock()
 	changed := f.trouble != text
 	f.trouble = text

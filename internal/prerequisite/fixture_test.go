@@ -9,12 +9,15 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	cachetest "k8s.io/client-go/tools/cache/testing"
 
@@ -45,14 +48,15 @@ func storage(name, nodeName, status string) *unstructured.Unstructured {
 }
 
 func node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 }
 
-// mapper knows the kind Storage once it is served.
+// mapper knows the kinds once they are served.
 func mapper(served bool) *meta.DefaultRESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	if served {
 		m.Add(storageKind, meta.RESTScopeRoot)
+		m.Add(resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"), meta.RESTScopeRoot)
 	}
 	return m
 }
@@ -69,6 +73,7 @@ type fixture struct {
 	config.Prerequisites
 	ctx             context.Context
 	dynamic         *dynamicfake.FakeDynamicClient
+	kubernetes      *kubernetesfake.Clientset
 	pods, revisions *cachetest.FakeControllerSource
 }
 
@@ -78,12 +83,13 @@ func prepare(t *testing.T, p config.Prerequisites, m meta.RESTMapper, client *dy
 	for i := range profiles {
 		cfg.Profiles = append(cfg.Profiles, config.Profile{Prerequisites: &profiles[i]})
 	}
-	w, err := New(cfg, Clients{Dynamic: client, Mapper: m})
+	typed := kubernetesfake.NewClientset()
+	w, err := New(cfg, Clients{Kubernetes: typed, Dynamic: client, Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &fixture{T: t, Watches: w, Prerequisites: p, ctx: ctx, dynamic: client, pods: cachetest.NewFakeControllerSource(), revisions: cachetest.NewFakeControllerSource()}
+	f := &fixture{T: t, Watches: w, Prerequisites: p, ctx: ctx, dynamic: client, kubernetes: typed, pods: cachetest.NewFakeControllerSource(), revisions: cachetest.NewFakeControllerSource()}
 	t.Cleanup(func() {
 		cancel()
 		f.pods.Shutdown()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
@@ -33,4 +34,24 @@ func (r conditionRule) unmet(n *corev1.Node) string {
 		}
 	}
 	return fmt.Sprintf("the node's condition %s to be %s", r.Type, r.Status)
+}
+
+// allocatableRule is one entry of prerequisites.allocatable.
+type allocatableRule struct {
+	name  corev1.ResourceName
+	least resource.Quantity
+}
+
+func (r allocatableRule) describe() (kind, name string) { return "allocatable", string(r.name) }
+func (allocatableRule) topics(string) []topic           { return nil }
+
+func (r allocatableRule) unmet(n *corev1.Node) string {
+	have, ok := n.Status.Allocatable[r.name]
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s %s allocatable (the node offers none)", r.least.String(), r.name)
+	case have.Cmp(r.least) < 0:
+		return fmt.Sprintf("%s %s allocatable (the node offers %s)", r.least.String(), r.name, have.String())
+	}
+	return ""
 }

@@ -4,20 +4,14 @@ import (
 	"context"
 	"maps"
 	"reflect"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
-
-// kindRetry is how often a kind that the API server does not serve is asked for again; its definition may be installed
-// after us. Everything else is watched.
-const kindRetry = 5 * time.Second
 
 // resourceWatch watches the objects of one kind and namespace.
 type resourceWatch struct {
@@ -50,18 +44,9 @@ func (w *resourceWatch) indexBy(label string) {
 }
 
 func (w *resourceWatch) run(ctx context.Context) {
-	var resource schema.GroupVersionResource
-	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(ctx context.Context) (bool, error) {
-		mapping, err := w.clients.Mapper.RESTMapping(w.kind.GroupKind(), w.kind.Version)
-		if err != nil {
-			w.failed(ctx, err, "discover "+w.kind.GroupVersion().String())
-			return false, nil
-		}
-		resource = mapping.Resource
-		return true, nil
-	})
-	if err != nil {
-		return // ctx is done
+	resource, ok := w.discover(ctx, w.clients.Mapper, w.kind)
+	if !ok {
+		return
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(w.clients.Dynamic, resource, w.namespace, 0, cache.Indexers{}, nil).Informer()
 	w.feed.run(ctx, informer, "list and watch "+resource.GroupResource().String())

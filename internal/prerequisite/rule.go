@@ -1,7 +1,9 @@
 package prerequisite
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,6 +43,15 @@ func (w *Watches) compile(p config.Prerequisites) ([]rule, error) {
 			return nil, err
 		}
 		rules = append(rules, r)
+	}
+	for _, c := range p.CSINodes {
+		rules = append(rules, w.csiNodeRule(c))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Allocatable)) {
+		rules = append(rules, allocatableRule{name, p.Allocatable[name]})
+	}
+	for _, s := range p.ResourceSlices {
+		rules = append(rules, w.sliceRule(s))
 	}
 	for _, r := range p.Resources {
 		rules = append(rules, w.resourceRule(r))

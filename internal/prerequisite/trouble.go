@@ -9,6 +9,7 @@ import (
 const (
 	notReadYet   = "not read yet"
 	cannotBeRead = "cannot be read: "
+	notServed    = cannotBeRead + "the kind is not served"
 )
 
 // phrase reduces the error of a request to what stays the same from retry to retry: it ends up in a condition's
@@ -16,7 +17,7 @@ const (
 func phrase(err error, request string) string {
 	switch reason := apierrors.ReasonForError(err); {
 	case meta.IsNoMatchError(err), reason == metav1.StatusReasonNotFound:
-		return cannotBeRead + "the kind is not served"
+		return notServed
 	case reason == metav1.StatusReasonUnknown, reason == metav1.StatusReasonTimeout, reason == metav1.StatusReasonServerTimeout,
 		reason == metav1.StatusReasonServiceUnavailable, reason == metav1.StatusReasonTooManyRequests:
 		// During one outage these follow one another.

@@ -35,6 +35,17 @@ controller:
         nodeSelector: {matchLabels: {gpu: "true"}}
         prerequisites:
           pods: [{namespace: gpu-operator, selector: {matchLabels: {app: nvidia-driver}}}]`,
+		// Each of these needs its own permission and no other, and is asked for once although two sections have it.
+		"csi-nodes": `
+controller:
+  config:
+    nodeManagement: {prerequisites: {csiNodes: [{driver: ebs.csi.aws.com, allocatable: true}, {driver: efs.csi.aws.com}]}}
+    profiles:
+      - {name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {csiNodes: [{driver: efs.csi.aws.com}]}}`,
+		"resource-slices": `
+controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}}`,
+		"allocatable": `
+controller: {config: {nodeManagement: {prerequisites: {nodeReady: true, allocatable: {nvidia.com/gpu: 1}}}}}`,
 		"checks": `
 worker:
   extraRules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]

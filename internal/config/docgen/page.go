@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -206,6 +207,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case reflect.TypeFor[intstr.IntOrString]():
 		return "number or percentage"
+	case reflect.TypeFor[resource.Quantity]():
+		return "quantity"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

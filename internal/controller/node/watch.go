@@ -116,6 +116,7 @@ func nodeChanges() predicate.Predicate {
 			!equality.Semantic.DeepEqual(old.Annotations, now.Annotations) ||
 			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
 			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
+			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) || // what a prerequisite asks for: the cache drops the rest
 			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
 			conditionsChanged(old, now)
 	}}
