@@ -43,6 +43,24 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// Each form of daemonSets is read as what it means.
+func TestDaemonSetForms(t *testing.T) {
+	one := []DaemonSetName{{Namespace: "a", Name: "b"}}
+	for form, want := range map[string]DaemonSets{
+		"": {}, "null": {}, "[]": {Named: []DaemonSetName{}}, "none": {Mode: DaemonSetsNone}, "auto": {Mode: DaemonSetsAuto},
+		"[{namespace: a, name: b}]": {Named: one},
+		"{mode: auto}":              {Mode: DaemonSetsAuto},
+		"{mode: auto, exclude: [{namespace: a, name: b}]}": {Mode: DaemonSetsAuto, Exclude: one},
+	} {
+		c, err := Parse([]byte("nodeManagement: {prerequisites: {daemonSets: "+form+"}}"), "config.yaml")
+		if err != nil {
+			t.Errorf("%q: %v", form, err)
+		} else if got := c.NodeManagement.Prerequisites.DaemonSets; !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is read as %+v", form, got)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if !errors.Is(err, os.ErrNotExist) {
@@ -216,6 +234,17 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  prerequisites:\n    pods:\n    - {namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: 'a=', readyBy: either}\n", []string{
 			"4: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid value: \"a=\": must have a value",
 			"4: nodeManagement.prerequisites.pods[0].readyBy: Unsupported value: \"either\": supported values: \"any\", \"annotation\", \"both\""}},
+		{"nodeManagement: {prerequisites: {daemonSets: all}}", []string{
+			`1: nodeManagement.prerequisites.daemonSets: Unsupported value: "all": supported values: "none", "auto"`}},
+		{"nodeManagement: {prerequisites: {daemonSets: true}}", []string{"1: nodeManagement.prerequisites.daemonSets: must be a string, not the boolean true"}},
+		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {namespace: a, name: b}\n    - {namespace: a, name: b}\n    - {nam: b}\n", []string{
+			`5: nodeManagement.prerequisites.daemonSets[1]: Duplicate value: "a/b"`, `6: nodeManagement.prerequisites.daemonSets[2].nam: unknown key; did you mean "name"?`,
+			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
+		{"nodeManagement: {prerequisites: {daemonSets: {auto: {}}}}", []string{"1: nodeManagement.prerequisites.daemonSets.auto: unknown key; known here: exclude, mode"}},
+		{"nodeManagement: {prerequisites: {daemonSets: {exclude: [{namespace: a, name: b}]}}}", []string{
+			"1: nodeManagement.prerequisites.daemonSets.exclude: Forbidden: only with mode: auto"}},
+		{"nodeManagement: {prerequisites: {daemonSets: {mode: auto, exclude: [{namespace: A, name: b_c}]}}}", []string{
+			"1: nodeManagement.prerequisites.daemonSets.exclude[0].namespace: Invalid", "1: nodeManagement.prerequisites.daemonSets.exclude[0].name: Invalid"}},
 		{"nodeManagement: {prerequisites: {csiNodes: [{}, {driver: a b}, {driver: A.example.com}, {driver: a.example.com}]}}", []string{
 			"1: nodeManagement.prerequisites.csiNodes[0].driver: Required", "1: nodeManagement.prerequisites.csiNodes[1].driver: Invalid",
 			"1: nodeManagement.prerequisites.csiNodes[3].driver: Duplicate"}},

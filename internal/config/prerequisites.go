@@ -15,6 +15,10 @@ type Prerequisites struct {
 	Conditions []ConditionPrerequisite `json:"conditions,omitempty"`
 	// Pods of which one must run, ready, on the node.
 	Pods []PodPrerequisite `json:"pods,omitempty"`
+	// DaemonSets are those of which a pod must be Ready on the node: none, auto (all that the DaemonSet controller puts there
+	// with the taints that the node has now, the gating ones included), a list of {namespace, name}, of which those count that
+	// it puts there, or a mapping of the keys below. Default none.
+	DaemonSets DaemonSets `json:"daemonSets,omitzero"`
 	// CSINodes are CSI drivers that the kubelet must have registered. A driver takes its start-up taint away before that.
 	CSINodes []CSINodePrerequisite `json:"csiNodes,omitempty"`
 	// Allocatable is how much of a resource the node must offer at least, as nvidia.com/gpu: 1, in status.allocatable.
@@ -67,6 +71,42 @@ func (p *PodPrerequisite) Annotation() (key, value string) {
 	}
 	return key, value
 }
+
+// DaemonSets is met when every DaemonSet that counts has a pod on the node that is not terminating and is Ready.
+type DaemonSets struct {
+	// Mode is none or auto; the same as that word in place of the mapping. Default none.
+	Mode DaemonSetMode `json:"mode,omitempty"`
+	// Exclude lists DaemonSets that auto does not wait for.
+	Exclude []DaemonSetName `json:"exclude,omitempty"`
+	// Named is what a list in place of the mapping sets.
+	Named []DaemonSetName `json:"-"`
+}
+
+// Scalar is what a word in place of the mapping sets.
+func (d *DaemonSets) Scalar() any { return &d.Mode }
+
+// List is what a list in place of the mapping sets.
+func (d *DaemonSets) List() any { return &d.Named }
+
+// DaemonSetMode is which DaemonSets count where none is named.
+type DaemonSetMode string
+
+// The DaemonSetMode settings.
+const (
+	DaemonSetsNone DaemonSetMode = "none"
+	DaemonSetsAuto DaemonSetMode = "auto"
+)
+
+// DaemonSetName names a DaemonSet.
+type DaemonSetName struct {
+	// Namespace of the DaemonSet.
+	Namespace string `json:"namespace"`
+	// Name of the DaemonSet.
+	Name string `json:"name"`
+}
+
+// String is namespace/name.
+func (n DaemonSetName) String() string { return n.Namespace + "/" + n.Name }
 
 // CSINodePrerequisite is met when the node's own CSINode, and not that of a predecessor of its name, lists the driver.
 type CSINodePrerequisite struct {

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +40,7 @@ func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
 	for i := range r.Pods {
 		faults = append(faults, r.Pods[i].validate(p.Child("pods").Index(i))...)
 	}
+	faults = append(faults, r.DaemonSets.validate(p.Child("daemonSets"))...)
 	drivers := map[string]bool{}
 	for i, c := range r.CSINodes {
 		faults = append(faults, driver(p.Child("csiNodes").Index(i).Child("driver"), strings.ToLower(c.Driver), drivers)...)
@@ -55,6 +58,28 @@ func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
 	}
 	for i := range r.Resources {
 		faults = append(faults, r.Resources[i].validate(p.Child("resources").Index(i))...)
+	}
+	return faults
+}
+
+func (d *DaemonSets) validate(p *field.Path) field.ErrorList {
+	// The path is that of the whole, as the mode may stand there without its key.
+	faults := oneOf(p, cmp.Or(d.Mode, DaemonSetsNone), DaemonSetsNone, DaemonSetsAuto)
+	if len(d.Exclude) > 0 && d.Mode != DaemonSetsAuto {
+		faults = append(faults, field.Forbidden(p.Child("exclude"), "only with mode: auto is there something to exclude from"))
+	}
+	return append(append(faults, daemonSetNames(p, d.Named)...), daemonSetNames(p.Child("exclude"), d.Exclude)...)
+}
+
+func daemonSetNames(p *field.Path, names []DaemonSetName) field.ErrorList {
+	var faults field.ErrorList
+	for i, n := range names {
+		at := p.Index(i)
+		faults = append(faults, named(at.Child("namespace"), n.Namespace, validation.IsDNS1123Label)...)
+		faults = append(faults, named(at.Child("name"), n.Name, validation.IsDNS1123Subdomain)...)
+		if slices.Index(names, n) < i {
+			faults = append(faults, field.Duplicate(at, n.String()))
+		}
 	}
 	return faults
 }

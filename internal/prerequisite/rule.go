@@ -44,6 +44,7 @@ func (w *Watches) compile(p config.Prerequisites) ([]rule, error) {
 		}
 		rules = append(rules, r)
 	}
+	rules = append(rules, w.daemonSetRules(p.DaemonSets)...)
 	for _, c := range p.CSINodes {
 		rules = append(rules, w.csiNodeRule(c))
 	}

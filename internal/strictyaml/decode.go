@@ -107,6 +107,16 @@ func (d *decoder) plain(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	switch u := v.Addr().Interface().(type) {
+	case Shorthand:
+		switch n.Kind {
+		case yaml.ScalarNode:
+			d.plain(n, reflect.ValueOf(u.Scalar()).Elem(), path)
+		case yaml.SequenceNode:
+			d.plain(n, reflect.ValueOf(u.List()).Elem(), path)
+		default:
+			d.structure(n, v, path)
+		}
+		return
 	case json.Unmarshaler:
 		d.unmarshalJSON(n, u, v.Type(), path)
 		return

@@ -36,6 +36,14 @@ const (
 	maxPath = 1024
 )
 
+// Shorthand is a struct that a file may also write as a scalar or a list, in place of a mapping.
+type Shorthand interface {
+	// Scalar returns a pointer to what a scalar sets.
+	Scalar() any
+	// List returns a pointer to the slice that a list sets.
+	List() any
+}
+
 // Document is where the values of a decoded file are, for faults that are found later.
 type Document struct {
 	file  string

@@ -306,3 +306,33 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// short is a mapping, a word or a list of numbers.
+type short struct {
+	Word string `json:"word"`
+	list []int32
+}
+
+func (s *short) Scalar() any { return &s.Word }
+func (s *short) List() any   { return &s.list }
+
+func TestShorthand(t *testing.T) {
+	type file struct {
+		A short `json:"a"`
+	}
+	for data, want := range map[string]short{
+		"a: x": {Word: "x"}, "a: {word: x}": {Word: "x"}, "a: [1, 2]": {list: []int32{1, 2}}, "a:": {}, "b: &b [3]\na: *b": {list: []int32{3}},
+	} {
+		var got file
+		if _, faults := Decode([]byte(data), "f", &got); len(faults) > 0 && !faults[0].Unknown || !reflect.DeepEqual(got.A, want) {
+			t.Errorf("%q is %+v: %v", data, got.A, faults)
+		}
+	}
+	for data, want := range map[string]string{
+		"a: 5": "f:1: a: must be a string", "a: [x]": "f:1: a[0]: must be a whole number", "a:\n  wrod: x": `f:2: a.wrod: unknown key; did you mean "word"?`,
+	} {
+		if _, faults := Decode([]byte(data), "f", &file{}); len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
+			t.Errorf("%q: %v, want %s", data, faults, want)
+		}
+	}
+}

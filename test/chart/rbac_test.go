@@ -42,6 +42,19 @@ controller:
     nodeManagement: {prerequisites: {csiNodes: [{driver: ebs.csi.aws.com, allocatable: true}, {driver: efs.csi.aws.com}]}}
     profiles:
       - {name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {csiNodes: [{driver: efs.csi.aws.com}]}}`,
+		"daemonsets-auto": `
+controller:
+  config:
+    nodeManagement: {prerequisites: {daemonSets: auto}}
+    profiles:
+      - {name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {daemonSets: {mode: auto, exclude: [{namespace: a, name: b}]}}}`,
+		"daemonsets-named": `
+controller:
+  config:
+    nodeManagement: {prerequisites: {daemonSets: [{namespace: kube-system, name: cilium}, {namespace: gpu-operator, name: nvidia-driver}]}}
+    profiles:
+      - {name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {daemonSets: {mode: none}}}
+      - {name: spot, nodeSelector: {matchLabels: {spot: "true"}}, prerequisites: {daemonSets: none}}`,
 		"resource-slices": `
 controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}}`,
 		"allocatable": `

@@ -49,6 +49,34 @@ func TestValuesSchemaIsCurrent(t *testing.T) {
 	})
 }
 
+// The schema takes each form of prerequisites.daemonSets and refuses what the controller would.
+func TestSchemaOfPrerequisites(t *testing.T) {
+	for prerequisites, refused := range map[string]bool{
+		"{daemonSets: auto}":                      false,
+		"{daemonSets: none}":                      false,
+		"{daemonSets: [{namespace: a, name: b}]}": false,
+		"{daemonSets: {mode: auto, exclude: [{namespace: a, name: b}]}}": false,
+		"{daemonSets: all}":                                        true,
+		"{daemonSets: {auto: {}}}":                                 true,
+		"{daemonSets: [{namespace: a, nam: b}]}":                   true,
+		"{csiNodes: [{driver: a.example.com, allocatable: true}]}": false,
+		"{csiNodes: [{driver: a.example.com, allocatable: 5}]}":    true,
+		"{allocatable: {nvidia.com/gpu: 1, memory: 1Gi}}":          false,
+		"{allocatable: [nvidia.com/gpu]}":                          true,
+		"{resourceSlices: [{driver: gpu.nvidia.com}]}":             false,
+		"{resourceSlices: [gpu.nvidia.com]}":                       true,
+		"{pods: [{namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: warm=1, readyBy: both}]}":   false,
+		"{pods: [{namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: warm=1, readyBy: either}]}": true,
+	} {
+		values := "controller: {config: {nodeManagement: {prerequisites: " + prerequisites + "}}}"
+		if _, failure := template(t, values); (failure != "") != refused {
+			t.Errorf("%s: %s", prerequisites, failure)
+		} else if !refused {
+			parsed(t, values)
+		}
+	}
+}
+
 // compareGenerated compares a file with what generates it, or writes it with -update.
 func compareGenerated(t *testing.T, file string, generate func() ([]byte, error)) {
 	t.Helper()

@@ -64,14 +64,7 @@ func TestPodPrerequisites(t *testing.T) {
 	n := s.node("a")
 	s.waits(n.Name, "there is none on the node")
 
-	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: s.name}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}}, Spec: corev1.PodSpec{
-			NodeSelector: map[string]string{testLabel: s.name}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{Name: "c", Image: tools, Command: []string{"/bin/sleep", "3600"}}}}},
-		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
-	}}
-	s.must(k8s.AppsV1().DaemonSets(s.name).Create(s.ctx, ds, metav1.CreateOptions{}))
+	s.daemonSet("agent", func(ds *appsv1.DaemonSet) { ds.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType })
 	s.waits(n.Name, "does not carry annotation warm/done=true")
 
 	// A new revision that the pod is not of.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
 //go:embed base.yaml
@@ -44,6 +45,7 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[config.Scheduling]():      words(config.SchedulingDirect, config.SchedulingScheduler),
 	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
 	reflect.TypeFor[config.PerNode]():         words(config.PerNodeAll, config.PerNodeUnverified, config.PerNodeNone),
+	reflect.TypeFor[config.DaemonSetMode]():   words(config.DaemonSetsNone, config.DaemonSetsAuto),
 	reflect.TypeFor[config.ReadyBy]():         words(config.ReadyByAny, config.ReadyByAnnotation, config.ReadyByBoth),
 	reflect.TypeFor[corev1.PullPolicy]():      words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
 	reflect.TypeFor[corev1.TaintEffect]():     words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
@@ -106,6 +108,10 @@ func of(t reflect.Type, definitions map[string]any) map[string]any {
 			properties := map[string]any{}
 			fields(t, properties, definitions)
 			definitions[name] = map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+			if short, ok := reflect.New(t).Interface().(strictyaml.Shorthand); ok {
+				scalar, list := reflect.TypeOf(short.Scalar()).Elem(), reflect.TypeOf(short.List()).Elem()
+				definitions[name] = map[string]any{"anyOf": []any{of(scalar, definitions), of(list, definitions), definitions[name]}}
+			}
 		}
 		return map[string]any{"$ref": "#/definitions/" + name}
 	default:

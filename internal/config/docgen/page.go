@@ -207,6 +207,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case reflect.TypeFor[intstr.IntOrString]():
 		return "number or percentage"
+	case reflect.TypeFor[config.DaemonSets]():
+		return "string, list or mapping"
 	case reflect.TypeFor[resource.Quantity]():
 		return "quantity"
 	}
@@ -239,5 +241,5 @@ func typeName(t reflect.Type) string {
 // jsonName is the key of a field; empty for one that the file does not set.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
+	return strings.TrimPrefix(name, "-")
 }

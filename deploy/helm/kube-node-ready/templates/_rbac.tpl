@@ -21,6 +21,20 @@ subjects:
     {{- end }}
 {{- end -}}
 
+{{/* The mode of prerequisites.daemonSets, which may stand there without its key; empty for a list. */}}
+{{- define "kube-node-ready.daemonSetsMode" -}}
+{{- if kindIs "string" .daemonSets }}{{ .daemonSets }}
+{{- else if kindIs "map" .daemonSets }}{{ .daemonSets.mode }}
+{{- end }}
+{{- end -}}
+
+{{/* The rules for prerequisites.daemonSets. */}}
+{{- define "kube-node-ready.daemonSetRules" -}}
+{{- list
+  (dict "apiGroups" (list "apps") "resources" (list "daemonsets") "verbs" (list "list" "watch"))
+  (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "list" "watch")) | toYaml -}}
+{{- end -}}
+
 {{/* The rule for one entry of prerequisites.resources: the kind's regular plural. */}}
 {{- define "kube-node-ready.resourceRule" -}}
 {{- $group := "" -}}
