@@ -23,8 +23,8 @@ func tolerates(tolerations ...corev1.Toleration) func(*corev1.PodSpec) {
 	return func(s *corev1.PodSpec) { s.Tolerations = tolerations }
 }
 
-func selects(key, value string) func(*corev1.PodSpec) {
-	return func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{key: value} }
+func selects(pool string) func(*corev1.PodSpec) {
+	return func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": pool} }
 }
 
 // requires is a required node affinity.
@@ -60,6 +60,7 @@ func TestRunsOn(t *testing.T) {
 		"not the gate":              {daemonSet("d", tolerates()), []corev1.Taint{gating}, false},
 		"the gate":                  {daemonSet("d", tolerates(gate)), []corev1.Taint{gating}, true},
 		"the gate, not another":     {daemonSet("d", tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoSchedule)}, false},
+		"evicting":                  {daemonSet("d", tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoExecute)}, false},
 		"another effect":            {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})), []corev1.Taint{gating}, false},
 		"another value":             {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Value: "true"})), []corev1.Taint{gating}, false},
 		"greater than":              {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpGt, Value: "4"})), []corev1.Taint{gating}, true},
@@ -69,11 +70,11 @@ func TestRunsOn(t *testing.T) {
 		"not ready, not scheduling": {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)}, false},
 		"no network":                {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, false},
 		"no network, host's":        {daemonSet("d", tolerates(), host), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, true},
-		"selected":                  {daemonSet("d", selects("pool", "gpu")), nil, true},
-		"not selected":              {daemonSet("d", selects("pool", "cpu")), nil, false},
+		"selected":                  {daemonSet("d", selects("gpu")), nil, true},
+		"not selected":              {daemonSet("d", selects("cpu")), nil, false},
 		"required":                  {daemonSet("d", requires(label(corev1.NodeSelectorOpIn, "cpu"), label(corev1.NodeSelectorOpIn, "gpu"))), nil, true},
 		"not required":              {daemonSet("d", requires(label(corev1.NodeSelectorOpNotIn, "gpu"))), nil, false},
-		"required, not selected":    {daemonSet("d", requires(label(corev1.NodeSelectorOpExists)), selects("pool", "cpu")), nil, false},
+		"required, not selected":    {daemonSet("d", requires(label(corev1.NodeSelectorOpExists)), selects("cpu")), nil, false},
 		"by name":                   {daemonSet("d", requires(named("node-a"))), nil, true},
 		"by another name":           {daemonSet("d", requires(named("node-b"))), nil, false},
 		"not a selector":            {daemonSet("d", requires(label("About", "gpu"))), nil, false},

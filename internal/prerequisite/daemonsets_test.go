@@ -132,7 +132,7 @@ func TestDaemonSetsWake(t *testing.T) {
 			update(counted)
 		})
 		f.wakesOnly("another DaemonSet", func() {
-			_, err := sets.Create(f.ctx, daemonSet("e", selects("pool", "gpu")), metav1.CreateOptions{})
+			_, err := sets.Create(f.ctx, daemonSet("e", selects("gpu")), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
 		f.wakesOnly("its readiness", func() {
@@ -142,7 +142,7 @@ func TestDaemonSetsWake(t *testing.T) {
 		if waits := f.Unmet(node("node-a"), all); waits != nil {
 			t.Errorf("node-a waits for %v", waits)
 		}
-		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects("pool", "gpu"))) }, "node-b")
+		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects("gpu"))) }, "node-b")
 		if waits := f.Unmet(node("node-b"), one); waits != nil {
 			t.Errorf("node-b waits for %v", waits)
 		}
