@@ -7,22 +7,59 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
+
+// daemonPod is what is kept of a DaemonSet's pod: there are some for every node, and a corev1.Pod takes three times the
+// memory even when it holds no more.
+type daemonPod struct {
+	metav1.ObjectMeta // name, UID, resource version and time of deletion
+	owner             types.UID
+	node              string
+	ready             bool
+}
+
+var daemonPodsByNode = cache.Indexers{byNode: func(o any) ([]string, error) {
+	if p, ok := o.(*daemonPod); ok && p.node != "" {
+		return []string{p.node}, nil
+	}
+	return nil, nil
+}}
+
+func slimDaemonPod(o any) (any, error) {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	slim := &daemonPod{node: p.Spec.NodeName, ready: podReady(p), ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
+	if c := metav1.GetControllerOfNoCopy(p); c != nil {
+		slim.owner = c.UID
+	}
+	return slim, nil
+}
+
+// sameDaemonPod spares a waiting node what does not concern late.
+func sameDaemonPod(old, now any) bool {
+	a, okA := old.(*daemonPod)
+	b, okB := now.(*daemonPod)
+	return okA && okB && a.UID == b.UID && a.owner == b.owner && a.node == b.node && a.ready == b.ready && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
+}
 
 // late says why the node has no Ready pod of the DaemonSet among its own; empty when it has, or is to have none.
 func late(ds *appsv1.DaemonSet, n *corev1.Node, own []any) string {
 	why := "none on the node"
 	for _, o := range own {
-		pod := o.(*corev1.Pod)
-		switch c := metav1.GetControllerOfNoCopy(pod); {
-		case c == nil || c.UID != ds.UID:
+		switch pod := o.(*daemonPod); {
+		case pod.owner != ds.UID:
 		case pod.DeletionTimestamp != nil:
 			if why == "none on the node" { // the index has no order: its successor says more
 				why = "terminating"
 			}
-		case podReady(pod):
+		case pod.ready:
 			return ""
 		default:
 			why = "not Ready"

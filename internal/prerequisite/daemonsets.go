@@ -43,7 +43,7 @@ func (w *Watches) daemonSetRules(d config.DaemonSets) []rule {
 		return once(w, "daemonSets "+namespace, func() *daemonSetWatch {
 			sets := newFeed(w.wakes, setsByName, slimDaemonSet)
 			sets.same = sameDaemonSet
-			pods := newFeed(w.wakes, podsByNode, slimDaemonPod)
+			pods := newFeed(w.wakes, daemonPodsByNode, slimDaemonPod)
 			pods.same = sameDaemonPod
 			return &daemonSetWatch{client: w.clients.Kubernetes, namespace: namespace, sets: sets, pods: pods}
 		})
@@ -185,25 +185,4 @@ func sameDaemonSet(old, now any) bool {
 	a, okA := old.(*appsv1.DaemonSet)
 	b, okB := now.(*appsv1.DaemonSet)
 	return okA && okB && a.UID == b.UID && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
-}
-
-// slimDaemonPod keeps what late reads: there are such pods for every node.
-func slimDaemonPod(o any) (any, error) {
-	if p, ok := o.(*corev1.Pod); ok {
-		p.ManagedFields, p.Labels, p.Annotations = nil, nil, nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
-		ready := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
-		if ready < 0 {
-			p.Status = corev1.PodStatus{}
-		} else {
-			p.Status = corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: p.Status.Conditions[ready].Status}}}
-		}
-	}
-	return o, nil
-}
-
-func sameDaemonPod(old, now any) bool {
-	a, okA := old.(*corev1.Pod)
-	b, okB := now.(*corev1.Pod)
-	return okA && okB && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && podReady(a) == podReady(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
