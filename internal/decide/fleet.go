@@ -25,7 +25,7 @@ func MemberOf(in Input) (m Member, ok bool) {
 	f, r := in.Node, in.Node.Record
 	return Member{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Profile: in.Profile.Profile, Created: f.Created,
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed,
-		Control:   f.Labelled && !f.Gated && f.Ready && !f.Deleting && !f.Skip && r.LastOutcome == attempt.Passed,
+		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && !f.Skip && r.LastOutcome == attempt.Passed,
 	}, Subject(in)
 }
 

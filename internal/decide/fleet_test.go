@@ -14,7 +14,7 @@ func TestMemberOf(t *testing.T) {
 		"verified":                 {verified(), false, true, true},
 		"verified, not ready":      {verified(func(in *Input) { in.Node.Ready = false }), false, false, true},
 		"verified, tainted again":  {verified(gated), false, false, true},
-		"verified, going":          {verified(func(in *Input) { in.Node.Deleting = true }), false, false, true},
+		"verified, going":          {verified(leaving), false, false, true},
 		"verified, label gone":     {verified(unlabelled), false, false, true},
 		"verified, skipped":        {verified(skipped), false, false, false},
 		"verified, not selected":   {verified(unselected), false, false, false},

@@ -66,6 +66,7 @@ func gated(in *Input)        { in.Node.Gated = true }
 func ungated(in *Input)      { in.Node.Gated = false }
 func unlabelled(in *Input)   { in.Node.Labelled = false }
 func lost(in *Input)         { in.Node.Ready, in.Node.Lost = false, true }
+func leaving(in *Input)      { in.Node.Leaving = "it has the taint karpenter.sh/disrupted" }
 func skipped(in *Input)      { in.Node.Skip = true }
 func unselected(in *Input)   { in.Selected = false }
 func controlplane(in *Input) { in.Node.ControlPlane = true }

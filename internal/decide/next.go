@@ -51,7 +51,7 @@ func (p *Plan) settle(in Input, now time.Time) {
 func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
 	s := spentOf(in)
 	switch {
-	case current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Record.MayHaveVerified():
+	case current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Record.MayHaveVerified() && in.Node.Leaving == "":
 		// Before anything is waited for: the gate must not stay open for as long as a prerequisite is missing.
 		r := in.Node.Record
 		r.NodeUID = in.Node.UID // what was saved of a record that cannot be read has none
@@ -114,10 +114,10 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 	}
 }
 
-// mayDelete reports whether what is next for the node may be its deletion.
+// mayDelete reports whether what is next for the node may be its deletion. One that is leaving others remove.
 func mayDelete(in Input, s spent) bool {
 	r := in.Node.Record
-	return in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
+	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
 }
 
 // confirmed reports whether the last failure may lead to a deletion: it is the last of the budget, fresh, and a probe passed
@@ -134,8 +134,8 @@ func recent(r marks.Record, now time.Time) bool {
 
 // start begins the next attempt once nothing holds it back.
 func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
-	if in.Node.Lost {
-		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, "Waiting for the kubelet: the node's condition Ready is Unknown", now)
+	if why := absent(in); why != "" {
+		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
 		return
 	}
 	if s.first || in.Node.Record.Superseded > 0 { // other checks may be another profile's, whose prerequisites nobody has looked at
@@ -165,6 +165,18 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	if !in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
 		p.Via = config.SchedulingScheduler
 	}
+}
+
+// absent says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under
+// way when that begins is let end, for what it finds is still true; one that vanishes with the node is inconclusive.
+func absent(in Input) string {
+	switch {
+	case in.Node.Leaving != "":
+		return "The node is leaving: " + in.Node.Leaving + "; no worker starts meanwhile"
+	case in.Node.Lost:
+		return "Waiting for the kubelet: the node's condition Ready is Unknown"
+	}
+	return ""
 }
 
 // slot reports whether there is room for one more worker pod; if it is not known, or there is none, the plan says so.

@@ -265,6 +265,40 @@ func TestNoStartWhileReadyIsUnknown(t *testing.T) {
 	}
 }
 
+// Others are about to remove the node: none is started there, none is ended, and it is not deleted by us.
+func TestANodeThatIsLeaving(t *testing.T) {
+	for name, in := range map[string]Input{
+		"new":                       given(leaving),
+		"between retries":           failing(2, leaving, due),
+		"label removed":             verified(unlabelled, leaving),
+		"exhausted, to be deleted":  failing(5, leaving, due, deleting),
+		"its deletion was intended": failing(5, leaving, due, deleting, intended),
+		"lost as well":              given(leaving, lost),
+	} {
+		plan, asked := ask(t, in, deletable())
+		if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites ||
+			!strings.HasPrefix(plan.Condition.Message, "The node is leaving: "+in.Node.Leaving) || len(asked) > 0 {
+			t.Errorf("%s: %+v, asked for %v", name, plan, asked)
+		}
+	}
+	for name, in := range map[string]Input{
+		"just failed for the last time": failing(5, leaving, deleting),
+		"verified and rebooted":         verified(leaving, rebootedTo("b2")),
+		"a worker is under way":         given(leaving, with(pod(1))),
+		"a re-verification too":         verified(leaving, rebootedTo("b2"), with(pod(2, openGate))),
+	} {
+		if plan, asked := ask(t, in, deletable()); plan.Step != StepNone || len(plan.Delete) > 0 || len(asked) > 0 {
+			t.Errorf("%s: %+v, asked for %v", name, plan, asked)
+		}
+	}
+	if plan, _ := ask(t, given(leaving, with(pod(1, ended(attempt.Passed)))), world{}); plan.Step != StepRecord || plan.Change.Gate != gateOpen {
+		t.Errorf("what the worker under way found does not count: %+v", plan)
+	}
+	if plan, _ := ask(t, given(leaving, func(in *Input) { in.Vanished = 1 }), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonPodDeleted {
+		t.Errorf("a worker that vanished with the node: %+v", plan)
+	}
+}
+
 // A node without a slot costs nothing, and shows what it waits for.
 func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	plan, asked := ask(t, given(), world{full: true})

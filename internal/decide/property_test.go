@@ -47,6 +47,7 @@ func (d dice) input() Input {
 	n := &in.Node
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
+	n.Leaving = oneOf(d, "", "", "", "", "", "", "", "it has a taint")
 	if d.chance(30) {
 		n.Karpenter = marks.Karpenter{Managed: true, Pool: "pool", Registered: d.chance(70)}
 	}
@@ -229,7 +230,7 @@ var rulesOfPlans = []struct {
 	}},
 	{"a deletion follows a fresh failure of an exhausted node that may be deleted", func(in Input, _ Evidence, p Plan) bool {
 		r, c := in.Node.Record, in.Config
-		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting &&
+		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
 			r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r, now) && (r.Probed || !controlled(c)) && !c.NodeManagement.Remediation.DryRun &&
 			(!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
 	}},
@@ -248,8 +249,8 @@ var rulesOfPlans = []struct {
 	{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
 		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
 	}},
-	{"no worker starts beside another, on a lost node, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
-		return p.Step != StepStart || !in.Node.Lost && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+	{"no worker starts beside another, on a lost node or one that is leaving, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
+		return p.Step != StepStart || !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
 			!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
 	}},
 	{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {

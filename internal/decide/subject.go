@@ -28,7 +28,11 @@ func Needed(in Input, now time.Time) bool {
 	case !n.Labelled:
 		return n.HasRecord || in.Config.NodeManagement.VerifyUntainted
 	}
-	return rebooted(in) || aged(in, now) || n.Record.LastOutcome != "" && n.Record.LastOutcome != attempt.Passed
+	if n.Record.LastOutcome != "" && n.Record.LastOutcome != attempt.Passed {
+		return true
+	}
+	// A verdict that is out of date need not be renewed for a node that is leaving; an attempt that is under way is let end.
+	return (n.Leaving == "" || Current(n.Record, in.Pods) != nil) && (rebooted(in) || aged(in, now))
 }
 
 // Concerns reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.

@@ -37,6 +37,11 @@ func TestNeeded(t *testing.T) {
 		"label removed, record unreadable":      {given(ungated, func(in *Input) { in.Node.HasRecord = true }), true},
 		"rebooted":                              {verified(rebootedTo("b2")), true},
 		"rebooted, onReboot off":                {verified(rebootedTo("b2"), notOnReboot), false},
+		"rebooted, leaving":                     {verified(rebootedTo("b2"), leaving), false},
+		"rebooted, leaving, worker under way":   {verified(rebootedTo("b2"), leaving, with(pod(2))), true},
+		"as old as the interval, leaving":       {verified(every(time.Hour), leaving), false},
+		"tainted, leaving":                      {given(leaving), true},
+		"a failed re-verification, leaving":     {failing(1, ungated, leaving, func(in *Input) { in.Node.Labelled = true }), true},
 		"boot ID not reported":                  {verified(rebootedTo("")), false},
 		"verdict without a boot ID":             {verified(func(in *Input) { in.Node.Record.BootID = "" }), false},
 		"younger than the interval":             {verified(every(2 * time.Hour)), false},
@@ -154,6 +159,8 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 	}
 	for name, in := range map[string]Input{
 		"reverify.taint is off":              verified(unlabelled),
+		"it is leaving, label removed":       verified(closing, unlabelled, leaving),
+		"it is leaving, rebooted":            verified(closing, rebootedTo("b2"), leaving),
 		"a control plane is never tainted":   verified(closing, unlabelled, controlplane, gated),
 		"it never was verified":              given(closing, ungated, verifyUntainted),
 		"a re-verification is under way":     verified(closing, unlabelled, with(pod(2))),

@@ -68,10 +68,12 @@ type Facts struct {
 	Skip, DoNotDelete bool
 	ControlPlane      bool
 	Deleting          bool
-	Ready             bool // condition Ready is True
-	Lost              bool // condition Ready is Unknown: the kubelet stopped reporting
-	HasRecord         bool // carries a record annotation, readable or not
-	Record            Record
+	// Leaving says why the node is on its way out, for a message; empty for one that is not, as far as the Node shows it.
+	Leaving   string
+	Ready     bool // condition Ready is True
+	Lost      bool // condition Ready is Unknown: the kubelet stopped reporting
+	HasRecord bool // carries a record annotation, readable or not
+	Record    Record
 	// RecordFault says why the record annotation cannot be read; what could be saved of it is in Record.
 	RecordFault string
 	// Condition is ours, if it is there.
@@ -139,6 +141,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 			f.Lost = c.Status == corev1.ConditionUnknown
 		}
 	}
+	f.Leaving = leaving(n)
 	f.Record, f.RecordFault = readRecord(n)
 	return f
 }

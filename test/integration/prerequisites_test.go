@@ -195,3 +195,33 @@ func TestResourcePrerequisites(t *testing.T) {
 	attach(have, "True")
 	s.becomes(n.Name, "verified", isVerified)
 }
+
+// No worker starts on a node that others are about to remove; one that stays after all is verified.
+func TestLeavingNodesGetNoWorker(t *testing.T) {
+	s := begin(t, set("reconciliation", map[string]any{"intervalSeconds": 3600}))
+	born := s.births()
+	tainted := func(key string) func(*nodeagent.NodeSpec) {
+		return func(n *nodeagent.NodeSpec) {
+			n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+		}
+	}
+	autoscaler, karpenter := s.node("autoscaler", tainted("ToBeDeletedByClusterAutoscaler")), s.node("karpenter", tainted("karpenter.sh/disrupted"))
+	drained := s.node("drained", tainted("ToBeDeletedByClusterAutoscaler"))
+	s.must(nil, drained.SetCondition(s.ctx, corev1.NodeCondition{Type: "DrainInProgress", Status: corev1.ConditionTrue}))
+	s.patchNode(drained.Name, `{"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"}]}}`)
+	deleted := s.node("deleted")
+	s.patchNode(deleted.Name, `{"metadata":{"finalizers":["example.com/hold"]}}`)
+	s.must(nil, k8s.CoreV1().Nodes().Delete(s.ctx, deleted.Name, metav1.DeleteOptions{}))
+	s.controller()
+	s.waits(autoscaler.Name, "leaving: it has the taint ToBeDeletedByClusterAutoscaler")
+	s.waits(karpenter.Name, "leaving: it has the taint karpenter.sh/disrupted")
+	s.waits(drained.Name, "leaving: its condition DrainInProgress is True")
+	s.patchNode(karpenter.Name, `{"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"}]}}`)
+	s.must(nil, drained.SetCondition(s.ctx, corev1.NodeCondition{Type: "DrainInProgress", Status: corev1.ConditionFalse}))
+	s.becomes(karpenter.Name, "verified once its disruption was rolled back", isVerified)
+	s.becomes(drained.Name, "verified once its drain was called off", isVerified)
+	if n := born.of(autoscaler.Name) + born.of(deleted.Name); n > 0 {
+		t.Errorf("%d workers were made on nodes that are leaving", n)
+	}
+	s.patchNode(deleted.Name, `{"metadata":{"finalizers":null}}`)
+}

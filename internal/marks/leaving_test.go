@@ -1,0 +1,44 @@
+package marks
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+func TestLeaving(t *testing.T) {
+	tainted := func(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taint(key, effect)) }
+	}
+	condition := func(c corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Status: status})
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		want   string
+	}{
+		"a node like any other":           {func(*corev1.Node) {}, ""},
+		"being deleted":                   {func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }, "it is being deleted"},
+		"Cluster Autoscaler removes it":   {tainted("ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule), "it has the taint ToBeDeletedByClusterAutoscaler"},
+		"it may remove it some day":       {tainted("DeletionCandidateOfClusterAutoscaler", corev1.TaintEffectPreferNoSchedule), ""},
+		"Karpenter disrupts it":           {tainted(karpv1.DisruptedTaintKey, corev1.TaintEffectNoSchedule), "it has the taint karpenter.sh/disrupted"},
+		"Karpenter has not registered it": {tainted(karpv1.UnregisteredTaintKey, corev1.TaintEffectNoExecute), ""},
+		"it is cordoned":                  {tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), ""},
+		"it is drained":                   {condition("DrainInProgress", corev1.ConditionTrue), "its condition DrainInProgress is True"},
+		"it was drained":                  {condition("DrainInProgress", corev1.ConditionFalse), ""},
+		"it may be drained":               {condition("DrainInProgress", corev1.ConditionUnknown), ""},
+		"it is maintained":                {condition("MaintenanceInProgress", corev1.ConditionTrue), "its condition MaintenanceInProgress is True"},
+		"it shuts down":                   {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "its condition GracefulNodeShutdownInProgress is True"},
+		"its kubelet is gone":             {condition(corev1.NodeReady, corev1.ConditionUnknown), ""},
+	} {
+		n := node()
+		tc.change(n)
+		if got := Observe(n, vocabulary).Leaving; got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
