@@ -74,6 +74,7 @@ func (c *Config) setLateDefaults() {
 	or(&c.NodeManagement.Reverify.OnReboot, ptr.To(true))
 	m := &c.NodeManagement.Remediation
 	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))
+	or(&m.MaxInFlight, ptr.To[int32](1))
 	or(&m.MaxDeletionsPerHour, ptr.To[int32](10))
 	or(&m.NeverVerifiedOnly, ptr.To(true))
 	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))

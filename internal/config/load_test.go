@@ -267,6 +267,8 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {reverify: {interval: 3600}}", []string{`1: nodeManagement.reverify.interval: must be a duration such as "30s"`}},
 		{"nodeManagement: {remediation: {maxUnhealthy: 101%, window: 0s, maxDeletionsPerHour: -1}}", []string{
 			"1: nodeManagement.remediation.maxUnhealthy: Invalid", "1: nodeManagement.remediation.window: Invalid", "1: nodeManagement.remediation.maxDeletionsPerHour: Invalid"}},
+		{"nodeManagement: {remediation: {maxUnhealthyPerZone: 101%, maxInFlight: 0}}", []string{
+			"1: nodeManagement.remediation.maxUnhealthyPerZone: Invalid", "1: nodeManagement.remediation.maxInFlight: Invalid"}},
 		{"nodeManagement: {remediation: {maxUnhealthy: -1}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
 		{"nodeManagement: {remediation: {maxUnhealthy: ten}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
 

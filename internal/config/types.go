@@ -199,7 +199,13 @@ type Remediation struct {
 	// MaxUnhealthy is how many nodes of a NodePool (else of the cluster) may be unhealthy or
 	// recently deleted, as a number or a percentage rounded up. Default 20%.
 	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty"`
-	// Window is how long a deletion counts towards MaxUnhealthy. Default 1h.
+	// MaxUnhealthyPerZone is the same over the nodes of one zone (label topology.kubernetes.io/zone), whatever their pools: a
+	// zone's outage is not its nodes' fault. It does not hold a node without that label. Default: no such limit.
+	MaxUnhealthyPerZone *intstr.IntOrString `json:"maxUnhealthyPerZone,omitempty"`
+	// MaxInFlight is how many nodes of a NodePool (else of the cluster) may be on their way out at once: the next deletion
+	// waits until the node of an earlier one is gone. At least 1. Default 1.
+	MaxInFlight *int32 `json:"maxInFlight,omitempty"`
+	// Window is how long a deletion counts towards MaxUnhealthy and MaxUnhealthyPerZone. Default 1h.
 	Window metav1.Duration `json:"window,omitempty"`
 	// MaxDeletionsPerHour over the whole cluster, kept across restarts. Default 10.
 	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty"`

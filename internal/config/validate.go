@@ -66,15 +66,10 @@ func (r *Reconciliation) validate(p *field.Path) field.ErrorList {
 var percentForm = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
 func (r *Remediation) validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	if m := r.MaxUnhealthy; m != nil {
-		at := p.Child("maxUnhealthy")
-		switch {
-		case m.Type == intstr.String && !percentForm.MatchString(m.StrVal):
-			faults = append(faults, field.Invalid(at, m.StrVal, `must be a number of nodes, or a percentage from "0%" to "100%"`))
-		case m.Type == intstr.Int && m.IntVal < 0:
-			faults = append(faults, field.Invalid(at, m.IntVal, "must be at least 0"))
-		}
+	faults := validateShare(p.Child("maxUnhealthy"), r.MaxUnhealthy)
+	faults = append(faults, validateShare(p.Child("maxUnhealthyPerZone"), r.MaxUnhealthyPerZone)...)
+	if r.MaxInFlight != nil {
+		faults = append(faults, inRange(p.Child("maxInFlight"), *r.MaxInFlight, 1, math.MaxInt32)...)
 	}
 	if r.Window.Duration <= 0 {
 		faults = append(faults, field.Invalid(p.Child("window"), r.Window.Duration.String(), "must be more than 0s"))
@@ -83,6 +78,18 @@ func (r *Remediation) validate(p *field.Path) field.ErrorList {
 		faults = append(faults, inRange(p.Child("maxDeletionsPerHour"), *r.MaxDeletionsPerHour, 0, math.MaxInt32)...)
 	}
 	return faults
+}
+
+// validateShare faults what is neither a number of nodes nor a percentage of them; nil is no limit.
+func validateShare(p *field.Path, m *intstr.IntOrString) field.ErrorList {
+	switch {
+	case m == nil:
+	case m.Type == intstr.String && !percentForm.MatchString(m.StrVal):
+		return field.ErrorList{field.Invalid(p, m.StrVal, `must be a number of nodes, or a percentage from "0%" to "100%"`)}
+	case m.Type == intstr.Int && m.IntVal < 0:
+		return field.ErrorList{field.Invalid(p, m.IntVal, "must be at least 0")}
+	}
+	return nil
 }
 
 func (l *LeaderElection) validate(p *field.Path) field.ErrorList {

@@ -34,15 +34,8 @@ func (f *Fleet) See(in decide.Input) {
 }
 
 func (f *Fleet) see(in decide.Input) {
-	m, ok := decide.MemberOf(in)
-	if have, was := f.members[m.Name]; ok == was && have == m {
-		return
-	}
-	f.list = nil
-	if ok {
-		f.members[m.Name] = m
-	} else {
-		delete(f.members, m.Name)
+	if m := decide.MemberOf(in); f.members[m.Name] != m {
+		f.members[m.Name], f.list = m, nil
 	}
 }
 

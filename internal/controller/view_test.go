@@ -66,25 +66,27 @@ func TestFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range list {
-			names += m.Name
+			if names += m.Name; m.Excluded {
+				names += "-"
+			}
 		}
 		return names
 	}
 	c.nodes = []corev1.Node{*node("c"), *node("a"), *node("x", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })}
 	f := NewFleet(v)
 	f.See(v.Observe(node("b")))
-	if got := members(f); got != "abc" || c.lists != 1 {
-		t.Errorf("%s after %d lists: want those of before our time too, sorted, without what is never verified", got, c.lists)
+	if got := members(f); got != "abcx-" || c.lists != 1 {
+		t.Errorf("%s after %d lists: want those of before our time too, sorted, and what is never verified for what it is", got, c.lists)
 	}
 	f.Gone("a")
 	f.See(v.Observe(node("b", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })))
-	if got := members(f); got != "c" || c.lists != 1 {
+	if got := members(f); got != "b-cx-" || c.lists != 1 {
 		t.Errorf("%s after %d lists", got, c.lists)
 	}
 	before, _ := f.Members(t.Context())
 	f.See(v.Observe(node("c", func(n *corev1.Node) { n.UID = "new" })))
 	after, _ := f.Members(t.Context())
-	if before[0].UID != "uid-c" || after[0].UID != "new" {
+	if before[1].UID != "uid-c" || after[1].UID != "new" {
 		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
 	}
 }

@@ -32,14 +32,16 @@ type Claim struct {
 	Name, UID string
 	// Deleting: it is on its way out already.
 	Deleting bool
+	// DoNotDisrupt: it carries marks.AnnotationKarpenterDoNotDisrupt.
+	DoNotDisrupt bool
 	// Problem says why the lookup cannot be trusted; then nothing may be deleted, the Node least of all.
 	Problem string
 }
 
 // Deletion is one entry of the ledger.
 type Deletion struct {
-	Time          time.Time
-	NodeUID, Pool string
+	Time                time.Time
+	NodeUID, Pool, Zone string
 }
 
 // Ledger is what is known of the deletions of the last hour or window.

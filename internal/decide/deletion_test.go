@@ -64,6 +64,43 @@ func optOut(in *Input) { in.Node.DoNotDelete = true }
 
 func dryRun(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }
 
+func maxInFlight(n int32) func(*Input) {
+	return func(in *Input) { in.Config.NodeManagement.Remediation.MaxInFlight = &n }
+}
+
+// perZone limits the unhealthy nodes of zone z, which the node is in.
+func perZone(in *Input) {
+	in.Node.Zone, in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone = "z", ptrTo("30%")
+}
+
+// zone puts the node and nine others of as many pools into zone z, so many of all unhealthy.
+func zone(unhealthy int) func(*world) {
+	return func(w *world) {
+		for i := range w.fleet {
+			w.fleet[i].Zone = "z"
+			if i < 9 {
+				w.fleet[i].Pool, w.fleet[i].Unhealthy = fmt.Sprint(i), i < unhealthy-1
+			}
+		}
+	}
+}
+
+func deletedInZone(zone string) func(*world) {
+	return func(w *world) {
+		for _, uid := range []string{"gone-1", "gone-2"} {
+			w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-time.Minute), NodeUID: uid, Pool: "other", Zone: zone})
+		}
+	}
+}
+
+// going enters the deletion of the first node of the fleet, which is still there.
+func going(pool string) func(*world) {
+	return func(w *world) {
+		w.fleet[0].Pool = pool
+		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-50 * time.Minute), NodeUID: w.fleet[0].UID, Pool: pool})
+	}
+}
+
 func TestRemediate(t *testing.T) {
 	running := func(names ...string) func(*world) {
 		return func(w *world) { w.workloads.Names = names }
@@ -102,6 +139,24 @@ func TestRemediate(t *testing.T) {
 		"no deletions allowed":                {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
 		"a ledger that cannot be read":        {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
 		"dry run":                             {exhausted(dryRun), pool(), GuardDryRun, ""},
+		"a NodeClaim that opts out":           {exhausted(), pool(func(w *world) { w.claim.DoNotDisrupt = true }), GuardDoNotDelete, ""},
+		"a zone that fails":                   {exhausted(perZone), pool(zone(4)), GuardMaxUnhealthyPerZone, ""},
+		"a zone of which some fail":           {exhausted(perZone), pool(zone(3)), "", KindNodeClaim},
+		"a zone that fails, no limit":         {exhausted(func(in *Input) { in.Node.Zone = "z" }), pool(zone(4)), "", KindNodeClaim},
+		"a node without a zone":               {exhausted(perZone, func(in *Input) { in.Node.Zone = "" }), pool(zone(4)), "", KindNodeClaim},
+		"deletions in the zone":               {exhausted(perZone), pool(zone(3), deletedInZone("z")), GuardMaxUnhealthyPerZone, ""},
+		"deletions in another zone":           {exhausted(perZone), pool(zone(3), deletedInZone("y")), "", KindNodeClaim},
+		"the last one is still there":         {exhausted(), pool(going("pool")), GuardMaxInFlight, ""},
+		"the last one is gone":                {exhausted(), pool(deletions(1, "pool", time.Minute)), "", KindNodeClaim},
+		"the last one of another pool":        {exhausted(), pool(going("other")), "", KindNodeClaim},
+		"the last one, excluded since":        {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
+		"the last one, two may go at once":    {exhausted(maxInFlight(2)), pool(going("pool")), "", KindNodeClaim},
+		"another one is intended":             {exhausted(), pool(func(w *world) { w.fleet[0].Intended = true }), GuardMaxInFlight, ""},
+		"one of another pool is intended":     {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Pool = true, "other" }), "", KindNodeClaim},
+		"an excluded one was intended":        {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Excluded = true, true }), "", KindNodeClaim},
+		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
+			w.fleet[9].Intended, w.ledger.Deletions = true, []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}}
+		}), "", KindNodeClaim},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, asked := ask(t, tc.in, tc.world)
@@ -305,5 +360,18 @@ func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
 		if plan, _ := ask(t, in, pool()); plan.Step != tc.step {
 			t.Errorf("after %s: %q, want %q", tc.age, plan.Step, tc.step)
 		}
+	}
+}
+
+// An operator has to find the node that hangs in its deletion, and a message has a bound.
+func TestMaxInFlightNamesTheNodes(t *testing.T) {
+	w := pool(func(w *world) {
+		for i := range 5 {
+			w.fleet[i].Intended = true
+		}
+	})
+	plan, _ := ask(t, exhausted(), w)
+	if want := "5 nodes are still being deleted, the limit is 1: pool-m0, pool-m1, pool-m2 and 2 more"; plan.Change.Record.HeldMessage != want {
+		t.Errorf("%q, want %q", plan.Change.Record.HeldMessage, want)
 	}
 }

@@ -12,21 +12,26 @@ import (
 
 // Member is what decisions need to know of a node among the others.
 type Member struct {
-	Name, UID, BootID, Pool, Profile string
-	Created                          time.Time
+	Name, UID, BootID, Pool, Zone, Profile string
+	Created                                time.Time
+	// Excluded: it is not verified at all. It counts for nothing but a deletion that is under way.
+	Excluded bool
 	// Unhealthy: it failed and has not passed since.
 	Unhealthy bool
 	// Control: it is verified and well, a probe may run on it.
 	Control bool
+	// Intended: its deletion was decided and stands in its record.
+	Intended bool
 }
 
-// MemberOf is a node's part among the others; ok is false for a node that is not verified at all.
-func MemberOf(in Input) (m Member, ok bool) {
+// MemberOf is a node's part among the others.
+func MemberOf(in Input) Member {
 	f, r := in.Node, in.Node.Record
-	return Member{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Profile: in.Profile.Profile, Created: f.Created,
+	return Member{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
+		Excluded: !Subject(in), Intended: r.Deletion != nil,
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed,
-		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && !f.Skip && r.LastOutcome == attempt.Passed,
-	}, Subject(in)
+		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
+	}
 }
 
 // control chooses the verified node for a probe: of the same profile, or it would run checks that are not meant for it, of
@@ -36,7 +41,7 @@ func control(in Input, number int32, fleet []Member, tried map[string]bool) (wor
 	var best *Member
 	var bestRank uint64
 	for i, m := range fleet {
-		if !m.Control || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
+		if !m.Control || m.Excluded || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
 			continue
 		}
 		h := fnv.New64a()
@@ -55,14 +60,14 @@ func control(in Input, number int32, fleet []Member, tried map[string]bool) (wor
 	return workerpod.Target{Name: best.Name, UID: best.UID, BootID: best.BootID}, true
 }
 
-// health counts the nodes of a pool (of the cluster where it is empty) and the unhealthy ones among them. A deleted node
+// health counts the nodes whose pool and zone count, and the unhealthy ones among them. A deleted node
 // counts as an unhealthy one for the window, or each deletion would shrink the pool and with it what the limit protects;
 // the node that replaced it is not one more, or the pool would seem to grow by each deletion.
-func health(in Input, fleet []Member, deletions []Deletion, now time.Time) (bad, total int) {
+func health(in Input, fleet []Member, deletions []Deletion, counts func(pool, zone string) bool, now time.Time) (bad, total int) {
 	present := map[string]bool{}
 	var born []time.Time
 	for _, m := range fleet {
-		if !together(in, m.Pool) {
+		if m.Excluded || !counts(m.Pool, m.Zone) {
 			continue
 		}
 		present[m.UID] = true
@@ -75,7 +80,7 @@ func health(in Input, fleet []Member, deletions []Deletion, now time.Time) (bad,
 	slices.SortFunc(born, time.Time.Compare)
 	var gone []time.Time
 	for _, d := range deletions {
-		if together(in, d.Pool) && !present[d.NodeUID] && now.Sub(d.Time) < in.Config.NodeManagement.Remediation.Window.Duration {
+		if counts(d.Pool, d.Zone) && !present[d.NodeUID] && now.Sub(d.Time) < in.Config.NodeManagement.Remediation.Window.Duration {
 			bad++
 			gone = append(gone, d.Time)
 		}

@@ -24,13 +24,13 @@ func TestMemberOf(t *testing.T) {
 		"passed after failures":    {verified(func(in *Input) { in.Node.Record.Attempts = 2 }), false, true, true},
 		"a released control plane": {verified(controlplane), false, true, false},
 	} {
-		m, ok := MemberOf(tc.in)
-		if ok != tc.ok || m.Name != "n" || ok && (m.Unhealthy != tc.unhealthy || m.Control != tc.control) {
-			t.Errorf("%s: %+v %v", name, m, ok)
+		m := MemberOf(tc.in)
+		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.Control != tc.control) || m.Intended {
+			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	m, _ := MemberOf(verified(managed, func(in *Input) { in.Profile.Profile, in.Node.Created = "gpu", now }))
-	if m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
+	m := MemberOf(verified(managed, intended, func(in *Input) { in.Profile.Profile, in.Node.Created, in.Node.Zone = "gpu", now, "z" }))
+	if !m.Intended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -71,17 +71,20 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 		"a whole pool, deleted in a row":  {born(), gone(time.Minute, 2*time.Minute, 3*time.Minute), 4, 4},
 		"a ledger of a clock a bit ahead": {born(old), gone(-time.Minute), 2, 3},
 	} {
-		bad, total := health(exhausted(), tc.fleet, tc.deletions, now)
+		bad, total := health(exhausted(), tc.fleet, tc.deletions, ofThePool, now)
 		if bad != tc.bad || total != tc.total {
 			t.Errorf("%s: %d of %d, want %d of %d", name, bad, total, tc.bad, tc.total)
 		}
 	}
 }
 
+// ofThePool counts what maxUnhealthy counts for a node of the pool.
+func ofThePool(pool, _ string) bool { return pool == "pool" }
+
 // The failing node counts as unhealthy, whatever the fleet was told of it so far.
 func TestTheNodeItselfIsUnhealthy(t *testing.T) {
 	fleet := append(members(3, "pool"), Member{Name: "n", UID: "u1", Pool: "pool"})
-	if bad, total := health(exhausted(), fleet, nil, now); bad != 1 || total != 4 {
+	if bad, total := health(exhausted(), fleet, nil, ofThePool, now); bad != 1 || total != 4 {
 		t.Errorf("%d of %d", bad, total)
 	}
 }
@@ -99,6 +102,7 @@ func TestControl(t *testing.T) {
 		"tried":                 {append(members(1, "a"), members(1, "pool")...), map[string]bool{"pool-m0": true}, "a-m0"},
 		"all tried":             {members(1, "pool"), map[string]bool{"pool-m0": true}, ""},
 		"not well":              {[]Member{{Name: "m", UID: "m", Pool: "pool"}}, nil, ""},
+		"excluded":              {[]Member{{Name: "m", UID: "m", Pool: "pool", Control: true, Excluded: true}}, nil, ""},
 		"the node itself":       {[]Member{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, nil, ""},
 		"of another profile":    {[]Member{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", Control: true}}, nil, ""},
 		"one that has its name": {[]Member{{Name: "n", UID: "u0", Pool: "pool", Control: true}}, nil, "n"},

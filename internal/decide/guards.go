@@ -2,10 +2,9 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
@@ -28,6 +27,8 @@ const (
 	GuardControlPlane        = "controlPlane"
 	GuardNeverVerifiedOnly   = "neverVerifiedOnly"
 	GuardMaxUnhealthy        = "maxUnhealthy"
+	GuardMaxUnhealthyPerZone = "maxUnhealthyPerZone"
+	GuardMaxInFlight         = "maxInFlight"
 	GuardMaxDeletionsPerHour = "maxDeletionsPerHour"
 	GuardSparePods           = "sparePodsOtherThanDaemonSets"
 	GuardNodeClaim           = "nodeClaim"
@@ -35,27 +36,49 @@ const (
 	GuardControlProbe        = "controlProbe"
 )
 
-// Guards lists every guard, those that need the cheapest evidence first. A dry run is last, so that it says what would
-// really have been deleted.
+// Guards lists every guard, those that need the cheapest evidence first; one that looks at two things of different cost stands
+// twice. A dry run is last, so that it says what would really have been deleted.
 func Guards() []Guard {
 	return []Guard{
-		{GuardDoNotDelete, nil, "an annotation opts the node out", optedOut},
+		{GuardDoNotDelete, nil, "an annotation of the node opts it out", optedOut},
 		{GuardControlPlane, nil, "the node is of the control plane, and `includeControlPlane` is off", controlPlane},
 		{GuardNeverVerifiedOnly, nil, "the node once was verified: it is quarantined by its taint", verifiedBefore},
 		{GuardControlProbe, []Need{NeedProbes}, "the same checks fail on a verified node too, or there is none to run them on", nil},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger}, "so many nodes were deleted within the last hour, or the ledger cannot be read", hourly},
 		{GuardMaxUnhealthy, []Need{NeedFleet, NeedLedger}, "too large a part of the NodePool, or of the cluster, failed or was deleted within the window", unhealthy},
+		{GuardMaxUnhealthyPerZone, []Need{NeedFleet, NeedLedger}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
+		{GuardMaxInFlight, []Need{NeedFleet, NeedLedger}, "as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", workloads},
 		{GuardNodeClaim, []Need{NeedClaim}, "the node's NodeClaim cannot be found for certain", lookup},
+		{GuardDoNotDelete, []Need{NeedClaim}, "`karpenter.sh/do-not-disrupt` on its NodeClaim opts the node out", claimOptedOut},
 		{GuardDryRun, []Need{NeedClaim}, "`remediation.dryRun` is on: it says what would be deleted", rehearsal},
 	}
+}
+
+// GuardNames lists the guards' names, each once.
+func GuardNames() []string {
+	var names []string
+	for _, g := range Guards() {
+		if !slices.Contains(names, g.Name) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
 }
 
 func optedOut(in Input, _ Evidence, _ time.Time) string {
 	if !in.Node.DoNotDelete {
 		return ""
 	}
-	return fmt.Sprintf("the node carries %s, %s or %s", marks.AnnotationDoNotDelete, marks.AnnotationKarpenterDoNotRepair, marks.AnnotationCAPISkipRemediation)
+	return fmt.Sprintf("the node carries %s, %s, %s or %s", marks.AnnotationDoNotDelete, marks.AnnotationKarpenterDoNotDisrupt,
+		marks.AnnotationKarpenterDoNotRepair, marks.AnnotationCAPISkipRemediation)
+}
+
+func claimOptedOut(_ Input, ev Evidence, _ time.Time) string {
+	if !ev.Claim.DoNotDisrupt {
+		return ""
+	}
+	return fmt.Sprintf("NodeClaim %s carries %s", ev.Claim.Name, marks.AnnotationKarpenterDoNotDisrupt)
 }
 
 func controlPlane(in Input, _ Evidence, _ time.Time) string {
@@ -94,41 +117,6 @@ func workloads(in Input, ev Evidence, _ time.Time) string {
 		list += " and more"
 	}
 	return "the node runs ordinary pods: " + list
-}
-
-func hourly(in Input, ev Evidence, now time.Time) string {
-	if ev.Ledger.Problem != "" {
-		return ev.Ledger.Problem
-	}
-	limit, n := *in.Config.NodeManagement.Remediation.MaxDeletionsPerHour, int32(0)
-	for _, d := range ev.Ledger.Deletions {
-		if d.NodeUID != in.Node.UID && now.Sub(d.Time) < time.Hour {
-			n++
-		}
-	}
-	if n < limit {
-		return ""
-	}
-	return fmt.Sprintf("%d nodes were deleted within the last hour, the limit is %d", n, limit)
-}
-
-func unhealthy(in Input, ev Evidence, now time.Time) string {
-	limit := in.Config.NodeManagement.Remediation.MaxUnhealthy
-	bad, total := health(in, *ev.Fleet, ev.Ledger.Deletions, now)
-	// Rounded up, as Karpenter's node repair does (sigs.k8s.io/karpenter pkg/controllers/node/health).
-	most, err := intstr.GetScaledValueFromIntOrPercent(limit, total, true)
-	if err != nil {
-		return fmt.Sprintf("nodeManagement.remediation.maxUnhealthy %q is not a number or percentage", limit.String())
-	}
-	if bad <= most {
-		return ""
-	}
-	pool := "the cluster"
-	if in.Node.Karpenter.Pool != "" {
-		pool = "NodePool " + in.Node.Karpenter.Pool
-	}
-	return fmt.Sprintf("%d of %d nodes of %s failed or were deleted within %s, more than %s (%d)",
-		bad, total, pool, in.Config.NodeManagement.Remediation.Window.Duration, limit.String(), most)
 }
 
 func rehearsal(in Input, ev Evidence, _ time.Time) string {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -24,10 +25,16 @@ func TestGuardsAreOrderedByCost(t *testing.T) {
 			t.Errorf("guard %s, which needs %v, is asked after a dearer one", g.Name, g.Needs)
 		}
 		dearest = cost
-		if g.Name == "" || g.About == "" || seen[g.Name] {
+		if at := g.Name + fmt.Sprint(g.Needs); g.Name == "" || g.About == "" || seen[at] {
 			t.Errorf("guard %q: %q", g.Name, g.About)
+		} else {
+			seen[at] = true
 		}
-		seen[g.Name] = true
+	}
+	names := slices.Clone(GuardNames())
+	slices.Sort(names)
+	if len(names) < 10 || len(slices.Compact(names)) != len(GuardNames()) {
+		t.Errorf("the metric would have a series twice: %v", GuardNames())
 	}
 	if last := Guards()[len(Guards())-1].Name; last != GuardDryRun {
 		t.Errorf("the last guard is %s: a dry run would hold what another guard holds", last)

@@ -61,7 +61,7 @@ type Evidence struct {
 	Probes *[]workerpod.Observation
 	// ProbeRefused says why the probe that was asked for does not exist.
 	ProbeRefused string
-	// Fleet are all nodes that are verified at all.
+	// Fleet are all nodes, sorted by name.
 	Fleet *[]Member
 	// Ledger are the deletions of the last hour or window.
 	Ledger *Ledger

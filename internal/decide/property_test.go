@@ -40,13 +40,15 @@ func (d dice) input() Input {
 		m.DeleteFailedNodes, m.IncludeControlPlane, m.VerifyUntainted = d.chance(70), d.chance(20), d.chance(20)
 		m.Reverify.Taint, *m.Reverify.OnReboot = d.chance(50), d.chance(80)
 		m.Reverify.Interval.Duration = oneOf(d, 0, time.Minute, time.Hour)
-		m.Remediation.DryRun = d.chance(10)
+		m.Remediation.DryRun, *m.Remediation.MaxInFlight = d.chance(10), oneOf[int32](d, 1, 3)
+		m.Remediation.MaxUnhealthyPerZone = oneOf(d, nil, nil, nil, ptrTo("0%"), ptrTo("90%"))
 		*m.Remediation.NeverVerifiedOnly, *m.Remediation.ControlProbe, *m.Remediation.SparePodsOtherThanDaemonSets = d.chance(60), d.chance(70), d.chance(80)
 		*c.Worker.KeepFailedSeconds = oneOf[int32](d, 0, 600)
 	})
 	n := &in.Node
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
+	n.Zone = oneOf(d, "", "z")
 	n.Leaving = oneOf(d, "", "", "", "", "", "", "", "it has a taint")
 	if d.chance(30) {
 		n.Karpenter = marks.Karpenter{Managed: true, Pool: "pool", Registered: d.chance(70)}
@@ -131,13 +133,16 @@ func (d dice) world(in Input) world {
 		w.probes = append(w.probes, p)
 	}
 	w.fleet = append(members(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Karpenter.Pool))
+	for i := range w.fleet {
+		w.fleet[i].Zone, w.fleet[i].Intended, w.fleet[i].Excluded = oneOf(d, "", "", "z"), d.chance(1), d.chance(5)
+	}
 	w.ledger.Problem, w.workloads.Problem, w.claim.Problem = oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p")
 	for range d.IntN(3) {
-		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: d.time(), NodeUID: oneOf(d, "x", "u1"), Pool: "pool"})
+		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: d.time(), NodeUID: oneOf(d, "x", "x", "u1", "u1", "pool-mu0"), Pool: "pool", Zone: oneOf(d, "", "z")})
 	}
 	w.workloads.Names = oneOf(d, nil, nil, nil, []string{"a/b"})
 	if w.claim.Problem == "" && d.chance(60) {
-		w.claim = Claim{Name: "c", UID: "cu", Deleting: d.chance(20)}
+		w.claim = Claim{Name: "c", UID: "cu", Deleting: d.chance(20), DoNotDisrupt: d.chance(5)}
 	}
 	return w
 }
@@ -233,6 +238,18 @@ var rulesOfPlans = []struct {
 		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
 			r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r, now) && (r.Probed || !controlled(c)) && !c.NodeManagement.Remediation.DryRun &&
 			(!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
+	}},
+	{"a deletion waits for the nodes of those before, and spares a NodeClaim that opts out", func(in Input, ev Evidence, p Plan) bool {
+		if p.Step != StepDelete {
+			return true
+		}
+		before := 0
+		for _, m := range *ev.Fleet {
+			if m.UID != in.Node.UID && together(in, m.Pool) && m.Intended && !m.Excluded {
+				before++
+			}
+		}
+		return before < int(*in.Config.NodeManagement.Remediation.MaxInFlight) && !ev.Claim.DoNotDisrupt
 	}},
 	{"a deletion names its target, which stands in the record first", func(in Input, ev Evidence, p Plan) bool {
 		d := p.Change.Record.Deletion

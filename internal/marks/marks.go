@@ -20,6 +20,10 @@ const (
 	AnnotationDoNotDelete = "node-ready/do-not-delete"
 	// AnnotationKarpenterDoNotRepair is Karpenter's node-repair opt-out, honoured as AnnotationDoNotDelete.
 	AnnotationKarpenterDoNotRepair = "karpenter.sh/do-not-repair"
+	// AnnotationKarpenterDoNotDisrupt keeps Karpenter from disrupting a node of its own accord (karpenter.sh/v1
+	// DoNotDisruptAnnotationKey); "true" on the Node or its NodeClaim is honoured as AnnotationDoNotDelete. Karpenter copies the
+	// annotations of a NodePool's template to both.
+	AnnotationKarpenterDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 	// AnnotationCAPISkipRemediation is Cluster API's MachineHealthCheck opt-out, honoured as
 	// AnnotationDoNotDelete whatever its value, as Cluster API does.
 	AnnotationCAPISkipRemediation = "cluster.x-k8s.io/skip-remediation"
@@ -62,6 +66,8 @@ type Vocabulary struct {
 type Facts struct {
 	Name, UID, BootID string
 	Created           time.Time
+	// Zone is the node's failure domain (label topology.kubernetes.io/zone); empty where it has none.
+	Zone              string
 	Karpenter         Karpenter
 	Gated             bool // carries at least one gating taint
 	Labelled          bool // carries the verified label with its value
@@ -119,11 +125,13 @@ func KarpenterOf(n *corev1.Node) Karpenter {
 func Observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
 		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Created: n.CreationTimestamp.Time,
+		Zone:      n.Labels[corev1.LabelTopologyZone],
 		Karpenter: KarpenterOf(n),
 		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
 		Skip:      n.Annotations[AnnotationSkip] == "true",
 		DoNotDelete: n.Annotations[AnnotationDoNotDelete] == "true" ||
 			n.Annotations[AnnotationKarpenterDoNotRepair] == "true" ||
+			n.Annotations[AnnotationKarpenterDoNotDisrupt] == "true" ||
 			hasKey(n.Annotations, AnnotationCAPISkipRemediation),
 		ControlPlane: hasKey(n.Labels, LabelControlPlane),
 		Deleting:     n.DeletionTimestamp != nil,

@@ -96,6 +96,8 @@ func TestOptOuts(t *testing.T) {
 		"do-not-delete":                  {AnnotationDoNotDelete, "true", false, true},
 		"do-not-delete: false":           {AnnotationDoNotDelete, "false", false, false},
 		"do-not-repair":                  {AnnotationKarpenterDoNotRepair, "true", false, true},
+		"do-not-disrupt":                 {AnnotationKarpenterDoNotDisrupt, "true", false, true},
+		"do-not-disrupt: a while":        {AnnotationKarpenterDoNotDisrupt, "30m", false, false},
 		"Cluster API's, of no value":     {AnnotationCAPISkipRemediation, "", false, true},
 		"Cluster API's, of any value":    {AnnotationCAPISkipRemediation, "false", false, true},
 		"an annotation like one of ours": {AnnotationSkip + "s", "true", false, false},

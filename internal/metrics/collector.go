@@ -104,8 +104,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range []string{"pending", "running", "succeeded", "failed"} {
 		gauge(c.pods, float64(pods[s]), s)
 	}
-	for _, g := range decide.Guards() {
-		gauge(c.held, float64(held[g.Name]), g.Name)
+	for _, name := range decide.GuardNames() {
+		gauge(c.held, float64(held[name]), name)
 	}
 }
 

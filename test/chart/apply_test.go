@@ -176,6 +176,11 @@ func testNodePool(t *testing.T, c *cluster.Cluster) {
 	if err != nil || got != "node-ready/unverified" {
 		t.Errorf("the start-up taint is %q (%v)", got, err)
 	}
+	// For the notes of the installation, which follows.
+	if _, stderr, err := kubectl(t, c, "", "patch", "nodepool", "default", "--type=merge",
+		"--patch", `{"spec":{"template":{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}}}`); err != nil {
+		t.Error(stderr)
+	}
 }
 
 // testLifecycle installs for real. ReplicaSets make the controller's pods, so admission of pods
@@ -195,6 +200,10 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 			t.Errorf("the notes do not say %q:\n%s", want, notes)
 		}
 	}
+	const undeleted = "Nothing of NodePool default is ever deleted"
+	if strings.Contains(notes, undeleted) {
+		t.Errorf("deletion is off:\n%s", notes)
+	}
 	awaitPods(t, client, 2)
 	t.Run("permissions", func(t *testing.T) { testPermissions(t, client) })
 
@@ -203,7 +212,9 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), deletion.LedgerName, types.MergePatchType, []byte(ledger), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...)
+	if notes = run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...); !strings.Contains(notes, undeleted) {
+		t.Errorf("the notes do not say %q:\n%s", undeleted, notes)
+	}
 	awaitPods(t, client, 3)
 	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), deletion.LedgerName, metav1.GetOptions{})
 	if err != nil || kept.Data["deletions.json"] != "[]" {

@@ -2,6 +2,7 @@ package effects
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,51 @@ func TestHourlyLimitHoldsBesideAnotherLeader(t *testing.T) {
 	}
 }
 
+// Two leaders that decide on the same ledger delete one node between them; the other goes once the Node of the first is gone.
+func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
+	for _, before := range []string{"patch Node", "create ConfigMap", "update ConfigMap"} {
+		t.Run(before, func(t *testing.T) {
+			w := begin(t, `{"nodeManagement": {`+deletes+`, "remediation": {"maxInFlight": 1}}}`)
+			if before == "update ConfigMap" {
+				w.fill(1)
+			}
+			a, b := w.exhausted("a", pooled), w.exhausted("b", pooled)
+			w.claim(a)
+			w.claim(b)
+			first, second := w.leads(), w.leads()
+			first.show()
+			second.show()
+			first.once(before, func() { w.must(second.consider(b)) })
+			w.must(first.consider(a))
+			for range 2 { // and whoever looks at them again
+				for _, l := range []*leader{first, second} {
+					l.show()
+					w.must(l.consider(a))
+					w.must(l.consider(b))
+				}
+			}
+			gone, held := a, b
+			if w.deleting(b.Name) { // it saw no intent of the first, which then found its entry in the ledger
+				gone, held = b, a
+			}
+			if !w.deleting(gone.Name) || w.deleting(held.Name) {
+				t.Fatalf("a deleted: %t, b deleted: %t", w.deleting(a.Name), w.deleting(b.Name))
+			}
+			if r := w.record(held.Name); r.Held != decide.GuardMaxInFlight || r.Deletion != nil || !strings.Contains(r.HeldMessage, gone.Name) {
+				t.Errorf("held by %q (%s), to be deleted: %v", r.Held, r.HeldMessage, r.Deletion)
+			}
+			w.must(api.Delete(w.ctx, gone))
+			if _, err := first.nodes.Reconcile(w.ctx, request(gone.Name)); err != nil { // its watch has shown that it is gone
+				t.Error(err)
+			}
+			w.must(first.consider(held))
+			if !w.deleting(held.Name) {
+				t.Errorf("it is still held: %+v", w.record(held.Name))
+			}
+		})
+	}
+}
+
 // An opt-out, or a pass that another leader recorded, between what a deletion was decided on and its intent: the intent is
 // refused, and nothing is deleted.
 func TestDeletionIsOvertaken(t *testing.T) {
@@ -75,6 +121,7 @@ func TestDeletionIsOvertaken(t *testing.T) {
 		"opted out":               func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationDoNotDelete, "true") },
 		"passed":                  passed,
 		"opted out for Karpenter": func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationKarpenterDoNotRepair, "true") },
+		"not to be disrupted":     func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationKarpenterDoNotDisrupt, "true") },
 		"skipped":                 func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationSkip, "true") },
 	} {
 		t.Run(name, func(t *testing.T) {

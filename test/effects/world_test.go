@@ -85,7 +85,7 @@ func begin(t *testing.T, settings string) *world {
 const base = `{
   "worker": {"image": {"repository": "kube-node-ready", "tag": "test"}, "keepFailedSeconds": 20},
   "reconciliation": {"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "exhaustedRetrySeconds": -1, "intervalSeconds": 60},
-  "nodeManagement": {"nodeSelector": {"matchLabels": {"effects-test": %q}}, "remediation": {"maxUnhealthy": "100%%"}}
+  "nodeManagement": {"nodeSelector": {"matchLabels": {"effects-test": %q}}, "remediation": {"maxUnhealthy": "100%%", "maxInFlight": 100}}
 }`
 
 // configure reads the configuration anew: base, with the settings merged in.

@@ -285,6 +285,25 @@ func TestGuards(t *testing.T) {
 			func(s *suite, _ *nodeagent.Node) {
 				s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, deletion.LedgerName, types.MergePatchType, []byte(`{"data":{"deletions.json":null}}`), metav1.PatchOptions{}))
 			}},
+		"max-unhealthy-per-zone": {with("maxUnhealthyPerZone", 1), decide.GuardMaxUnhealthyPerZone,
+			func(s *suite, n *nodeagent.Node) {
+				zoned := `{"metadata":{"labels":{"topology.kubernetes.io/zone":"z"}}}`
+				s.patchNode(n.Name, zoned)
+				other := s.node("other", pooled(s.name+"-other"), registered, dns(nodeagent.DNSRefuses))
+				s.patchNode(other.Name, zoned)
+				s.patchNode(other.Name, `{"metadata":{"annotations":{"node-ready/do-not-delete":"true"}}}`)
+			},
+			func(s *suite, _ *nodeagent.Node) {
+				s.must(nil, agent.Node(s.name+"-other").SetDNS(nodeagent.DNSWorks))
+				s.becomes(s.name+"-other", "verified", isVerified)
+			}},
+		"nodeclaim-not-to-be-disrupted": {off, decide.GuardDoNotDelete,
+			func(s *suite, n *nodeagent.Node) {
+				s.patchClaim(n.Name, `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`)
+			},
+			func(s *suite, n *nodeagent.Node) {
+				s.patchClaim(n.Name, `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":null}}}`)
+			}},
 		"dry-run":      {with("dryRun", true), decide.GuardDryRun, nil, nil},
 		"no-nodeclaim": {off, decide.GuardNodeClaim, func(s *suite, n *nodeagent.Node) {}, nil},
 		"ambiguous-nodeclaim": {off, decide.GuardNodeClaim,
@@ -331,6 +350,56 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+func (s *suite) patchClaim(nodeName, patch string) {
+	s.Helper()
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + nodeName}}
+	s.must(nil, s.karpenter().Patch(s.ctx, c, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// Two nodes of a pool are broken: the second is deleted only once the Node of the first is gone, however long that hangs.
+func TestOneDeletionAfterTheOther(t *testing.T) {
+	s := begin(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%"}))
+	s.controller()
+	names := map[string]bool{}
+	for _, suffix := range []string{"a", "b"} {
+		n := s.node(suffix, pooled(s.name), registered, dns(nodeagent.DNSRefuses))
+		s.patchNode(n.Name, `{"metadata":{"finalizers":["example.com/hangs"]}}`)
+		s.claim(n.Name, s.name)
+		names[n.Name] = true
+	}
+	var first, second string
+	s.eventually("one NodeClaim is deleted", func() string {
+		for name := range names {
+			if _, gone := s.deleting(name); gone {
+				first = name
+				return ""
+			}
+		}
+		return "none"
+	})
+	for name := range names {
+		if name != first {
+			second = name
+		}
+	}
+	s.must(nil, k8s.CoreV1().Nodes().Delete(s.ctx, first, metav1.DeleteOptions{})) // as Karpenter does; the finalizer keeps it
+	held := func(f marks.Facts) bool {
+		return f.Record.Held == decide.GuardMaxInFlight && strings.Contains(f.Record.HeldMessage, first)
+	}
+	s.becomes(second, "held, for the first hangs in its deletion", held)
+	s.stays(3*time.Second, second, "held", held)
+	s.claimStays(second)
+	s.patchNode(first, `{"metadata":{"finalizers":null}}`)
+	s.eventually("the second NodeClaim is deleted", func() string {
+		if _, gone := s.deleting(second); !gone {
+			_, f := s.get(second)
+			return fmt.Sprintf("%+v", f.Record)
+		}
+		return ""
+	})
+	s.patchNode(second, `{"metadata":{"finalizers":null}}`)
+}
+
 // A node that once was verified is quarantined, not deleted, and released when it is well again.
 func TestQuarantine(t *testing.T) {
 	s := begin(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%"}))
@@ -353,7 +422,7 @@ func TestQuarantine(t *testing.T) {
 
 // The controller is killed between its deletions; the hourly limit still holds.
 func TestHourlyLimitSurvivesRestarts(t *testing.T) {
-	s := begin(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%", "maxDeletionsPerHour": 2}))
+	s := begin(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%", "maxDeletionsPerHour": 2, "maxInFlight": 5}))
 	first := s.controller()
 	var names []string
 	for i := range 5 {

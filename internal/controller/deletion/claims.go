@@ -82,6 +82,9 @@ func (x *claimIndex) add(full *karpv1.NodeClaim) {
 	if pool, ok := full.Labels[karpv1.NodePoolLabelKey]; ok {
 		c.Labels = map[string]string{karpv1.NodePoolLabelKey: pool}
 	}
+	if value, ok := full.Annotations[karpv1.DoNotDisruptAnnotationKey]; ok {
+		c.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: value}
+	}
 	c.Status.ProviderID, c.Status.NodeName = full.Status.ProviderID, full.Status.NodeName
 
 	if id := c.Status.ProviderID; id != "" {

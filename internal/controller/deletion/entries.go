@@ -29,6 +29,7 @@ type entry struct {
 	Node string      `json:"node"`
 	UID  string      `json:"nodeUID"`
 	Pool string      `json:"pool,omitempty"`
+	Zone string      `json:"zone,omitempty"`
 	Kind string      `json:"kind"`
 }
 
@@ -56,7 +57,7 @@ func parse(cm *corev1.ConfigMap) ([]entry, error) {
 }
 
 func (e entry) plausible() bool {
-	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Kind)) <= maxField
+	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind)) <= maxField
 }
 
 // settle returns the entries that still matter, the newest last. One from the future, made by a clock that ran fast,

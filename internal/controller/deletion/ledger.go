@@ -59,7 +59,7 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 	}
 	out := decide.Ledger{Version: have.version}
 	for _, e := range settle(have.entries, now, l.keep()) {
-		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool})
+		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func version(cm *corev1.ConfigMap) string {
 // version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A Conflict error
 // means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, d decide.Deletion, node, kind, decidedOn string) error {
-	e := entry{Time: metav1.NewTime(d.Time), Node: node, UID: d.NodeUID, Pool: d.Pool, Kind: kind}
+	e := entry{Time: metav1.NewTime(d.Time), Node: node, UID: d.NodeUID, Pool: d.Pool, Zone: d.Zone, Kind: kind}
 	if !e.plausible() || node == "" || kind == "" {
 		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
 	}

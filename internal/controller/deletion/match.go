@@ -56,7 +56,8 @@ func match(n *corev1.Node, claims []karpv1.NodeClaim) decide.Claim {
 		// The limits count by NodePool: a label that somebody set must not have a deletion counted in another pool.
 		return decide.Claim{Problem: fmt.Sprintf("NodeClaim %s and the node differ in label %s (%q and %q)", c.Name, karpv1.NodePoolLabelKey, pool, nodePool)}
 	}
-	return decide.Claim{Name: c.Name, UID: string(c.UID), Deleting: c.DeletionTimestamp != nil}
+	return decide.Claim{Name: c.Name, UID: string(c.UID), Deleting: c.DeletionTimestamp != nil,
+		DoNotDisrupt: c.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true"}
 }
 
 // isOpen reports whether the NodeClaim may yet turn out to be that of some node.

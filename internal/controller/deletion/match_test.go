@@ -19,6 +19,8 @@ func TestMatch(t *testing.T) {
 	all := func(cs ...karpv1.NodeClaim) []karpv1.NodeClaim { return cs }
 	leaving := claim("a", "p1", "n", "default")
 	leaving.DeletionTimestamp = &metav1.Time{}
+	protected := claim("a", "p1", "n", "default")
+	protected.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
 	emptyPool := claim("a", "p1", "n", "")
 	emptyPool.Labels = map[string]string{"karpenter.sh/nodepool": ""}
 
@@ -34,6 +36,7 @@ func TestMatch(t *testing.T) {
 			decide.Claim{Name: "a", UID: "a-uid"}, ""},
 		"a NodeClaim without a NodePool":       {node("n", "p1", "", ownedBy("a-uid")), all(claim("a", "p1", "n", "")), decide.Claim{Name: "a", UID: "a-uid"}, ""},
 		"the NodeClaim is being deleted":       {node("n", "p1", "default"), all(leaving), decide.Claim{Name: "a", UID: "a-uid", Deleting: true}, ""},
+		"it is not to be disrupted":            {node("n", "p1", "default"), all(protected), decide.Claim{Name: "a", UID: "a-uid", DoNotDisrupt: true}, ""},
 		"not Karpenter's":                      {node("n", "p1", ""), all(claim("b", "p2", "m", "default")), decide.Claim{}, ""},
 		"not Karpenter's, others are starting": {node("n", "p1", ""), all(claim("b", "", "", "default"), claim("c", "p3", "", "default")), decide.Claim{}, ""},
 		"not Karpenter's, no provider ID":      {node("n", "", ""), all(claim("b", "p2", "m", "default")), decide.Claim{}, ""},

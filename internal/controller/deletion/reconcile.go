@@ -197,7 +197,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 // delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID. Cut
 // short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, t decide.Target, ledger string) error {
-	d := decide.Deletion{Time: r.View.Sights.Now(), NodeUID: in.Node.UID, Pool: in.Node.Karpenter.Pool}
+	d := decide.Deletion{Time: r.View.Sights.Now(), NodeUID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone}
 	if err := r.Ledger.Append(ctx, d, in.Node.Name, t.Kind, ledger); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
