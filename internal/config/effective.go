@@ -75,7 +75,8 @@ func (c *Config) Selects(nodeLabels map[string]string) bool {
 }
 
 // GatingTaints lists the taints that gate any node, in the file's order and one for each key
-// and effect: those of nodeManagement and those of every profile.
+// and effect: those of nodeManagement and those of every profile. One of effect NoExecute gates with effect NoSchedule as
+// well, as which it is put on a node that runs ordinary pods.
 func (c *Config) GatingTaints() []marks.Taint {
 	type identity struct {
 		key    string
@@ -84,7 +85,7 @@ func (c *Config) GatingTaints() []marks.Taint {
 	var all []marks.Taint
 	seen := map[identity]bool{}
 	add := func(taints []marks.Taint) {
-		for _, t := range taints {
+		for _, t := range marks.WithStandIns(taints) {
 			if id := (identity{t.Key, t.Effect}); !seen[id] {
 				seen[id] = true
 				all = append(all, t)

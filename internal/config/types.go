@@ -158,7 +158,8 @@ const (
 
 // NodeManagement is which nodes are verified, and what is done to them.
 type NodeManagement struct {
-	// Taints gate a node; all of them are removed when it is verified.
+	// Taints gate a node; all of them are removed when it is verified. One of effect NoExecute is never put on a node that runs
+	// ordinary pods: it goes on with effect NoSchedule, which gates and is removed as well.
 	// Default node-ready/unverified=true:NoSchedule.
 	Taints []marks.Taint `json:"taints,omitempty"`
 	// VerifiedLabel marks a verified node. Default node-ready/verified=true.

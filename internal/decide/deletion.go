@@ -177,7 +177,7 @@ func (ev Evidence) has(n Need) bool {
 		return ev.Fleet != nil
 	case NeedLedger:
 		return ev.Ledger != nil
-	case NeedWorkloads:
+	case NeedWorkloads, NeedOccupants:
 		return ev.Workloads != nil
 	case NeedClaim:
 		return ev.Claim != nil

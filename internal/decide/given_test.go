@@ -210,7 +210,7 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 		*ev = Evidence{Fresh: true, Slot: ev.Slot, ProbeRefused: ev.ProbeRefused}
 	case NeedLedger:
 		ev.Ledger = &w.ledger
-	case NeedWorkloads:
+	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
 	case NeedClaim:
 		ev.Claim = &w.claim

@@ -3,7 +3,6 @@ package decide
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -103,20 +102,10 @@ func verifiedBefore(in Input, _ Evidence, _ time.Time) string {
 func lookup(_ Input, ev Evidence, _ time.Time) string { return ev.Claim.Problem }
 
 func workloads(in Input, ev Evidence, _ time.Time) string {
-	w := ev.Workloads
-	switch {
-	case !*in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets:
-		return ""
-	case w.Problem != "":
-		return w.Problem
-	case len(w.Names) == 0:
+	if !*in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets {
 		return ""
 	}
-	list := strings.Join(w.Names, ", ")
-	if w.More {
-		list += " and more"
-	}
-	return "the node runs ordinary pods: " + list
+	return ev.Workloads.busy()
 }
 
 func rehearsal(in Input, ev Evidence, _ time.Time) string {

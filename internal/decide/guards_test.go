@@ -70,7 +70,7 @@ func TestEveryNeedCanBeLoaded(t *testing.T) {
 			t.Errorf("%s: not there after it is loaded", n)
 		}
 	}
-	for n, want := range map[Need]bool{NeedLedger: true, NeedWorkloads: true, NeedClaim: true, NeedFleet: false, NeedFresh: false, NeedSlot: false, NeedNothing: false} {
+	for n, want := range map[Need]bool{NeedLedger: true, NeedWorkloads: true, NeedOccupants: false, NeedClaim: true, NeedFleet: false, NeedFresh: false, NeedSlot: false, NeedNothing: false} {
 		if n.ForDeletion() != want {
 			t.Errorf("%q: for deletion %v", n, !want)
 		}

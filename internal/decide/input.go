@@ -39,12 +39,13 @@ const (
 	NeedFleet     Need = "fleet"         // in memory, as long as the fleet
 	NeedFresh     Need = "fresh node"    // a read from the API server
 	NeedLedger    Need = "ledger"        // a read from the API server
-	NeedWorkloads Need = "workloads"     // a list of the node's pods
+	NeedOccupants Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
+	NeedWorkloads Need = "workloads"     // the same list, for a deletion
 	NeedClaim     Need = "nodeclaim"     // a list of all NodeClaims
 )
 
 // needs lists them in the order of their cost.
-var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedFresh, NeedLedger, NeedWorkloads, NeedClaim}
+var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedFresh, NeedLedger, NeedOccupants, NeedWorkloads, NeedClaim}
 
 // ForDeletion reports whether the need is of a deletion, whose evidence is loaded apart from all else.
 func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads || n == NeedClaim }

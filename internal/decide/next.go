@@ -33,7 +33,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	default:
 		plan.verify(in, current, ev, now)
 	}
-	return plan
+	return plan.withoutEviction(in, ev)
 }
 
 // settle is for a node that needs no verification. One that is not selected may be another installation's, and so are its marks.

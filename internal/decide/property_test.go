@@ -48,6 +48,12 @@ func (d dice) input() Input {
 	n := &in.Node
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
+	if d.chance(20) {
+		in.Profile.Taints = []marks.Taint{execute, schedule}
+		if n.Gated {
+			n.GatedBy = oneOf(d, nil, []marks.Taint{execute}, []marks.Taint{standIn})
+		}
+	}
 	n.Zone = oneOf(d, "", "z")
 	n.Leaving = oneOf(d, "", "", "", "", "", "", "", "it has a taint")
 	if d.chance(30) {
@@ -73,7 +79,7 @@ func (d dice) record() marks.Record {
 		return marks.Record{HistoryLost: true}
 	}
 	at := d.time()
-	if d.chance(25) { // far on its way to a deletion
+	if d.chance(35) { // far on its way to a deletion
 		at = oneOf(d, now, now.Add(-time.Minute))
 		return marks.Record{NodeUID: "u1", BootID: "b1", Sequence: 5, Attempts: 5, LastOutcome: attempt.Failed, LastTime: &at, Probed: d.chance(90)}
 	}
@@ -281,6 +287,9 @@ var rulesOfPlans = []struct {
 	}},
 	{"a control plane that is not included is never tainted", func(in Input, _ Evidence, p Plan) bool {
 		return !spared(in) || p.Change.Gate != gateClose
+	}},
+	{"a taint that evicts goes onto a node only if it runs no ordinary pods", func(in Input, ev Evidence, p Plan) bool {
+		return p.Change.Gate != gateClose || !slices.Contains(p.Change.Close, execute) || ev.Workloads != nil && ev.Workloads.busy() == ""
 	}},
 	{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
 		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !controlled(in.Config) || p.Change.Record.Probed &&

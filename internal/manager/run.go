@@ -20,6 +20,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
@@ -125,6 +126,9 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet, Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
+		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
+			return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
+		},
 	}
 	if err := nodes.Setup(mgr, watches.Events()); err != nil {
 		return nil, fmt.Errorf("set up the node room: %w", err)

@@ -67,9 +67,11 @@ type Facts struct {
 	Name, UID, BootID string
 	Created           time.Time
 	// Zone is the node's failure domain (label topology.kubernetes.io/zone); empty where it has none.
-	Zone              string
-	Karpenter         Karpenter
-	Gated             bool // carries at least one gating taint
+	Zone      string
+	Karpenter Karpenter
+	Gated     bool // carries at least one gating taint
+	// GatedBy are the gating taints that it carries.
+	GatedBy           []Taint
 	Labelled          bool // carries the verified label with its value
 	Skip, DoNotDelete bool
 	ControlPlane      bool
@@ -138,7 +140,9 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
 	}
 	for _, t := range n.Spec.Taints {
-		f.Gated = f.Gated || v.Gates(t)
+		if v.Gates(t) {
+			f.Gated, f.GatedBy = true, append(f.GatedBy, Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
 	}
 	for i, c := range n.Status.Conditions {
 		switch c.Type {

@@ -1,6 +1,7 @@
 package marks
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -144,5 +145,22 @@ func TestKarpenterOf(t *testing.T) {
 		if got.Pool != tc.want.Pool || got.Managed != tc.want.Managed || got.Registered != tc.want.Registered || len(got.ClaimUIDs) != tc.claims {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
+	}
+}
+
+// What stands in for a NoExecute taint gates as it does, and a pass removes it.
+func TestStandIns(t *testing.T) {
+	all := WithStandIns([]Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}})
+	want := []Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
+	if !slices.Equal(all, want) {
+		t.Errorf("%v", all)
+	}
+	n := node(taint("b", corev1.TaintEffectNoSchedule), taint("a", corev1.TaintEffectNoExecute))
+	v := Vocabulary{Gating: all}
+	if f := Observe(n, v); !f.Gated || len(f.GatedBy) != 1 || f.GatedBy[0].Key != "b" {
+		t.Errorf("%+v", f)
+	}
+	if left := v.without(n.Spec.Taints); len(left) != 1 || left[0].Key != "a" {
+		t.Errorf("a pass leaves %v", left)
 	}
 }

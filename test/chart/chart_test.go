@@ -115,8 +115,8 @@ controller:
         nodeSelector: {matchLabels: {spot: "true"}}
 `)
 	tolerations := deployment(t, found).Spec.Template.Spec.Tolerations
-	if len(tolerations) != 3 || !tolerates(tolerations, "a.io/one", corev1.TaintEffectNoSchedule) ||
-		!tolerates(tolerations, "a.io/two", corev1.TaintEffectNoExecute) || tolerations[2].Key != "dedicated" {
+	if len(tolerations) != 4 || !tolerates(tolerations, "a.io/two", corev1.TaintEffectNoSchedule) || !tolerates(tolerations, "a.io/one", corev1.TaintEffectNoSchedule) ||
+		!tolerates(tolerations, "a.io/two", corev1.TaintEffectNoExecute) || tolerations[3].Key != "dedicated" {
 		t.Errorf("tolerations %+v", tolerations)
 	}
 }

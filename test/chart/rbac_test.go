@@ -14,6 +14,7 @@ import (
 func TestPermissionsAreTheLeast(t *testing.T) {
 	for name, values := range map[string]string{
 		"default":  "",
+		"evicting": "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
 		"deleting": "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
 		"deleting-dry-run": `
 controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}}`,

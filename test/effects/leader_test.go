@@ -95,6 +95,9 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.podNamespace()},
 		Slots: controller.NewSlots(view), Prerequisites: none{}, Deletions: l,
+		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
+			return deletion.OrdinaryPods(ctx, live, node)
+		},
 	}
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -410,4 +411,61 @@ func TestDryRun(t *testing.T) {
 	s.controllers[0].Terminate(5 * time.Second)
 	s.controller()
 	s.becomes(good.Name, "verified for real", isVerified)
+}
+
+// A NoExecute gating taint evicts nobody: onto a node that runs an ordinary pod it goes with effect NoSchedule, which a pass removes.
+func TestANoExecuteTaintEvictsNobody(t *testing.T) {
+	execute := corev1.Taint{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoExecute}
+	s := begin(t, set("nodeManagement", map[string]any{"taints": []any{map[string]any{"key": taintKey, "value": "true", "effect": "NoExecute"}}}))
+	s.controller()
+	executed := func(n *nodeagent.NodeSpec) { n.Taints = []corev1.Taint{execute} }
+	busy, idle := s.node("busy", executed), s.node("idle", executed)
+	for _, n := range []*nodeagent.Node{busy, idle} {
+		s.becomes(n.Name, "verified", isVerified)
+		s.must(nil, n.SetDNS(nodeagent.DNSRefuses))
+	}
+	ordinary, err := k8s.CoreV1().Pods(s.name).Create(s.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "ordinary"}, Spec: corev1.PodSpec{
+		NodeName: busy.Name, ServiceAccountName: "kube-node-ready-worker",
+		Containers: []corev1.Container{{Name: "c", Image: tools, Command: []string{"/bin/sleep", "3600"}}}}}, metav1.CreateOptions{})
+	s.must(ordinary, err)
+	has := func(name string, effect corev1.TaintEffect) func(marks.Facts) bool {
+		return func(f marks.Facts) bool {
+			n, _ := s.get(name)
+			var effects []corev1.TaintEffect
+			for _, t := range n.Spec.Taints {
+				if t.Key == taintKey {
+					effects = append(effects, t.Effect)
+				}
+			}
+			return !f.Labelled && len(effects) == 1 && effects[0] == effect
+		}
+	}
+	for _, n := range []*nodeagent.Node{busy, idle} {
+		s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
+	}
+	s.becomes(idle.Name, "gated by the taint as it is configured", has(idle.Name, corev1.TaintEffectNoExecute))
+	s.becomes(busy.Name, "gated by the taint with effect NoSchedule", has(busy.Name, corev1.TaintEffectNoSchedule))
+	s.stays(2*time.Second, busy.Name, "gated so", has(busy.Name, corev1.TaintEffectNoSchedule))
+	if p, err := k8s.CoreV1().Pods(s.name).Get(s.ctx, "ordinary", metav1.GetOptions{}); err != nil || p.UID != ordinary.UID || p.DeletionTimestamp != nil {
+		t.Errorf("the ordinary pod was evicted: %v", err)
+	}
+	s.eventually("the event says so", func() string {
+		l, err := k8s.CoreV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + busy.Name + ",reason=VerificationFailed"})
+		if err != nil {
+			return err.Error()
+		}
+		for _, e := range l.Items {
+			if strings.Contains(e.Message, "went on with effect NoSchedule and not NoExecute: the node runs ordinary pods: "+s.name+"/ordinary") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", l.Items)
+	})
+	for _, n := range []*nodeagent.Node{busy, idle} {
+		s.must(nil, n.SetDNS(nodeagent.DNSWorks))
+		s.becomes(n.Name, "verified, and of its taints none is left", func(f marks.Facts) bool {
+			n, _ := s.get(f.Name)
+			return isVerified(f) && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintKey })
+		})
+	}
 }

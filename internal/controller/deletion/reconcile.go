@@ -106,7 +106,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 				return err
 			}
 			n, ev = now, decide.Evidence{Fresh: true}
-		case decide.NeedFleet, decide.NeedLedger, decide.NeedWorkloads, decide.NeedClaim:
+		case decide.NeedFleet, decide.NeedLedger, decide.NeedOccupants, decide.NeedWorkloads, decide.NeedClaim:
 			if err := r.load(ctx, n, plan.Need, &ev); err != nil {
 				return err
 			}
@@ -130,7 +130,7 @@ func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need,
 		ledger.Problem = problem(err)
 		ev.Ledger = &ledger
 		return unexplained(err)
-	case decide.NeedWorkloads:
+	case decide.NeedOccupants, decide.NeedWorkloads:
 		workloads, err := OrdinaryPods(ctx, r.Live, n.Name)
 		workloads.Problem = problem(err)
 		ev.Workloads = &workloads

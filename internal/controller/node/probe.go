@@ -49,7 +49,13 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	plan := decide.Next(d.in, decide.Evidence{Probes: &probes, ProbeRefused: why}, now)
+	ev := decide.Evidence{Probes: &probes, ProbeRefused: why}
+	plan := decide.Next(d.in, ev, now)
+	if plan.Need == decide.NeedOccupants {
+		occupants := r.occupants(ctx, d.in.Node.Name)
+		ev.Workloads = &occupants
+		plan = decide.Next(d.in, ev, now)
+	}
 	if plan.Step != decide.StepRecord {
 		return nil // another probe has come meanwhile
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -48,8 +49,10 @@ type Reconciler struct {
 	Fleet         *controller.Fleet
 	Prerequisites Prerequisites
 	Deletions     Deletions
-	Counters      *metrics.Counters
-	Events        controller.Emitter
+	// Workloads lists the ordinary pods on a node, from the API server.
+	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
+	Counters  *metrics.Counters
+	Events    controller.Emitter
 
 	queue   wakeable
 	probing probing
@@ -164,6 +167,9 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 				return decision{}, err
 			}
 			ev.Fleet = &fleet
+		case decide.NeedOccupants:
+			occupants := r.occupants(ctx, n.Name)
+			ev.Workloads = &occupants
 		case decide.NeedFresh:
 			now := &corev1.Node{}
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
@@ -179,6 +185,17 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 			return decision{node: n, in: in, plan: plan}, nil
 		}
 	}
+}
+
+// occupants are the ordinary pods on a node. Where they cannot be listed the node counts as one that runs some: a taint that evicts
+// nobody closes the gate as well, and at once.
+func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workloads {
+	w, err := r.Workloads(ctx, node)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "the node counts as one that runs ordinary pods")
+		w.Problem = "its pods cannot be listed, so it may run ordinary ones"
+	}
+	return w
 }
 
 // wakeWaiting lets nodes that wait for a slot look again while there is one.

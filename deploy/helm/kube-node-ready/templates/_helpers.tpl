@@ -109,6 +109,8 @@ metadata:
 {{- $tolerations := list -}}
 {{- range $taints }}
 {{- $tolerations = append $tolerations (dict "key" .key "operator" "Exists" "effect" .effect) -}}
+{{- /* On a node that runs ordinary pods a NoExecute taint goes with effect NoSchedule. */}}
+{{- if eq .effect "NoExecute" }}{{ $tolerations = append $tolerations (dict "key" .key "operator" "Exists" "effect" "NoSchedule") }}{{ end -}}
 {{- end -}}
 {{- $tolerations | uniq | toYaml -}}
 {{- end -}}

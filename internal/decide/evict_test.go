@@ -1,0 +1,63 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+var (
+	execute  = marks.Taint{Key: "k", Value: "true", Effect: corev1.TaintEffectNoExecute}
+	standIn  = marks.Taint{Key: "k", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	schedule = marks.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
+)
+
+// executing gates the node's profile by a NoExecute taint and another one.
+func executing(in *Input) { in.Profile.Taints = []marks.Taint{execute, schedule} }
+
+func gatedBy(taints ...marks.Taint) func(*Input) {
+	return func(in *Input) { in.Node.Gated, in.Node.GatedBy = true, taints }
+}
+
+func TestANoExecuteTaintEvictsNobody(t *testing.T) {
+	failing := func(change ...func(*Input)) Input {
+		return verified(append([]func(*Input){unlabelled, executing, with(pod(2, openGate, ended(attempt.Failed)))}, change...)...)
+	}
+	busy := world{workloads: Workloads{Names: []string{"a/b"}}}
+	for name, tc := range map[string]struct {
+		in     Input
+		world  world
+		closes []marks.Taint
+		asks   bool
+		says   string // of the events
+	}{
+		"it runs none":              {failing(), world{}, []marks.Taint{execute, schedule}, true, ""},
+		"it runs some":              {failing(), busy, []marks.Taint{schedule, standIn}, true, "taint k went on with effect NoSchedule and not NoExecute: the node runs ordinary pods: a/b"},
+		"nobody knows":              {failing(), world{workloads: Workloads{Problem: "its pods cannot be listed"}}, []marks.Taint{schedule, standIn}, true, "its pods cannot be listed"},
+		"it is there already":       {failing(gatedBy(execute), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},
+		"so is what stands in":      {failing(gatedBy(standIn), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},
+		"no taint is NoExecute":     {failing(func(in *Input) { in.Profile.Taints = []marks.Taint{schedule} }), busy, []marks.Taint{schedule}, false, ""},
+		"closed before it is tried": {verified(unlabelled, executing, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
+		"held":                      {exhausted(executing, optOut, ungated), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
+	} {
+		plan, asked := ask(t, tc.in, tc.world)
+		if plan.Step != StepRecord || plan.Change.Gate != gateClose || !slices.Equal(plan.Change.Close, tc.closes) || slices.Contains(asked, NeedOccupants) != tc.asks {
+			t.Errorf("%s: closes %v, asked for %v, want %v (%+v)", name, plan.Change.Close, asked, tc.closes, plan)
+		}
+		told := ""
+		for _, e := range plan.Events {
+			told += e.Message
+		}
+		if !strings.Contains(told, tc.says) || tc.says == "" && strings.Contains(told, "NoExecute") {
+			t.Errorf("%s: says %q, want %q", name, told, tc.says)
+		}
+	}
+	if plan, asked := ask(t, verified(unlabelled, executing, with(pod(2, openGate, ended(attempt.Passed)))), busy); plan.Step != StepRecord || len(asked) > 0 {
+		t.Errorf("a pass asked for %v: %+v", asked, plan)
+	}
+}
