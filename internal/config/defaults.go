@@ -38,6 +38,9 @@ func (c *Config) SetDefaults() {
 	or(&w.PriorityClassName, "system-node-critical")
 	or(&w.Scheduling, SchedulingDirect)
 	or(&w.StartTimeoutSeconds, 300)
+	if w.Tolerations == nil { // as node-critical agents do
+		w.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}
 
 	r := &c.Reconciliation
 	or(&r.MaxRetries, 5)

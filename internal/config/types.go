@@ -79,8 +79,10 @@ type Worker struct {
 	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0 keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty"`
 
-	// Tolerations are added to the ones every worker pod has: of the gating taints, of the
-	// taints of a starting node, and of karpenter.sh/unregistered.
+	// Tolerations of the worker pods: as they are by default no start-up taint of a CNI, CSI driver or cloud keeps a worker
+	// off. Default [{"operator":"Exists"}]. A list given replaces it; name node.kubernetes.io/not-ready there too. The gating taints and
+	// karpenter.sh/unregistered are tolerated whatever it holds. What tolerates everything is not evicted by others: the
+	// controller deletes a worker whose node is lost, and starts none on a node that is leaving.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// InitContainers run before the checks. None may be named worker.
 	InitContainers []corev1.Container `json:"initContainers,omitempty"`

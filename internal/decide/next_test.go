@@ -299,6 +299,20 @@ func TestANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
+// What tolerates everything is evicted by nobody, so it is ended here once its time on a lost node is over.
+func TestAWorkerOfALostNodeIsEnded(t *testing.T) {
+	worker := pod(1, pending, seenFor(300*time.Second))
+	plan, _ := ask(t, given(lost, with(worker)), world{})
+	r := plan.Change.Record
+	if plan.Step != StepRecord || r.LastReason != attempt.ReasonNodeLost || r.LastOutcome != attempt.Inconclusive {
+		t.Fatalf("%+v", plan)
+	}
+	plan, _ = ask(t, given(lost, with(worker), func(in *Input) { in.Node.HasRecord, in.Node.Record = true, r }), world{})
+	if got := strings.Join(names(plan.Delete), ","); got != worker.Name || plan.Step != StepNone {
+		t.Errorf("it deletes %q: %+v", got, plan)
+	}
+}
+
 // A node without a slot costs nothing, and shows what it waits for.
 func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	plan, asked := ask(t, given(), world{full: true})

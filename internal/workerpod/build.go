@@ -259,21 +259,14 @@ func Displaces(pod *corev1.Pod) bool {
 // critical pods alone.
 func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
 
-// tolerations lets a worker onto a node that nothing else may run on yet.
+// tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have: the gating
+// ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter pkg/apis/v1).
 func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	var out []corev1.Toleration
 	for _, t := range b.gating {
 		out = append(out, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect})
 	}
-	// The taints that the node controller, the kubelet and cloud controllers put on a node that
-	// starts (k8s.io/api/core/v1/well_known_taints.go), and Karpenter's own.
-	for _, key := range []string{
-		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNetworkUnavailable,
-		corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
-		corev1.TaintNodeUnschedulable, "node.cloudprovider.kubernetes.io/uninitialized", "karpenter.sh/unregistered",
-	} {
-		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
-	}
+	out = append(out, corev1.Toleration{Key: "karpenter.sh/unregistered", Operator: corev1.TolerationOpExists})
 	return append(out, profile.Tolerations...)
 }
 

@@ -1,6 +1,7 @@
 package workerpod
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -93,21 +95,6 @@ func TestVerifyPod(t *testing.T) {
 	if got := *pod.Spec.ActiveDeadlineSeconds; got < 300+120 {
 		t.Errorf("the kubelet ends it after %d s", got)
 	}
-	for _, taint := range []corev1.Taint{
-		{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule},
-		{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute},
-		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
-		{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule},
-		{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute},
-	} {
-		tolerated := false
-		for _, tol := range pod.Spec.Tolerations {
-			tolerated = tolerated || tol.Key == taint.Key && (tol.Effect == "" || tol.Effect == taint.Effect)
-		}
-		if !tolerated {
-			t.Errorf("does not tolerate %s:%s", taint.Key, taint.Effect)
-		}
-	}
 	told := 0
 	for _, e := range pod.Spec.Containers[0].Env {
 		if e.Name == workerconfig.EnvVar {
@@ -119,6 +106,64 @@ func TestVerifyPod(t *testing.T) {
 	}
 	if told != 1 || !Ours(pod, "ns", nodeA) {
 		t.Errorf("told %d times; ours %v", told, Ours(pod, "ns", nodeA))
+	}
+}
+
+// By default a worker tolerates whatever a starting node has; a list given narrows that to what it must tolerate and what is named.
+func TestTolerations(t *testing.T) {
+	gating := func(c *config.Config) {
+		c.NodeManagement.Taints = append(c.NodeManagement.Taints, marks.Taint{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute})
+	}
+	must := []corev1.Taint{
+		{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute},
+		{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute},
+	}
+	foreign := []corev1.Taint{
+		{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
+	}
+	named := []corev1.Toleration{{Key: "node.cilium.io/agent-not-ready", Operator: corev1.TolerationOpExists}}
+	tolerated := func(pod *corev1.Pod, taint corev1.Taint) bool {
+		return slices.ContainsFunc(pod.Spec.Tolerations, func(tol corev1.Toleration) bool { return tol.ToleratesTaint(klog.Background(), &taint, false) })
+	}
+	for name, tc := range map[string]struct {
+		given   []corev1.Toleration
+		foreign int // how many of them are tolerated
+	}{
+		"by default":       {nil, 3},
+		"a list given":     {named, 1},
+		"an empty list":    {[]corev1.Toleration{}, 0},
+		"a profile's list": {named, 1},
+	} {
+		b, e := builder(t, gating, func(c *config.Config) {
+			switch {
+			case name == "a profile's list":
+				c.Profiles = []config.Profile{{Name: "p", Tolerations: tc.given}}
+			case tc.given != nil:
+				c.Worker.Tolerations = tc.given
+			}
+		})
+		if name == "a profile's list" {
+			e.Profile, e.Tolerations = "p", tc.given
+		}
+		pod := b.Verify(nodeA, e, 1, config.SchedulingDirect)
+		for _, taint := range must {
+			if !tolerated(pod, taint) {
+				t.Errorf("%s: %s:%s is not tolerated", name, taint.Key, taint.Effect)
+			}
+		}
+		got := 0
+		for _, taint := range foreign {
+			if tolerated(pod, taint) {
+				got++
+			}
+		}
+		if got != tc.foreign {
+			t.Errorf("%s: %d of others' taints are tolerated, want %d: %v", name, got, tc.foreign, pod.Spec.Tolerations)
+		}
 	}
 }
 

@@ -141,6 +141,14 @@ func TestLostNode(t *testing.T) {
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonNodeLost {
 		t.Errorf("%+v", f.Record)
 	}
+	s.eventually("its worker, which nobody else evicts, is ended", func() string {
+		for _, p := range s.workers(n.Name) {
+			if p.DeletionTimestamp == nil {
+				return p.Name
+			}
+		}
+		return ""
+	})
 }
 
 // Pods that lack what ours have prove nothing and cannot keep the real worker from running: one that is only labelled like a
@@ -296,4 +304,22 @@ func TestTaintTakenAway(t *testing.T) {
 		return ""
 	})
 	s.stays(500*time.Millisecond, n.Name, "left alone", func(f marks.Facts) bool { return !f.HasRecord && !f.Gated && !f.Labelled })
+}
+
+// The start-up taints of others keep no worker off; it does not matter how it gets onto the node.
+func TestWorkersTolerateStartupTaints(t *testing.T) {
+	for _, scheduling := range []string{"direct", "scheduler"} {
+		t.Run(scheduling, func(t *testing.T) {
+			s := begin(t, set("worker", map[string]any{"scheduling": scheduling}))
+			s.controller()
+			n := s.node("a", func(n *nodeagent.NodeSpec) {
+				n.Taints = append(n.Taints, corev1.Taint{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute},
+					corev1.Taint{Key: "ebs.csi.aws.com/agent-not-ready", Effect: corev1.TaintEffectNoSchedule})
+			})
+			s.becomes(n.Name, "verified", isVerified)
+			if have, _ := s.get(n.Name); len(have.Spec.Taints) != 2 {
+				t.Errorf("of others' taints are left %v", have.Spec.Taints)
+			}
+		})
+	}
 }

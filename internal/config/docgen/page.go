@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -181,6 +182,13 @@ func printed(v reflect.Value) string {
 			all = append(all, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
 		}
 		return strings.Join(all, ", ")
+	}
+	if v.Kind() == reflect.Slice { // JSON is YAML on one line
+		b, err := json.Marshal(v.Interface())
+		if err != nil {
+			panic(err) // API types only
+		}
+		return string(b)
 	}
 	if v.Kind() == reflect.Pointer {
 		return fmt.Sprint(v.Elem().Interface())
