@@ -47,6 +47,9 @@ const (
 	ReasonUnknownPodStatus = "UnknownPodStatus" // ended with nothing to read
 )
 
+// ReasonNoChecks is the reason of an attempt that passed because there is nothing to check.
+const ReasonNoChecks = "NoChecks"
+
 // Basis is what an attempt was made under. Its result counts only while that still holds.
 type Basis struct {
 	// BootID is the node's boot when the attempt began; empty where it was not reported.
@@ -62,7 +65,7 @@ type Result struct {
 	Outcome Outcome
 	// Check is the required check that failed first; empty where none is to blame.
 	Check string
-	// Reason is one of the reasons above or, where Check is set, the check's own; empty when the attempt passed.
+	// Reason is one of the reasons above or, where Check is set, the check's own; when the attempt passed, ReasonNoChecks or empty.
 	Reason string
 	// Message is for a person, at most MaxMessage bytes of printable text on one line.
 	Message string

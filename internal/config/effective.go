@@ -16,7 +16,7 @@ import (
 type Effective struct {
 	// Profile is the profile's name; empty for a node that none selects.
 	Profile string
-	// Checks and DNSTestDomains are the worker's; empty Checks are the built-in ones.
+	// Checks and DNSTestDomains are the worker's; nil Checks are the built-in ones.
 	Checks         []check.Spec
 	DNSTestDomains []string
 	// TimeoutSeconds bounds the worker.
@@ -28,6 +28,11 @@ type Effective struct {
 	// Tolerations and Resources are the worker pod's.
 	Tolerations []corev1.Toleration
 	Resources   corev1.ResourceRequirements
+}
+
+// Unchecked reports whether the node is released without a worker: the list of checks is there and empty, and nothing adds to it.
+func (e Effective) Unchecked() bool {
+	return e.Checks != nil && len(e.Checks) == 0 && len(e.DNSTestDomains) == 0
 }
 
 // For is what holds for a node with these labels: the settings of the first profile that
@@ -141,7 +146,7 @@ func asTag(version string) string {
 
 func (p *Profile) override(e *Effective) {
 	e.Profile = p.Name
-	if len(p.Checks) > 0 {
+	if p.Checks != nil {
 		e.Checks = p.Checks
 	}
 	if len(p.DNSTestDomains) > 0 {

@@ -286,8 +286,8 @@ type Profile struct {
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
 	selector labels.Selector
-	// Checks replaces worker.checks; empty keeps them.
-	Checks []check.Spec `json:"checks,omitempty"`
+	// Checks replaces worker.checks; absent keeps them, and an empty list is none, as there.
+	Checks []check.Spec `json:"checks,omitzero"`
 	// DNSTestDomains replaces worker.dnsTestDomains; empty keeps them.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
 	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.

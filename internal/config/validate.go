@@ -35,6 +35,7 @@ func (c *Config) Validate() field.ErrorList {
 	faults = append(faults, oneOf(field.NewPath("logging", "format"), c.Logging.Format, "json", "console")...)
 	faults = append(faults, c.Kubernetes.validate(field.NewPath("kubernetes"))...)
 	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
+	faults = append(faults, c.validateUnchecked()...)
 	if c.Webhook.Enabled {
 		faults = append(faults, field.Invalid(field.NewPath("webhook", "enabled"), true,
 			"this release does not serve the webhook; set it to false or remove the section"))

@@ -54,8 +54,7 @@ func settled(in Input) *marks.Condition {
 	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
 		return nil
 	}
-	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),
-		Message: fmt.Sprintf("All required checks passed in %s, attempt %d", time.Duration(r.DurationMs)*time.Millisecond, r.Sequence)}
+	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r), Message: passed(r)}
 }
 
 func lastTime(r marks.Record) time.Time {

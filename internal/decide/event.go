@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -48,8 +47,7 @@ func outcomeEvents(in Input, s spent, before, r marks.Record) []Event {
 	repeats := !s.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck && before.LastReason == r.LastReason
 	switch {
 	case r.LastOutcome == attempt.Passed:
-		return []Event{{Reason: EventPassed, Key: key(r), Message: fmt.Sprintf("All required checks passed in %s, attempt %d",
-			(time.Duration(r.DurationMs) * time.Millisecond).String(), r.Sequence)}}
+		return []Event{{Reason: EventPassed, Key: key(r), Message: passed(r)}}
 	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:

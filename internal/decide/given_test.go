@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -73,6 +74,9 @@ func controlplane(in *Input) { in.Node.ControlPlane = true }
 func rebootedTo(boot string) func(*Input) {
 	return func(in *Input) { in.Node.BootID = boot }
 }
+
+// unchecked has no checks to run.
+func unchecked(in *Input) { in.Profile.Checks = []check.Spec{} }
 
 // due is long after the last attempt.
 func due(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }

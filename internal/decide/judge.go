@@ -73,15 +73,41 @@ func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time,
 		return
 	}
 	switch {
-	case result.Outcome == attempt.Passed && in.Node.Gated && in.Node.Karpenter.Managed && !in.Node.Karpenter.Registered:
-		// Karpenter merges startup taints back until it has registered the node
-		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		p.Condition = waiting(marks.ReasonWaitingForRegistration, "All required checks passed; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
+	case result.Outcome == attempt.Passed:
+		p.pass(in, s, pod.Attempt, result, now)
 	case result.Outcome == attempt.Failed && controlled(in.Config):
 		p.attribute(in, s, failure{pod: pod, at: at, result: result}, ev, now)
 	default:
 		p.record(in, s, pod.Attempt, &result, now)
 	}
+}
+
+// pass records a pass, once its node may be released.
+func (p *Plan) pass(in Input, s spent, a attempt.Attempt, result attempt.Result, now time.Time) {
+	if in.Node.Gated && in.Node.Karpenter.Managed && !in.Node.Karpenter.Registered {
+		// Karpenter merges startup taints back until it has registered the node
+		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
+		p.Condition = waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
+		return
+	}
+	p.record(in, s, a, &result, now)
+}
+
+// passing says what a pass of the reason came of.
+func passing(reason string) string {
+	if reason == attempt.ReasonNoChecks {
+		return "No checks are configured; all prerequisites hold"
+	}
+	return "All required checks passed"
+}
+
+// passed says what the pass that r records came of, and how it came.
+func passed(r marks.Record) string {
+	text := passing(r.LastReason)
+	if r.LastReason != attempt.ReasonNoChecks {
+		text += " in " + (time.Duration(r.DurationMs) * time.Millisecond).String()
+	}
+	return fmt.Sprintf("%s, attempt %d", text, r.Sequence)
 }
 
 // controlled reports whether a failure is held against a node only after a probe passed elsewhere.

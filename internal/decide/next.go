@@ -92,6 +92,10 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 		p.Step, p.Change = StepRecord, marks.Change{Record: r}
 		return
 	}
+	if in.Profile.Unchecked() && in.Node.Record.Deletion == nil {
+		p.release(in, s, ev, now)
+		return
+	}
 	p.Condition = between(in, s, now)
 	due := true
 	if !s.first {
@@ -124,7 +128,7 @@ func mayDelete(in Input, s spent) bool {
 // beside it. Any other is followed by an attempt first.
 func confirmed(in Input, s spent, now time.Time) bool {
 	r := in.Node.Record
-	return !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && recent(r, now) && (!controlled(in.Config) || r.Probed)
+	return !in.Profile.Unchecked() && !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && recent(r, now) && (!controlled(in.Config) || r.Probed)
 }
 
 // recent reports whether the last failure may still lead to a deletion: it is not so old that it has to be confirmed.
@@ -139,12 +143,7 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	if s.first || in.Node.Record.Superseded > 0 { // other checks may be another profile's, whose prerequisites nobody has looked at
-		if ev.Waits == nil {
-			p.need(NeedWaits)
-			return
-		}
-		if len(*ev.Waits) > 0 {
-			p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(*ev.Waits), now)
+		if !p.prerequisites(ev, now) {
 			return
 		}
 	}
@@ -165,6 +164,32 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	if !in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
 		p.Via = config.SchedulingScheduler
 	}
+}
+
+// release passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
+func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
+	if why := absent(in); why != "" {
+		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
+		return
+	}
+	if !p.prerequisites(ev, now) {
+		return
+	}
+	a := attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
+	p.pass(in, s, a, attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
+}
+
+// prerequisites reports whether all of them hold; if that is not known, or one does not, the plan says so.
+func (p *Plan) prerequisites(ev Evidence, now time.Time) bool {
+	switch {
+	case ev.Waits == nil:
+		p.need(NeedWaits)
+		return false
+	case len(*ev.Waits) > 0:
+		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(*ev.Waits), now)
+		return false
+	}
+	return true
 }
 
 // absent says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under

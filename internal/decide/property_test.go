@@ -54,6 +54,9 @@ func (d dice) input() Input {
 			n.GatedBy = oneOf(d, nil, []marks.Taint{execute}, []marks.Taint{standIn})
 		}
 	}
+	if d.chance(5) {
+		unchecked(&in)
+	}
 	n.Zone = oneOf(d, "", "z")
 	n.Leaving = oneOf(d, "", "", "", "", "", "", "", "it has a taint")
 	if d.chance(30) {
@@ -261,9 +264,13 @@ var rulesOfPlans = []struct {
 		d := p.Change.Record.Deletion
 		return p.Step != StepDelete || p.Target == targetOf(in, *ev.Claim) && p.Target.Name != "" && p.Target.UID != "" && d != nil && d.UID == p.Target.UID && !ev.Claim.Deleting
 	}},
-	{"the gate opens for a pass whose basis still holds", func(in Input, _ Evidence, p Plan) bool {
+	{"the gate opens for a pass whose basis still holds, or where there is nothing to check and all prerequisites hold", func(in Input, ev Evidence, p Plan) bool {
 		if p.Change.Gate != gateOpen {
 			return true
+		}
+		if in.Profile.Unchecked() && p.Change.Record.LastReason == attempt.ReasonNoChecks {
+			return ev.Waits != nil && len(*ev.Waits) == 0 && Subject(in) && in.Node.Leaving == "" && !in.Node.Lost &&
+				(!in.Node.Karpenter.Managed || in.Node.Karpenter.Registered)
 		}
 		pod := Current(in.Node.Record, in.Pods)
 		return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
@@ -273,7 +280,7 @@ var rulesOfPlans = []struct {
 		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
 	}},
 	{"no worker starts beside another, on a lost node or one that is leaving, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
-		return p.Step != StepStart || !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+		return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
 			!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
 	}},
 	{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {

@@ -81,15 +81,19 @@ func (c Config) validateTimeouts(path *field.Path) field.ErrorList {
 func (c Config) validateDomains(path *field.Path) field.ErrorList {
 	var faults field.ErrorList
 	domains := path.Child("dnsTestDomains")
-	if n := max(len(c.Checks), len(BuiltIns())) + len(c.DNSTestDomains); len(c.DNSTestDomains) > 0 && n > check.MaxChecks {
+	own := c.Checks
+	if own == nil {
+		own = BuiltIns()
+	}
+	if n := len(own) + len(c.DNSTestDomains); len(c.DNSTestDomains) > 0 && n > check.MaxChecks {
 		faults = append(faults, field.Invalid(domains, len(c.DNSTestDomains), fmt.Sprintf("would make %d checks, at most %d are possible", n, check.MaxChecks)))
 	}
 	taken := map[string]string{}
 	for i, s := range c.Checks {
 		taken[s.Name] = path.Child("checks").Index(i).String()
 	}
-	if len(c.Checks) == 0 {
-		for _, s := range BuiltIns() {
+	if c.Checks == nil {
+		for _, s := range own {
 			taken[s.Name] = "a built-in check"
 		}
 	}
@@ -114,10 +118,10 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 }
 
 // Expand is the whole list of checks to run, with the envelope's defaults filled in: Checks,
-// or the built-ins where there are none, and a DNS check for each of DNSTestDomains.
+// or the built-ins where there is no list, and a DNS check for each of DNSTestDomains.
 func (c Config) Expand() []check.Spec {
 	specs := slices.Clone(c.Checks)
-	if len(specs) == 0 {
+	if specs == nil {
 		specs = BuiltIns()
 	}
 	for _, d := range c.DNSTestDomains {

@@ -13,8 +13,9 @@ const EnvVar = "KUBE_NODE_READY_CONFIG"
 // Config is the part of the "worker" section that a worker process reads.
 type Config struct {
 	// Checks replaces the default list (the built-ins: DNS, API, network, service discovery, and
-	// as a warning three of the DNS endpoints).
-	Checks []check.Spec `json:"checks,omitempty"`
+	// as a warning three of the DNS endpoints). An empty list, written out, is none: a node is then released once
+	// its prerequisites hold, without a worker, and there must be some.
+	Checks []check.Spec `json:"checks,omitzero"`
 	// DNSTestDomains adds a DNS check of each name to whatever the list is. An IP address among
 	// them is its own answer.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`

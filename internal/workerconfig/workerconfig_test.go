@@ -28,6 +28,9 @@ func TestLoad(t *testing.T) {
 		{"an empty section", "worker:\n", "dns api network service-discovery dns-endpoints"},
 		{"domains", "worker: {dnsTestDomains: [example.com, registry.example.com.]}", "dns api network service-discovery dns-endpoints dns-example.com dns-registry.example.com"},
 		{"checks", "worker: {checks: [{name: a, type: tcp}]}", "a"},
+		{"none", "worker: {checks: []}", ""},
+		{"null is no list", "worker: {checks: }", "dns api network service-discovery dns-endpoints"},
+		{"none but a domain", "worker: {checks: [], dnsTestDomains: [example.com]}", "dns-example.com"},
 		{"checks and domains", "worker: {checks: [{name: a, type: tcp}], dnsTestDomains: [example.com]}", "a dns-example.com"},
 		{"JSON", `{"worker":{"checks":[{"name":"a","type":"tcp"}]}}`, "a"},
 		{"the controller's whole file", `

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateUnchecked faults settings under which a node would be released at once: no check is to pass, and no prerequisite to hold.
+func (c *Config) validateUnchecked() field.ErrorList {
+	const fix = "holds no check, and %s is empty too, so that nodes would be released at once; " +
+		"name a prerequisite, or leave checks out for the built-in ones"
+	var faults field.ErrorList
+	if e := c.base(); e.Unchecked() && e.Prerequisites.none() {
+		faults = append(faults, field.Invalid(field.NewPath("worker", "checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
+	}
+	for i := range c.Profiles {
+		profile, e := &c.Profiles[i], c.base()
+		profile.override(&e)
+		if !e.Unchecked() || !e.Prerequisites.none() {
+			continue
+		}
+		p := field.NewPath("profiles").Index(i)
+		switch {
+		case profile.Checks != nil && profile.Prerequisites != nil:
+			faults = append(faults, field.Invalid(p.Child("checks"), "[]", fmt.Sprintf(fix, p.Child("prerequisites").String())))
+		case profile.Checks != nil:
+			faults = append(faults, field.Invalid(p.Child("checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
+		case profile.Prerequisites != nil:
+			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}",
+				"is empty, and worker.checks, which the profile keeps, holds no check, so that its nodes would be released at once; name a prerequisite or give it checks"))
+		}
+	}
+	return faults
+}
+
+// none reports whether nothing has to hold.
+func (r *Prerequisites) none() bool {
+	return !r.NodeReady && len(r.Conditions)+len(r.Pods)+len(r.Resources) == 0
+}
