@@ -21,6 +21,8 @@ type Effective struct {
 	DNSTestDomains []string
 	// TimeoutSeconds bounds the worker.
 	TimeoutSeconds int32
+	// VerificationDeadlineSeconds bounds how long the node may take to pass; 0: it has all the time.
+	VerificationDeadlineSeconds int32
 	// Taints gate the node.
 	Taints []marks.Taint
 	// Prerequisites hold its first worker back.
@@ -55,10 +57,13 @@ func (c *Config) base() Effective {
 		Checks:         c.Worker.Checks,
 		DNSTestDomains: c.Worker.DNSTestDomains,
 		TimeoutSeconds: c.Worker.TimeoutSeconds,
-		Taints:         c.NodeManagement.Taints,
-		Prerequisites:  c.NodeManagement.Prerequisites,
-		Tolerations:    c.Worker.Tolerations,
-		Resources:      c.Worker.Resources,
+
+		VerificationDeadlineSeconds: c.Reconciliation.VerificationDeadlineSeconds,
+
+		Taints:        c.NodeManagement.Taints,
+		Prerequisites: c.NodeManagement.Prerequisites,
+		Tolerations:   c.Worker.Tolerations,
+		Resources:     c.Worker.Resources,
 	}
 }
 
@@ -144,6 +149,14 @@ func asTag(version string) string {
 	return tag[:min(len(tag), maxTagLength)]
 }
 
+// WithoutDeadlines removes verificationDeadlineSeconds, the profiles' too.
+func (c *Config) WithoutDeadlines() {
+	c.Reconciliation.VerificationDeadlineSeconds = 0
+	for i := range c.Profiles {
+		c.Profiles[i].VerificationDeadlineSeconds = nil
+	}
+}
+
 func (p *Profile) override(e *Effective) {
 	e.Profile = p.Name
 	if p.Checks != nil {
@@ -154,6 +167,9 @@ func (p *Profile) override(e *Effective) {
 	}
 	if p.TimeoutSeconds > 0 {
 		e.TimeoutSeconds = p.TimeoutSeconds
+	}
+	if p.VerificationDeadlineSeconds != nil {
+		e.VerificationDeadlineSeconds = *p.VerificationDeadlineSeconds
 	}
 	if len(p.Taints) > 0 {
 		e.Taints = p.Taints

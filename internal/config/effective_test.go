@@ -13,6 +13,7 @@ worker:
   dnsTestDomains: [example.com]
   timeoutSeconds: 60
   tolerations: [{key: base, operator: Exists}]
+reconciliation: {verificationDeadlineSeconds: 3600}
 nodeManagement:
   taints:
   - {key: base, value: "1", effect: NoSchedule}
@@ -24,6 +25,7 @@ profiles:
   checks: [{name: net, type: tcp}]
   dnsTestDomains: [gpu.example.com]
   timeoutSeconds: 300
+  verificationDeadlineSeconds: 0
   taints:
   - {key: gpu, value: "2", effect: NoSchedule}
   - {key: base, value: "3", effect: NoExecute}
@@ -56,6 +58,9 @@ func TestFor(t *testing.T) {
 	if gpu.Profile != "gpu" || gpu.TimeoutSeconds != 300 || gpu.Checks[0].Name != "net" || gpu.DNSTestDomains[0] != "gpu.example.com" ||
 		gpu.Taints[0].Key != "gpu" || gpu.Prerequisites.NodeReady || gpu.Tolerations[0].Key != "gpu" || gpu.Resources.Requests.Cpu().Value() != 1 {
 		t.Errorf("gpu: got %+v", gpu)
+	}
+	if base.VerificationDeadlineSeconds != 3600 || gpu.VerificationDeadlineSeconds != 0 {
+		t.Errorf("deadlines: %d, and %d where a profile has none", base.VerificationDeadlineSeconds, gpu.VerificationDeadlineSeconds)
 	}
 	if status := gpu.Prerequisites.Conditions[0].Status; status != "True" {
 		t.Errorf("a profile's condition has status %q by default, want True", status)

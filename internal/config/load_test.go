@@ -203,10 +203,13 @@ func TestFaults(t *testing.T) {
 			"2: worker.podAnnotations: Invalid", "4: worker.podAnnotations[node-ready/node]: Invalid"}},
 
 		// reconciliation
-		{"reconciliation: {maxRetries: 0, retryBackoff: none, initialBackoffSeconds: 0, maxBackoffSeconds: 0, exhaustedRetrySeconds: 0, intervalSeconds: 0, maxConcurrentVerifications: -1}", []string{
+		{"reconciliation: {maxRetries: 0, retryBackoff: none, initialBackoffSeconds: 0, maxBackoffSeconds: 0, exhaustedRetrySeconds: 0, intervalSeconds: 0, maxConcurrentVerifications: -1, verificationDeadlineSeconds: -1}", []string{
 			"1: reconciliation.maxRetries: Invalid", "1: reconciliation.retryBackoff: Unsupported", "1: reconciliation.initialBackoffSeconds: Invalid",
 			"1: reconciliation.maxBackoffSeconds: Invalid", "1: reconciliation.exhaustedRetrySeconds: Invalid", "1: reconciliation.intervalSeconds: Invalid",
+			"1: reconciliation.verificationDeadlineSeconds: Invalid",
 			"1: reconciliation.maxConcurrentVerifications: Invalid"}},
+		{"profiles: [{name: p, nodeSelector: {matchLabels: {a: b}}, verificationDeadlineSeconds: 31536001}]", []string{
+			"1: profiles[0].verificationDeadlineSeconds: Invalid value: 31536001: must be between 0 and 31536000"}},
 		{"reconciliation: {initialBackoffSeconds: 60}", []string{"1: reconciliation.initialBackoffSeconds: Invalid value: 60: must be at most maxBackoffSeconds, which is 30"}},
 
 		// nodeManagement

@@ -147,6 +147,13 @@ type Reconciliation struct {
 	// MaxConcurrentVerifications bounds the worker pods that occupy a node at once, control probes included: until their
 	// container has ended or they are gone. Default 0: no limit.
 	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty"`
+	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded), whatever
+	// kept it: from its creation, and once it has passed from when it must be verified again. A controller that has just taken
+	// over grants it one full attempt (worker.startTimeoutSeconds and timeoutSeconds). Attempts go on, and a pass releases it.
+	// With nodeManagement.deleteFailedNodes it is deleted only for what lies on the node: a worker that its kubelet rejects or
+	// does not start although the images are there, or prerequisites that hold on a verified node, each beside a control probe
+	// that was made after the deadline and passed, and through all guards. Default 0: none. A dry run has none.
+	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty"`
 }
 
 // Backoff is the law by which the wait between attempts grows.
@@ -292,6 +299,8 @@ type Profile struct {
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
 	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	// VerificationDeadlineSeconds replaces reconciliation.verificationDeadlineSeconds, 0 for none; absent keeps it.
+	VerificationDeadlineSeconds *int32 `json:"verificationDeadlineSeconds,omitempty"`
 	// Taints replaces nodeManagement.taints; empty keeps them.
 	Taints []marks.Taint `json:"taints,omitempty"`
 	// Prerequisites replaces nodeManagement.prerequisites; absent keeps them.

@@ -61,6 +61,7 @@ func (r *Reconciliation) validate(p *field.Path) field.ErrorList {
 			fmt.Sprintf("must be between 1 and %d, or -1 for never", maxSeconds)))
 	}
 	faults = append(faults, inRange(p.Child("intervalSeconds"), r.IntervalSeconds, 1, maxSeconds)...)
+	faults = append(faults, inRange(p.Child("verificationDeadlineSeconds"), r.VerificationDeadlineSeconds, 0, maxSeconds)...)
 	return append(faults, inRange(p.Child("maxConcurrentVerifications"), r.MaxConcurrentVerifications, 0, math.MaxInt32)...)
 }
 
@@ -137,6 +138,9 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 		faults = append(faults, selector(p.Child("nodeSelector"), &profile.NodeSelector,
 			"select the profile's nodes; what holds for all nodes belongs in worker and nodeManagement")...)
 		faults = append(faults, c.validateProfileChecks(p, profile)...)
+		if d := profile.VerificationDeadlineSeconds; d != nil {
+			faults = append(faults, inRange(p.Child("verificationDeadlineSeconds"), *d, 0, maxSeconds)...)
+		}
 		faults = append(faults, validateTaints(p.Child("taints"), profile.Taints)...)
 		if profile.Prerequisites != nil {
 			faults = append(faults, profile.Prerequisites.validate(p.Child("prerequisites"))...)
