@@ -38,6 +38,7 @@ const (
 	ReasonNodeLost         = "NodeLost"         // the kubelet stopped reporting
 	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
 	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
+	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before it had its time
 	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
 	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down
 	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node's present ones

@@ -55,11 +55,19 @@ func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 	}
 }
 
-// slimPod keeps of a worker pod what tells its identity and its end.
+// slimPod keeps of a worker pod what tells its identity and its end, and which images it needs.
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
 	}
 	return o, nil
+}
+
+func images(containers []corev1.Container) []corev1.Container {
+	var out []corev1.Container
+	for _, c := range containers {
+		out = append(out, corev1.Container{Image: c.Image, ImagePullPolicy: c.ImagePullPolicy})
+	}
+	return out
 }

@@ -43,6 +43,8 @@ type Observation struct {
 	Recorded bool
 	// StartTimeout and Timeout are what the pod was given to start and to run; 0 where it does not say.
 	StartTimeout, Timeout time.Duration
+	// Images are what the pod needs on its node to start without a registry; see imagesOf.
+	Images []string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
 	// Seen is when this was seen, on the observer's own clock; zero where nobody keeps account.
@@ -104,6 +106,7 @@ func Observe(pod *corev1.Pod) Observation {
 		State:       stateOf(pod),
 		Terminating: pod.DeletionTimestamp != nil, Recorded: pod.Annotations[AnnotationRecorded] == "true",
 		StartTimeout: seconds(pod, AnnotationStartTimeout), Timeout: seconds(pod, AnnotationTimeout),
+		Images: imagesOf(pod),
 	}
 	o.Occupies = o.State != Ended
 	o.Attempt.Result = resultOf(pod, o)
@@ -170,7 +173,7 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 		case !started:
 			return attempt.Inconclusively(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:
-			return attempt.Inconclusively(attempt.ReasonStartTimeout, "the worker started so late that the pod's deadline passed before it had its time")
+			return attempt.Inconclusively(attempt.ReasonStartedLate, "the worker started so late that the pod's deadline passed before it had its time")
 		}
 		return &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Message: "the worker ran past the pod's deadline"}
 	case "Evicted", "Preempting", "Preempted":
