@@ -30,6 +30,7 @@ type nodeSight struct {
 	uid       types.UID
 	vanished  int32
 	rehearsed bool
+	needed    time.Time // since when it must be verified
 	wanted    decide.Wanted
 	emitted   string // key of the last event that no write of the node guards
 }
@@ -123,6 +124,24 @@ func (s *Sights) ofNode(name string, uid types.UID) (vanished int32, rehearsed b
 		return n.vanished, n.rehearsed
 	}
 	return 0, false
+}
+
+// neededSince is when it was first seen that the node must be verified; zero for one that need not be.
+func (s *Sights) neededSince(in decide.Input) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Now()
+	if !decide.Subject(in) || !decide.Needed(in, now) {
+		if n := s.nodes[in.Node.Name]; n != nil {
+			n.needed = time.Time{}
+		}
+		return time.Time{}
+	}
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	if n.needed.IsZero() {
+		n.needed = now
+	}
+	return n.needed
 }
 
 // Rehearse remembers that a node had its attempt in a dry run.

@@ -159,9 +159,11 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 	if in, _ := v.Gather(t.Context(), again); in.Vanished != 0 {
 		t.Errorf("of an earlier node of the name: %d", in.Vanished)
 	}
-	v.Sights.NodeGone("n")
-	if in := gather(); in.Vanished != 0 || len(v.Sights.nodes) != 0 || len(v.Sights.pods) != 0 {
-		t.Errorf("left: %d, %v", in.Vanished, v.Sights.nodes)
+	if v.Sights.NodeGone("n"); len(v.Sights.nodes) != 0 || len(v.Sights.pods) != 0 {
+		t.Errorf("left: %v", v.Sights.nodes)
+	}
+	if in := gather(); in.Vanished != 0 {
+		t.Errorf("left: %d", in.Vanished)
 	}
 	c.pods = nil
 }
@@ -239,5 +241,40 @@ func TestADryRunRemembersItsAttempt(t *testing.T) {
 	v.Sights.Rehearsing, c.pods = false, []corev1.Pod{*kept}
 	if v.Sights.NodeGone("n"); rehearsed() {
 		t.Error("a pod that is kept for its logs is no dry run")
+	}
+}
+
+// A successor, and a process that sees the taint come back, counts from its own first sight.
+func TestSinceWhenANodeMustBeVerified(t *testing.T) {
+	v, _, at := view(t)
+	tainted := node("n")
+	open := node("n", func(n *corev1.Node) { n.Spec.Taints = nil })
+	since := func(n *corev1.Node) time.Time {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in.NeededSince
+	}
+	first := v.Sights.Now()
+	if got := since(tainted); !got.Equal(first) {
+		t.Errorf("at first sight %s, want %s", got, first)
+	}
+	at.pass(time.Minute)
+	if got := since(tainted); !got.Equal(first) {
+		t.Errorf("later %s, want %s", got, first)
+	}
+	if got := since(open); !got.IsZero() {
+		t.Errorf("of a node that need not be: %s", got)
+	}
+	if got := since(tainted); !got.Equal(v.Sights.Now()) {
+		t.Errorf("once the taint is back: %s", got)
+	}
+	at.pass(time.Minute)
+	if got := since(node("n", func(n *corev1.Node) { n.UID = "another" })); !got.Equal(v.Sights.Now()) {
+		t.Errorf("of another node of the name: %s", got)
+	}
+	if v.Observe(tainted).NeededSince != (time.Time{}) {
+		t.Error("a scrape keeps account")
 	}
 }

@@ -73,6 +73,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 			in.Pods = append(in.Pods, v.Sights.observe(&list.Items[i]))
 		}
 	}
+	in.NeededSince = v.Sights.neededSince(in)
 	in.Vanished, in.Rehearsed = v.Sights.ofNode(in.Node.Name, types.UID(in.Node.UID))
 	for _, p := range in.Pods {
 		in.Rehearsed = in.Rehearsed || v.Sights.Rehearsing && p.Recorded

@@ -99,7 +99,7 @@ func waitsFor(waits []Wait) string {
 // next and when.
 func between(in Input, s spent, now time.Time) *marks.Condition {
 	if s.first {
-		return nil
+		return nil // past its deadline it has something to say; see expire
 	}
 	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
 	then := ""
@@ -108,11 +108,10 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 	}
 	switch {
 	case r.Held != "":
-		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
-			Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", Fault(r), attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
+		return held(r, Fault(r), then)
 	case s.exhausted(in):
 		if r.Deletion != nil {
-			then = fmt.Sprintf("; %s %s is being deleted", attempt.Text(r.Deletion.Kind), attempt.Text(r.Deletion.Name))
+			then = beingDeleted(*r.Deletion)
 		}
 		if then == "" {
 			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
@@ -125,4 +124,13 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
 		Message: fmt.Sprintf("%s; failure %d of %d%s", Fault(r), s.attempts, most, then)}
+}
+
+func held(r marks.Record, fault, then string) *marks.Condition {
+	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
+		Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
+}
+
+func beingDeleted(d marks.Deletion) string {
+	return fmt.Sprintf("; %s %s is being deleted", attempt.Text(d.Kind), attempt.Text(d.Name))
 }

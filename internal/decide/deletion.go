@@ -63,8 +63,9 @@ type Workloads struct {
 	Problem string
 }
 
-// remediate decides about the deletion of a node whose retries are exhausted.
-func (p *Plan) remediate(in Input, s spent, ev Evidence, now time.Time) {
+// remediate decides about the deletion of a node whose retries are exhausted, or that is past its deadline by its own fault. sure
+// is that what leads to it is fresh.
+func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Time) {
 	r := in.Node.Record
 	if r.Deletion != nil {
 		if ev.Claim == nil {
@@ -74,7 +75,7 @@ func (p *Plan) remediate(in Input, s spent, ev Evidence, now time.Time) {
 		if ev.Claim.Deleting {
 			return // no attempts while it drains
 		}
-		if !confirmed(in, s, now) {
+		if !sure {
 			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
 			// confirmed first. A list that is some seconds old may not show yet that it did happen.
 			if !ev.Fresh {
@@ -117,7 +118,16 @@ func (p *Plan) remediate(in Input, s spent, ev Evidence, now time.Time) {
 	if target.Kind == KindNodeClaim {
 		reason = EventNodeClaimDeleted
 	}
-	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %d attempts failed, last: %s", target.Kind, target.Name, r.Attempts, Fault(r))}}
+	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, doomedBy(in, s))}}
+}
+
+// doomedBy says what leads to the node's deletion.
+func doomedBy(in Input, s spent) string {
+	r := in.Node.Record
+	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.Overdue == nil {
+		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, Fault(r))
+	}
+	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.Overdue.Message))
 }
 
 // targetOf is what a deletion of the node deletes.
@@ -163,7 +173,7 @@ func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now t
 		p.Events = []Event{e}
 	}
 	r.Deletion = nil
-	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok {
+	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && !s.first {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	p.Step, p.Change = StepRecord, marks.Change{Record: r}
@@ -175,6 +185,8 @@ func (ev Evidence) has(n Need) bool {
 	switch n {
 	case NeedFleet:
 		return ev.Fleet != nil
+	case NeedElsewhere:
+		return ev.Elsewhere != nil
 	case NeedLedger:
 		return ev.Ledger != nil
 	case NeedWorkloads, NeedOccupants:

@@ -16,7 +16,7 @@ type Member struct {
 	Created                                time.Time
 	// Excluded: it is not verified at all. It counts for nothing but a deletion that is under way.
 	Excluded bool
-	// Unhealthy: it failed and has not passed since.
+	// Unhealthy: it failed, or is past its deadline, and has not passed since.
 	Unhealthy bool
 	// Control: it is verified and well, a probe may run on it.
 	Control bool
@@ -29,7 +29,7 @@ func MemberOf(in Input) Member {
 	f, r := in.Node, in.Node.Record
 	return Member{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
 		Excluded: !Subject(in), Intended: r.Deletion != nil,
-		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed,
+		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || saysOverdue(in),
 		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
 	}
 }

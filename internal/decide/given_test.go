@@ -185,7 +185,8 @@ func subject(s string) func(*workerpod.Observation) {
 // world is what there is to load beyond an Input.
 type world struct {
 	waits        []Wait
-	full         bool // there is no slot
+	elsewhere    []Wait // on the verified node that is asked about
+	full         bool   // there is no slot
 	probes       []workerpod.Observation
 	probeRefused string
 	fleet        []Member
@@ -201,6 +202,8 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 	switch need {
 	case NeedWaits:
 		ev.Waits = &w.waits
+	case NeedElsewhere:
+		ev.Elsewhere = &w.elsewhere
 	case NeedSlot:
 		ev.Slot = ptr.To(!w.full)
 	case NeedProbes:

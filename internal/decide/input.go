@@ -23,6 +23,8 @@ type Input struct {
 	Pods []workerpod.Observation
 	// Vanished is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
 	Vanished int32
+	// NeededSince is when this process first saw that the node must be verified; zero where nobody keeps account.
+	NeededSince time.Time
 	// Rehearsed: this is a dry run, and the node has had its attempt, or its deletion was considered.
 	Rehearsed bool
 }
@@ -37,6 +39,7 @@ const (
 	NeedSlot      Need = "slot"          // taken in memory; given back when the decision comes out otherwise
 	NeedProbes    Need = "probes"        // in memory
 	NeedFleet     Need = "fleet"         // in memory, as long as the fleet
+	NeedElsewhere Need = "elsewhere"     // evaluated in memory
 	NeedFresh     Need = "fresh node"    // a read from the API server
 	NeedLedger    Need = "ledger"        // a read from the API server
 	NeedOccupants Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
@@ -45,7 +48,7 @@ const (
 )
 
 // needs lists them in the order of their cost.
-var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedFresh, NeedLedger, NeedOccupants, NeedWorkloads, NeedClaim}
+var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedElsewhere, NeedFresh, NeedLedger, NeedOccupants, NeedWorkloads, NeedClaim}
 
 // ForDeletion reports whether the need is of a deletion, whose evidence is loaded apart from all else.
 func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads || n == NeedClaim }
@@ -64,6 +67,8 @@ type Evidence struct {
 	ProbeRefused string
 	// Fleet are all nodes, sorted by name.
 	Fleet *[]Member
+	// Elsewhere are the prerequisites of the node's profile that do not hold on the verified node Plan.Probe.On.
+	Elsewhere *[]Wait
 	// Ledger are the deletions of the last hour or window.
 	Ledger *Ledger
 	// Workloads are the ordinary pods on the node.
@@ -97,7 +102,7 @@ type Plan struct {
 	// Number and Via describe the pod of StepStart.
 	Number int32
 	Via    config.Scheduling
-	// Probe is the pod of StepProbe.
+	// Probe is the pod of StepProbe; of NeedElsewhere, On alone counts.
 	Probe Probe
 	// Change is the write of StepRecord and StepDelete.
 	Change marks.Change

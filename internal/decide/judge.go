@@ -26,7 +26,7 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 		p.judge(in, s, *pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Duration: now.Sub(pod.Seen.Running),
 			Message: fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", end.Sub(pod.Seen.Running)-deadlineGrace)}, ev, now)
 	case past:
-		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), now)
+		p.judge(in, s, *pod, end, *attempt.Inconclusively(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), ev, now)
 	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
 		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonUnschedulable, pod.Unschedulable), now)
 	default:
@@ -76,7 +76,9 @@ func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time,
 	case result.Outcome == attempt.Passed:
 		p.pass(in, s, pod.Attempt, result, now)
 	case result.Outcome == attempt.Failed && controlled(in.Config):
-		p.attribute(in, s, failure{pod: pod, at: at, result: result}, ev, now)
+		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, attempt: pod.Attempt, result: &result}, ev, now)
+	case in.Config.NodeManagement.DeleteFailedNodes && expired(in, now) && mayLieOnNode(in, pod, result):
+		p.judgeOverdue(in, s, pod, at, result, ev, now)
 	default:
 		p.record(in, s, pod.Attempt, &result, now)
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -51,11 +49,7 @@ func (p *Plan) settle(in Input, now time.Time) {
 func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
 	s := spentOf(in)
 	switch {
-	case current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Record.MayHaveVerified() && in.Node.Leaving == "":
-		// Before anything is waited for: the gate must not stay open for as long as a prerequisite is missing.
-		r := in.Node.Record
-		r.NodeUID = in.Node.UID // what was saved of a record that cannot be read has none
-		p.Step, p.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateClose, Close: in.Profile.Taints, Label: ptr.To(false)}
+	case p.begin(in, s, current, now):
 	case current == nil && in.Vanished == in.Node.Record.Sequence+1:
 		p.record(in, s, attempt.Attempt{Number: in.Vanished}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case current == nil:
@@ -65,6 +59,7 @@ func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now
 	default:
 		p.judge(in, s, *current, current.Seen.Result, *current.Attempt.Result, ev, now)
 	}
+	p.expire(in, s, ev, now)
 }
 
 // spent is what the run under way has used of its budget.
@@ -105,10 +100,19 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 			p.wait(at.Sub(now))
 		}
 	}
-	if mayDelete(in, s) {
-		sure := confirmed(in, s, now)
-		if in.Node.Record.Deletion != nil || sure && !due {
-			p.remediate(in, s, ev, now)
+	overdue := atFault(in, s, now)
+	if overdue && awaitsPrerequisites(in, s) {
+		if ev.Waits == nil {
+			p.need(NeedWaits)
+			return
+		}
+		overdue = len(*ev.Waits) > 0 // else it is tried
+	}
+	if overdue || mayDelete(in, s) {
+		sure := overdue || confirmed(in, s, now)
+		// A node past its deadline is due all the time, or waits for prerequisites: while nothing holds its deletion, that comes first.
+		if r := in.Node.Record; r.Deletion != nil || sure && !due || overdue && (r.Held == "" || awaitsPrerequisites(in, s)) {
+			p.remediate(in, s, sure, ev, now)
 			return
 		}
 		due = due || !sure
@@ -118,7 +122,11 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 	}
 }
 
-// mayDelete reports whether what is next for the node may be its deletion. One that is leaving others remove.
+// awaitsPrerequisites reports whether the next attempt waits for them: other checks may be another profile's, whose
+// prerequisites nobody has looked at.
+func awaitsPrerequisites(in Input, s spent) bool { return s.first || in.Node.Record.Superseded > 0 }
+
+// mayDelete reports whether what is next for a node whose checks failed may be its deletion. One that is leaving others remove.
 func mayDelete(in Input, s spent) bool {
 	r := in.Node.Record
 	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
@@ -128,12 +136,12 @@ func mayDelete(in Input, s spent) bool {
 // beside it. Any other is followed by an attempt first.
 func confirmed(in Input, s spent, now time.Time) bool {
 	r := in.Node.Record
-	return !in.Profile.Unchecked() && !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && recent(r, now) && (!controlled(in.Config) || r.Probed)
+	return !in.Profile.Unchecked() && !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && fresh(r.LastTime, now) && (!controlled(in.Config) || r.Probed)
 }
 
-// recent reports whether the last failure may still lead to a deletion: it is not so old that it has to be confirmed.
-func recent(r marks.Record, now time.Time) bool {
-	return r.LastTime != nil && !r.LastTime.After(now.Add(clockTolerance)) && now.Sub(*r.LastTime) < freshFor
+// fresh reports whether what was seen at the time may still lead to a deletion: it is not so old that it has to be confirmed.
+func fresh(at *time.Time, now time.Time) bool {
+	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < freshFor
 }
 
 // start begins the next attempt once nothing holds it back.
@@ -142,10 +150,11 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
 		return
 	}
-	if s.first || in.Node.Record.Superseded > 0 { // other checks may be another profile's, whose prerequisites nobody has looked at
-		if !p.prerequisites(ev, now) {
-			return
+	if awaitsPrerequisites(in, s) && !p.prerequisites(ev, now) {
+		if ev.Waits != nil {
+			p.compare(in, s, ev, now)
 		}
+		return
 	}
 	if last := p.ending(in); last != nil {
 		// Two workers of one node would disturb each other, and the limit on workers would not hold.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -18,15 +19,22 @@ type Probe struct {
 	Subject, Group string
 }
 
-// failure is a failed attempt whose cause is sought.
+// failure is what is held against a node only once the same checks passed on a verified one: a failed attempt, or that the node
+// is past its deadline.
 type failure struct {
-	pod    workerpod.Observation
-	at     time.Time // when the failure was seen
-	result attempt.Result
+	// subject identifies it, in a probe's name too.
+	subject string
+	// at is when it was seen; after, past the deadline, when that was: a probe must have been made after it.
+	at, after time.Time
+	// attempt and result are to be recorded; a node that waits for prerequisites has no result.
+	attempt attempt.Attempt
+	result  *attempt.Result
+	// overdue says what keeps a node past its deadline; empty for a failed attempt.
+	overdue string
 }
 
-func (f failure) subject(in Input) string {
-	return fmt.Sprintf("%s/%d", in.Node.UID, f.pod.Attempt.Number)
+func attemptSubject(in Input, pod workerpod.Observation) string {
+	return fmt.Sprintf("%s/%d", in.Node.UID, pod.Attempt.Number)
 }
 
 // Group names the nodes for whose failures one probe serves.
@@ -35,7 +43,9 @@ func Group(in Input) string { return workerpod.Group(in.Node.Karpenter.Pool, in.
 // attribute decides whose failure a failed attempt is: the node's own, if the same checks pass at the same time on a
 // verified node. If they fail there too, or there is nowhere to run them, it proves nothing about the node.
 func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Time) {
-	p.Condition = underWay(in, s, fmt.Sprintf("Attempt %d failed; the same checks are run on a verified node to tell whose fault it is", f.pod.Attempt.Number), now, now)
+	if f.overdue == "" {
+		p.Condition = underWay(in, s, fmt.Sprintf("Attempt %d failed; the same checks are run on a verified node to tell whose fault it is", f.attempt.Number), now, now)
+	}
 	if ev.Probes == nil {
 		p.need(NeedProbes)
 		return
@@ -52,29 +62,24 @@ func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Tim
 		case r == nil:
 			awaited = awaited || now.Before(givenUp(in, probe))
 		case r.Outcome == attempt.Failed:
-			p.sharedOutage(in, s, f, now, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, orElse(r.Check, r.Reason)))
+			p.notHeldAgainst(in, s, f, now, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, orElse(r.Check, r.Reason)))
 			return
 		case r.Outcome == attempt.Passed:
 			passed = true
 		}
 	}
-	late := !now.Before(f.at.Add(attributedIn(in)))
+	late := f.result != nil && !now.Before(f.at.Add(attemptTakes(in))) // the first probe has all its time
 	switch {
 	case awaited && !late:
 		p.wait(probeRetry) // its result is a watch event; this is for one that was missed, and for one that has no room
-	case passed && in.Node.Record.Held == GuardControlProbe:
-		// The attempt may still have seen the outage whose end the probe has seen.
-		f.result.Outcome = attempt.Inconclusive
-		p.record(in, s, f.pod.Attempt, &f.result, now)
 	case passed:
-		p.record(in, s, f.pod.Attempt, &f.result, now)
-		p.Change.Record.Probed = true
+		p.heldAgainst(in, s, f, now)
 	case ev.ProbeRefused != "":
-		p.sharedOutage(in, s, f, now, "the same checks could not be run on a verified node: "+ev.ProbeRefused)
+		p.notHeldAgainst(in, s, f, now, "the same checks could not be run on a verified node: "+ev.ProbeRefused)
 	case len(tried) >= maxProbes:
-		p.sharedOutage(in, s, f, now, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
+		p.notHeldAgainst(in, s, f, now, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
 	case late:
-		p.sharedOutage(in, s, f, now, "the same checks could not be run on a verified node in time")
+		p.notHeldAgainst(in, s, f, now, "the same checks could not be run on a verified node in time")
 	case ev.Fleet == nil:
 		p.need(NeedFleet)
 	default:
@@ -82,21 +87,18 @@ func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Tim
 	}
 }
 
-// attributedIn bounds how long the cause of a failure is sought, whatever becomes of the probes: the first has all its time.
-func attributedIn(in Input) time.Duration {
-	return time.Duration(in.Config.Worker.StartTimeoutSeconds+in.Profile.TimeoutSeconds)*time.Second + deadlineGrace
-}
-
 // probeRetry is how soon a node looks again for a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
+const noControl = "there is no other verified node of the same profile on which the same checks could be run for comparison"
+
 func (p *Plan) probe(in Input, s spent, f failure, ev Evidence, tried map[string]bool, now time.Time) {
-	on, ok := control(in, f.pod.Attempt.Number, *ev.Fleet, tried)
+	on, ok := control(in, f.attempt.Number, *ev.Fleet, tried)
 	if !ok {
-		p.sharedOutage(in, s, f, now, "there is no other verified node of the same profile on which the same checks could be run for comparison")
+		p.notHeldAgainst(in, s, f, now, noControl)
 		return
 	}
-	p.Probe = Probe{On: on, Subject: f.subject(in), Group: Group(in)}
+	p.Probe = Probe{On: on, Subject: f.subject, Group: Group(in)}
 	if !p.slot(ev, now) {
 		return
 	}
@@ -108,9 +110,11 @@ func (p *Plan) probe(in Input, s spent, f failure, ev Evidence, tried map[string
 // after the failure's. Where nobody saw it come, because the controller was another one then, only that counts which was made
 // because of this failure.
 func concurs(in Input, f failure, probe workerpod.Observation) bool {
-	own := probe.Subject == f.subject(in)
+	own := probe.Subject == f.subject
 	switch {
 	case probe.Attempt.Basis.Checks != in.Checks:
+		return false
+	case probe.Seen.First.Before(f.after):
 		return false
 	case probe.Attempt.Result == nil:
 		return true
@@ -120,11 +124,33 @@ func concurs(in Input, f failure, probe workerpod.Observation) bool {
 	return own
 }
 
-// sharedOutage records a failure that is not held against the node.
-func (p *Plan) sharedOutage(in Input, s spent, f failure, now time.Time, message string) {
+// heldAgainst records a failure beside which a probe passed.
+func (p *Plan) heldAgainst(in Input, s spent, f failure, now time.Time) {
 	before := in.Node.Record
+	after := before.Held == GuardControlProbe // the failure may be of the outage whose end the probe has seen
+	switch {
+	case f.overdue != "" && (after || before.Overdue != nil && before.Overdue.Fault == marks.FaultShared):
+		p.find(in, s, f, marks.FaultUnclear, "verified nodes have just ceased to share what kept it", now)
+	case f.overdue != "":
+		p.find(in, s, f, marks.FaultNode, f.overdue, now)
+	case after:
+		f.result.Outcome = attempt.Inconclusive
+		p.record(in, s, f.attempt, f.result, now)
+	default:
+		p.record(in, s, f.attempt, f.result, now)
+		p.Change.Record.Probed = true
+	}
+}
+
+// notHeldAgainst records a failure that proves nothing about the node: others share it, or that cannot be found out.
+func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, message string) {
+	before := in.Node.Record
+	if f.overdue != "" {
+		p.find(in, s, f, marks.FaultShared, message, now)
+		return
+	}
 	f.result.Outcome = attempt.Inconclusive
-	p.record(in, s, f.pod.Attempt, &f.result, now)
+	p.record(in, s, f.attempt, f.result, now)
 	r := &p.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
 	p.Target.Kind = kindOf(in, Evidence{})

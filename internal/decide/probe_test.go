@@ -202,7 +202,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 					}
 				}
 			}
-			if taken < 0 || taken > attributedIn(failed(1)) || made > maxProbes+1 && name != "are taken away" {
+			if taken < 0 || taken > attemptTakes(failed(1)) || made > maxProbes+1 && name != "are taken away" {
 				t.Errorf("%s, %d nodes: recorded after %s and %d probes", name, nodes, taken, made)
 			}
 		}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -44,8 +45,11 @@ func (d dice) input() Input {
 		m.Remediation.MaxUnhealthyPerZone = oneOf(d, nil, nil, nil, ptrTo("0%"), ptrTo("90%"))
 		*m.Remediation.NeverVerifiedOnly, *m.Remediation.ControlProbe, *m.Remediation.SparePodsOtherThanDaemonSets = d.chance(60), d.chance(70), d.chance(80)
 		*c.Worker.KeepFailedSeconds = oneOf[int32](d, 0, 600)
+		in.Profile.VerificationDeadlineSeconds = oneOf[int32](d, 0, 60, 60, 3600)
 	})
 	n := &in.Node
+	n.Created, in.NeededSince = d.time(), oneOf(d, time.Time{}, now, now.Add(-time.Hour), now.Add(-time.Hour))
+	n.Images = oneOf(d, nil, []corev1.ContainerImage{{Names: []string{"docker.io/library/worker:1"}}})
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
 	if d.chance(20) {
@@ -62,7 +66,9 @@ func (d dice) input() Input {
 	if d.chance(30) {
 		n.Karpenter = marks.Karpenter{Managed: true, Pool: "pool", Registered: d.chance(70)}
 	}
-	if d.chance(30) {
+	if d.chance(10) {
+		n.Condition = &corev1.NodeCondition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded}
+	} else if d.chance(30) {
 		n.Condition = &corev1.NodeCondition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed}
 	}
 	if d.chance(80) {
@@ -74,7 +80,24 @@ func (d dice) input() Input {
 	for range d.IntN(4) {
 		in.Pods = append(in.Pods, d.pod(n.Record.Sequence+oneOf[int32](d, -1, 0, 1, 1, 1, 7)))
 	}
+	if d.chance(25) {
+		d.late(&in)
+	}
 	return in
+}
+
+// late is a node far past its deadline, of which little else is wrong.
+func (d dice) late(in *Input) {
+	n := &in.Node
+	in.Config.NodeManagement.DeleteFailedNodes, in.Profile.VerificationDeadlineSeconds = true, 60
+	n.Created, in.NeededSince = now.Add(-48*time.Hour), now.Add(-time.Hour)
+	n.Gated, n.BootID, n.HasRecord, n.Record, in.Vanished, in.Pods = true, "b1", true, d.overdue(), 0, nil
+	if d.chance(50) {
+		n.Record.Overdue.Time = now.Add(-time.Hour)
+	}
+	if d.chance(40) {
+		in.Pods = append(in.Pods, d.pod(n.Record.Sequence+1))
+	}
 }
 
 func (d dice) record() marks.Record {
@@ -86,6 +109,9 @@ func (d dice) record() marks.Record {
 		at = oneOf(d, now, now.Add(-time.Minute))
 		return marks.Record{NodeUID: "u1", BootID: "b1", Sequence: 5, Attempts: 5, LastOutcome: attempt.Failed, LastTime: &at, Probed: d.chance(90)}
 	}
+	if d.chance(20) { // past its deadline, by somebody's fault
+		return d.overdue()
+	}
 	r := marks.Record{NodeUID: "u1", BootID: oneOf(d, "b1", "b1", "b1", "b2", ""), Sequence: oneOf[int32](d, 0, 1, 5, 1<<29-9), Attempts: oneOf[int32](d, 0, 2, 5, 5, 5, 1<<29-9),
 		Inconclusive: oneOf[int32](d, 0, 1, 100), Superseded: oneOf[int32](d, 0, 0, 1, 2), LastOutcome: d.outcome(), LastReason: oneOf(d, "", "Timeout", attempt.ReasonKubeletRejected),
 		LastTime: oneOf(d, &at, &at, &at, nil), Probed: d.chance(80), HistoryLost: d.chance(5), Held: oneOf(d, "", "", GuardControlProbe, GuardDoNotDelete)}
@@ -95,6 +121,22 @@ func (d dice) record() marks.Record {
 	}
 	if d.chance(15) {
 		r.Deletion = &marks.Deletion{Kind: KindNodeClaim, Name: "c", UID: "cu", Time: d.time()}
+	}
+	return r
+}
+
+func (d dice) overdue() marks.Record {
+	at := oneOf(d, now, now.Add(-time.Minute))
+	r := marks.Record{NodeUID: "u1", BootID: "b1", Held: oneOf(d, "", "", GuardMaxUnhealthy),
+		Overdue: &marks.Overdue{Time: oneOf(d, at, at, d.time()), BootID: oneOf(d, "b1", "b1", "b2", ""), Message: "m",
+			Fault: oneOf(d, marks.FaultNode, marks.FaultNode, marks.FaultShared, marks.FaultUnclear, "nonsense")}}
+	if d.chance(60) {
+		r.Sequence, r.Inconclusive, r.LastOutcome, r.LastTime = 3, 3, attempt.Inconclusive, &at
+		r.LastReason = oneOf(d, attempt.ReasonKubeletRejected, attempt.ReasonStartTimeout, attempt.ReasonImagePull, attempt.ReasonUndecided)
+	}
+	if d.chance(20) {
+		since, v := d.time(), d.time()
+		r.Since, r.VerifiedTime = &since, &v
 	}
 	return r
 }
@@ -124,6 +166,10 @@ func (d dice) shape(o *workerpod.Observation) {
 	}
 	o.Terminating, o.Recorded, o.Attempt.Basis.Gated = d.chance(15), d.chance(15), d.chance(70)
 	o.Attempt.Basis.BootID, o.Attempt.Basis.Checks = oneOf(d, "b1", "b1", "b1", "b2", ""), oneOf(d, checks, checks, checks, "c2", "")
+	o.Images = oneOf(d, nil, []string{"worker:1"}, []string{"worker:1", "init:2"})
+	if r := o.Attempt.Result; r != nil && r.Outcome == attempt.Inconclusive && d.chance(60) {
+		r.Check, r.Reason = "", oneOf(d, attempt.ReasonKubeletRejected, attempt.ReasonStartTimeout, attempt.ReasonUndecided)
+	}
 	o.Timeout, o.StartTimeout = oneOf(d, 0, 30*time.Second), oneOf(d, 0, 30*time.Second)
 }
 
@@ -132,6 +178,11 @@ func (d dice) world(in Input) world {
 	if d.chance(20) {
 		w.waits = []Wait{{Kind: "nodeReady", Why: "the node"}}
 	}
+	if in.NeededSince.Equal(now.Add(-time.Hour)) && d.chance(50) {
+		w.waits = []Wait{{Kind: "nodeReady", Why: "the node"}}
+		w.probes = append(w.probes, probe("pool-m0", ended(attempt.Passed)))
+	}
+	w.elsewhere = oneOf(d, nil, nil, []Wait{{Kind: "pods", Why: "a pod"}})
 	for i := range d.IntN(4) {
 		p := probe(oneOf(d, "pool-m0", "pool-m1", "m"))
 		d.shape(&p)
@@ -171,7 +222,7 @@ const rounds = 12
 
 // Whatever is observed and loaded, a decision comes to an end and keeps to the rules.
 func TestNextKeepsToTheRules(t *testing.T) {
-	steps, most := map[Step]int{}, 0
+	steps, overdue, most := map[Step]int{}, map[string]int{}, 0
 	for seed := range uint64(40_000) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
 		in, ev := d.input(), Evidence{}
@@ -202,6 +253,12 @@ func TestNextKeepsToTheRules(t *testing.T) {
 		}
 		most = max(most, asked)
 		steps[plan.Step]++
+		if o := plan.Change.Record.Overdue; o != nil && plan.Step == StepRecord && o.Time.Equal(now) && o != in.Node.Record.Overdue {
+			overdue[fmt.Sprintf("%s, with an attempt %t", o.Fault, plan.Recorded != nil)]++
+		}
+		if plan.Step == StepDelete && in.Node.Record.LastOutcome != attempt.Failed {
+			overdue["deleted"]++
+		}
 		for _, rule := range rulesOfPlans {
 			if !rule.holds(in, ev, plan) {
 				t.Fatalf("seed %d: %s\nnode %+v\npods %+v\nevidence %+v\nplan %+v", seed, rule.says, in.Node, in.Pods, ev, plan)
@@ -211,7 +268,12 @@ func TestNextKeepsToTheRules(t *testing.T) {
 			t.Fatalf("seed %d: decided otherwise the second time", seed)
 		}
 	}
-	t.Logf("steps %v, at most %d needs", steps, most)
+	t.Logf("steps %v, past the deadline %v, at most %d needs", steps, overdue, most)
+	for _, what := range []string{"deleted", "node, with an attempt true", "node, with an attempt false", "shared, with an attempt true", "shared, with an attempt false"} {
+		if overdue[what] < 5 {
+			t.Errorf("past the deadline, %s: %d times: the inputs are too much alike", what, overdue[what])
+		}
+	}
 	for step, least := range map[Step]int{StepNone: 1000, StepStart: 1000, StepProbe: 100, StepRecord: 1000, StepDelete: 100} {
 		if steps[step] < least {
 			t.Errorf("step %q was decided %d times: the inputs are too much alike", step, steps[step])
@@ -232,6 +294,18 @@ func loaded(ev Evidence, n Need) bool {
 	return true
 }
 
+// deletableOverdue reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
+// other cause never deletes.
+func deletableOverdue(in Input, ev Evidence) bool {
+	r, o := in.Node.Record, in.Node.Record.Overdue
+	at, ok := deadlineOf(in, now)
+	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !fresh(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || absent(in) != "" {
+		return false
+	}
+	waits := ev.Waits != nil && len(*ev.Waits) > 0 && (r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Superseded > 0)
+	return waits || r.LastOutcome == attempt.Inconclusive && (r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
+}
+
 // rulesOfPlans hold for every plan that needs nothing more.
 var rulesOfPlans = []struct {
 	says  string
@@ -242,11 +316,36 @@ var rulesOfPlans = []struct {
 			return g.holds != nil && slices.ContainsFunc(g.Needs, func(n Need) bool { return !ev.has(n) })
 		})
 	}},
-	{"a deletion follows a fresh failure of an exhausted node that may be deleted", func(in Input, _ Evidence, p Plan) bool {
+	{"a deletion is of a node that may be deleted", func(in Input, _ Evidence, p Plan) bool {
 		r, c := in.Node.Record, in.Config
 		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
-			r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r, now) && (r.Probed || !controlled(c)) && !c.NodeManagement.Remediation.DryRun &&
-			(!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
+			!c.NodeManagement.Remediation.DryRun && (!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
+	}},
+	{"a deletion follows a fresh failure of an exhausted node, or what was found out of one past its deadline", func(in Input, ev Evidence, p Plan) bool {
+		r, c := in.Node.Record, in.Config
+		exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && fresh(r.LastTime, now) && (r.Probed || !controlled(c))
+		return p.Step != StepDelete || exhausted || deletableOverdue(in, ev)
+	}},
+	{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
+		before, o := in.Node.Record.Overdue, p.Change.Record.Overdue
+		if o == nil || before == o || o.Fault != marks.FaultNode {
+			return true
+		}
+		at, ok := deadlineOf(in, now)
+		rejected := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonKubeletRejected
+		stuck := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonStartTimeout && ev.Fresh && in.Node.Images != nil
+		lacks := p.Recorded == nil && ev.Waits != nil && len(*ev.Waits) > 0 && ev.Elsewhere != nil && len(*ev.Elsewhere) == 0
+		return ok && !now.Before(at) && (rejected || stuck || lacks) && absent(in) == "" && in.Config.NodeManagement.DeleteFailedNodes &&
+			slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool {
+				return o.Passed() && o.Attempt.Basis.Checks == in.Checks && !o.Seen.First.Before(at)
+			})
+	}},
+	{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
+		at, ok := deadlineOf(in, now)
+		if !ok || now.Before(at) || p.Condition == nil || !Subject(in) || !Needed(in, now) || in.Rehearsed {
+			return true
+		}
+		return p.Condition.Reason == marks.ReasonDeadlineExceeded || p.Condition.Reason == marks.ReasonRemediationHeld || p.Condition.Reason == marks.ReasonRetriesExhausted
 	}},
 	{"a deletion waits for the nodes of those before, and spares a NodeClaim that opts out", func(in Input, ev Evidence, p Plan) bool {
 		if p.Step != StepDelete {

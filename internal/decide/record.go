@@ -29,7 +29,7 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, s.attempts, s.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	r.LastTime, r.DurationMs = ptr.To(now.UTC().Truncate(time.Microsecond)), result.Duration.Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
+	r.NextAttemptTime, r.Probed, r.Deletion, r.Overdue = nil, false, nil, nil
 	if result.Outcome != attempt.Failed || !s.exhausted(in) {
 		r.Held, r.HeldMessage = "", "" // else the guard decides again, and only a change is an event
 	}
@@ -42,7 +42,7 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 	p.Change, p.Events, p.Condition = marks.Change{Close: in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
-		r.LastMessage, r.VerifiedTime, r.HistoryLost = "", r.LastTime, false
+		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
 		p.Change.Label = ptr.To(true)
 		if in.Node.Gated {
 			p.Change.Gate = marks.GateOpen

@@ -14,7 +14,7 @@ const (
 	StatusPending   Status = "pending"   // must be verified, no worker yet
 	StatusVerifying Status = "verifying" // an attempt is under way
 	StatusVerified  Status = "verified"
-	StatusFailed    Status = "failed" // the last attempt failed, or retries are exhausted
+	StatusFailed    Status = "failed" // the last attempt failed, retries are exhausted, or the deadline is past
 	StatusHeld      Status = "held"   // a remediation guard holds its deletion
 )
 
@@ -35,6 +35,8 @@ func StatusOf(in Input, now time.Time) Status {
 		return ""
 	case in.Node.Record.Held != "":
 		return StatusHeld
+	case saysOverdue(in):
+		return StatusFailed
 	case Current(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying
 	case spentOf(in).attempts > 0:

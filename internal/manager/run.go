@@ -103,6 +103,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
 		cfg.NodeManagement.Remediation.DryRun = true
+		cfg.WithoutDeadlines() // they need records
 	}
 	counters := metrics.NewCounters(checkTypes(cfg))
 	events, err := newEvents(mgr, marked, counters)
@@ -115,6 +116,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	deletions := &deletion.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
 		Pods:   pods,
+		Waits:  watches.Evaluate,
 		Claims: &deletion.Claims{Reader: mgr.GetAPIReader()},
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: max(time.Hour, cfg.NodeManagement.Remediation.Window.Duration)},

@@ -17,6 +17,7 @@ const (
 	ReasonChecksPassed            = "ChecksPassed"            // True
 	ReasonChecksFailed            = "ChecksFailed"            // False
 	ReasonRetriesExhausted        = "RetriesExhausted"        // False
+	ReasonDeadlineExceeded        = "DeadlineExceeded"        // False
 	ReasonVerifying               = "Verifying"               // Unknown
 	ReasonWaitingForPrerequisites = "WaitingForPrerequisites" // Unknown
 	ReasonWaitingForRegistration  = "WaitingForRegistration"  // Unknown

@@ -86,6 +86,9 @@ type Facts struct {
 	RecordFault string
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
+	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The controller's
+	// cache drops them: they are there on a node that was read from the API server.
+	Images []corev1.ContainerImage
 }
 
 // Karpenter is what the marks on a node say about its management by Karpenter.
@@ -138,6 +141,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 		ControlPlane: hasKey(n.Labels, LabelControlPlane),
 		Deleting:     n.DeletionTimestamp != nil,
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
+		Images:       n.Status.Images,
 	}
 	for _, t := range n.Spec.Taints {
 		if v.Gates(t) {

@@ -41,6 +41,11 @@ type Record struct {
 	NextAttemptTime *time.Time `json:"nextAttemptTime,omitempty"`
 	// VerifiedTime is when the node last passed. It stays when a later attempt fails.
 	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
+	// Since is when a node that passed before was first seen to need it again, on the clock of the controller that saw it. It is
+	// written where a deadline is configured, and goes with the next pass. A node that never passed is counted from its creation.
+	Since *time.Time `json:"since,omitempty"`
+	// Overdue is what was last found out about a node past its deadline; any other outcome removes it.
+	Overdue *Overdue `json:"overdue,omitempty"`
 	// HistoryLost: an earlier record could not be read, so the node may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
@@ -51,6 +56,25 @@ type Record struct {
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
 }
+
+// Overdue is what was found out about a node past its deadline by comparing it with a verified one.
+type Overdue struct {
+	// Time is when it was found out.
+	Time time.Time `json:"time"`
+	// BootID is the node's boot at that time: what was found out is void after a reboot.
+	BootID string `json:"bootID,omitempty"`
+	// Fault says whose fault it is: one of the Fault constants.
+	Fault string `json:"fault"`
+	// Message says what kept the node from passing or, where that is not held against it, why not.
+	Message string `json:"message,omitempty"`
+}
+
+// The values of Overdue.Fault.
+const (
+	FaultNode    = "node"    // it lies on the node: a control probe passed after the deadline
+	FaultShared  = "shared"  // verified nodes share it, or it could not be compared with any
+	FaultUnclear = "unclear" // verified nodes have just ceased to share it
+)
 
 // Deletion is a deletion that was decided.
 type Deletion struct {
@@ -95,7 +119,8 @@ func readRecord(n *corev1.Node) (r Record, fault string) {
 		return Record{}, ""
 	case !believable(r.Sequence) || !believable(r.Attempts) || !believable(r.Inconclusive) || !believable(r.Superseded) || r.DurationMs < 0:
 		fault = fmt.Sprintf("has a count that is negative or over %d", maxCount)
-	case !dated(r.LastTime) || !dated(r.VerifiedTime) || !dated(r.NextAttemptTime) || r.Deletion != nil && !dated(&r.Deletion.Time):
+	case !dated(r.LastTime) || !dated(r.VerifiedTime) || !dated(r.NextAttemptTime) || !dated(r.Since) ||
+		r.Deletion != nil && !dated(&r.Deletion.Time) || r.Overdue != nil && !dated(&r.Overdue.Time):
 		fault = "has a time before 1970 or after 9999"
 	default:
 		return r, ""

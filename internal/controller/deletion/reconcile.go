@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
@@ -34,7 +35,9 @@ type Reconciler struct {
 	// Writer writes our marks and the ledger, and deletes; in a dry run it changes nothing.
 	Writer client.Client
 	// Pods are the effects on worker pods.
-	Pods     controller.Pods
+	Pods controller.Pods
+	// Waits evaluates the prerequisites of a node, and does not make it wait.
+	Waits    func(*corev1.Node, config.Prerequisites) []decide.Wait
 	Fleet    *controller.Fleet
 	Claims   *Claims
 	Ledger   *Ledger
@@ -106,6 +109,9 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 				return err
 			}
 			n, ev = now, decide.Evidence{Fresh: true}
+		case decide.NeedWaits:
+			waits := r.Waits(n, in.Profile.Prerequisites)
+			ev.Waits = &waits
 		case decide.NeedFleet, decide.NeedLedger, decide.NeedOccupants, decide.NeedWorkloads, decide.NeedClaim:
 			if err := r.load(ctx, n, plan.Need, &ev); err != nil {
 				return err

@@ -49,12 +49,12 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	ev := decide.Evidence{Probes: &probes, ProbeRefused: why}
-	plan := decide.Next(d.in, ev, now)
+	d.ev.Probes, d.ev.ProbeRefused = &probes, why
+	plan := decide.Next(d.in, d.ev, now)
 	if plan.Need == decide.NeedOccupants {
 		occupants := r.occupants(ctx, d.in.Node.Name)
-		ev.Workloads = &occupants
-		plan = decide.Next(d.in, ev, now)
+		d.ev.Workloads = &occupants
+		plan = decide.Next(d.in, d.ev, now)
 	}
 	if plan.Step != decide.StepRecord {
 		return nil // another probe has come meanwhile

@@ -27,6 +27,8 @@ const conflictRetries = 8
 type Prerequisites interface {
 	// Unmet lists what does not hold for the node.
 	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait
+	// Evaluate lists the same and does not make the node wait.
+	Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Wait
 	// Forget drops a node that is gone.
 	Forget(name string)
 }
@@ -128,6 +130,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait
 type decision struct {
 	node *corev1.Node
 	in   decide.Input
+	ev   decide.Evidence
 	plan decide.Plan
 }
 
@@ -145,7 +148,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		plan := decide.Next(in, ev, r.View.Sights.Now())
 		switch plan.Need {
 		case decide.NeedNothing:
-			return decision{node: n, in: in, plan: plan}, nil
+			return decision{node: n, in: in, ev: ev, plan: plan}, nil
 		case decide.NeedWaits:
 			waits := r.Prerequisites.Unmet(n, in.Profile.Prerequisites)
 			ev.Waits = &waits
@@ -170,6 +173,12 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		case decide.NeedOccupants:
 			occupants := r.occupants(ctx, n.Name)
 			ev.Workloads = &occupants
+		case decide.NeedElsewhere:
+			waits, err := r.elsewhere(ctx, plan.Probe.On.Name, in.Profile.Prerequisites)
+			if err != nil {
+				return decision{}, err
+			}
+			ev.Elsewhere = &waits
 		case decide.NeedFresh:
 			now := &corev1.Node{}
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
@@ -182,7 +191,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		default:
 			r.Deletions.Consider(n.Name)
 			plan.Step = decide.StepNone
-			return decision{node: n, in: in, plan: plan}, nil
+			return decision{node: n, in: in, ev: ev, plan: plan}, nil
 		}
 	}
 }
@@ -196,6 +205,19 @@ func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workload
 		w.Problem = "its pods cannot be listed, so it may run ordinary ones"
 	}
 	return w
+}
+
+// elsewhere evaluates prerequisites on another node.
+func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prerequisites) ([]decide.Wait, error) {
+	n := &corev1.Node{}
+	err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n)
+	if apierrors.IsNotFound(err) {
+		return nil, errDecideAgain // the fleet still has it
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Prerequisites.Evaluate(n, p), nil
 }
 
 // wakeWaiting lets nodes that wait for a slot look again while there is one.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -118,7 +119,7 @@ func nodeChanges() predicate.Predicate {
 			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
 			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) || // what a prerequisite asks for: the cache drops the rest
 			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
-			conditionsChanged(old, now)
+			conditionsChanged(old, now) || overdue(old) != overdue(now)
 	}}
 }
 
@@ -137,6 +138,13 @@ func statuses(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatu
 		}
 	}
 	return m
+}
+
+// overdue reports whether our condition says that the node is past its deadline, which counts in the fleet.
+func overdue(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == marks.ConditionType && c.Reason == marks.ReasonDeadlineExceeded
+	})
 }
 
 // podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no slot.

@@ -1,0 +1,333 @@
+package decide
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// workerImage is what the workers below need on their node.
+const workerImage = "registry.example.com/worker:1"
+
+// overdue is a node of two hours that was to pass within one, which this process has known for all that time.
+func overdue(in *Input) {
+	in.Profile.VerificationDeadlineSeconds = 3600
+	in.Node.Created, in.NeededSince = now.Add(-2*time.Hour), now.Add(-2*time.Hour)
+	in.Config.NodeManagement.DeleteFailedNodes = true
+	in.Node.HasRecord = true
+	if in.Node.Record.NodeUID == "" {
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1"}
+	}
+}
+
+func blamed(fault string, age time.Duration) func(*Input) {
+	return func(in *Input) {
+		in.Node.Record.Overdue = &marks.Overdue{Time: now.Add(-age), BootID: "b1", Fault: fault, Message: "what it was"}
+	}
+}
+
+func lastReason(reason string) func(*Input) {
+	return func(in *Input) { in.Node.Record.LastReason = reason }
+}
+
+func hasImage(in *Input) {
+	in.Node.Images = []corev1.ContainerImage{{Names: []string{workerImage}, SizeBytes: 1}}
+}
+
+// inconclusively is a worker that ended a second ago for the reason.
+func inconclusively(reason string) func(*workerpod.Observation) {
+	return func(o *workerpod.Observation) {
+		ended(attempt.Inconclusive)(o)
+		o.Seen.Result = failedAt
+		o.Attempt.Result = attempt.Inconclusively(reason, "why")
+	}
+}
+
+// stuck is a worker that has not started in its time, although nothing but the node is needed for that.
+func stuck(o *workerpod.Observation) {
+	pending(o)
+	o.Seen.First, o.StartTimeout, o.Images = failedAt.Add(-time.Minute), time.Minute, []string{workerImage}
+}
+
+func TestDeadlineOf(t *testing.T) {
+	takes := attemptTakes(given())
+	passedAgo := func(d time.Duration) func(*Input) {
+		return func(in *Input) { in.Node.Record.VerifiedTime = ago(d) }
+	}
+	since := func(d time.Duration) func(*Input) {
+		return func(in *Input) { in.Node.Record.Since = ago(d) }
+	}
+	known := func(d time.Duration) func(*Input) {
+		return func(in *Input) { in.NeededSince = now.Add(-d) }
+	}
+	old := func(in *Input) { in.Node.Created = now.Add(-30 * 24 * time.Hour) }
+	for name, tc := range map[string]struct {
+		in   Input
+		want *time.Time
+	}{
+		"from the creation":                          {given(overdue), ago(time.Hour)},
+		"whatever the boot":                          {given(overdue, rebootedTo("b2")), ago(time.Hour)},
+		"none is configured":                         {given(overdue, func(in *Input) { in.Profile.VerificationDeadlineSeconds = 0 }), nil},
+		"nobody keeps account":                       {given(overdue, func(in *Input) { in.NeededSince = time.Time{} }), nil},
+		"a new leader grants a full attempt":         {given(overdue, known(0)), ptr.To(now.Add(takes))},
+		"and no more":                                {given(overdue, known(takes)), ago(0)},
+		"a month-old node without a record, too":     {given(overdue, old, known(time.Minute), func(in *Input) { in.Node.Record = marks.Record{} }), ptr.To(now.Add(takes - time.Minute))},
+		"once it passed, from when it was needed":    {given(overdue, old, passedAgo(3*time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
+		"and a full attempt there as well":           {given(overdue, old, passedAgo(3*time.Hour), since(2*time.Hour), known(0)), ptr.To(now.Add(takes))},
+		"that was not written yet":                   {given(overdue, old, passedAgo(3*time.Hour)), nil},
+		"that is of a round before":                  {given(overdue, old, passedAgo(time.Hour), since(2*time.Hour)), nil},
+		"that is the future":                         {given(overdue, old, passedAgo(3*time.Hour), since(-time.Hour)), nil},
+		"a pass in the future is no measure":         {given(overdue, old, passedAgo(-time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
+		"nor is its creation where its past is lost": {given(overdue, func(in *Input) { in.Node.Record.HistoryLost = true }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, ok := deadlineOf(tc.in, now)
+			if ok != (tc.want != nil) || ok && !at.Equal(*tc.want) {
+				t.Errorf("%s, %v; want %s", at, ok, tc.want)
+			}
+			if got := expired(tc.in, now); got != (ok && !at.After(now)) {
+				t.Errorf("expired: %v", got)
+			}
+		})
+	}
+}
+
+// A verified node's next round is dated in the record, once, in the write that closes its gate if there is one.
+func TestTheRoundIsDated(t *testing.T) {
+	limit := func(in *Input) { in.Profile.VerificationDeadlineSeconds = 3600 }
+	taint := func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }
+	again := verified(unlabelled, limit)
+	plan, _ := ask(t, again, world{})
+	if r := plan.Change.Record; plan.Step != StepRecord || r.Since == nil || !r.Since.Equal(now) || plan.Change.Gate != gateKeep || plan.Recorded != nil {
+		t.Fatalf("%+v", plan)
+	}
+	again.Node.Record = plan.Change.Record
+	if plan, _ = ask(t, again, world{}); plan.Step != StepStart {
+		t.Errorf("after it %+v", plan)
+	}
+	if plan, _ = ask(t, verified(unlabelled, limit, taint), world{}); plan.Change.Gate != gateClose || plan.Change.Record.Since == nil {
+		t.Errorf("with the taint: %+v", plan.Change)
+	}
+	if plan, _ = ask(t, verified(unlabelled), world{}); plan.Step != StepStart {
+		t.Errorf("without a deadline: %+v", plan)
+	}
+	if plan, _ = ask(t, given(limit), world{}); plan.Step != StepStart {
+		t.Errorf("a node that never passed: %+v", plan)
+	}
+	again.Pods = []workerpod.Observation{pod(2, ended(attempt.Passed), openGate)}
+	if plan, _ = ask(t, again, world{}); plan.Recorded == nil || plan.Change.Record.Since != nil {
+		t.Errorf("after a pass: %+v", plan.Change.Record)
+	}
+}
+
+// Past its deadline a node says so, whatever it waits for, and in words that do not change from look to look.
+func TestWhatANodePastItsDeadlineSays(t *testing.T) {
+	waits := world{waits: []Wait{{Kind: "nodeReady", Why: "the node's condition Ready to be True"}}}
+	noDeletion := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
+	unregistered := func(in *Input) { in.Node.Karpenter = marks.Karpenter{Managed: true} }
+	for name, tc := range map[string]struct {
+		in    Input
+		world world
+		says  string // of the message; empty: another condition
+		else_ string
+	}{
+		"a prerequisite":       {in: given(overdue, noDeletion), world: waits, says: "Waiting for the node's condition Ready"},
+		"a slot":               {in: given(overdue), world: world{full: true}, says: "maxConcurrentVerifications"},
+		"the kubelet":          {in: given(overdue, lost), says: "Waiting for the kubelet"},
+		"registration":         {in: given(overdue, unregistered, with(pod(1, ended(attempt.Passed)))), says: marks.LabelKarpenterRegistered},
+		"the first attempt":    {in: given(overdue, with(pod(1))), says: "no attempt has ended"},
+		"between attempts":     {in: puzzling(3, overdue), says: "ImagePull: no such image"},
+		"another attempt":      {in: puzzling(3, overdue, with(pod(4))), says: "ImagePull: no such image"},
+		"a failed check":       {in: failing(2, overdue), says: "check dns: Timeout: no answer"},
+		"what is shared":       {in: given(overdue, blamed(marks.FaultShared, time.Minute)), world: waits, says: "not deleted: what it was"},
+		"a deletion":           {in: puzzling(3, overdue, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n"} }), world: world{claim: Claim{Deleting: true}}, says: "Node n is being deleted"},
+		"exhausted":            {in: failing(5, overdue, noDeletion), else_: marks.ReasonRetriesExhausted},
+		"held":                 {in: failing(5, overdue, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},
+		"held without attempt": {in: given(overdue, heldBy(GuardSparePods), blamed(marks.FaultNode, time.Minute)), world: world{waits: waits.waits, workloads: Workloads{Names: []string{"a/b"}}, fleet: deletable().fleet}, else_: marks.ReasonRemediationHeld},
+		"before it":            {in: given(overdue, with(pod(1)), func(in *Input) { in.NeededSince = now }), else_: marks.ReasonVerifying},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, tc.in, tc.world)
+			c := plan.Condition
+			if tc.says == "" {
+				if reasonOf(c) != tc.else_ {
+					t.Errorf("says %+v, want %s", c, tc.else_)
+				}
+				return
+			}
+			if reasonOf(c) != marks.ReasonDeadlineExceeded || c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, tc.says) || !strings.Contains(c.Message, "within 1h0m0s (since 2026-03-01T10:00:00Z)") {
+				t.Fatalf("says %+v", c)
+			}
+			if got := reasons(plan.Events); got[len(got)-1] != EventFailed {
+				t.Errorf("events %v", got)
+			}
+			tc.in.Node.Condition = &corev1.NodeCondition{Type: marks.ConditionType, Status: c.Status, Reason: c.Reason, Message: c.Message}
+			later, _ := askAt(t, tc.in, tc.world, now.Add(100*time.Millisecond))
+			if later.Condition == nil || *later.Condition != *c || len(later.Events) >= len(plan.Events) {
+				t.Errorf("a moment later %+v, events %v", later.Condition, later.Events)
+			}
+			if got := StatusOf(tc.in, now); got != StatusFailed {
+				t.Errorf("status %s", got)
+			}
+			if !MemberOf(tc.in).Unhealthy {
+				t.Error("the fleet counts it as healthy")
+			}
+			// Its successor goes on saying so, and does nothing about it before a full attempt.
+			tc.in.NeededSince = now
+			if next, _ := ask(t, tc.in, tc.world); reasonOf(next.Condition) != marks.ReasonDeadlineExceeded || next.Step == StepDelete {
+				t.Errorf("its successor: %+v", next)
+			}
+		})
+	}
+}
+
+// What stops a node past its deadline is held against it if it lies on the node, and a probe that was made after the deadline
+// passed on a verified one. Nothing else is.
+func TestWhoseFaultItIs(t *testing.T) {
+	rejected := with(pod(1, inconclusively(attempt.ReasonKubeletRejected)))
+	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}
+	lacks := []Wait{{Kind: "pods", Why: "a pod of the agent"}}
+	ends := func(reason string) Input { return given(overdue, hasImage, with(pod(1, inconclusively(reason)))) }
+	fine := world{probes: passing, fleet: members(3, "")}
+	for name, tc := range map[string]struct {
+		in    Input
+		world world
+		fault string // empty: nothing is found out
+		step  Step
+	}{
+		"the kubelet rejects":                         {given(overdue, rejected), fine, marks.FaultNode, StepRecord},
+		"even without remediation.controlProbe":       {given(overdue, rejected, noProbe), world{fleet: members(3, "")}, "", StepProbe},
+		"it does not start":                           {given(overdue, hasImage, with(pod(1, stuck))), fine, marks.FaultNode, StepRecord},
+		"and its image is not there":                  {given(overdue, with(pod(1, stuck))), fine, "", StepRecord},
+		"nor is what else it needs":                   {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = append(o.Images, "init:1") }))), fine, "", StepRecord},
+		"it was not to start by itself":               {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = nil }))), fine, "", StepRecord},
+		"it lacks what another has":                   {given(overdue), world{waits: lacks, probes: passing, fleet: members(3, "")}, marks.FaultNode, StepRecord},
+		"which the other lacks too":                   {given(overdue), world{waits: lacks, elsewhere: lacks, probes: passing, fleet: members(3, "")}, marks.FaultShared, StepRecord},
+		"and there is no other":                       {given(overdue), world{waits: lacks}, marks.FaultShared, StepRecord},
+		"no other to compare a rejection with":        {given(overdue, rejected), world{}, marks.FaultShared, StepRecord},
+		"another has it, and was not probed":          {given(overdue), world{waits: lacks, fleet: members(3, "")}, "", StepProbe},
+		"the probe fails":                             {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Failed))}, fleet: members(3, "")}, marks.FaultShared, StepRecord},
+		"the probe proves nothing":                    {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Inconclusive))}, fleet: members(3, "")}, "", StepProbe},
+		"the probe is awaited":                        {given(overdue), world{waits: lacks, probes: []workerpod.Observation{probe("m0")}, fleet: members(3, "")}, "", StepNone},
+		"the probe was made before the deadline":      {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), seenFor(2*time.Hour))}, fleet: members(3, "")}, "", StepProbe},
+		"the probe ran other checks":                  {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), otherChecks)}, fleet: members(3, "")}, "", StepProbe},
+		"the probe is refused":                        {given(overdue, rejected), world{probeRefused: "quota", fleet: members(3, "")}, marks.FaultShared, StepRecord},
+		"just after it was shared":                    {given(overdue, rejected, blamed(marks.FaultShared, time.Hour)), fine, marks.FaultUnclear, StepRecord},
+		"after an outage that a failed attempt saw":   {given(overdue, rejected, heldBy(GuardControlProbe)), fine, marks.FaultUnclear, StepRecord},
+		"and once more":                               {given(overdue, rejected, blamed(marks.FaultUnclear, time.Hour)), fine, marks.FaultNode, StepRecord},
+		"before the deadline":                         {given(overdue, rejected, func(in *Input) { in.Node.Created = now.Add(-time.Minute) }), fine, "", StepRecord},
+		"before a new leader granted an attempt":      {given(overdue, rejected, func(in *Input) { in.NeededSince = now.Add(-time.Minute) }), fine, "", StepRecord},
+		"deletion is off":                             {given(overdue, rejected, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), fine, "", StepRecord},
+		"the kubelet is gone":                         {given(overdue, rejected, lost), fine, "", StepRecord},
+		"it was rejected before a reboot":             {given(overdue, with(pod(1, inconclusively(attempt.ReasonKubeletRejected), fromBoot))), fine, "", StepRecord},
+		"a check gives the reason":                    {given(overdue, with(pod(1, ended(attempt.Inconclusive), func(o *workerpod.Observation) { o.Attempt.Result.Reason = attempt.ReasonKubeletRejected }))), fine, "", StepRecord},
+		"an image that cannot be pulled":              {given(overdue, hasImage, with(pod(1, imageMissing))), fine, "", StepRecord},
+		"a slot is missing":                           {given(overdue), world{full: true, fleet: members(3, ""), probes: passing}, "", StepNone},
+		"a slot is missing for the probe":             {given(overdue), world{waits: lacks, full: true, fleet: members(3, "")}, "", StepNone},
+		"no room":                                     {given(overdue, with(pod(1, stuck, unschedulable(time.Minute)))), fine, "", StepRecord},
+		"somebody deleted the worker":                 {given(overdue, with(pod(1, stuck, terminating))), fine, "", StepRecord},
+		"the worker vanished":                         {given(overdue, func(in *Input) { in.Vanished = 1 }), fine, "", StepRecord},
+		"exit 2":                                      {ends(attempt.ReasonConfigRefused), fine, "", StepRecord},
+		"exit 3":                                      {ends(attempt.ReasonClientSetup), fine, "", StepRecord},
+		"exit 4":                                      {ends(attempt.ReasonUndecided), fine, "", StepRecord},
+		"exit 10":                                     {ends(attempt.ReasonInternalError), fine, "", StepRecord},
+		"any other code":                              {ends(attempt.ReasonUnknownExit), fine, "", StepRecord},
+		"out of memory":                               {ends(attempt.ReasonOOMKilled), fine, "", StepRecord},
+		"evicted":                                     {ends(attempt.ReasonEvicted), fine, "", StepRecord},
+		"an init container":                           {ends(attempt.ReasonInitFailed), fine, "", StepRecord},
+		"a container that cannot be made":             {ends(attempt.ReasonContainerConfig), fine, "", StepRecord},
+		"started late":                                {ends(attempt.ReasonStartedLate), fine, "", StepRecord},
+		"the node shut down":                          {ends(attempt.ReasonNodeShutdown), fine, "", StepRecord},
+		"known for ten minutes, with no other probe":  {given(overdue, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
+		"known to be shared, with no other probe":     {given(overdue, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
+		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.Overdue.Message = noControl }), world{waits: lacks}, "", StepNone},
+		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: members(3, "")}, "", StepNone},
+		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: members(3, "")}, marks.FaultNode, StepRecord},
+		"what was found is void after another reason": {given(overdue, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, tc.in, tc.world)
+			if plan.Step != tc.step {
+				t.Fatalf("step %q, want %q: %+v", plan.Step, tc.step, plan)
+			}
+			got := ""
+			if o := plan.Change.Record.Overdue; o != nil {
+				if got = o.Fault; o.Message == "" {
+					t.Error("no word on why")
+				}
+			}
+			if got != tc.fault {
+				t.Errorf("fault %q, want %q: %+v", got, tc.fault, plan.Change.Record.Overdue)
+			}
+			r, before := plan.Change.Record, tc.in.Node.Record
+			if plan.Step == StepRecord && (plan.Recorded != nil && r.LastOutcome != attempt.Inconclusive || r.Attempts != 0 || plan.Recorded == nil && r.Sequence != before.Sequence) {
+				t.Errorf("records %+v", r)
+			}
+			if held := before.Held; tc.fault == marks.FaultNode && held != r.Held || tc.fault == marks.FaultShared && r.Held != "" {
+				t.Errorf("held by %q, was by %q", r.Held, held)
+			}
+		})
+	}
+}
+
+// What was found to lie on the node leads to its deletion through all guards, for as long as it is fresh and still so.
+func TestRemediateOverdue(t *testing.T) {
+	own := blamed(marks.FaultNode, time.Minute)
+	rejected := func(change ...func(*Input)) Input {
+		return puzzling(3, append([]func(*Input){overdue, own, lastReason(attempt.ReasonKubeletRejected)}, change...)...)
+	}
+	lacking := world{waits: []Wait{{Kind: "pods", Why: "a pod of the agent"}}, fleet: deletable().fleet}
+	for name, tc := range map[string]struct {
+		in    Input
+		world world
+		step  Step
+		held  string
+	}{
+		"rejected":                           {rejected(), deletable(), StepDelete, ""},
+		"rejected, and due":                  {rejected(due), deletable(), StepDelete, ""},
+		"never started":                      {puzzling(3, overdue, own, lastReason(attempt.ReasonStartTimeout)), deletable(), StepDelete, ""},
+		"lacks what others have":             {given(overdue, own), lacking, StepDelete, ""},
+		"lacks it no more":                   {given(overdue, own), deletable(), StepStart, ""},
+		"lacks it no more, its end was near": {given(overdue, own, func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n", Time: now} }), deletable(), StepRecord, ""},
+		"opted out":                          {rejected(optOut), deletable(), StepRecord, GuardDoNotDelete},
+		"it was verified once": {rejected(func(in *Input) {
+			in.Node.Record.VerifiedTime, in.Node.Record.Since = ago(48*time.Hour), ago(2*time.Hour)
+		}), deletable(),
+			StepRecord, GuardNeverVerifiedOnly},
+		"ordinary pods":                     {given(overdue, own), world{waits: lacking.waits, fleet: lacking.fleet, workloads: Workloads{Names: []string{"a/b"}}}, StepRecord, GuardSparePods},
+		"held, and due: it is tried":        {rejected(due, heldBy(GuardSparePods)), deletable(), StepStart, ""},
+		"held before its first attempt":     {given(overdue, own, heldBy(GuardSparePods)), lacking, StepDelete, ""},
+		"long ago":                          {rejected(blamed(marks.FaultNode, time.Hour), due), deletable(), StepStart, ""},
+		"in the boot before":                {rejected(due, func(in *Input) { in.Node.Record.Overdue.BootID = "b0" }), deletable(), StepStart, ""},
+		"of a shared cause":                 {rejected(due, blamed(marks.FaultShared, time.Minute)), deletable(), StepStart, ""},
+		"another cause came after it":       {puzzling(3, overdue, own, due), deletable(), StepStart, ""},
+		"the kubelet is gone":               {rejected(lost), deletable(), StepNone, ""},
+		"a new leader, which knows nothing": {rejected(due, func(in *Input) { in.NeededSince = now }), deletable(), StepStart, ""},
+		"deletion is off":                   {rejected(due, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), deletable(), StepStart, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, tc.in, tc.world)
+			if plan.Step != tc.step || plan.Change.Record.Held != tc.held && plan.Step == StepRecord {
+				t.Fatalf("step %q, held by %q; want %q, %q", plan.Step, plan.Change.Record.Held, tc.step, tc.held)
+			}
+			if plan.Step == StepDelete && (plan.Change.Gate != gateClose || !strings.Contains(plan.Events[0].Message, "not verified within 1h0m0s: what it was")) {
+				t.Errorf("%+v", plan)
+			}
+			if tc.held == "" {
+				return
+			}
+			// It is written once.
+			tc.in.Node.Record, tc.in.Node.Gated = plan.Change.Record, true
+			if again, _ := ask(t, tc.in, tc.world); again.Step != StepNone || reasonOf(again.Condition) != marks.ReasonRemediationHeld {
+				t.Errorf("once more: %q, %+v", again.Step, again.Condition)
+			}
+		})
+	}
+}
