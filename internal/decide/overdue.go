@@ -101,6 +101,7 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	r, kept := in.Node.Record, attempt.Text(p.kept(in, s, ev))
 	if r.Held != "" {
 		p.Condition = held(r, kept, "")
+		p.Condition.Since = at
 		return
 	}
 	then := "; it is released as soon as it passes"
@@ -173,7 +174,11 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 		p.need(NeedFleet)
 		return
 	}
-	f := failure{subject: in.Node.UID + "/deadline", at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Waits)}
+	last := time.Time{} // a comparison has probes of its own, which are not those of one before, or of another leader's
+	if o := in.Node.Record.Overdue; o != nil {
+		last = o.Time
+	}
+	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Waits)}
 	on, ok := control(in, f.attempt.Number, *ev.Fleet, nil)
 	shared := noControl
 	switch {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,9 +23,24 @@ type path struct {
 	begin func(*world) *corev1.Node
 	// writes is what the undisturbed run writes; nil where the order of two nodes' writes is of no account.
 	writes []string
+	// rounds: it does not settle, and is looked at so often, five minutes apart.
+	rounds int
 	// want is what the node comes to, undisturbed; its events by reason.
 	want   result
 	events map[string]int
+}
+
+// run drives a leader to where the path ends.
+func (p path) run(l *leader, n *corev1.Node) {
+	l.w.Helper()
+	l.drive()
+	for range p.rounds {
+		if have, _ := l.w.get(n.Name); have == nil || l.isDead() {
+			return
+		}
+		l.w.clock.advance(5 * time.Minute)
+		l.drive()
+	}
 }
 
 const deletes = `"deleteFailedNodes": true`
@@ -135,6 +151,31 @@ func paths() map[string]path {
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
 			events: map[string]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeClaimDeleted: 1}},
 
+		"delete a Node past its deadline, whose kubelet rejects": {settings: overdue, rounds: 8,
+			begin: func(w *world) *corev1.Node {
+				w.exit = rejectsVerify
+				w.verified("control")
+				return w.node("n")
+			},
+			writes: []string{
+				"create Pod", "patch Node", "patch Pod", "patch Node/status", // the first attempt
+				"delete Pod", "patch Node/status", // the deadline
+				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
+				"patch Node", "create ConfigMap", "delete Pod", "delete Node", "delete Pod"},
+			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
+			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+
+		"delete a Node past its deadline, which lacks what others have": {settings: overdue, rounds: 8,
+			begin: func(w *world) *corev1.Node {
+				w.verified("control")
+				n := w.node("n")
+				w.lacks = func(node string) bool { return node == n.Name }
+				return n
+			},
+			writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "create ConfigMap", "delete Node", "delete Pod"},
+			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
+			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+
 		"delete a Node": {settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + deletes + `, "remediation": {"controlProbe": false}}}`,
 			begin: func(w *world) *corev1.Node {
 				w.exit = func(*corev1.Pod) int { return 1 }
@@ -170,7 +211,7 @@ func TestEveryWriteDisturbed(t *testing.T) {
 			w := begin(t, p.settings)
 			n := p.begin(w)
 			l := w.leads()
-			l.drive()
+			p.run(l, n)
 			p.check(w, n, &fault{})
 			if len(l.errs) > 0 {
 				t.Fatal(l.errs)
@@ -199,24 +240,24 @@ func (p path) disturbed(t *testing.T, f fault) {
 	w := begin(t, p.settings)
 	n := p.begin(w)
 	first := w.leads(func(l *leader) { l.fault = f })
-	first.drive()
+	p.run(first, n)
 	if first.fault.hit == "" {
 		t.Fatal("it was not disturbed")
 	}
 	if first.isDead() {
 		successor := w.leads()
-		successor.drive()
+		p.run(successor, n)
 		if len(successor.errs) > 0 {
 			t.Errorf("its successor meets %v", successor.errs)
 		}
 	} else {
-		first.answered(w, n)
+		p.answered(first, w, n)
 	}
 	p.check(w, n, &first.fault)
 }
 
 // answered checks that the error of the disturbed write was not swallowed, unless it says that there is nothing left to do.
-func (l *leader) answered(w *world, n *corev1.Node) {
+func (p path) answered(l *leader, w *world, n *corev1.Node) {
 	w.Helper()
 	for _, err := range l.errs {
 		if !errors.Is(err, l.fault.err) {
@@ -230,6 +271,9 @@ func (l *leader) answered(w *world, n *corev1.Node) {
 	case "create Pod": // a visible record
 		if next := slices.Index(l.writes[l.fault.at:], "create Pod"); next == 0 || l.fault.after {
 			return // a probe that was made in the other way at once, or that was made all the same
+		}
+		if p.rounds > 0 {
+			return // the node said for a while that it is not deleted, and why
 		}
 		if w.emitted(n.Name, decide.EventInconclusive)+w.emitted(n.Name, decide.EventHeld) > 0 {
 			return

@@ -89,12 +89,13 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	counters := metrics.NewCounters(nil)
 	l.deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:   controller.Pods{Writer: marked, Namespace: w.podNamespace()},
+		Waits:  prerequisites{w}.Evaluate,
 		Claims: &deletion.Claims{Reader: live},
 		Ledger: &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns},
 	}
 	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.podNamespace()},
-		Slots: controller.NewSlots(view), Prerequisites: none{}, Deletions: l,
+		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Deletions: l,
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
 			return deletion.OrdinaryPods(ctx, live, node)
 		},
@@ -110,11 +111,19 @@ func (w *world) podNamespace() string {
 	return w.ns
 }
 
-// none has no prerequisites.
-type none struct{}
+// prerequisites are as the world says.
+type prerequisites struct{ w *world }
 
-func (none) Unmet(*corev1.Node, config.Prerequisites) []decide.Wait { return nil }
-func (none) Forget(string)                                          {}
+func (p prerequisites) Unmet(n *corev1.Node, c config.Prerequisites) []decide.Wait {
+	return p.Evaluate(n, c)
+}
+func (p prerequisites) Forget(string) {}
+func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide.Wait {
+	if p.w.lacks == nil || !p.w.lacks(n.Name) {
+		return nil
+	}
+	return []decide.Wait{{Kind: "pods", Name: "kube-system/k8s-app=agent", Why: "a pod of kube-system/k8s-app=agent"}}
+}
 
 // Consider remembers the node, as the queue of the deletion room would.
 func (l *leader) Consider(name string) {

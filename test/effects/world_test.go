@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,13 +58,19 @@ type world struct {
 	nodes []string
 	// exit says with which code a worker ends; stays for one that goes on. Default: 0.
 	exit func(*corev1.Pod) int
+	// lacks says whose prerequisites do not hold; nil: all do.
+	lacks func(node string) bool
 	// lingers: what terminates does not end.
 	lingers bool
 	referee
 }
 
-// stays is the exit code of a worker that has not ended.
-const stays = -1
+// What exit says of a worker that has no exit code.
+const (
+	stays   = -1 // it has not ended
+	rejects = -2 // its kubelet rejects it
+	pulls   = -3 // its image cannot be pulled
+)
 
 var worlds atomic.Int32
 
@@ -89,14 +94,17 @@ const base = `{
 }`
 
 // configure reads the configuration anew: base, with the settings merged in.
-func (w *world) configure(settings string) {
+func (w *world) configure(settings ...string) {
 	w.Helper()
-	into, more := map[string]any{}, map[string]any{}
+	into := map[string]any{}
 	w.must(json.Unmarshal(fmt.Appendf(nil, base, w.ns), &into))
-	if settings != "" {
-		w.must(json.Unmarshal([]byte(settings), &more))
+	for _, s := range settings {
+		more := map[string]any{}
+		if s != "" {
+			w.must(json.Unmarshal([]byte(s), &more))
+		}
+		merge(into, more)
 	}
-	merge(into, more)
 	content, err := json.Marshal(into)
 	w.must(err)
 	w.cfg, err = config.Parse(content, "test")
@@ -288,7 +296,7 @@ func (w *world) kubelets(leaders ...*leader) (acted bool) {
 			w.must(client.IgnoreNotFound(api.Delete(w.ctx, &p, client.GracePeriodSeconds(0))))
 			acted = true
 		case p.Status.Phase == corev1.PodPending:
-			if code := w.exit(&p); code != stays {
+			if code := w.exit(&p); code != stays && (code != pulls || len(p.Status.ContainerStatuses) == 0) {
 				w.terminate(&p, code)
 				acted = true
 			}
@@ -299,13 +307,25 @@ func (w *world) kubelets(leaders ...*leader) (acted bool) {
 
 func (w *world) terminate(p *corev1.Pod, code int) {
 	w.Helper()
+	switch code {
+	case rejects:
+		w.status(p, `{"status":{"phase":"Failed","reason":"OutOfcpu","message":"Pod was rejected: Node didn't have enough resource: cpu"}}`)
+		return
+	case pulls:
+		w.status(p, `{"status":{"containerStatuses":[{"name":"worker","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ErrImagePull","message":"no route to the registry"}}}]}}`)
+		return
+	}
 	phase := corev1.PodSucceeded
 	if code != 0 {
 		phase = corev1.PodFailed
 	}
 	at := time.Now().UTC().Format(time.RFC3339)
-	status := fmt.Sprintf(`{"status":{"phase":%q,"containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":false,"restartCount":0,
-		"state":{"terminated":{"exitCode":%d,"startedAt":%q,"finishedAt":%q}}}]}}`, phase, code, at, at)
-	err := api.Status().Patch(w.ctx, p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(strings.TrimSpace(status))))
+	w.status(p, fmt.Sprintf(`{"status":{"phase":%q,"containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":false,"restartCount":0,
+		"state":{"terminated":{"exitCode":%d,"startedAt":%q,"finishedAt":%q}}}]}}`, phase, code, at, at))
+}
+
+func (w *world) status(p *corev1.Pod, patch string) {
+	w.Helper()
+	err := api.Status().Patch(w.ctx, p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 	w.must(client.IgnoreNotFound(err))
 }
