@@ -29,7 +29,7 @@ func MemberOf(in Input) Member {
 	f, r := in.Node, in.Node.Record
 	return Member{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
 		Excluded: !Subject(in), Intended: r.Deletion != nil,
-		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || saysOverdue(in),
+		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || SaysOverdue(in),
 		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
 	}
 }

@@ -75,8 +75,9 @@ func expired(in Input, now time.Time) bool {
 	return ok && !now.Before(at)
 }
 
-// saysOverdue reports whether the node's condition says that it is past its deadline.
-func saysOverdue(in Input) bool {
+// SaysOverdue reports whether the node's condition says that it is past its deadline. That is for people, metrics and the fleet's
+// health: what may delete goes by the deadline itself.
+func SaysOverdue(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }
 
@@ -89,7 +90,7 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	switch {
 	case !ok:
 		return
-	case now.Before(at) && (!saysOverdue(in) || now.Before(began.Add(limit))):
+	case now.Before(at) && (!SaysOverdue(in) || now.Before(began.Add(limit))):
 		p.wait(at.Sub(now))
 		return
 	case p.Step != StepNone:
@@ -113,7 +114,7 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	}
 	p.Condition = &marks.Condition{Status: "False", Reason: marks.ReasonDeadlineExceeded, Since: at,
 		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s", limit, began.UTC().Format(time.RFC3339), kept, then)}
-	if !saysOverdue(in) {
+	if !SaysOverdue(in) {
 		p.Events = append(p.Events, Event{Reason: EventFailed, Key: fmt.Sprintf("deadline@%d", began.UnixMicro()), Message: p.Condition.Message})
 	}
 }

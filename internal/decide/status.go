@@ -35,7 +35,7 @@ func StatusOf(in Input, now time.Time) Status {
 		return ""
 	case in.Node.Record.Held != "":
 		return StatusHeld
-	case saysOverdue(in):
+	case SaysOverdue(in):
 		return StatusFailed
 	case Current(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying

@@ -24,7 +24,7 @@ type Collector struct {
 	leader   func() bool
 	now      func() time.Time
 
-	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, held, build *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, held, overdue, build *prometheus.Desc
 }
 
 // NewCollector makes the collector. healthy reports whether the informers are in step with the API server, leader whether
@@ -42,13 +42,14 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader fun
 		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
 		held:        desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
+		overdue:     desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
 		build:       desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.held, c.build} {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.held, c.overdue, c.build} {
 		ch <- d
 	}
 }
@@ -92,6 +93,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		gauge(c.status, 1, in.Node.Name, string(s))
+		if decide.SaysOverdue(in) {
+			gauge(c.overdue, 1, in.Node.Name)
+		}
 		r := in.Node.Record
 		if r.LastOutcome != "" {
 			gauge(c.duration, (time.Duration(r.DurationMs) * time.Millisecond).Seconds(), in.Node.Name)

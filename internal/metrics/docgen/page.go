@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -78,7 +79,7 @@ func sample() (*prometheus.Registry, error) {
 		Config: cfg, Selected: true,
 		Node: marks.Facts{Name: "n", UID: "u", Gated: true, HasRecord: true, Record: marks.Record{
 			NodeUID: "u", Sequence: 1, Attempts: 1, LastOutcome: attempt.Failed, LastTime: &now, Held: decide.GuardDryRun,
-		}},
+		}, Condition: &corev1.NodeCondition{Type: marks.ConditionType, Reason: marks.ReasonDeadlineExceeded}},
 	}
 	counters := metrics.NewCounters(map[string]string{"dns": "dns"})
 	counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Passed, Report: &result.Report{
