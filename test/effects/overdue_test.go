@@ -149,7 +149,7 @@ func TestPastTheDeadlineAfterAnOutageOfTheAPI(t *testing.T) {
 		t.Run(outage.String(), func(t *testing.T) {
 			t.Parallel()
 			w := begin(t, overdue)
-			w.verified("control")
+			w.verified("other")
 			n := w.node("n", withImage)
 			l := w.leads()
 			w.exit = verifies(stays)
