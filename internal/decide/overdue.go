@@ -11,9 +11,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// roundBegan is since when the node must be verified: a node that never passed since it was created, any other as its record
+// RoundBegan is since when the node must be verified: a node that never passed since it was created, any other as its record
 // says; ok is false where it does not, or cannot be believed.
-func roundBegan(in Input, now time.Time) (at time.Time, ok bool) {
+func RoundBegan(in Input, now time.Time) (at time.Time, ok bool) {
 	r := in.Node.Record
 	switch {
 	case !r.MayHaveVerified():
@@ -33,7 +33,7 @@ func (p *Plan) begin(in Input, s spent, current *workerpod.Observation, now time
 	if !r.MayHaveVerified() {
 		return false
 	}
-	_, began := roundBegan(in, now)
+	_, began := RoundBegan(in, now)
 	dates := in.Profile.VerificationDeadlineSeconds > 0 && !began
 	closes := current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Leaving == ""
 	if !dates && !closes {
@@ -58,7 +58,7 @@ func attemptTakes(in Input) time.Duration {
 // deadlineOf is when the round counts as failed; ok is false where it never does. A process that has just come to know of the
 // node grants it a full attempt: the time before may have been the controller's own outage.
 func deadlineOf(in Input, now time.Time) (at time.Time, ok bool) {
-	began, ok := roundBegan(in, now)
+	began, ok := RoundBegan(in, now)
 	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeededSince.IsZero() {
 		return time.Time{}, false
 	}
@@ -85,7 +85,7 @@ func SaysOverdue(in Input) bool {
 // although it grants the node another attempt: an alert must not begin anew with every leader.
 func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	at, ok := deadlineOf(in, now)
-	began, _ := roundBegan(in, now)
+	began, _ := RoundBegan(in, now)
 	limit := time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second
 	switch {
 	case !ok:

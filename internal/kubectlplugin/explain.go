@@ -43,6 +43,19 @@ func (v *invocation) facts(s subject, n summary) *table {
 	add("Status", n.Status)
 	add("Since", v.at(s.since()))
 	add("Why", n.Why)
+	if c := n.Condition; c != nil && c.Status != corev1.ConditionTrue && !c.LastHeartbeatTime.IsZero() {
+		add("That since", v.at(&c.LastHeartbeatTime.Time)) // a status may last longer than what it is for
+	}
+	if began, ok := decide.RoundBegan(s.in, v.now); ok && slices.Contains(attention, n.Status) {
+		add("Unverified", v.at(&began))
+		if limit := s.in.Profile.VerificationDeadlineSeconds; limit > 0 {
+			deadline := began.Add(time.Duration(limit) * time.Second)
+			add("Deadline", v.at(&deadline))
+		}
+	}
+	if o := s.in.Node.Record.Overdue; o != nil {
+		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.at(&o.Time)))
+	}
 	if n.Next != nil {
 		add("Next", v.at(&n.Next.Time))
 	}

@@ -236,3 +236,50 @@ func TestFacts(t *testing.T) {
 		}
 	}
 }
+
+// For each kind of waiting it says what is waited for, since when, and when the node's time is over.
+func TestExplainWaiting(t *testing.T) {
+	cfg := configuration(t, "reconciliation: {verificationDeadlineSeconds: 7200}")
+	said := func(reason, message string) change {
+		return func(n *corev1.Node) {
+			condition(reason, message)(n)
+			n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(now.Add(-10 * time.Minute))
+			n.CreationTimestamp = metav1.NewTime(now.Add(-3 * time.Hour))
+		}
+	}
+	const (
+		thatSince  = "That since 10m ago (2026-03-01T11:50:00Z)"
+		unverified = "Unverified 3h ago (2026-03-01T09:00:00Z)"
+		deadline   = "Deadline 60m ago (2026-03-01T11:00:00Z)"
+	)
+	for message, reason := range map[string]string{
+		"Waiting for the node's condition Ready to be True":                             marks.ReasonWaitingForPrerequisites,
+		"Waiting for a pod of kube-system/k8s-app=agent":                                marks.ReasonWaitingForPrerequisites,
+		"Waiting for the kubelet: the node's condition Ready is Unknown":                marks.ReasonWaitingForPrerequisites,
+		"Waiting for one of reconciliation.maxConcurrentVerifications":                  marks.ReasonWaitingForSlot,
+		"All required checks passed; the taint stays until Karpenter has registered it": marks.ReasonWaitingForRegistration,
+		"Not verified within 2h0m0s (since 2026-03-01T09:00:00Z): ImagePull: none":      marks.ReasonDeadlineExceeded,
+	} {
+		v := &invocation{now: now}
+		s := observe(cfg, makeNode(gated, said(reason, message)), nil)
+		var got []string
+		for _, row := range v.facts(s, s.summary(now)).rows {
+			got = append(got, strings.Join(row, " "))
+		}
+		for _, want := range []string{"Why " + message, thatSince, unverified, deadline} {
+			if !slices.Contains(got, want) {
+				t.Errorf("%s: no line %q in\n%s", reason, want, strings.Join(got, "\n"))
+			}
+		}
+	}
+	since, passed := after(-time.Hour), after(-48*time.Hour)
+	s := observe(cfg, makeNode(gated, said(marks.ReasonDeadlineExceeded, "m"), having(marks.Record{VerifiedTime: passed, Since: since, Overdue: &marks.Overdue{Time: now, Fault: marks.FaultShared, Message: "verified node a lacks it too"}})), nil)
+	v := &invocation{now: now}
+	var got []string
+	for _, row := range v.facts(s, s.summary(now)).rows {
+		got = append(got, strings.Join(row, " "))
+	}
+	if all := strings.Join(got, "\n"); !strings.Contains(all, "Unverified 60m ago") || !strings.Contains(all, "Deadline in 60m") || !strings.Contains(all, "Past it verified node a lacks it too (fault: shared)") {
+		t.Errorf("a node that was verified before:\n%s", all)
+	}
+}
