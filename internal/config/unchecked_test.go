@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // An empty list of checks that is written out is none, here and in a profile; an absent one is the built-ins.
@@ -48,12 +50,21 @@ func TestUnchecked(t *testing.T) {
 
 // Whatever is added to the prerequisites must count as one.
 func TestNoPrerequisites(t *testing.T) {
-	for _, p := range []Prerequisites{{NodeReady: true}, {Conditions: make([]ConditionPrerequisite, 1)}, {Pods: make([]PodPrerequisite, 1)}, {Resources: make([]ResourcePrerequisite, 1)}} {
+	all := []Prerequisites{
+		{NodeReady: true}, {Conditions: make([]ConditionPrerequisite, 1)}, {Pods: make([]PodPrerequisite, 1)}, {DaemonSets: DaemonSets{Mode: DaemonSetsAuto}},
+		{CSINodes: make([]CSINodePrerequisite, 1)}, {Allocatable: corev1.ResourceList{"a": {}}}, {ResourceSlices: make([]ResourceSlicePrerequisite, 1)},
+		{Resources: make([]ResourcePrerequisite, 1)},
+	}
+	none := Prerequisites{DaemonSets: DaemonSets{Mode: DaemonSetsNone}}
+	if !none.none() || !(&Prerequisites{}).none() {
+		t.Error("nothing to wait for counts as something")
+	}
+	for _, p := range append(all, Prerequisites{DaemonSets: DaemonSets{Named: make([]DaemonSetName, 1)}}) {
 		if p.none() {
 			t.Errorf("%+v", p)
 		}
 	}
-	if known := reflect.TypeFor[Prerequisites]().NumField(); known != 4 {
-		t.Errorf("%d kinds of prerequisites, of which 4 are tried here", known)
+	if known := reflect.TypeFor[Prerequisites]().NumField(); known != len(all) {
+		t.Errorf("%d kinds of prerequisites, of which %d are tried here", known, len(all))
 	}
 }

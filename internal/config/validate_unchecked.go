@@ -36,5 +36,6 @@ func (c *Config) validateUnchecked() field.ErrorList {
 
 // none reports whether nothing has to hold.
 func (r *Prerequisites) none() bool {
-	return !r.NodeReady && len(r.Conditions)+len(r.Pods)+len(r.Resources) == 0
+	return !r.NodeReady && r.DaemonSets.Mode != DaemonSetsAuto &&
+		len(r.Conditions)+len(r.Pods)+len(r.DaemonSets.Named)+len(r.CSINodes)+len(r.Allocatable)+len(r.ResourceSlices)+len(r.Resources) == 0
 }
