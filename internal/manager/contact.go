@@ -10,29 +10,62 @@ import (
 // duration, after which another replica would act.
 const contactWithin = 15 * time.Second
 
-// contact remembers when the API server last answered and last did not.
+// contact remembers when the API server last answered and last did not, and the same of the collections that decisions are
+// made on: without their watch the controller goes on with what it saw last, and looks well.
 type contact struct {
-	answered, failed atomic.Int64 // Unix nanoseconds
+	any answers
+	// watched are the collections' paths, as /api/v1/nodes. It is not changed once requests are made.
+	watched map[string]*answers
 }
 
-// watch wraps a transport.
-func (c *contact) watch(next http.RoundTripper) http.RoundTripper {
+func newContact(watched ...string) *contact {
+	c := &contact{watched: map[string]*answers{}}
+	for _, path := range watched {
+		c.watched[path] = &answers{}
+	}
+	return c
+}
+
+// observe wraps a transport.
+func (c *contact) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
-		switch {
-		case err == nil && resp.StatusCode < http.StatusInternalServerError:
-			c.answered.Store(time.Now().UnixNano())
-		case req.Context().Err() == nil:
-			c.failed.Store(time.Now().UnixNano())
+		if req.Context().Err() != nil && err != nil {
+			return resp, err // nobody waits for the answer any more
+		}
+		c.any.note(err == nil && resp.StatusCode < http.StatusInternalServerError)
+		if w := c.watched[req.URL.Path]; w != nil && req.Method == http.MethodGet {
+			w.note(err == nil && resp.StatusCode < http.StatusBadRequest) // a refused watch is none
 		}
 		return resp, err
 	})
 }
 
-// recent reports whether the last request was answered, or one not long ago.
+// recent reports whether the API server answered not long ago, and did not refuse a watch since.
 func (c *contact) recent(now time.Time) bool {
-	answered := c.answered.Load()
-	return answered >= c.failed.Load() || now.Sub(time.Unix(0, answered)) < contactWithin
+	for _, w := range c.watched {
+		if !w.recent(now) {
+			return false
+		}
+	}
+	return c.any.recent(now)
+}
+
+// answers are the times, in Unix nanoseconds, of the last good answer and of the last bad or missing one.
+type answers struct{ good, bad atomic.Int64 }
+
+func (a *answers) note(good bool) {
+	at := time.Now().UnixNano()
+	if good {
+		a.good.Store(at)
+	} else {
+		a.bad.Store(at)
+	}
+}
+
+func (a *answers) recent(now time.Time) bool {
+	good := a.good.Load()
+	return good >= a.bad.Load() || now.Sub(time.Unix(0, good)) < contactWithin
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

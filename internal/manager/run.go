@@ -42,15 +42,15 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	contact := &contact{}
-	rc.Wrap(contact.watch)
+	workerNamespace := orElse(cfg.Worker.Namespace, namespace)
+	contact := newContact("/api/v1/nodes", "/api/v1/namespaces/"+workerNamespace+"/pods")
+	rc.Wrap(contact.observe)
 	ctrl.SetLogger(o.Log)
 
 	fence, err := elect(cfg, rc, namespace)
 	if err != nil {
 		return err
 	}
-	workerNamespace := orElse(cfg.Worker.Namespace, namespace)
 	options := ctrl.Options{
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
