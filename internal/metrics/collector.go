@@ -37,7 +37,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader fun
 		status:      desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
 		duration:    desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
 		pods:        desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
-		retries:     desc("retry_attempts_total", "Attempts of the node's verification that did not pass, since it last passed.", "node"),
+		retries:     desc("retry_attempts_total", "Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
 		healthyDesc: desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
 		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
@@ -100,7 +100,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if r.LastOutcome != "" {
 			gauge(c.duration, (time.Duration(r.DurationMs) * time.Millisecond).Seconds(), in.Node.Name)
 		}
-		ch <- prometheus.MustNewConstMetric(c.retries, prometheus.CounterValue, float64(r.Attempts+r.Inconclusive), in.Node.Name)
+		ch <- prometheus.MustNewConstMetric(c.retries, prometheus.CounterValue, float64(r.Attempts), in.Node.Name)
 	}
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))

@@ -11,15 +11,35 @@ import (
 
 // promtool's tests of the rules as the chart renders them by default.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
-	const tests = "testdata/alerts.test.yaml"
+	promtool(t, "prometheusRule: {enabled: true}", readFile(t, "testdata/alerts.test.yaml"))
+}
+
+// Where no deletion is allowed, none is near the limit.
+func TestDeletionsNearALimitOfNone(t *testing.T) {
+	promtool(t, `
+prometheusRule: {enabled: true}
+controller: {config: {nodeManagement: {remediation: {maxDeletionsPerHour: 0}}}}`, `
+rule_files: [rules.yaml]
+tests:
+- input_series:
+  - {series: 'kube_node_ready_remediations_total{kind="NodeClaim",result="deleted"}', values: '0x200'}
+  - {series: 'kube_node_ready_remediations_total{kind="NodeClaim",result="held"}', values: '0+1x200'}
+  alert_rule_test:
+  - {eval_time: 90m, alertname: KubeNodeReadyDeletionsNearLimit, exp_alerts: []}
+`)
+}
+
+// promtool checks the rules that the chart renders with the values, and tests them.
+func promtool(t *testing.T, values, tests string) {
+	t.Helper()
 	dir := t.TempDir()
 	rules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{
-		"name": "kube-node-ready", "rules": renderedAlerts(t, "prometheusRule: {enabled: true}"),
+		"name": "kube-node-ready", "rules": renderedAlerts(t, values),
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"rules.yaml": rules, "test.yaml": []byte(readFile(t, tests))} {
+	for name, content := range map[string][]byte{"rules.yaml": rules, "test.yaml": []byte(tests)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
