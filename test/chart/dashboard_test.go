@@ -31,7 +31,7 @@ type dashboard struct {
 	Panels     []panel `json:"panels"`
 	Templating struct {
 		List []struct {
-			Name, Type string
+			Name, Type, AllValue string
 		} `json:"list"`
 	} `json:"templating"`
 }
@@ -83,6 +83,23 @@ func TestDashboardIsPortable(t *testing.T) {
 		for _, target := range p.Targets {
 			if target.Datasource.UID != "${datasource}" || !strings.Contains(target.Expr, `job=~"$job"`) {
 				t.Errorf("panel %q: query %q of data source %q", p.Title, target.Expr, target.Datasource.UID)
+			}
+		}
+	}
+}
+
+// "All" stands for the jobs that have our metrics, not for every job there is, and what is called a deletion is one.
+func TestDashboardCountsOurOwn(t *testing.T) {
+	d := renderedDashboard(t)
+	for _, v := range d.Templating.List {
+		if v.AllValue != "" {
+			t.Errorf("variable %s: all is %q, and the panels on process_* and workqueue_* show everybody's", v.Name, v.AllValue)
+		}
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			if strings.Contains(target.Expr, "remediations_total") && !strings.Contains(target.Expr, `result="deleted"`) {
+				t.Errorf("panel %q counts what was held or went wrong: %s", p.Title, target.Expr)
 			}
 		}
 	}

@@ -100,6 +100,9 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	}
 	helmOn("upgrade", "kube-node-ready", chartDir, "--reuse-values", "--set", "controller.config.metrics.port="+endpoint.Port())
 	helmOn("test", "kube-node-ready", "--timeout", "60s")
+	if _, err := client.CoreV1().Pods(namespace).Get(t.Context(), "kube-node-ready-test", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod of a test that passed is left for helm uninstall to miss: %v", err)
+	}
 
 	for _, p := range renderedDashboard(t).Panels {
 		for _, target := range p.Targets {

@@ -25,6 +25,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	s.run(t, "Prometheus scrapes the controller", time.Minute, s.startPrometheus)
 
+	s.run(t, "helm test, as in the README", time.Minute, s.helmTest)
 	s.run(t, "removing the label verifies again", time.Minute, s.labelRemoved)
 	s.run(t, "DNS dropped on one node", 2*time.Minute, s.dnsDropped)
 	s.run(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
