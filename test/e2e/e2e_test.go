@@ -39,6 +39,7 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "helm upgrade mid-verification", 3*time.Minute, s.helmUpgrade)
 	s.run(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
 	s.run(t, "full node: a re-verification displaces no workload", 3*time.Minute, s.fullNode)
+	s.run(t, "late DaemonSet and late CSI driver: no worker before they are there", 3*time.Minute, s.lateAgents)
 	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
 	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
 

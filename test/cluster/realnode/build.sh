@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs the images of the end-to-end cluster's own programs, and builds the delay line, into
-# .cache/realnode. CoreDNS must be built (test/tools/build.sh coredns).
+# Packs the images of the end-to-end cluster's own programs, and builds the delay line and the CSI
+# driver, into .cache/realnode. CoreDNS must be built (test/tools/build.sh coredns).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,9 @@ mkdir -p "$built"
 
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$built/pause" ./test/cluster/realnode/pause)
 (cd "$here/imagepack" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/imagepack" .)
-(cd "$here/netdelay" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/netdelay" .)
+for program in netdelay csidriver; do
+	(cd "$here/$program" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/$program" .)
+done
 "$built/imagepack" -out "$built/pause.tar" -name kube-node-ready.test/pause:1 "$built/pause"
 # Port 53 needs root, or a capability that a file in an image would have to carry.
 "$built/imagepack" -out "$built/coredns.tar" -name kube-node-ready.test/coredns:1 -user 0:0 "$cache/tools/bin/coredns"

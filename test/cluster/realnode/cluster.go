@@ -145,6 +145,11 @@ func (c *Cluster) RemoveNode(ctx context.Context, n *Node) error {
 	return errors.Join(err, c.route(ctx))
 }
 
+// built is the path of one of this folder's own programs, which build.sh builds.
+func (c *Cluster) built(name string) string {
+	return filepath.Join(filepath.Dir(c.bin), "..", "realnode", name)
+}
+
 // Dir is the state folder; nodes/<name>/log in it holds a node's logs.
 func (c *Cluster) Dir() string { return c.dir }
 

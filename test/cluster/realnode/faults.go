@@ -93,7 +93,7 @@ func (n *Node) LoseServices(ctx context.Context) (*Fault, error) {
 // delays the others.
 func (n *Node) Impair(ctx context.Context, loss float64, delay time.Duration) (*Fault, error) {
 	f := &Fault{}
-	path := filepath.Join(filepath.Dir(n.cluster.bin), "..", "realnode", "netdelay")
+	path := n.cluster.built("netdelay")
 	log, err := os.Create(filepath.Join(n.Dir, "log", "netdelay.log"))
 	if err != nil {
 		return nil, err

@@ -156,17 +156,21 @@ func (n *Node) Run(ctx context.Context, name string, args ...string) (string, er
 	return run(ctx, cmd.Args[0], cmd.Args[1:]...)
 }
 
-// start launches a daemon inside the node; its process ID (as the node counts) is in
+// start launches one of the tools as a daemon inside the node.
+func (n *Node) start(name string, args ...string) error {
+	return n.launch(name, filepath.Join(n.cluster.bin, name), args...)
+}
+
+// launch runs a program as a daemon inside the node; its process ID (as the node counts) is in
 // /run/<name>.pid there, its output in the node's log folder.
-func (n *Node) start(name string, env []string, args ...string) error {
+func (n *Node) launch(name, path string, args ...string) error {
 	log, err := os.OpenFile(filepath.Join(n.Dir, "log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	path := filepath.Join(n.cluster.bin, name)
 	cmd := n.Command(context.Background(), "sh", append([]string{"-c", `echo $$ >"/run/$0.pid"; exec "$@"`, name, path}, args...)...)
-	cmd.Env = append([]string{"PATH=" + n.cluster.bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}, env...)
+	cmd.Env = []string{"PATH=" + n.cluster.bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -190,7 +194,7 @@ func (n *Node) StopKubeProxy(ctx context.Context) error { return n.signal(ctx, "
 
 // StartKubeProxy launches kube-proxy, which programs the node's service rules anew.
 func (n *Node) StartKubeProxy() error {
-	return n.start("kube-proxy", nil,
+	return n.start("kube-proxy",
 		"--kubeconfig="+n.cluster.proxyKubeconfig, "--hostname-override="+n.Name,
 		"--proxy-mode=iptables", "--cluster-cidr="+PodCIDR, "--iptables-min-sync-period=200ms",
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
@@ -210,13 +214,13 @@ func (n *Node) StartKubelet() error {
 		}
 		args = append(args, "--node-labels="+strings.Join(pairs, ","))
 	}
-	return n.start("kubelet", nil, args...)
+	return n.start("kubelet", args...)
 }
 
 // daemons launches everything on a node that has booted: containerd first, the images that the
 // node is to have, kube-proxy and the kubelet.
 func (n *Node) daemons(ctx context.Context) error {
-	if err := n.start("containerd", nil, "--config", filepath.Join(n.Dir, "containerd.toml")); err != nil {
+	if err := n.start("containerd", "--config", filepath.Join(n.Dir, "containerd.toml")); err != nil {
 		return err
 	}
 	err := poll(ctx, 20*time.Second, func() error {

@@ -1,0 +1,103 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
+)
+
+// The profile of testdata/values.yaml that waits for an agent and a CSI driver, and the image of the agent.
+const (
+	agentsLabel = "e2e.test/agents"
+	csiDriver   = "e2e.csi.test"
+	agentImage  = "kube-node-ready.test/coredns:1"
+)
+
+// agent is a DaemonSet of the nodes that wait for it. It tolerates the gating taint, or the wait would have no end.
+const agent = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: default}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      nodeSelector: {` + agentsLabel + `: "true"}
+      tolerations: [{operator: Exists}]
+      terminationGracePeriodSeconds: 0
+      containers:
+      - {name: agent, image: ` + agentImage + `, imagePullPolicy: IfNotPresent}
+`
+
+// A node waits for a DaemonSet that does not exist yet, then for its pod, whose image comes late, then for a CSI driver
+// that the kubelet has not registered, then for the number of volumes that the driver takes. It says so each time, no worker
+// starts before all of that holds, and then the node is verified.
+func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
+	const name = "node-g"
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		s.kubectl(ctx, t, "-n", "default", "delete", "daemonset", "agent", "--ignore-not-found")
+		s.removeNode(ctx, t, name)
+	})
+	began := time.Now()
+	s.addNodes(ctx, t, realnode.NodeOptions{Labels: map[string]string{agentsLabel: "true"}, WithoutImages: []string{agentImage}}, name)
+	s.awaitWaiting(ctx, t, name, began, "default/agent")
+	s.apply(ctx, t, agent)
+	s.awaitWaiting(ctx, t, name, began, "default/agent", "not Ready")
+
+	must(t, s.node(name).ImportImage(ctx, filepath.Join(s.root, ".cache", "realnode", "coredns.tar")))
+	// The kubelet tries a missing image at growing distances.
+	s.kubectl(ctx, t, "-n", "default", "delete", "pod", "-l", "app=agent", "--wait=false")
+	eventually(ctx, t, 40*time.Second, "the agent is no longer waited for", func() error {
+		m, err := s.marks(ctx, name)
+		if err == nil && strings.Contains(m.message, "default/agent") {
+			err = fmt.Errorf("it is: %s", m)
+		}
+		return err
+	})
+	s.awaitWaiting(ctx, t, name, began, csiDriver)
+
+	must(t, s.node(name).StartCSIDriver(csiDriver, 0))
+	s.awaitWaiting(ctx, t, name, began, csiDriver, "volume")
+	must(t, s.node(name).StopCSIDriver(ctx))
+	eventually(ctx, t, 20*time.Second, "the kubelet takes the driver out of the CSINode", func() error {
+		if out := s.kubectl(ctx, t, "get", "csinode", name, "-o", "jsonpath={.spec.drivers[*].name}"); out != "" {
+			return fmt.Errorf("it says %s", out)
+		}
+		return nil
+	})
+	must(t, s.node(name).StartCSIDriver(csiDriver, 8))
+	s.awaitVerified(ctx, t, 40*time.Second, name)
+	if pods := s.watch.of(name, began); len(pods) != 1 {
+		t.Errorf("one worker was needed, %d were started: %+v", len(pods), pods)
+	}
+	s.watch.check(t)
+}
+
+// awaitWaiting waits until the node says what it waits for, in a message with all of the parts, and insists that it had no worker.
+func (s *suite) awaitWaiting(ctx context.Context, t *testing.T, name string, since time.Time, parts ...string) {
+	t.Helper()
+	eventually(ctx, t, 40*time.Second, fmt.Sprintf("%s waits for %q", name, parts), func() error {
+		m, err := s.marks(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if m.reason != "WaitingForPrerequisites" || !m.tainted || !strings.Contains(m.message, part) {
+				return fmt.Errorf("it does not: %s", m)
+			}
+		}
+		return nil
+	})
+	if pods := s.watch.of(name, since); len(pods) != 0 {
+		t.Fatalf("a worker was started: %+v", pods)
+	}
+}
