@@ -51,12 +51,17 @@ type View struct {
 	Builder *workerpod.Builder
 	// Sights are when this process saw what, on its own clock.
 	Sights *Sights
+	// Departing says why a node is leaving that does not show it; empty where it is not.
+	Departing func(n *corev1.Node, k marks.Karpenter) string
 }
 
 // Observe is what decisions need of a node apart from its pods.
 func (v *View) Observe(n *corev1.Node) decide.Input {
 	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: marks.Observe(n, v.Config.Vocabulary())}
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
+	if in.Node.Leaving == "" {
+		in.Node.Leaving = v.Departing(n, in.Node.Karpenter)
+	}
 	return in
 }
 

@@ -147,7 +147,9 @@ func fresh(at *time.Time, now time.Time) bool {
 // start begins the next attempt once nothing holds it back.
 func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	if why := absent(in); why != "" {
-		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
+		if in.Node.Record.Deletion == nil { // else it leaves because we had it deleted, and says so
+			p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
+		}
 		return
 	}
 	if awaitsPrerequisites(in, s) && !p.prerequisites(ev, now) {

@@ -3,6 +3,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -94,7 +95,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err := controller.Index(context.Background(), mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	watches, err := watchPrerequisites(cfg, rc, mgr)
+	watches, departures, err := watchOthers(cfg, rc, mgr)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err != nil {
 		return nil, err
 	}
-	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder, Sights: controller.NewSights(time.Now, o.DryRun)}
+	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder, Sights: controller.NewSights(time.Now, o.DryRun), Departing: departures.Of}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
@@ -132,24 +133,27 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 			return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
 		},
 	}
-	if err := nodes.Setup(mgr, watches.Events()); err != nil {
+	if err := nodes.Setup(mgr, watches.Events(), departures.Known); err != nil {
 		return nil, fmt.Errorf("set up the node room: %w", err)
 	}
 	return &rooms{view: view, counters: counters}, nil
 }
 
-func watchPrerequisites(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, error) {
+// watchOthers watches the objects of others: what prerequisites need, and NodeClaims.
+func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, *prerequisite.Departures, error) {
 	typed, err := kubernetes.NewForConfig(rc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	untyped, err := dynamic.NewForConfig(rc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	w, err := prerequisite.New(cfg, prerequisite.Clients{Kubernetes: typed, Dynamic: untyped, Mapper: mgr.GetRESTMapper()})
+	clients := prerequisite.Clients{Kubernetes: typed, Dynamic: untyped, Mapper: mgr.GetRESTMapper()}
+	w, err := prerequisite.New(cfg, clients)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return w, mgr.Add(w)
+	d := prerequisite.NewDepartures(clients)
+	return w, d, errors.Join(mgr.Add(w), mgr.Add(d))
 }

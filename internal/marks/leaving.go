@@ -20,9 +20,8 @@ var leavingTaints = []string{
 // leavingConditions are the node conditions of KEP-5683 that, when True, say that a node is being taken out of service.
 var leavingConditions = []corev1.NodeConditionType{"DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"}
 
-// leaving says why the node is on its way out; empty for one that is not. NodeClaims are not read for it: Karpenter deletes the
-// Node of a registered NodeClaim first (pkg/controllers/nodeclaim/lifecycle), which is the Node's own deletion timestamp. Of a
-// NodeClaim that is deleted before it registered the Node shows nothing, until the instance behind it is gone.
+// leaving says why the node is on its way out; empty for one that is not, as far as the Node shows it. That its NodeClaim is being
+// deleted it shows only once it is registered, by its own deletion.
 func leaving(n *corev1.Node) string {
 	if n.DeletionTimestamp != nil {
 		return "it is being deleted"

@@ -135,7 +135,7 @@ func (f *feed) failed(ctx context.Context, err error, request string) {
 	f.trouble = text
 	f.mu.Unlock()
 	if changed {
-		log.FromContext(ctx).Info("prerequisite cannot be read", "request", request, "err", err.Error())
+		log.FromContext(ctx).Info("cannot be read", "request", request, "err", err.Error())
 		f.wakes.publish(f.topic(state, ""))
 	}
 }

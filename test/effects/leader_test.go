@@ -23,6 +23,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -84,7 +85,8 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	if l.dry {
 		marked = client.NewDryRunClient(writer)
 	}
-	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Sights: controller.NewSights(w.clock.Now, l.dry)}
+	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Sights: controller.NewSights(w.clock.Now, l.dry),
+		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
 	l.fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil)
 	l.deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.fleet, Counters: counters, Events: w,

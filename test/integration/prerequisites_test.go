@@ -212,7 +212,12 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 	deleted := s.node("deleted")
 	s.patchNode(deleted.Name, `{"metadata":{"finalizers":["example.com/hold"]}}`)
 	s.must(nil, k8s.CoreV1().Nodes().Delete(s.ctx, deleted.Name, metav1.DeleteOptions{}))
+	// Before Karpenter has registered it, nothing on a Node says that its NodeClaim is being deleted.
+	unclaimed := s.node("unclaimed", func(n *nodeagent.NodeSpec) { n.ProviderID = "kwok://" + n.Name })
+	claim := s.claim(unclaimed.Name, "leaving")
+	s.must(nil, s.karpenter().Delete(s.ctx, claim))
 	s.controller()
+	s.waits(unclaimed.Name, "leaving: its NodeClaim "+claim.Name+" is being deleted")
 	s.waits(autoscaler.Name, "leaving: it has the taint ToBeDeletedByClusterAutoscaler")
 	s.waits(karpenter.Name, "leaving: it has the taint karpenter.sh/disrupted")
 	s.waits(drained.Name, "leaving: its condition DrainInProgress is True")
@@ -220,7 +225,7 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 	s.must(nil, drained.SetCondition(s.ctx, corev1.NodeCondition{Type: "DrainInProgress", Status: corev1.ConditionFalse}))
 	s.becomes(karpenter.Name, "verified once its disruption was rolled back", isVerified)
 	s.becomes(drained.Name, "verified once its drain was called off", isVerified)
-	if n := born.of(autoscaler.Name) + born.of(deleted.Name); n > 0 {
+	if n := born.of(autoscaler.Name) + born.of(deleted.Name) + born.of(unclaimed.Name); n > 0 {
 		t.Errorf("%d workers were made on nodes that are leaving", n)
 	}
 	s.patchNode(deleted.Name, `{"metadata":{"finalizers":null}}`)

@@ -29,14 +29,16 @@ import (
 // workers is how many nodes are reconciled at once. A reconcile mostly waits for the API server.
 const workers = 32
 
-// Setup registers the room and its watches with the manager. unmet delivers the nodes whose prerequisites changed.
-func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent) error {
+// Setup registers the room and its watches with the manager. unmet delivers the nodes whose prerequisites changed; the first node is
+// reconciled once known returns.
+func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges())).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(unmet, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(r.queue.set)).
+		WatchesRawSource(synced(known)).
 		WithOptions(ctrlcontroller.Options{
 			MaxConcurrentReconciles: workers,
 			LogConstructor: func(req *reconcile.Request) logr.Logger {
@@ -50,6 +52,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent) er
 		}).
 		Complete(r)
 }
+
+// synced is a source of nothing, which the room waits for at its start.
+type synced func(context.Context) error
+
+func (synced) Start(context.Context, queue) error { return nil }
+
+func (s synced) WaitForSync(ctx context.Context) error { return s(ctx) }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
