@@ -26,16 +26,10 @@ func Load(path string) (*Config, error) {
 func Parse(data []byte, name string) (*Config, error) {
 	c := &Config{}
 	c.SetDefaults()
-	doc, faults := strictyaml.Decode(data, name, c)
-	relocate(faults)
+	doc := strictyaml.Decode(data, name, c)
+	relocate(doc.Faults)
 	c.setLateDefaults()
-	unread := faults
-	for _, fault := range doc.Locate(append(c.Validate(), c.explicitZeros(doc.Holds)...)) {
-		if !unread.Cover(fault.Path) {
-			faults = faults.Join(strictyaml.Faults{fault})
-		}
-	}
-	if err := faults.Err(); err != nil {
+	if err := doc.Err(append(c.Validate(), c.explicitZeros(doc.Holds)...)); err != nil {
 		return nil, err
 	}
 	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {

@@ -78,15 +78,12 @@ type DaemonSets struct {
 	Mode DaemonSetMode `json:"mode,omitempty"`
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []DaemonSetName `json:"exclude,omitempty"`
-	// Named is what a list in place of the mapping sets.
-	Named []DaemonSetName `json:"-"`
+	// Named lists DaemonSets, each of which must exist; the same as that list in place of the mapping.
+	Named []DaemonSetName `json:"named,omitempty"`
 }
 
-// Scalar is what a word in place of the mapping sets.
-func (d *DaemonSets) Scalar() any { return &d.Mode }
-
-// List is what a list in place of the mapping sets.
-func (d *DaemonSets) List() any { return &d.Named }
+// Shorthand has a word stand for the mode, and a list for the names.
+func (*DaemonSets) Shorthand() (scalar, list string) { return "mode", "named" }
 
 // DaemonSetMode is which DaemonSets count where none is named.
 type DaemonSetMode string

@@ -57,8 +57,7 @@ func (c Config) validateHandover(path *field.Path) field.ErrorList {
 			"checks and domains together are too long to be handed to a worker; at most %d bytes of JSON fit an environment variable", maxEnv))}
 	}
 	var f file
-	_, faults := strictyaml.Decode([]byte(env), EnvVar, &f)
-	if err := faults.Err(); err != nil {
+	if err := strictyaml.Decode([]byte(env), EnvVar, &f).Err(nil); err != nil {
 		return field.ErrorList{field.Invalid(path, "(not shown)", "a worker could not read it: "+err.Error())}
 	}
 	if again, err := f.Worker.Config.Env(); err != nil || again != env {

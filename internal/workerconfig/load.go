@@ -50,16 +50,10 @@ type workerSection struct {
 // every fault with its path and line; name stands for the file in it.
 func Load(data []byte, name string) (Config, error) {
 	var f file
-	document, faults := strictyaml.Decode(data, name, &f)
+	document := strictyaml.Decode(data, name, &f)
 	c := f.Worker.Config
 	// Values that are wrong and values that are missing are told together.
-	unread := faults
-	for _, fault := range document.Locate(append(c.Validate(worker), c.explicitZeros(document.Holds)...)) {
-		if !unread.Cover(fault.Path) {
-			faults = faults.Join(strictyaml.Faults{fault})
-		}
-	}
-	if err := faults.Err(); err != nil {
+	if err := document.Err(append(c.Validate(worker), c.explicitZeros(document.Holds)...)); err != nil {
 		return Config{}, err
 	}
 	c.SetDefaults()
