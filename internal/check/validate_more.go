@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -95,8 +96,8 @@ func (c *Peers) validate(p *field.Path) field.ErrorList {
 	faults := k8sName(p.Child("namespace"), c.Namespace, validation.IsDNS1123Label)
 	if c.Selector == "" {
 		faults = append(faults, field.Required(p.Child("selector"), "a label selector such as app=web"))
-	} else if err := ValidateSelector(c.Selector); err != nil {
-		faults = append(faults, field.Invalid(p.Child("selector"), c.Selector, err.Error()))
+	} else if _, err := labels.Parse(c.Selector); err != nil {
+		faults = append(faults, field.Invalid(p.Child("selector"), c.Selector, "is not a label selector: "+err.Error()))
 	}
 	if c.Port == 0 {
 		faults = append(faults, field.Required(p.Child("port"), "the TCP port that the pods listen on"))
