@@ -26,17 +26,21 @@ func explain(ctx context.Context, v *invocation) error {
 			Report *result.Report `json:"report,omitempty"`
 		}{n, report})
 	}
-	v.facts(s, n).print(&v.out, false)
+	v.print(v.facts(s, n), func(_, column int, text string) string {
+		if column == 1 {
+			return coloured(text)
+		}
+		return "\x1b[1m" + text + "\x1b[0m"
+	})
 	v.checks(report)
 	return v.events(ctx, s.node)
 }
 
 // facts is the upper part of what explain prints: a name and a value to a line.
-func (v *invocation) facts(s subject, n summary) *table {
-	t := &table{header: []string{"", ""}}
+func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	add := func(name, value string) {
 		if value != "" {
-			t.rows = append(t.rows, []string{name, plain(value)})
+			rows = append(rows, []string{name, plain(value)})
 		}
 	}
 	add("Node", n.Name)
@@ -93,15 +97,7 @@ func (v *invocation) facts(s subject, n summary) *table {
 	if c := n.Condition; c != nil {
 		add("Condition", fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason)) // its message is the Why
 	}
-	if v.colour {
-		t.paint = func(column int, text string) string {
-			if column == 1 {
-				return coloured(text)
-			}
-			return "\x1b[1m" + text + "\x1b[0m"
-		}
-	}
-	return t
+	return rows
 }
 
 // checks prints what the last worker whose report is still there found, failures first.
@@ -110,12 +106,12 @@ func (v *invocation) checks(report *result.Report) {
 		return
 	}
 	fmt.Fprintln(&v.out, "\nChecks of the last worker:")
-	t := &table{header: []string{"  OUTCOME", "CHECK", "TYPE", "DURATION", "REASON", "MESSAGE"}}
+	rows := [][]string{{"  OUTCOME", "CHECK", "TYPE", "DURATION", "REASON", "MESSAGE"}}
 	for _, c := range report.Checks {
-		t.rows = append(t.rows, []string{"  " + plain(string(c.Outcome)), plain(c.Name), plain(c.Type),
+		rows = append(rows, []string{"  " + plain(string(c.Outcome)), plain(c.Name), plain(c.Type),
 			(time.Duration(c.DurationMs) * time.Millisecond).String(), orDash(c.Reason), plain(c.Message)})
 	}
-	t.print(&v.out, true)
+	v.print(rows, nil)
 }
 
 // events prints the last events on the node.
@@ -125,11 +121,11 @@ func (v *invocation) events(ctx context.Context, n *corev1.Node) error {
 		return err
 	}
 	fmt.Fprintln(&v.out, "\nEvents:")
-	t := &table{header: []string{"  AGE", "TYPE", "REASON", "MESSAGE"}}
+	rows := [][]string{{"  AGE", "TYPE", "REASON", "MESSAGE"}}
 	for _, e := range events {
-		t.rows = append(t.rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, plain(e.Reason), plain(e.Message)})
+		rows = append(rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, plain(e.Reason), plain(e.Message)})
 	}
-	t.print(&v.out, true)
+	v.print(rows, nil)
 	return nil
 }
 

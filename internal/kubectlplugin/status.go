@@ -28,7 +28,12 @@ func status(ctx context.Context, v *invocation) error {
 		return printJSON(&v.out, map[string]any{"nodes": nodes})
 	}
 	if len(list) > 0 {
-		v.table(list).print(&v.out, !v.noHeaders)
+		v.print(v.table(list), func(row, column int, text string) string {
+			if column == 1 && (row > 0 || v.noHeaders) {
+				return coloured(text)
+			}
+			return text
+		})
 	} else if err == nil {
 		fmt.Fprintln(&v.out, "No nodes found.")
 	}
@@ -53,19 +58,14 @@ func (v *invocation) subjects(ctx context.Context) ([]subject, error) {
 	return list, errors.Join(errs...)
 }
 
-func (v *invocation) table(list []subject) *table {
+func (v *invocation) table(list []subject) (rows [][]string) {
 	wide := v.output == "wide"
-	t := &table{header: []string{"NODE", "STATUS", "SINCE", "RETRIES", "NEXT", "WHY"}}
+	header := []string{"NODE", "STATUS", "SINCE", "RETRIES", "NEXT", "WHY"}
 	if wide {
-		t.header = []string{"NODE", "STATUS", "SINCE", "RETRIES", "INCONCLUSIVE", "LAST", "POOL", "PROFILE", "TAINTED", "WORKER", "NEXT", "WHY"}
+		header = []string{"NODE", "STATUS", "SINCE", "RETRIES", "INCONCLUSIVE", "LAST", "POOL", "PROFILE", "TAINTED", "WORKER", "NEXT", "WHY"}
 	}
-	if v.colour {
-		t.paint = func(column int, text string) string {
-			if column == 1 {
-				return coloured(text)
-			}
-			return text
-		}
+	if !v.noHeaders {
+		rows = append(rows, header)
 	}
 	for _, s := range list {
 		n := s.summary(v.now)
@@ -85,9 +85,9 @@ func (v *invocation) table(list []subject) *table {
 		} else {
 			why = clip(why, whyWidth)
 		}
-		t.rows = append(t.rows, append(row, orDash(next), why))
+		rows = append(rows, append(row, orDash(next), why))
 	}
-	return t
+	return rows
 }
 
 func orDash(s string) string {

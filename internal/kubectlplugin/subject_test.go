@@ -228,7 +228,7 @@ func TestFacts(t *testing.T) {
 	} {
 		s, v := observe(configuration(t, ""), test.node, test.pods), invocation{now: now}
 		var got []string
-		for _, row := range v.facts(s, s.summary(now)).rows {
+		for _, row := range v.facts(s, s.summary(now)) {
 			got = append(got, strings.Join(row, " "))
 		}
 		if !slices.Equal(got, test.want) {

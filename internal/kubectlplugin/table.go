@@ -1,50 +1,21 @@
 package kubectlplugin
 
 import (
-	"bytes"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/table"
 )
 
-// table is printed as kubectl prints one: columns three spaces apart, the last one unpadded.
-type table struct {
-	header []string
-	rows   [][]string
-	// paint, when set, colours a cell; text/tabwriter would count the colour's characters.
-	paint func(column int, text string) string
-}
-
-const gap = 3
-
-func (t *table) print(w *bytes.Buffer, header bool) {
-	widths := make([]int, len(t.header))
-	lines := t.rows
-	if header {
-		lines = append([][]string{t.header}, lines...)
+// print prints a table, painted where colours are wanted.
+func (v *invocation) print(rows [][]string, paint func(row, column int, text string) string) {
+	if !v.colour {
+		paint = nil
 	}
-	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for at, line := range lines {
-		var b strings.Builder
-		for i, cell := range line {
-			text := cell
-			if t.paint != nil && (at > 0 || !header) {
-				text = t.paint(i, cell)
-			}
-			b.WriteString(text)
-			if i < len(line)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
-			}
-		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
-	}
+	_ = table.Write(&v.out, rows, paint) // a buffer takes everything
 }
 
 // colours of the statuses, as ANSI attributes.
