@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/verify"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 )
 
 // The built-in list, on a node from which one of the two DNS servers cannot be reached: what
@@ -45,9 +45,9 @@ func TestADNSServerOutOfReach(t *testing.T) {
 	if err := os.WriteFile(resolv, fmt.Appendf(nil, "nameserver [127.0.0.1]:%d\nsearch ns.svc.corp.example svc.corp.example corp.example\noptions ndots:5\n", good.Port()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env[verify.EnvResolvConf] = resolv
+	env[worker.EnvResolvConf] = resolv
 	start := time.Now()
-	code, stdout, stderr := worker(t, env, "--output", "json")
+	code, stdout, stderr := runWorker(t, env, "--output", "json")
 	took := time.Since(start)
 	report, err := result.Parse([]byte(strings.TrimSpace(stdout)))
 	if err != nil || code != 0 || report.Outcome != result.Passed || len(report.Checks) != 5 || took > 1500*time.Millisecond {

@@ -15,10 +15,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
-	"github.com/kube-node-ready/kube-node-ready/internal/check/runner"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
 const program = "kube-node-ready-worker"
@@ -29,22 +30,22 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	guard.Go(func() {
 		<-signals
-		cancel(runner.ErrInterrupted)
+		cancel(worker.ErrInterrupted)
 	}, func(p *guard.Panic) { cancel(p) })
 	// A reader that is gone is no reason to die: writing fails, and the exit code still counts.
 	// (Caught and not ignored, for what is ignored stays so in the commands of checks.)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	stdout, stderr := newLater(os.Stdout), newLater(os.Stderr)
+	stdout, stderr := report.NewOutput(os.Stdout), report.NewOutput(os.Stderr)
 	code := run(ctx, os.Args[1:], os.Getenv, stdout, stderr, os.Exit)
-	end := time.Now().Add(flushTime)
-	stdout.flush(end)
-	stderr.flush(end)
+	end := time.Now().Add(report.FlushTime)
+	stdout.Flush(end)
+	stderr.Flush(end)
 	os.Exit(code)
 }
 
 // run is the program, without what belongs to the process. exit ends that where run cannot.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, exit func(int)) int {
-	f, err := parseFlags(args, getenv, isTerminal(stdout))
+	f, err := parseFlags(args, getenv, report.IsTerminal(stdout))
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		_, _ = fmt.Fprint(stdout, f.usage())

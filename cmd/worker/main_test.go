@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/verify"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // outside is the environment of a host that is no pod: nothing is set but what a test sets.
@@ -22,16 +22,16 @@ func outside(t *testing.T, env map[string]string) func(string) string {
 			return v
 		}
 		switch name {
-		case verify.EnvServiceAccountDir:
+		case worker.EnvServiceAccountDir:
 			return filepath.Join(dir, "serviceaccount")
-		case verify.EnvResolvConf:
+		case worker.EnvResolvConf:
 			return filepath.Join(dir, "resolv.conf")
 		}
 		return ""
 	}
 }
 
-func worker(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+func runWorker(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
 	code = run(context.Background(), args, outside(t, env), &out, &err, nil)
@@ -81,12 +81,12 @@ func TestCommandLine(t *testing.T) {
 		{name: "skip", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, args: []string{"--skip", "b"}, stdout: []string{`"outcome":"passed"`}},
 		{name: "the file wins over the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "nonsense"}, args: []string{"--dry-run", "--config", os.DevNull, "--list"}},
 		{name: "list", args: []string{"--list", "-o", "text", "--skip", "api"}, stdout: []string{
-			"CHECK              TYPE              SEVERITY  TIMEOUT  ATTEMPTS  DEPENDS ON\n",
-			"service-discovery  serviceDiscovery  required  10s      1         dns, api\n"}},
+			"CHECK               TYPE               SEVERITY   TIMEOUT   ATTEMPTS   DEPENDS ON\n",
+			"service-discovery   serviceDiscovery   required   10s       1          dns, api\n"}},
 		{name: "list as JSON", args: []string{"--list"}, stdout: []string{`"name": "service-discovery"`, `"dependsOn"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code, stdout, stderr := worker(t, c.env, c.args...)
+			code, stdout, stderr := runWorker(t, c.env, c.args...)
 			if code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
@@ -107,36 +107,12 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	report := result.Report{Node: "node-a", Outcome: result.Failed, DurationMs: 2014, Checks: []result.Check{
-		{Name: "dns", Type: "dns", Outcome: result.Failed, DurationMs: 2013, Reason: "Timeout", Message: "10.96.0.10:53 (kübe) did not answer"},
-		{Name: "gpu", Type: "exec", Outcome: result.Warning, DurationMs: 3, Reason: "Unknown", Message: "could not tell"},
-		{Name: "service-discovery", Type: "serviceDiscovery", Outcome: result.Skipped, Reason: "DependencyFailed", Message: "not tried"},
-		{Name: "api", Type: "kubernetesAPI", Outcome: result.Passed, DurationMs: 12, Message: "fine"},
-	}}
-	var b bytes.Buffer
-	if err := printReport(&b, outputText, report); err != nil {
-		t.Fatal(err)
-	}
-	// No colour: a buffer is no terminal.
-	want := `  CHECK              TYPE              OUTCOME  TIME    REASON            MESSAGE
-✗ dns                dns               failed   2.013s  Timeout           10.96.0.10:53 (kübe) did not answer
-! gpu                exec              warning  3ms     Unknown           could not tell
-- service-discovery  serviceDiscovery  skipped  -       DependencyFailed  not tried
-✓ api                kubernetesAPI     passed   12ms    -                 fine
-node-a: failed in 2.014s (1 failed, 1 warning, 1 skipped, 1 passed)
-`
-	if b.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
-	}
-}
-
-// TestPanic: a fault in the worker is not taken for one of its configuration or of the node.
+// TestPanic: an internal error is not taken for one of its configuration or of the node.
 func TestPanic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "termination-log")
-	getenv := outside(t, map[string]string{verify.EnvTerminationLog: path})
+	getenv := outside(t, map[string]string{worker.EnvTerminationLog: path})
 	code := run(context.Background(), []string{"--log-format", "json", "--log-level", "error"}, func(name string) string {
-		if name == verify.EnvServiceHost {
+		if name == worker.EnvServiceHost {
 			panic("oops")
 		}
 		return getenv(name)
@@ -163,7 +139,7 @@ func TestTerminationLog(t *testing.T) {
 		{`{"worker":{"checks":[{"name":"a","type":"file"}]}}`, result.ConfigError},
 		{``, result.ClientError},
 	} {
-		worker(t, map[string]string{verify.EnvTerminationLog: path, "KUBE_NODE_READY_CONFIG": c.config, "NODE_NAME": "node-a"})
+		runWorker(t, map[string]string{worker.EnvTerminationLog: path, "KUBE_NODE_READY_CONFIG": c.config, "NODE_NAME": "node-a"})
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -176,11 +152,11 @@ func TestTerminationLog(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	worker(t, map[string]string{verify.EnvTerminationLog: path}, "--dry-run")
+	runWorker(t, map[string]string{worker.EnvTerminationLog: path}, "--dry-run")
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a dry run wrote a termination log")
 	}
-	code, stdout, stderr := worker(t, map[string]string{verify.EnvTerminationLog: "/no/such/folder/log",
+	code, stdout, stderr := runWorker(t, map[string]string{worker.EnvTerminationLog: "/no/such/folder/log",
 		"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}}]}}`})
 	if code != 0 || !strings.Contains(stderr, "the exit code stands alone") || !json.Valid([]byte(stdout)) {
 		t.Errorf("got %d, %s, %s", code, stdout, stderr)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check/tlstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/verify"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 )
 
 // apiServer serves an API to a worker, and returns the environment of its pod.
@@ -25,7 +25,7 @@ func apiServer(t *testing.T, h http.HandlerFunc) map[string]string {
 			t.Fatal(err)
 		}
 	}
-	return map[string]string{verify.EnvServiceHost: host, verify.EnvServicePort: port, verify.EnvServiceAccountDir: dir}
+	return map[string]string{worker.EnvServiceHost: host, worker.EnvServicePort: port, worker.EnvServiceAccountDir: dir}
 }
 
 // An API server that refuses would refuse any node.
@@ -45,7 +45,7 @@ func TestAnAPIServerThatRefuses(t *testing.T) {
 			t.Parallel()
 			env := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
 			env["KUBE_NODE_READY_CONFIG"] = `{"worker":{"checks":[` + c.checks + `]}}`
-			code, stdout, stderr := worker(t, env, "--output", "json")
+			code, stdout, stderr := runWorker(t, env, "--output", "json")
 			report, err := result.Parse([]byte(strings.TrimSpace(stdout)))
 			if code != c.code || err != nil {
 				t.Errorf("exit code %d, want %d: %v\n%s%s", code, c.code, err, stdout, stderr)

@@ -98,13 +98,13 @@ func TestTheWatchdog(t *testing.T) {
 
 // A file without an end is not read to it.
 func TestEndlessFiles(t *testing.T) {
-	code, _, stderr := worker(t, nil, "--config", "/dev/zero")
+	code, _, stderr := runWorker(t, nil, "--config", "/dev/zero")
 	if code != result.ExitConfig || !strings.Contains(stderr, "/dev/zero: has more than") {
 		t.Errorf("got %d: %s", code, stderr)
 	}
 	env := map[string]string{"KUBE_NODE_READY_RESOLV_CONF": "/dev/zero",
 		"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"a","type":"dns","dns":{"name":"example.com"}},{"name":"b","type":"http","http":{"url":"https://127.0.0.1:1","caFile":"/dev/zero"}}]}}`}
-	code, stdout, _ := worker(t, env)
+	code, stdout, _ := runWorker(t, env)
 	if code != result.ExitFailed || strings.Count(stdout, "/dev/zero: has more than") != 2 {
 		t.Errorf("got %d: %s", code, stdout)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
 // terminal opens a pseudo-terminal: what is written to the second comes out of the first.
@@ -39,10 +40,10 @@ func terminal(t *testing.T) (screen, tty *os.File) {
 }
 
 func TestColourOnlyOnATerminal(t *testing.T) {
-	report := result.Report{Outcome: result.Passed, Checks: []result.Check{{Name: "a", Outcome: result.Passed}}}
+	r := result.Report{Outcome: result.Passed, Checks: []result.Check{{Name: "a", Outcome: result.Passed}}}
 	shown := func() string {
 		screen, tty := terminal(t)
-		if err := printReport(tty, outputText, report); err != nil {
+		if err := printReport(tty, outputText, r); err != nil {
 			t.Fatal(err)
 		}
 		buffer := make([]byte, 4096)
@@ -54,7 +55,7 @@ func TestColourOnlyOnATerminal(t *testing.T) {
 		return string(buffer[:n])
 	}
 	t.Setenv("NO_COLOR", "")
-	if s := shown(); !strings.Contains(s, green+"✓"+reset) {
+	if s := shown(); !strings.Contains(s, "\x1b[32m✓\x1b[0m") {
 		t.Errorf("on a terminal: %q", s)
 	}
 	t.Setenv("NO_COLOR", "1")
@@ -63,11 +64,11 @@ func TestColourOnlyOnATerminal(t *testing.T) {
 	}
 	t.Setenv("NO_COLOR", "")
 	var b bytes.Buffer
-	if err := printReport(&b, outputText, report); err != nil || strings.Contains(b.String(), "\x1b") {
+	if err := printReport(&b, outputText, r); err != nil || strings.Contains(b.String(), "\x1b") {
 		t.Errorf("not on a terminal: %q, %v", b.String(), err)
 	}
 	_, tty := terminal(t)
-	if f, err := parseFlags(nil, os.Getenv, isTerminal(tty)); err != nil || f.output != outputText {
+	if f, err := parseFlags(nil, os.Getenv, report.IsTerminal(tty)); err != nil || f.output != outputText {
 		t.Errorf("the default on a terminal is %q, %v", f.output, err)
 	}
 }

@@ -2,20 +2,24 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
-	"github.com/kube-node-ready/kube-node-ready/internal/check/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/verify"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/table"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
 // verifyNode performs the checks and returns the exit code.
@@ -24,19 +28,18 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 	// The Go runtime would exit with 2, which stands for a configuration error.
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("a fault in the worker", zap.Any("panic", p), zap.Stack("stack"))
-			report := verify.Fault(getenv(verify.EnvNodeName), result.InternalError, "worker", asError(p))
-			code = finish(f, log, getenv, report, nil, dog)
+			log.Error("internal error of the worker", zap.Any("panic", p), zap.Stack("stack"))
+			code = finish(f, log, getenv, worker.Aborted(getenv(worker.EnvNodeName), result.InternalError, "worker", asError(p)), nil, dog)
 		}
 	}()
-	o := verify.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, Kubeconfig: f.kube, OnFinish: logCheck(log)}
+	o := worker.Options{Getenv: getenv, Only: f.only, Skip: f.skip, DryRun: f.dryRun, Kubeconfig: f.kube, OnFinish: logCheck(log)}
 	var err error
 	if o.Config, err = loadConfig(f.config, getenv); err == nil {
 		_, err = o.Select(o.Config.Expand())
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
-		return finish(f, log, getenv, verify.Fault(getenv(verify.EnvNodeName), result.ConfigError, "configuration", err), nil, dog)
+		return finish(f, log, getenv, worker.Aborted(getenv(worker.EnvNodeName), result.ConfigError, "configuration", err), nil, dog)
 	}
 	if f.list {
 		if err := printList(stdout, f.output, o); err != nil {
@@ -46,7 +49,7 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 		return result.ExitPassed
 	}
 	dog.bound(o.Config.TimeoutSeconds)
-	return finish(f, log, getenv, verify.Run(ctx, o), stdout, dog)
+	return finish(f, log, getenv, worker.Run(ctx, o), stdout, dog)
 }
 
 // asError is a panic as an error.
@@ -55,39 +58,39 @@ func asError(p any) error {
 	if err, ok := p.(error); ok && errors.As(err, &caught) {
 		return caught
 	}
-	return fmt.Errorf("a fault in the worker: %v", p)
+	return fmt.Errorf("internal error of the worker: %v", p)
 }
 
-// finish tells everyone how it ended, the termination log first. A nil writer leaves out the
+// finish reports how it ended, the termination log first. A nil writer leaves out the
 // printed report.
-func finish(f *flags, log *zap.Logger, getenv func(string) string, report result.Report, stdout io.Writer, dog *watchdog) int {
-	dog.decided(report.ExitCode())
+func finish(f *flags, log *zap.Logger, getenv func(string) string, r result.Report, stdout io.Writer, dog *watchdog) int {
+	dog.decided(r.ExitCode())
 	if !f.dryRun && !f.list {
-		if err := verify.WriteTerminationLog(getenv, report); err != nil {
+		if err := report.WriteTerminationLog(getenv(worker.EnvTerminationLog), r); err != nil {
 			log.Error("the exit code stands alone", zap.Error(err))
 		}
 	}
 	if stdout != nil {
-		if err := printReport(stdout, f.output, report); err != nil {
+		if err := printReport(stdout, f.output, r); err != nil {
 			log.Error("the report cannot be printed", zap.Error(err))
 		}
 	}
-	return report.ExitCode()
+	return r.ExitCode()
 }
 
 // maxConfigBytes is what a ConfigMap can hold.
 const maxConfigBytes = 1 << 20
 
 // loadConfig reads the file, or the environment, or takes the defaults.
-func loadConfig(path string, getenv func(string) string) (workerconfig.Config, error) {
+func loadConfig(path string, getenv func(string) string) (worker.Config, error) {
 	if path != "" {
 		data, err := input.ReadFile(path, maxConfigBytes)
 		if err != nil {
-			return workerconfig.Config{}, fmt.Errorf("--config: %w", err)
+			return worker.Config{}, fmt.Errorf("--config: %w", err)
 		}
-		return workerconfig.Load(data, path)
+		return worker.Load(data, path)
 	}
-	return workerconfig.Load([]byte(getenv(workerconfig.EnvVar)), workerconfig.EnvVar)
+	return worker.Load([]byte(getenv(worker.EnvVar)), worker.EnvVar)
 }
 
 func newLogger(f *flags, getenv func(string) string, w io.Writer) *zap.Logger {
@@ -95,7 +98,7 @@ func newLogger(f *flags, getenv func(string) string, w io.Writer) *zap.Logger {
 	if err != nil {
 		panic(err) // parseFlags has refused it
 	}
-	if node := getenv(verify.EnvNodeName); node != "" {
+	if node := getenv(worker.EnvNodeName); node != "" {
 		log = log.With(zap.String("node", node))
 	}
 	return log
@@ -112,4 +115,37 @@ func logCheck(log *zap.Logger) func(result.Check) {
 			zap.Duration("duration", time.Duration(c.DurationMs)*time.Millisecond),
 			zap.String("reason", c.Reason), zap.String("message", c.Message))
 	}
+}
+
+// printReport prints one line of JSON, or a table, which has colours on a terminal unless NO_COLOR
+// (https://no-color.org) is set.
+func printReport(w io.Writer, form string, r result.Report) error {
+	if form == outputJSON {
+		_, err := fmt.Fprintf(w, "%s\n", r.Encode())
+		return err
+	}
+	return report.Text(w, r, report.IsTerminal(w) && os.Getenv("NO_COLOR") == "")
+}
+
+// printList prints the checks that would be performed.
+func printList(w io.Writer, form string, o worker.Options) error {
+	specs := o.Config.Expand()
+	selected, err := o.Select(specs)
+	if err != nil {
+		return err
+	}
+	kept := specs[:0]
+	rows := [][]string{{"CHECK", "TYPE", "SEVERITY", "TIMEOUT", "ATTEMPTS", "DEPENDS ON"}}
+	for _, s := range specs {
+		if selected[s.Name] {
+			kept = append(kept, s)
+			rows = append(rows, []string{s.Name, string(s.Type), string(s.Severity), s.Timeout().String(), fmt.Sprint(s.MaxAttempts()), strings.Join(s.DependsOn, ", ")})
+		}
+	}
+	if form == outputJSON {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(kept)
+	}
+	return table.Write(w, rows, nil)
 }

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/verify"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
 // watchdog ends the worker when its time is over, whatever hangs: a disk that does not answer
@@ -24,17 +24,17 @@ type watchdog struct {
 func watch(getenv func(string) string, dryRun bool, exit func(int)) *watchdog {
 	w := &watchdog{start: time.Now()}
 	w.code.Store(result.ExitInternal)
-	w.timer = time.AfterFunc(workerconfig.DefaultTimeoutSeconds*time.Second, func() {
+	w.timer = time.AfterFunc(worker.DefaultTimeoutSeconds*time.Second, func() {
 		if !dryRun && !w.report.Load() {
 			written := make(chan struct{})
 			guard.Go(func() {
 				defer close(written)
-				_ = verify.WriteTerminationLog(getenv, verify.Fault(getenv(verify.EnvNodeName), result.InternalError, "worker",
+				_ = report.WriteTerminationLog(getenv(worker.EnvTerminationLog), worker.Aborted(getenv(worker.EnvNodeName), result.InternalError, "worker",
 					errors.New("the worker did not come to an end within its timeoutSeconds")))
 			}, func(*guard.Panic) {})
 			select {
 			case <-written:
-			case <-time.After(flushTime):
+			case <-time.After(report.FlushTime):
 			}
 		}
 		exit(int(w.code.Load()))

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
 
 // Effective is what holds for one node once its profile is applied. Its slices and maps are
@@ -17,7 +17,7 @@ type Effective struct {
 	// Profile is the profile's name; empty for a node that none selects.
 	Profile string
 	// Checks and DNSTestDomains are the worker's; nil Checks are the built-in ones.
-	Checks         []check.Spec
+	Checks         []checks.Spec
 	DNSTestDomains []string
 	// TimeoutSeconds bounds the worker.
 	TimeoutSeconds int32

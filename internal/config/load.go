@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
@@ -29,7 +26,7 @@ func Parse(data []byte, name string) (*Config, error) {
 	doc := strictyaml.Decode(data, name, c)
 	relocate(doc.Faults)
 	c.setLateDefaults()
-	if err := doc.Err(append(c.Validate(), c.explicitZeros(doc.Holds)...)); err != nil {
+	if err := doc.Err(c.Validate()); err != nil {
 		return nil, err
 	}
 	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {
@@ -37,14 +34,4 @@ func Parse(data []byte, name string) (*Config, error) {
 	}
 	c.compile()
 	return c, nil
-}
-
-// explicitZeros faults the zeros in checks that the file itself sets where zero stands for the
-// default. Elsewhere the defaults are set before the file is read, and a zero shows.
-func (c *Config) explicitZeros(holds func(path string) bool) field.ErrorList {
-	faults := check.ExplicitZeros(c.Worker.Checks, field.NewPath("worker", "checks"), holds)
-	for i, p := range c.Profiles {
-		faults = append(faults, check.ExplicitZeros(p.Checks, field.NewPath("profiles").Index(i).Child("checks"), holds)...)
-	}
-	return faults
 }

@@ -12,7 +12,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -106,12 +106,12 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := workerconfig.Load(data, path)
+	read, err := worker.Load(data, path)
 	if err != nil {
 		t.Fatalf("the worker refuses it: %v", err)
 	}
-	if !reflect.DeepEqual(worker, c.Worker.Config) {
-		t.Errorf("the worker reads %+v, the controller %+v", worker, c.Worker.Config)
+	if !reflect.DeepEqual(read, c.Worker.Config) {
+		t.Errorf("the worker reads %+v, the controller %+v", read, c.Worker.Config)
 	}
 }
 
@@ -124,18 +124,18 @@ func TestWorkerKnowsEveryKey(t *testing.T) {
 			file[name] = map[string]any{}
 		}
 	}
-	worker := map[string]any{}
+	section := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Worker]()) {
 		if name := jsonName(f); name != "" && len(f.Index) == 1 {
-			worker[name] = "x"
+			section[name] = "x"
 		}
 	}
-	file["worker"] = worker
+	file["worker"] = section
 	data, err := sigsyaml.Marshal(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := workerconfig.Load(data, "config.yaml"); err != nil {
+	if _, err := worker.Load(data, "config.yaml"); err != nil {
 		t.Error(err)
 	}
 }
@@ -166,7 +166,7 @@ func TestFaults(t *testing.T) {
 		// worker
 		{"worker:\n  checks:\n  - {name: a, type: dnss}\n", []string{"3: worker.checks[0].type: Unsupported value"}},
 		{"worker:\n  dnsTestDomains: [a..b, c.d, c.d]\n", []string{"2: worker.dnsTestDomains[0]: Invalid", "2: worker.dnsTestDomains[2]: Duplicate"}},
-		{"worker: {timeoutSeconds: 0, checkTimeoutSeconds: 0}", []string{"1: worker.checkTimeoutSeconds: Invalid value: 0: must be at least 1", "1: worker.timeoutSeconds: Invalid"}},
+		{"worker: {timeoutSeconds: 0, checkTimeoutSeconds: 0}", []string{"1: worker.checkTimeoutSeconds: Invalid value: 0: must be between 1 and 3600", "1: worker.timeoutSeconds: Invalid"}},
 		{"worker: {timeoutSeconds: -1, checkTimeoutSeconds: 99999999999}", []string{"1: worker.checkTimeoutSeconds: must be a whole number", "1: worker.timeoutSeconds: Invalid value: -1"}},
 		{"worker: {image: {repository: 'Foo/Bar:1'}}", []string{"1: worker.image.repository: Invalid"}},
 		{"worker: {image: {repository: ''}}", []string{"1: worker.image.repository: Required"}},

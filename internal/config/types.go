@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
 
 // DefaultPath is where the chart mounts the configuration.
@@ -59,7 +59,7 @@ type Rules struct {
 
 // Worker describes the pod that verifies a node, and, inlined, what it checks.
 type Worker struct {
-	workerconfig.Config
+	worker.Config
 
 	// Image is the worker's container image.
 	Image Image `json:"image"`
@@ -294,7 +294,7 @@ type Profile struct {
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
 	selector labels.Selector
 	// Checks replaces worker.checks; absent keeps them, and an empty list is none, as there.
-	Checks []check.Spec `json:"checks,omitzero"`
+	Checks []checks.Spec `json:"checks,omitzero"`
 	// DNSTestDomains replaces worker.dnsTestDomains; empty keeps them.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
 	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // maxSeconds bounds what is given in seconds: a year, so that no sum of such values overflows.
@@ -156,15 +156,16 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 // validateProfileChecks checks a profile's own checks, and then, because it may replace some of
 // what a worker is handed and keep the rest, all of it together.
 func (c *Config) validateProfileChecks(p *field.Path, profile *Profile) field.ErrorList {
-	own := workerconfig.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
-		TimeoutSeconds: cmp.Or(profile.TimeoutSeconds, c.Worker.TimeoutSeconds)}
+	own := worker.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
+		CheckTimeoutSeconds: worker.DefaultCheckTimeoutSeconds, TimeoutSeconds: cmp.Or(profile.TimeoutSeconds, c.Worker.TimeoutSeconds)}
 	faults := own.Validate(p)
 	if len(faults) > 0 || len(c.Worker.Validate(p)) > 0 {
 		return faults
 	}
 	e := c.base()
 	profile.override(&e)
-	return workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains, TimeoutSeconds: e.TimeoutSeconds}.Validate(p)
+	own.Checks, own.DNSTestDomains, own.TimeoutSeconds = e.Checks, e.DNSTestDomains, e.TimeoutSeconds
+	return own.Validate(p)
 }
 
 // named faults a name that is missing or that Kubernetes' rule for its kind refuses.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // ownPrefix begins every label and annotation key that the controller sets.
@@ -26,7 +26,7 @@ var (
 	// ownLabels are the labels by which the controller finds its pods.
 	ownLabels = []string{"app.kubernetes.io/name", "app.kubernetes.io/component"}
 	// ownEnv is the part of the worker's environment that the controller sets.
-	ownEnv = []string{"NODE_NAME", "POD_NAMESPACE", "LOG_LEVEL", "LOG_FORMAT", workerconfig.EnvVar}
+	ownEnv = []string{"NODE_NAME", "POD_NAMESPACE", "LOG_LEVEL", "LOG_FORMAT", worker.EnvVar}
 )
 
 // The forms of an image reference's parts, from its grammar in
@@ -40,13 +40,6 @@ var (
 
 func (w *Worker) validate(p *field.Path) field.ErrorList {
 	faults := w.Validate(p) // of the part that a worker reads
-	// There a zero is taken as absent. Here the defaults are set, so that a zero was written.
-	if w.CheckTimeoutSeconds == 0 {
-		faults = append(faults, field.Invalid(p.Child("checkTimeoutSeconds"), 0, "must be at least 1"))
-	}
-	if w.TimeoutSeconds == 0 {
-		faults = append(faults, field.Invalid(p.Child("timeoutSeconds"), 0, "must be at least 1"))
-	}
 	faults = append(faults, w.Image.validate(p.Child("image"))...)
 	if w.Namespace != "" {
 		faults = append(faults, named(p.Child("namespace"), w.Namespace, validation.IsDNS1123Label)...)

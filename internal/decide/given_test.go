@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	workerchecks "github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -76,7 +76,7 @@ func rebootedTo(boot string) func(*Input) {
 }
 
 // unchecked has no checks to run.
-func unchecked(in *Input) { in.Profile.Checks = []check.Spec{} }
+func unchecked(in *Input) { in.Profile.Checks = []workerchecks.Spec{} }
 
 // due is long after the last attempt.
 func due(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }

@@ -263,7 +263,7 @@ func TestExplainWaiting(t *testing.T) {
 		v := &invocation{now: now}
 		s := observe(cfg, makeNode(gated, said(reason, message)), nil)
 		var got []string
-		for _, row := range v.facts(s, s.summary(now)).rows {
+		for _, row := range v.facts(s, s.summary(now)) {
 			got = append(got, strings.Join(row, " "))
 		}
 		for _, want := range []string{"Why " + message, thatSince, unverified, deadline} {
@@ -276,7 +276,7 @@ func TestExplainWaiting(t *testing.T) {
 	s := observe(cfg, makeNode(gated, said(marks.ReasonDeadlineExceeded, "m"), having(marks.Record{VerifiedTime: passed, Since: since, Overdue: &marks.Overdue{Time: now, Fault: marks.FaultShared, Message: "verified node a lacks it too"}})), nil)
 	v := &invocation{now: now}
 	var got []string
-	for _, row := range v.facts(s, s.summary(now)).rows {
+	for _, row := range v.facts(s, s.summary(now)) {
 		got = append(got, strings.Join(row, " "))
 	}
 	if all := strings.Join(got, "\n"); !strings.Contains(all, "Unverified 60m ago") || !strings.Contains(all, "Deadline in 60m") || !strings.Contains(all, "Past it verified node a lacks it too (fault: shared)") {

@@ -14,14 +14,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // checkTypes lists all checks that a worker may be told to run, with their types.
 func checkTypes(cfg *config.Config) map[string]string {
 	types := map[string]string{}
 	for _, e := range cfg.Variants() {
-		for _, s := range (workerconfig.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains}).Expand() {
+		for _, s := range (worker.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains}).Expand() {
 			types[s.Name] = string(s.Type)
 		}
 	}

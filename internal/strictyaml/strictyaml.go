@@ -110,9 +110,6 @@ func (d *Document) Err(invalid field.ErrorList) error {
 	return all
 }
 
-// Holds reports whether the document itself sets the value with the given path.
-func (d *Document) Holds(path string) bool { return d.lines[path] > 0 }
-
 func (d *Document) fault(line int, path, format string, args ...any) {
 	d.Faults = append(d.Faults, Fault{File: d.file, Line: max(line, 1), Path: path, Message: fmt.Sprintf(format, args...)})
 }

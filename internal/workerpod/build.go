@@ -14,7 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // Marks on a worker pod.
@@ -96,7 +96,7 @@ type told struct{ env, hash string }
 func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging, gating: cfg.Vocabulary().Gating, told: map[string]told{}}
 	for _, e := range cfg.Variants() {
-		env, err := workerconfig.Config{
+		env, err := worker.Config{
 			Checks: e.Checks, DNSTestDomains: e.DNSTestDomains,
 			CheckTimeoutSeconds: cfg.Worker.CheckTimeoutSeconds, TimeoutSeconds: e.TimeoutSeconds,
 		}.Env()
@@ -201,7 +201,7 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 					{Name: "POD_NAMESPACE", ValueFrom: fieldRef("metadata.namespace")},
 					{Name: "LOG_LEVEL", Value: b.logging.Level},
 					{Name: "LOG_FORMAT", Value: b.logging.Format},
-					{Name: workerconfig.EnvVar, Value: told.env},
+					{Name: worker.EnvVar, Value: told.env},
 				}, w.Env...),
 				Resources:                profile.Resources,
 				VolumeMounts:             w.VolumeMounts,

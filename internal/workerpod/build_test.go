@@ -14,7 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerconfig"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -97,9 +97,9 @@ func TestVerifyPod(t *testing.T) {
 	}
 	told := 0
 	for _, e := range pod.Spec.Containers[0].Env {
-		if e.Name == workerconfig.EnvVar {
+		if e.Name == worker.EnvVar {
 			told++
-			if _, err := workerconfig.Load([]byte(e.Value), e.Name); err != nil {
+			if _, err := worker.Load([]byte(e.Value), e.Name); err != nil {
 				t.Errorf("the worker would refuse its configuration: %v", err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 )
 
 // A worker may read the DNS Service by each name that it looks for, and no other Service beside it.
@@ -17,8 +17,8 @@ func TestWorkersMayLookForTheDNSService(t *testing.T) {
 		flags []string
 		want  []string
 	}{
-		{nil, slices.DeleteFunc(slices.Clone(check.DNSServices), func(s string) bool { return strings.HasPrefix(s, "openshift-dns/") })},
-		{[]string{"--api-versions", "config.openshift.io/v1"}, check.DNSServices},
+		{nil, slices.DeleteFunc(slices.Clone(dns.Services), func(s string) bool { return strings.HasPrefix(s, "openshift-dns/") })},
+		{[]string{"--api-versions", "config.openshift.io/v1"}, dns.Services},
 	} {
 		found := render(t, values, c.flags...)
 		var may []string

@@ -109,8 +109,8 @@ func of(t reflect.Type, definitions map[string]any) map[string]any {
 			fields(t, properties, definitions)
 			definitions[name] = map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
 			if short, ok := reflect.New(t).Interface().(strictyaml.Shorthand); ok {
-				scalar, list := reflect.TypeOf(short.Scalar()).Elem(), reflect.TypeOf(short.List()).Elem()
-				definitions[name] = map[string]any{"anyOf": []any{of(scalar, definitions), of(list, definitions), definitions[name]}}
+				scalar, list := short.Shorthand()
+				definitions[name] = map[string]any{"anyOf": []any{properties[scalar], properties[list], definitions[name]}}
 			}
 		}
 		return map[string]any{"$ref": "#/definitions/" + name}

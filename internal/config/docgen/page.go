@@ -25,9 +25,9 @@ const reference = "https://kubernetes.io/docs/reference/generated/kubernetes-api
 
 const header = "| key | type | default | meaning |\n|---|---|---|---|\n"
 
-// checks is the package whose types get tables of their own: there are many, and a file
+// checks is the folder whose types get tables of their own: there are many, and a file
 // seldom needs more than a few.
-const checks = module + "internal/check"
+const checks = module + "internal/worker/checks"
 
 type generator struct {
 	out      bytes.Buffer
@@ -126,7 +126,7 @@ func (g *generator) row(v reflect.Value, owner reflect.Type, fieldName, path, ho
 	}
 	text := meaning(comment, owner, fieldName, path[strings.LastIndexByte(path, '.')+1:], value)
 	first, listed := g.homes[inner]
-	apart := nested && inner.PkgPath() == checks
+	apart := nested && strings.HasPrefix(inner.PkgPath(), checks)
 	switch {
 	case nested && listed:
 		text += fmt.Sprintf(" Its keys are those of `%s`.", first)

@@ -1,0 +1,106 @@
+package disk
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+)
+
+func TestARealDisk(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name     string
+		settings Settings
+		reason   check.Reason
+		says     string
+	}{
+		{"room", Settings{Path: dir, MinFreeBytes: 1, MinFreePercent: 1}, "", "% free"},
+		{"quick", Settings{Path: dir, MaxWriteLatencyMs: 60_000}, "", "to write and sync"},
+		{"no room", Settings{Path: dir, MinFreeBytes: 1 << 60}, check.ReasonLowSpace, "expected at least 1048576.0Ti"},
+		{"missing", Settings{Path: dir + "/x", MinFreePercent: 1}, check.ReasonNotFound, "does not exist"},
+		{"no directory", Settings{Path: file, MaxWriteLatencyMs: 1000}, check.ReasonCannotLook, "cannot be written"},
+		{"not writable", Settings{Path: "/proc", MaxWriteLatencyMs: 1000}, check.ReasonNotFound, "cannot be written"},
+	} {
+		f := c.settings.New(around.Pod{})(context.Background())
+		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("the check left something behind: %v", entries)
+	}
+}
+
+func TestSpace(t *testing.T) {
+	// 1000 blocks, of which 100 are free, half of them reserved for root.
+	u := usage{blockSize: 4096, blocks: 1000, free: 100, available: 50, files: 200, filesFree: 20}
+	for _, c := range []struct {
+		settings Settings
+		usage    usage
+		reason   check.Reason
+		says     string
+	}{
+		{Settings{MinFreeBytes: 50 * 4096, MinFreePercent: 5, MinFreeInodesPercent: 10}, u, "", "200.0Ki free"},
+		{Settings{MinFreeBytes: 50*4096 + 1}, u, check.ReasonLowSpace, "has 200.0Ki free"},
+		{Settings{MinFreePercent: 6}, u, check.ReasonLowSpace, "has 5.3% free, expected at least 6%"}, // 50 of 950
+		{Settings{MinFreeInodesPercent: 11}, u, check.ReasonLowInodes, "10.0% of its inodes free"},
+		{Settings{MinFreeInodesPercent: 11}, usage{blocks: 1, available: 1}, "", "inodes without limit"},
+		{Settings{MinFreePercent: 1}, usage{}, check.ReasonLowSpace, "0.0% free"},
+	} {
+		facts, failure := space(c.settings, c.usage)
+		got := check.Finding{Message: strings.Join(facts, ", ")}
+		if failure != nil {
+			got = *failure
+		}
+		if got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%+v: got %+v, want %q with %q", c.settings, got, c.reason, c.says)
+		}
+	}
+}
+
+// TestFullAndSlow fills a real file system, which takes root to mount.
+func TestFullAndSlow(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if f := (&Settings{Path: t.TempDir(), MaxWriteLatencyMs: 1000}).New(around.Pod{})(ctx); f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "0 of 5 writes") {
+		t.Errorf("got %+v", f)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=16k", "none", dir).CombinedOutput(); err != nil {
+		t.Skipf("mounting is not allowed here: %s", out)
+	}
+	defer func() { _ = exec.Command("umount", dir).Run() }()
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := (&Settings{Path: dir, MaxWriteLatencyMs: 60_000}).New(around.Pod{})(context.Background()); f.Reason != check.ReasonNoSpace {
+		t.Errorf("got %+v", f)
+	}
+	if f := (&Settings{Path: dir, MinFreePercent: 1}).New(around.Pod{})(context.Background()); f.Reason != check.ReasonLowSpace {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestSlowDisk(t *testing.T) {
+	if f := judgeLatency(Settings{Path: "/data", MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 11 * time.Millisecond, 1, 12 * time.Millisecond, 2}); f == nil ||
+		f.Reason != check.ReasonSlowDisk || !strings.Contains(f.Message, "/data takes 11ms (median of 5, slowest 1s)") {
+		t.Errorf("got %+v", f)
+	}
+	if f := judgeLatency(Settings{MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 10 * time.Millisecond, 1, time.Second, 2}); f != nil {
+		t.Errorf("got %+v", f)
+	}
+}

@@ -1,0 +1,245 @@
+// Package dns is the check type dns: names resolve at each DNS server, asked on its own, over
+// each protocol, to what is expected.
+package dns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	mdns "github.com/miekg/dns"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// query is one question to one server over one protocol, and what came of it.
+type query struct {
+	target
+	protocol string
+	finding  check.Finding
+	// notes say what else was noticed about an answer that passed.
+	notes []string
+	// lost is true when an answer took more than one attempt.
+	lost bool
+}
+
+// New prepares the check. The API is only used by the resolvers service and endpoints, and the name of the
+// node for a sample.
+func (s *Settings) New(pod around.Pod) check.Func {
+	d, r := ptr.Deref(s, Settings{}), pod.Resolver
+	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
+	d.ExpectRcode = cmp.Or(d.ExpectRcode, mdns.RcodeToString[mdns.RcodeSuccess])
+	if len(d.Protocols) == 0 {
+		d.Protocols = []string{resolver.UDP}
+	}
+	e := expectation{rcode: mdns.StringToRcode[d.ExpectRcode]}
+	if e.rcode == mdns.RcodeSuccess {
+		e.minAnswers = 1
+	}
+	if d.MinAnswers != nil {
+		e.minAnswers = int(*d.MinAnswers)
+	}
+	for _, c := range d.ExpectCIDRs {
+		if prefix, err := netip.ParsePrefix(c); err == nil {
+			e.prefixes = append(e.prefixes, prefix)
+		}
+	}
+	if addr, literal := d.literal(); literal {
+		return func(context.Context) check.Finding { return itself(e, d, addr) }
+	}
+	return func(ctx context.Context) check.Finding {
+		if r.Err != nil {
+			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
+		}
+		targets, source, failure := targetsOf(ctx, d, r.Config, pod.API, pod.Node)
+		if failure != nil {
+			return *failure
+		}
+		f := summarise(d, ask(ctx, d, e, r.Config, targets))
+		if source != "" {
+			f.Message += "; asked: " + source
+		}
+		return f
+	}
+}
+
+// itself is the finding of an address that stands where a name does.
+func itself(e expectation, d Settings, addr netip.Addr) check.Finding {
+	var a resolver.Answer
+	switch header := (mdns.RR_Header{}); {
+	case addr.Unmap().Is4() && d.RecordType != "AAAA":
+		a.Records = []mdns.RR{&mdns.A{Hdr: header, A: addr.Unmap().AsSlice()}}
+	case !addr.Unmap().Is4() && d.RecordType != "A":
+		a.Records = []mdns.RR{&mdns.AAAA{Hdr: header, AAAA: addr.AsSlice()}}
+	}
+	if f := e.judge(d, d.Name, a); !f.Passed() {
+		return f
+	}
+	return check.Pass("%s is an address and so its own answer; no server was asked", d.Name)
+}
+
+// ask puts the question to every server over every protocol at the same time.
+func ask(ctx context.Context, d Settings, e expectation, config resolver.Config, targets []target) []query {
+	var queries []query
+	for _, t := range targets {
+		for _, protocol := range d.Protocols {
+			if t.serves(protocol) {
+				queries = append(queries, query{target: t, protocol: protocol})
+			} else {
+				queries = append(queries, query{target: t, protocol: protocol, finding: check.Fail(check.ReasonNoServers,
+					"%s has no port for DNS over %s", t.name, strings.ToUpper(protocol))})
+			}
+		}
+	}
+	guard.Each(len(queries), func(i int) {
+		q := &queries[i]
+		if !q.finding.Passed() {
+			return
+		}
+		answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
+		q.finding = q.judge(e, d, answer, err)
+		if q.finding.Passed() {
+			q.notes = answer.Notes
+			if q.lost = answer.Tries > 1; q.lost {
+				q.notes = append(q.notes, "answered at the "+ordinal(answer.Tries)+" attempt")
+			}
+		}
+	})
+	return queries
+}
+
+// types are the record types to ask for.
+func types(recordType string) []uint16 {
+	if recordType == "" || recordType == recordAddress {
+		return []uint16{mdns.TypeA, mdns.TypeAAAA}
+	}
+	return []uint16{mdns.StringToType[recordType]}
+}
+
+// expectation is what an answer is held against.
+type expectation struct {
+	rcode      int
+	minAnswers int
+	prefixes   []netip.Prefix
+}
+
+// judge turns one server's answer into a finding about that server.
+func (q query) judge(e expectation, d Settings, a resolver.Answer, err error) check.Finding {
+	var failure *resolver.Error
+	if errors.As(err, &failure) {
+		return check.Fail(failure.Code, "%s, asked over %s, %s", q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
+	}
+	return e.judge(d, fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol)), a)
+}
+
+// judge holds an answer against what is expected.
+func (e expectation) judge(d Settings, who string, a resolver.Answer) check.Finding {
+	if a.Rcode != e.rcode {
+		reason := resolver.RcodeReason(a.Rcode)
+		if e.rcode != mdns.RcodeSuccess {
+			return check.Fail(check.ReasonUnexpectedRcode, "%s answered %s, expected %s", who, resolver.RcodeText(a.Rcode), d.ExpectRcode)
+		}
+		return check.Fail(reason, "%s answered %s", who, resolver.RcodeText(a.Rcode))
+	}
+	if len(a.Records) < e.minAnswers {
+		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d", who, len(a.Records), records(d.RecordType), e.minAnswers)
+	}
+	for _, addr := range a.Addrs() {
+		if len(e.prefixes) > 0 && !slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s", who, addr, strings.Join(d.ExpectCIDRs, ", "))
+		}
+	}
+	return check.Pass("%s", brief(a))
+}
+
+// summarise makes one finding of all the servers': the first failure, and how the others did.
+func summarise(d Settings, queries []query) check.Finding {
+	var failures []check.Finding
+	var notes string
+	passed, lost := 0, false
+	for _, q := range queries {
+		lost = lost || q.lost
+		for _, n := range q.notes {
+			notes += fmt.Sprintf("; %s over %s %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
+		}
+		if q.finding.Passed() {
+			passed++
+		} else {
+			failures = append(failures, q.finding)
+		}
+	}
+	if len(failures) == 0 {
+		f := check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
+			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols), notes)
+		if lost {
+			f.Outcome, f.Reason = check.Warned, check.ReasonQueryLost
+		}
+		return f
+	}
+	f := failures[0]
+	for _, other := range failures[1:] {
+		f.Message += "; " + other.Message
+	}
+	switch {
+	case passed == 1:
+		f.Message += "; the one other query was answered well"
+	case passed > 1:
+		f.Message += fmt.Sprintf("; the %d other queries were answered well", passed)
+	}
+	f.Message += notes
+	return f
+}
+
+// brief is the gist of an answer that passed.
+func brief(a resolver.Answer) string {
+	if a.Rcode != mdns.RcodeSuccess {
+		return mdns.RcodeToString[a.Rcode] + ", as expected"
+	}
+	if len(a.Records) == 0 {
+		return "no records"
+	}
+	first := a.Records[0].String()[len(a.Records[0].Header().String()):]
+	if len(a.Records) > 1 {
+		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+	}
+	return first
+}
+
+// ordinal is 1st, 2nd, 3rd, 4th, ...
+func ordinal(n int) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
+
+func records(recordType string) string {
+	if recordType == "" || recordType == recordAddress {
+		return "addresses"
+	}
+	return recordType + " records"
+}
+
+func protocols(names []string) string {
+	upper := make([]string, len(names))
+	for i, n := range names {
+		upper[i] = strings.ToUpper(n)
+	}
+	return strings.Join(upper, " and ")
+}

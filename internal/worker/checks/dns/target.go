@@ -1,0 +1,202 @@
+package dns
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// target is one DNS server.
+type target struct {
+	ip netip.Addr
+	// ports by protocol; a Service may serve UDP and TCP on different ones, or only one.
+	ports map[string]uint16
+	// name says what the server is, where that is known: a pod's name, a Service's.
+	name string
+}
+
+func (t target) serves(protocol string) bool { return t.ports[protocol] != 0 }
+
+func (t target) addr(protocol string) netip.AddrPort {
+	return netip.AddrPortFrom(t.ip, t.ports[protocol])
+}
+
+func (t target) describe(protocol string) string {
+	if t.name == "" {
+		return t.addr(protocol).String()
+	}
+	return fmt.Sprintf("%s (%s)", t.addr(protocol), t.name)
+}
+
+func fixed(server netip.AddrPort) target {
+	return target{ip: server.Addr(), ports: map[string]uint16{resolver.UDP: server.Port(), resolver.TCP: server.Port()}}
+}
+
+// targetsOf finds the servers that the settings' resolver stands for, and says where they are from.
+func targetsOf(ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string) (targets []target, source string, failure *check.Finding) {
+	switch d.Resolver {
+	case "", ResolverPod:
+		for _, server := range config.Servers {
+			targets = append(targets, fixed(server))
+		}
+		if len(targets) == 0 {
+			f := check.Fail(check.ReasonNoServers, "resolv.conf names no server")
+			return nil, "", &f
+		}
+		return targets, "", nil
+	case ResolverService, ResolverEndpoints:
+		return clusterTargets(ctx, d, config, api, node)
+	}
+	server, err := resolver.ParseServer(d.Resolver)
+	if err != nil {
+		f := check.Fail(check.ReasonNoServers, "%v", err)
+		return nil, "", &f
+	}
+	return []target{fixed(server)}, "", nil
+}
+
+// clusterTargets are the DNS Service's cluster IPs, or its ready endpoints.
+func clusterTargets(ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string) (targets []target, source string, failure *check.Finding) {
+	name, how := d.Service, ""
+	var service apiserver.Service
+	var err error
+	switch {
+	case name == "":
+		inUse := func(s apiserver.Service) bool { return serves(s, config) }
+		if name, service, err = api.FindService(ctx, Services, inUse); err != nil {
+			return nil, "", notFound(name, err)
+		}
+		how = ", the first of the known names that there is"
+		if inUse(service) {
+			how = ", which has the address in resolv.conf"
+		}
+	case d.Resolver == ResolverService:
+		namespace, n := apiserver.SplitName(name)
+		if service, err = api.Service(ctx, namespace, n); err != nil {
+			return nil, "", apiFailure("Service", name, err)
+		}
+	}
+	if d.Resolver == ResolverService {
+		targets, failure = serviceTargets(name, service)
+		return targets, "Service " + name + how, failure
+	}
+	targets, failure = endpointTargets(ctx, name, api)
+	source = check.Count(len(targets), "endpoint")
+	if n := int(d.Sample); 0 < n && n < len(targets) {
+		targets, source = sample(targets, node, n), fmt.Sprintf("%d of %s", n, source)
+	}
+	return targets, source + " of Service " + name + how, failure
+}
+
+// sample chooses n targets: others at another node, and the same ones at each attempt.
+func sample(targets []target, node string, n int) []target {
+	rank := func(t target) [sha256.Size]byte { return sha256.Sum256([]byte(node + " " + t.ip.String())) }
+	slices.SortFunc(targets, func(a, b target) int {
+		x, y := rank(a), rank(b)
+		return bytes.Compare(x[:], y[:])
+	})
+	return targets[:n]
+}
+
+// serves reports whether resolv.conf leads to the Service.
+func serves(s apiserver.Service, config resolver.Config) bool {
+	for _, ip := range s.IPs() {
+		addr, err := netip.ParseAddr(ip)
+		if err == nil && slices.ContainsFunc(config.Servers, func(server netip.AddrPort) bool { return server.Addr() == addr }) {
+			return true
+		}
+	}
+	return false
+}
+
+// serviceTargets are the DNS Service's cluster IPs.
+func serviceTargets(name string, service apiserver.Service) ([]target, *check.Finding) {
+	ports := map[string]uint16{}
+	for _, p := range service.Spec.Ports {
+		if protocol := strings.ToLower(p.Protocol); isDNSPort(p.Name, protocol) || p.Port == 53 {
+			ports[protocol] = p.Port
+		}
+	}
+	var targets []target
+	for _, s := range service.IPs() {
+		if ip, err := netip.ParseAddr(s); err == nil {
+			targets = append(targets, target{ip: ip, ports: ports, name: "Service " + name})
+		}
+	}
+	if len(targets) == 0 {
+		f := check.Fail(check.ReasonNoServers, "Service %s has no cluster IP", name)
+		return nil, &f
+	}
+	return targets, nil
+}
+
+// endpointTargets are the ready endpoints of the DNS Service.
+func endpointTargets(ctx context.Context, service string, api *apiserver.Client) ([]target, *check.Finding) {
+	namespace, name := apiserver.SplitName(service)
+	slices, err := api.EndpointSlices(ctx, namespace, name)
+	if err != nil {
+		return nil, apiFailure("EndpointSlices of Service", service, err)
+	}
+	var targets []target
+	seen := map[netip.Addr]bool{}
+	for _, slice := range slices {
+		ports := map[string]uint16{}
+		for _, p := range slice.Ports {
+			if protocol := strings.ToLower(p.Protocol); isDNSPort(p.Name, protocol) || p.Port == 53 {
+				ports[protocol] = p.Port
+			}
+		}
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) == 0 {
+				continue
+			}
+			ip, err := netip.ParseAddr(e.Addresses[0]) // the others are the same endpoint's: EndpointSlice consumers use the first
+			if err != nil || seen[ip] {
+				continue
+			}
+			seen[ip] = true
+			t := target{ip: ip, ports: ports}
+			if e.TargetRef != nil {
+				t.name = e.TargetRef.Name
+			}
+			targets = append(targets, t)
+		}
+	}
+	if len(targets) == 0 {
+		f := check.Fail(check.ReasonNoReadyEndpoints, "Service %s has no ready endpoint", service)
+		return nil, &f
+	}
+	return targets, nil
+}
+
+// isDNSPort goes by the port names that the DNS add-ons of Kubernetes use.
+func isDNSPort(name, protocol string) bool {
+	return name == "dns" && protocol == resolver.UDP || name == "dns-tcp" && protocol == resolver.TCP
+}
+
+func apiFailure(what, name string, err error) *check.Finding {
+	f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", name)
+	if !apiserver.IsNotFound(err) {
+		reason, phrase := cause.Of(err)
+		f = check.Fail(reason, "reading %s %s: the API server %s", what, name, phrase)
+	}
+	return &f
+}
+
+// notFound is the finding of a DNS Service that has none of the known names.
+func notFound(name string, err error) *check.Finding {
+	f := apiFailure("Service", name, err)
+	if f.Reason == check.ReasonServiceNotFound {
+		f.Message = "there is none of the Services " + strings.Join(Services, ", ") + "; name the one of this cluster in dns.service"
+	}
+	return f
+}

@@ -1,0 +1,189 @@
+// Package http is the check type http: a URL answers with the status, body and certificate
+// that are expected, and does not lead elsewhere.
+package http
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+const (
+	// maxBody bounds what is read of a response.
+	maxBody   = 64 << 10
+	maxBundle = 1 << 20 // of a CA file; those of distributions have a quarter of it
+	userAgent = "kube-node-ready-worker"
+)
+
+// errRedirect stops a client at a redirect that is one too many.
+var errRedirect = errors.New("redirect")
+
+// request is a check with its settings.
+type request struct {
+	Settings
+	body     *regexp.Regexp
+	resolver *resolver.Resolver
+}
+
+// New prepares the check.
+func (s *Settings) New(pod around.Pod) check.Func {
+	p := request{Settings: ptr.Deref(s, Settings{}), resolver: pod.Resolver}
+	p.Method = cmp.Or(p.Method, http.MethodGet)
+	if p.ExpectBody != "" {
+		p.body = regexp.MustCompile(p.ExpectBody)
+	}
+	return p.run
+}
+
+func (p request) run(ctx context.Context) check.Finding {
+	client, err := p.client()
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	defer client.CloseIdleConnections()
+	watched, progress := cause.Watch(ctx)
+	outgoing, err := http.NewRequestWithContext(watched, p.Method, p.URL, strings.NewReader(p.Body))
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	outgoing.Header.Set("User-Agent", userAgent)
+	for name, value := range p.Headers {
+		if strings.EqualFold(name, "Host") {
+			outgoing.Host = value
+			continue
+		}
+		outgoing.Header.Set(name, value)
+	}
+	response, err := client.Do(outgoing)
+	if response != nil {
+		defer func() { _ = response.Body.Close() }()
+	}
+	if err != nil && !errors.Is(err, errRedirect) {
+		return p.failure(err, progress)
+	}
+	return p.judge(response)
+}
+
+// client has connections of its own and its own idea of whom to trust.
+func (p request) client() (*http.Client, error) {
+	config := &tls.Config{ServerName: p.ServerName, MinVersion: tls.VersionTLS12}
+	bundle := []byte(p.CA)
+	if p.CAFile != "" {
+		var err error
+		if bundle, err = input.ReadFile(p.CAFile, maxBundle); err != nil {
+			return nil, fmt.Errorf("caFile: %w", err)
+		}
+	}
+	if len(bundle) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(bundle) {
+			return nil, errors.New("the CA bundle holds no PEM certificate")
+		}
+	}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if len(via) > int(p.MaxRedirects) {
+				return errRedirect
+			}
+			return nil
+		},
+	}, nil
+}
+
+func (p request) failure(err error, progress *cause.Progress) check.Finding {
+	var wrapped *url.Error
+	where := shown(p.URL)
+	if errors.As(err, &wrapped) {
+		where = shown(wrapped.URL) // where redirects led to
+		err = wrapped.Err
+	}
+	f := progress.Finding(where, err)
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
+	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
+		return check.Fail(check.ReasonMalformedResponse, "%s answered something that is not HTTP", where)
+	case f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
+		f.Message += "; give the authority's certificate as ca or caFile if it is to be trusted"
+	}
+	return f
+}
+
+// judge holds the response against what is expected.
+func (p request) judge(r *http.Response) check.Finding {
+	where := shown(r.Request.URL.String())
+	expected := slices.Contains(p.ExpectStatus, int32(r.StatusCode)) ||
+		len(p.ExpectStatus) == 0 && r.StatusCode >= 200 && r.StatusCode < 300
+	if !expected {
+		if location := r.Header.Get("Location"); location != "" && r.StatusCode >= 300 && r.StatusCode < 400 {
+			return check.Fail(check.ReasonRedirected, "%s redirects to %s (status %d), which is not followed beyond maxRedirects %d",
+				where, shown(location), r.StatusCode, p.MaxRedirects)
+		}
+		return check.Fail(check.ReasonUnexpectedStatus, "%s answered status %d %s, expected %s",
+			where, r.StatusCode, http.StatusText(r.StatusCode), p.statuses())
+	}
+	if f := p.certificate(where, r.TLS, time.Now()); f != nil {
+		return *f
+	}
+	if p.body != nil {
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+		if err != nil {
+			reason, phrase := cause.Of(err)
+			return check.Fail(reason, "%s, while its body was read, %s", where, phrase)
+		}
+		if !p.body.Match(body) {
+			return check.Fail(check.ReasonUnexpectedBody, "%s answered a body of %d bytes that does not match %q", where, len(body), p.ExpectBody)
+		}
+	}
+	return check.Pass("%s answered status %d", where, r.StatusCode)
+}
+
+// certificate asks how long the server's certificate is still valid.
+func (p request) certificate(where string, state *tls.ConnectionState, now time.Time) *check.Finding {
+	if state == nil || len(state.PeerCertificates) == 0 || p.MinCertificateValidityHours == 0 {
+		return nil
+	}
+	left := state.PeerCertificates[0].NotAfter.Sub(now)
+	if left >= time.Duration(p.MinCertificateValidityHours)*time.Hour {
+		return nil
+	}
+	f := check.Fail(check.ReasonCertificateExpiring, "%s has a certificate that is valid for another %s only, until %s; expected at least %d hours",
+		where, left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
+	return &f
+}
+
+func (p request) statuses() string {
+	if len(p.ExpectStatus) == 0 {
+		return "200 to 299"
+	}
+	return strings.Trim(fmt.Sprint(p.ExpectStatus), "[]")
+}
+
+// shown is a URL fit for a message: without user and query, where secrets travel.
+func shown(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "the URL"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}

@@ -1,0 +1,148 @@
+package http_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+)
+
+// site is a web site with one page for each thing that can be found.
+func site() http.Handler {
+	mux := http.NewServeMux()
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	mux.HandleFunc("/ok", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "all is well") })
+	mux.HandleFunc("/created", status(http.StatusCreated))
+	mux.HandleFunc("/denied", status(http.StatusUnauthorized))
+	mux.HandleFunc("/broken", status(http.StatusInternalServerError))
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://u:hunter2@portal.example/login?token=hunter2", http.StatusFound)
+	})
+	mux.HandleFunc("/hop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("/stalls", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, "all")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("/abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.Header.Get("Authorization"))
+	})
+	return mux
+}
+
+func run(t *testing.T, settings httpcheck.Settings, r *resolver.Resolver) check.Finding {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if r == nil {
+		r = &resolver.Resolver{}
+	}
+	return settings.New(around.Pod{Resolver: r})(ctx)
+}
+
+type want struct {
+	name     string
+	settings httpcheck.Settings
+	reason   check.Reason
+	says     string
+}
+
+func verify(t *testing.T, r *resolver.Resolver, cases []want) {
+	t.Helper()
+	for _, c := range cases {
+		f := run(t, c.settings, r)
+		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
+		}
+		if strings.Contains(f.Message, "hunter2") {
+			t.Errorf("%s: %q gives a secret away", c.name, f.Message)
+		}
+	}
+}
+
+func TestResponses(t *testing.T) {
+	s := httptest.NewServer(site())
+	defer s.Close()
+	u := func(path string) string { return s.URL + path }
+	verify(t, nil, []want{
+		{"200", httpcheck.Settings{URL: u("/ok")}, "", "answered status 200"},
+		{"201", httpcheck.Settings{URL: u("/created")}, "", "201"},
+		{"401", httpcheck.Settings{URL: u("/denied")}, check.ReasonUnexpectedStatus, "status 401 Unauthorized, expected 200 to 299"},
+		{"401 wanted", httpcheck.Settings{URL: u("/denied"), ExpectStatus: []int32{200, 401}}, "", ""},
+		{"200 not wanted", httpcheck.Settings{URL: u("/ok"), ExpectStatus: []int32{401, 403}}, check.ReasonUnexpectedStatus, "expected 401 403"},
+		{"500", httpcheck.Settings{URL: u("/broken?key=hunter2")}, check.ReasonUnexpectedStatus, "500"},
+		{"redirect", httpcheck.Settings{URL: u("/moved")}, check.ReasonRedirected, "redirects to https://portal.example/login (status 302)"},
+		{"redirect wanted", httpcheck.Settings{URL: u("/moved"), ExpectStatus: []int32{302}}, "", ""},
+		{"redirect followed", httpcheck.Settings{URL: u("/hop"), MaxRedirects: 1}, "", "/ok answered status 200"},
+		{"endless redirects", httpcheck.Settings{URL: u("/loop"), MaxRedirects: 3}, check.ReasonRedirected, "beyond maxRedirects 3"},
+		{"body", httpcheck.Settings{URL: u("/ok"), ExpectBody: "^all is (well|fine)$"}, "", ""},
+		{"another body", httpcheck.Settings{URL: u("/ok"), ExpectBody: "^ok$"}, check.ReasonUnexpectedBody, `does not match "^ok$"`},
+		{"method, headers and host", httpcheck.Settings{URL: u("/echo"), Method: "POST", Headers: map[string]string{"Host": "virtual.example", "Authorization": "x"},
+			ExpectBody: "^POST virtual.example x$"}, "", ""},
+		{"no answer", httpcheck.Settings{URL: u("/slow")}, check.ReasonTimeout, "took the request, but did not answer within 2"},
+		{"half an answer", httpcheck.Settings{URL: u("/stalls"), ExpectBody: "well"}, check.ReasonTimeout, "while its body was read"},
+		{"connection cut", httpcheck.Settings{URL: u("/abort")}, check.ReasonConnectionReset, "closed the connection"},
+		{"TLS to a server without", httpcheck.Settings{URL: strings.Replace(u("/ok"), "http:", "https:", 1)}, check.ReasonTLSFailed, "does not speak TLS"},
+		{"nothing listens", httpcheck.Settings{URL: "http://127.0.0.1:1/"}, check.ReasonConnectionRefused, "refused"},
+	})
+}
+
+func TestCertificates(t *testing.T) {
+	ours, theirs := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	now := time.Now()
+	serve := func(a *tlstest.Authority, c tlstest.Certificate) string {
+		return tlstest.Serve(t, a.Issue(t, c), site()).URL + "/ok"
+	}
+	good := serve(ours, tlstest.Certificate{})
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, []byte(ours.PEM()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, nil, []want{
+		{"good", httpcheck.Settings{URL: good, CA: ours.PEM()}, "", "200"},
+		{"good, from a file", httpcheck.Settings{URL: good, CAFile: file}, "", "200"},
+		{"no such file", httpcheck.Settings{URL: good, CAFile: file + ".missing"}, check.ReasonConfiguration, "no such file"},
+		{"not of the system's authorities", httpcheck.Settings{URL: good}, check.ReasonUntrustedAuthority, "give the authority's certificate as ca or caFile"},
+		{"another authority", httpcheck.Settings{URL: serve(theirs, tlstest.Certificate{}), CA: ours.PEM()}, check.ReasonUntrustedAuthority, "not trusted here"},
+		{"another name", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{OtherName: true}), CA: ours.PEM()}, check.ReasonCertificateName, "another name"},
+		{"another name that is asked for", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{OtherName: true}), CA: ours.PEM(), ServerName: "other.example"}, "", ""},
+		{"expired", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{NotAfter: now.Add(-time.Hour)}), CA: ours.PEM()},
+			check.ReasonCertificateExpired, "either it was not renewed or the clock is wrong"},
+		{"not yet valid", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{NotBefore: now.Add(time.Hour)}), CA: ours.PEM()},
+			check.ReasonCertificateNotYet, "the clock is the suspect"},
+		{"valid long enough", httpcheck.Settings{URL: good, CA: ours.PEM(), MinCertificateValidityHours: 23}, "", ""},
+		{"not valid long enough", httpcheck.Settings{URL: good, CA: ours.PEM(), MinCertificateValidityHours: 25}, check.ReasonCertificateExpiring, "expected at least 25 hours"},
+	})
+}
+
+func TestNamesAreResolvedAsInThePod(t *testing.T) {
+	s := httptest.NewServer(site())
+	defer s.Close()
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"web.default.svc.cluster.local.": {"A 127.0.0.1"}}})
+	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Search: []string{"default.svc.cluster.local"},
+		Ndots: 5, Timeout: time.Second, Attempts: 1}}
+	verify(t, r, []want{
+		{"short name", httpcheck.Settings{URL: "http://web:" + port + "/ok"}, "", "200"},
+		{"no such name", httpcheck.Settings{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "/ok: missing does not resolve"},
+	})
+}

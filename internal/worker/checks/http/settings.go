@@ -1,0 +1,119 @@
+package http
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// headerForm is a header's name: a token of RFC 9110, section 5.6.2.
+var headerForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// headerValueForm is one line of visible characters, spaces and tabs (RFC 9110, section 5.5).
+var headerValueForm = regexp.MustCompile(`^[\t\x20-\x7e\x80-\x{10ffff}]*$`)
+
+// Settings sends a request and looks at the response.
+type Settings struct {
+	// URL, http or https. Its host is resolved as a pod would resolve it; no proxy is used.
+	URL string `json:"url,omitempty"`
+	// Method is GET (default), HEAD, POST, PUT or OPTIONS.
+	Method string `json:"method,omitempty"`
+	// Headers of the request. Host sets the request's host. Values are never reported.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Body of the request.
+	Body string `json:"body,omitempty"`
+	// ExpectStatus lists the statuses that pass. Default: 200 to 299.
+	ExpectStatus []int32 `json:"expectStatus,omitempty"`
+	// ExpectBody is a regular expression (RE2) that the first 64 KiB of the body must match.
+	ExpectBody string `json:"expectBody,omitempty"`
+	// MaxRedirects that are followed. Default 0: a redirect is a failure, unless its status is
+	// expected.
+	MaxRedirects int32 `json:"maxRedirects,omitempty"`
+	// CA is a PEM bundle to trust in place of the system's authorities.
+	CA string `json:"ca,omitempty"`
+	// CAFile is a file in the worker's container that holds such a bundle.
+	CAFile string `json:"caFile,omitempty"`
+	// ServerName is sent as SNI and must be in the certificate. Default: the URL's host.
+	ServerName string `json:"serverName,omitempty"`
+	// MinCertificateValidityHours is how long the server's certificate must still be valid. Default 0.
+	MinCertificateValidityHours int32 `json:"minCertificateValidityHours,omitempty"`
+}
+
+// Validate reports every fault of the settings.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	if s == nil || s.URL == "" {
+		return field.ErrorList{field.Required(p.Child("url"), "what to request, as in https://registry.example.com/v2/")}
+	}
+	var faults field.ErrorList
+	// The URL is not repeated in a fault: it may hold a password.
+	secure := true
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
+		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "must be an http or https URL with a host"))
+	case u.User != nil:
+		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "must not hold a user or password; use headers"))
+	case u.Port() == "0":
+		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "the port must be from 1 to 65535"))
+	default:
+		secure = u.Scheme == "https"
+	}
+	faults = append(faults, check.OneOf(p.Child("method"), s.Method, []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodOptions})...)
+	for name, value := range s.Headers {
+		if !headerForm.MatchString(name) {
+			faults = append(faults, field.Invalid(p.Child("headers").Key(name), name, "is not the name of a header"))
+		}
+		if !headerValueForm.MatchString(value) {
+			faults = append(faults, field.Invalid(p.Child("headers").Key(name), "(not shown)", "must be one line without control characters"))
+		}
+	}
+	for i, status := range s.ExpectStatus {
+		faults = append(faults, check.InRange(p.Child("expectStatus").Index(i), status, 100, 599)...)
+	}
+	faults = append(faults, s.validateRest(p)...)
+	if secure {
+		return faults
+	}
+	for _, tls := range []struct {
+		name string
+		set  bool
+	}{{"ca", s.CA != ""}, {"caFile", s.CAFile != ""}, {"serverName", s.ServerName != ""}, {"minCertificateValidityHours", s.MinCertificateValidityHours != 0}} {
+		if tls.set {
+			faults = append(faults, field.Forbidden(p.Child(tls.name), "has no meaning with an http URL; use https or remove it"))
+		}
+	}
+	return faults
+}
+
+func (s *Settings) validateRest(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	if _, err := regexp.Compile(s.ExpectBody); err != nil {
+		faults = append(faults, field.Invalid(p.Child("expectBody"), s.ExpectBody, "must be a regular expression: "+err.Error()))
+	}
+	if s.ExpectBody != "" && s.Method == http.MethodHead {
+		faults = append(faults, field.Forbidden(p.Child("expectBody"), "a response to HEAD has no body"))
+	}
+	faults = append(faults, check.InRange(p.Child("maxRedirects"), s.MaxRedirects, 0, 10)...)
+	if s.CA != "" && s.CAFile != "" {
+		faults = append(faults, field.Forbidden(p.Child("caFile"), "give either ca or caFile"))
+	}
+	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
+		faults = append(faults, field.Invalid(p.Child("ca"), "(not shown)", "must hold at least one PEM certificate"))
+	}
+	faults = append(faults, check.Absolute(p.Child("caFile"), s.CAFile)...)
+	if s.ServerName != "" {
+		if err := resolver.ValidateName(s.ServerName); err != nil {
+			faults = append(faults, field.Invalid(p.Child("serverName"), s.ServerName, err.Error()))
+		}
+	}
+	return append(faults, check.InRange(p.Child("minCertificateValidityHours"), s.MinCertificateValidityHours, 0, 10*365*24)...)
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: never.
+func (s *Settings) NeedsAPI() bool { return false }

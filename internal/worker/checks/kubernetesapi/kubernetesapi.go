@@ -1,0 +1,100 @@
+// Package kubernetesapi is the check type kubernetesAPI: the API server can be reached and
+// trusted, is ready, and takes the worker for who it is.
+package kubernetesapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+)
+
+// dnsName is the API server's Service as every API server's certificate has it.
+const dnsName = "kubernetes.default.svc"
+
+// New prepares the check.
+func (s *Settings) New(pod around.Pod) check.Func {
+	k, api := ptr.Deref(s, Settings{}), pod.API
+	k.Path = cmp.Or(k.Path, "/readyz")
+	if len(k.Via) == 0 {
+		k.Via = []string{ViaAddress, ViaDNS}
+	}
+	return func(ctx context.Context) check.Finding {
+		findings := make([]check.Finding, len(k.Via))
+		guard.Each(len(k.Via), func(i int) {
+			host := api.Host
+			if k.Via[i] == ViaDNS {
+				host = dnsName
+			}
+			findings[i] = call(ctx, api, host, k)
+		})
+		return check.All(findings)
+	}
+}
+
+// call calls the API server at one host over a connection of its own.
+func call(ctx context.Context, api *apiserver.Client, host string, k Settings) check.Finding {
+	client := api.HTTP()
+	defer client.CloseIdleConnections()
+	server := "the API server at " + strings.TrimSuffix(strings.TrimPrefix(api.URL(host, ""), "https://"), "/")
+
+	watched, progress := cause.Watch(ctx)
+	response, err := api.Do(watched, client, http.MethodGet, api.URL(host, k.Path), nil)
+	if err != nil {
+		return progress.Finding(server, err)
+	}
+	if response.Status != http.StatusOK {
+		status := apiserver.NewStatusError(response)
+		return check.Fail(status.Reason(), "%s, asked for %s, %s", server, k.Path, status)
+	}
+	watched, progress = cause.Watch(ctx)
+	user, err := api.WhoAmI(watched, client, host)
+	if err != nil {
+		return progress.Finding(server+", asked who we are,", err)
+	}
+	want := k.ExpectUser
+	if want == "" {
+		want = tokenUser(api)
+	}
+	switch {
+	case user == "" || user == "system:anonymous":
+		return check.Fail(check.ReasonUnauthorized, "%s does not know us: it takes us for %q", server, user)
+	case want != "" && user != want:
+		return check.Fail(check.ReasonUnexpectedUser, "%s takes us for %s, expected %s", server, user, want)
+	}
+	return check.Pass("%s answers %s and takes us for %s", server, k.Path, user)
+}
+
+// tokenUser is the user that a service account's token names; empty when it is no such token.
+// The token is not verified here, that is the API server's part.
+func tokenUser(api *apiserver.Client) string {
+	token, err := api.Token()
+	if err != nil {
+		return ""
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || !strings.HasPrefix(claims.Subject, "system:serviceaccount:") {
+		return ""
+	}
+	return claims.Subject
+}

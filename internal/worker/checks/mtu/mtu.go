@@ -1,0 +1,201 @@
+// Package mtu is the check type mtu: a segment of a given size reaches a TCP target whole.
+//
+// A path whose MTU is smaller than the node believes lets handshakes and small requests pass
+// and loses every large packet, when the ICMP messages that would tell are filtered: the
+// classic failure of overlay networks. The check connects with the don't-fragment bit set
+// (IP_PMTUDISC_DO), writes the payload at once, so that it leaves as one segment, and watches
+// the kernel's own account of the connection (TCP_INFO) until the target's kernel has
+// acknowledged it.
+package mtu
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// poll is how often the kernel is asked whether the payload has been acknowledged.
+const poll = 2 * time.Millisecond
+
+// smallEcho is a payload that every path passes: IPv4 hosts must take packets of 576 bytes
+// (RFC 791, section 3.1).
+const smallEcho = 256
+
+// state is the kernel's account of a connection.
+type state struct {
+	// mss is the largest payload of a segment that the kernel would send now.
+	mss int
+	// pathMTU is what the kernel believes of the path.
+	pathMTU int
+	// acked counts the payload bytes that the target has acknowledged.
+	acked uint64
+	// closed is true when the connection is no more.
+	closed bool
+	// retransmitted counts segments that were sent again.
+	retransmitted int
+}
+
+// path is a check with its settings.
+type path struct {
+	Settings
+	resolver *resolver.Resolver
+}
+
+// New prepares the check.
+func (s *Settings) New(pod around.Pod) check.Func {
+	p := path{Settings: ptr.Deref(s, Settings{}), resolver: pod.Resolver}
+	if p.Address == "" {
+		p.Address, p.Protocol = pod.Service(), ProtocolTLS
+	}
+	p.Protocol = cmp.Or(p.Protocol, ProtocolRaw)
+	return p.run
+}
+
+func (p path) run(ctx context.Context) check.Finding {
+	if p.Address == "" {
+		return check.Fail(check.ReasonNoAddress, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+	}
+	host, port, err := net.SplitHostPort(p.Address)
+	if err != nil {
+		return check.Fail(check.ReasonConfiguration, "%v", err)
+	}
+	addrs, err := p.resolver.LookupAddrs(ctx, host)
+	if err != nil {
+		reason, phrase := cause.Of(err)
+		return check.Fail(reason, "%s", phrase)
+	}
+	if !supported {
+		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
+	}
+	dialer := net.Dialer{Control: forbidFragments}
+	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
+	if err != nil {
+		reason, phrase := cause.Of(err)
+		return check.Fail(reason, "%s %s", p.Address, phrase)
+	}
+	defer func() { _ = raw.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn := raw.(*net.TCPConn)
+	_ = conn.SetLinger(0) // what a black hole holds is not worth retransmitting after the verdict
+	return p.send(ctx, conn, host)
+}
+
+// send sends the payload and watches what becomes of it.
+func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
+	if p.Protocol == ProtocolEcho {
+		if err := echo(conn, smallEcho); err != nil {
+			reason, phrase := cause.Of(err)
+			return check.Fail(reason, "%s, sent %d bytes to echo, %s", p.Address, smallEcho, phrase)
+		}
+	}
+	before, err := inspect(conn)
+	if err != nil {
+		return check.Fail(check.ReasonUnknown, "the kernel does not tell about the connection to %s: %v", p.Address, err)
+	}
+	size := int(ptr.Deref(p.PayloadBytes, int32(min(before.mss, maxPayload))))
+	if size > before.mss {
+		return p.tooSmall(size, before)
+	}
+	start := time.Now()
+	exchanged := make(chan error, 1)
+	guard.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *guard.Panic) { exchanged <- p })
+	after, answer, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
+	took := time.Since(start).Round(100 * time.Microsecond)
+	switch {
+	case err != nil:
+		return p.lost(ctx, size, before, after, took, err)
+	case size > after.mss:
+		return p.tooSmall(size, after)
+	}
+	if err := <-answer; err != nil {
+		return p.unanswered(ctx, size, took, err)
+	}
+	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
+}
+
+// unanswered is the finding of a payload that arrived and was not answered as it should be.
+// After a small echo has come back, only its size can have kept the large one.
+func (p path) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
+	reason, phrase := cause.Of(err)
+	if reason != check.ReasonTimeout {
+		return check.Fail(reason, "%s %s", p.Address, phrase)
+	}
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+	}
+	if p.Protocol == ProtocolEcho {
+		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, but these bytes did not come back: packets of this size vanish on the way back",
+			p.Address, size)
+	}
+	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: it does not speak TLS, or its answer is too large for the way back",
+		p.Address, size, took)
+}
+
+func (p path) tooSmall(size int, s state) check.Finding {
+	return check.Fail(check.ReasonPathMTUTooSmall, "%d bytes do not fit one segment to %s: at most %d do, with a path MTU of %d",
+		size, p.Address, s.mss, s.pathMTU)
+}
+
+// lost is the finding of a payload that was not acknowledged.
+func (p path) lost(ctx context.Context, size int, before, after state, took time.Duration, err error) check.Finding {
+	switch {
+	case ctx.Err() == nil:
+		reason, phrase := cause.Of(err)
+		return check.Fail(reason, "%s, sent %d bytes, %s", p.Address, size, phrase)
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+	case after.mss < size && after.mss > 0:
+		return p.tooSmall(size, after)
+	}
+	return check.Fail(check.ReasonPathMTUBlackHole,
+		"%s accepts connections, but a segment of %d bytes was not acknowledged within %s (sent again %d times): packets of this size vanish on the path, whose MTU is believed to be %d",
+		p.Address, size, took, after.retransmitted-before.retransmitted, before.pathMTU)
+}
+
+// awaitAck waits until the target has acknowledged so many bytes, or the connection or the
+// exchange over it has failed. It returns the channel on which the exchange's end is told.
+func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64, exchanged <-chan error) (state, <-chan error, error) {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	answer := make(chan error, 1)
+	var s state
+	for {
+		now, err := inspect(conn)
+		if err != nil {
+			return s, answer, err
+		}
+		s = now
+		if s.acked >= acked {
+			if len(answer) == 0 {
+				return s, exchanged, nil
+			}
+			return s, answer, nil
+		}
+		if s.closed {
+			return s, answer, syscall.ECONNRESET
+		}
+		select {
+		case <-ctx.Done():
+			return s, answer, ctx.Err()
+		case err := <-exchanged:
+			if err != nil && ctx.Err() == nil {
+				return s, answer, err
+			}
+			answer <- err
+			exchanged = nil
+		case <-ticker.C:
+		}
+	}
+}

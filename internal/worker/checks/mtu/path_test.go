@@ -1,0 +1,179 @@
+//go:build linux
+
+package mtu_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/mtu"
+)
+
+// TestPaths sends through network namespaces whose paths really have a small MTU. Making
+// them takes root and iproute2; without, the loopback tests have to do.
+func TestPaths(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("making network namespaces takes root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("making network namespaces takes ip(8)")
+	}
+	for _, c := range []struct {
+		name     string
+		path     func(t *testing.T) (client, server string)
+		settings mtu.Settings
+		reason   check.Reason
+		says     string
+	}{
+		{"a good path", goodPath, mtu.Settings{}, "", "1448 bytes reached 10.9.2.2:80 in one segment"},
+		{"an ICMP message tells of a small MTU", routedPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "with a path MTU of 1300"},
+		{"a router that would rather fragment", fragmentingPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "1448 bytes do not fit one segment"},
+		{"small packets pass there", routedPath, mtu.Settings{PayloadBytes: new(int32(1200))}, "", "1200 bytes reached"},
+		{"large packets vanish", blackHolePath, mtu.Settings{}, check.ReasonPathMTUBlackHole, "packets of this size vanish on the path, whose MTU is believed to be 1500"},
+		{"small packets pass there as well", blackHolePath, mtu.Settings{PayloadBytes: new(int32(1200))}, "", "1200 bytes reached"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, server := c.path(t)
+			serveIn(t, server)
+			c.settings.Address = "10.9.2.2:80"
+			var f check.Finding
+			in(t, client, func() { f = run(&c.settings, "", 1500*time.Millisecond) })
+			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
+				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
+			}
+		})
+	}
+}
+
+// goodPath is client — server over one link of ordinary frames.
+func goodPath(t *testing.T) (client, server string) {
+	client, server = namespace(t, "c"), namespace(t, "s")
+	link(t, client, "10.9.2.1/24", 1500, server, "10.9.2.2/24", 1500)
+	return client, server
+}
+
+// blackHolePath is a link whose far end takes frames of 1300 bytes only, and drops larger ones
+// without a word, although the server offers to receive full segments.
+func blackHolePath(t *testing.T) (client, server string) {
+	client, server = namespace(t, "c"), namespace(t, "s")
+	link(t, client, "10.9.2.1/24", 1500, server, "10.9.2.2/24", 1300)
+	ip(t, server, "route", "change", "10.9.2.0/24", "dev", "in", "src", "10.9.2.2", "advmss", "1460")
+	return client, server
+}
+
+// routedPath is client — router — server, with a link of 1300 bytes behind the router, which
+// answers packets that may not be fragmented as RFC 1191 says.
+func routedPath(t *testing.T) (client, server string) {
+	client, router, server := namespace(t, "c"), namespace(t, "r"), namespace(t, "s")
+	link(t, client, "10.9.1.1/24", 1500, router, "10.9.1.2/24", 1500)
+	link(t, router, "10.9.2.1/24", 1300, server, "10.9.2.2/24", 1500)
+	ip(t, client, "route", "add", "default", "via", "10.9.1.2")
+	ip(t, server, "route", "add", "default", "via", "10.9.2.1")
+	in(t, router, func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	return client, server
+}
+
+// fragmentingPath is a routedPath whose client lets its packets be fragmented by default.
+func fragmentingPath(t *testing.T) (client, server string) {
+	client, server = routedPath(t)
+	in(t, client, func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_no_pmtu_disc", []byte("1"), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	return client, server
+}
+
+func namespace(t *testing.T, role string) string {
+	t.Helper()
+	name := fmt.Sprintf("knr-mtu-%s-%d-%d", role, os.Getpid(), time.Now().UnixNano()%1e9)
+	command(t, "netns", "add", name)
+	t.Cleanup(func() { command(t, "netns", "delete", name) })
+	ip(t, name, "link", "set", "lo", "up")
+	return name
+}
+
+// link joins two namespaces; the interfaces are called out (at the first) and in.
+func link(t *testing.T, a, addressA string, mtuA int, b, addressB string, mtuB int) {
+	t.Helper()
+	command(t, "link", "add", "out", "netns", a, "type", "veth", "peer", "name", "in", "netns", b)
+	for _, end := range []struct {
+		namespace, device, address string
+		mtu                        int
+	}{{a, "out", addressA, mtuA}, {b, "in", addressB, mtuB}} {
+		ip(t, end.namespace, "link", "set", end.device, "mtu", fmt.Sprint(end.mtu), "up")
+		ip(t, end.namespace, "address", "add", end.address, "dev", end.device)
+	}
+}
+
+func ip(t *testing.T, namespace string, args ...string) {
+	t.Helper()
+	command(t, append([]string{"-n", namespace}, args...)...)
+}
+
+func command(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// serveIn runs a sink on port 80 in a namespace until the test ends.
+func serveIn(t *testing.T, namespace string) {
+	t.Helper()
+	var l net.Listener
+	in(t, namespace, func() {
+		var err error
+		if l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "10.9.2.2:80"); err != nil {
+			t.Error(err)
+		}
+	})
+	if l == nil {
+		t.FailNow()
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { sink(c.(*net.TCPConn)); _ = c.Close() }()
+		}
+	}()
+}
+
+// in runs f on a thread that is in a network namespace, and ends the thread with it.
+func in(t *testing.T, namespace string, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+		ns, err := os.Open("/run/netns/" + namespace)
+		if err == nil {
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+			_ = ns.Close()
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}

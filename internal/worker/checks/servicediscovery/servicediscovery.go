@@ -1,0 +1,210 @@
+// Package servicediscovery is the check type serviceDiscovery: a Service exists, has ready
+// endpoints, and DNS says of it what the API says.
+package servicediscovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	mdns "github.com/miekg/dns"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// comparison is a check with its settings.
+type comparison struct {
+	namespace, service string
+	minReady           int
+	clusterDomain      string
+	srv                []string
+	resolver           *resolver.Resolver
+	api                *apiserver.Client
+}
+
+// New prepares the check.
+func (s *Settings) New(pod around.Pod) check.Func {
+	d := ptr.Deref(s, Settings{})
+	return comparison{
+		namespace: cmp.Or(d.Namespace, "default"), service: cmp.Or(d.Service, "kubernetes"),
+		minReady: int(ptr.Deref(d.MinReadyEndpoints, 1)), srv: d.SRV,
+		clusterDomain: cmp.Or(strings.TrimSuffix(d.ClusterDomain, "."), pod.Resolver.Config.ClusterDomain()),
+		resolver:      pod.Resolver, api: pod.API,
+	}.run
+}
+
+func (p comparison) run(ctx context.Context) check.Finding {
+	service, endpoints, failure := p.read(ctx)
+	if failure != nil {
+		return *failure
+	}
+	if endpoints.ready < p.minReady {
+		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
+			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, p.minReady)
+	}
+	if f := p.compare(ctx, service, endpoints); f != nil {
+		return *f
+	}
+	for _, port := range p.srv {
+		if f := p.lookUpSRV(ctx, service, port); f != nil {
+			return *f
+		}
+	}
+	return check.Pass("Service %s has %s, and DNS agrees with it", p.full(), check.Count(endpoints.ready, "ready endpoint"))
+}
+
+func (p comparison) full() string { return p.namespace + "/" + p.service }
+
+func (p comparison) name() string {
+	return p.service + "." + p.namespace + ".svc." + p.clusterDomain + "."
+}
+
+// read gets the Service and its slices at the same time.
+func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *check.Finding) {
+	var (
+		service        apiserver.Service
+		list           []apiserver.EndpointSlice
+		err, slicesErr error
+	)
+	reads := []func(){
+		func() { service, err = p.api.Service(ctx, p.namespace, p.service) },
+		func() { list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service) },
+	}
+	guard.Each(len(reads), func(i int) { reads[i]() })
+	switch {
+	case apiserver.IsNotFound(err):
+		f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", p.full())
+		return service, endpoints{}, &f
+	case err != nil:
+		return service, endpoints{}, p.apiFailure("Service", err)
+	case slicesErr != nil:
+		return service, endpoints{}, p.apiFailure("EndpointSlices of Service", slicesErr)
+	}
+	return service, endpointsOf(list), nil
+}
+
+func (p comparison) apiFailure(what string, err error) *check.Finding {
+	reason, phrase := cause.Of(err)
+	f := check.Fail(reason, "reading %s %s: the API server at %s %s", what, p.full(), p.api.Address(), phrase)
+	return &f
+}
+
+// compare holds the Service against what DNS says of its name.
+func (p comparison) compare(ctx context.Context, service apiserver.Service, e endpoints) *check.Finding {
+	if service.Spec.Type == "ExternalName" {
+		return p.resolves(ctx)
+	}
+	answer, f := p.lookUp(ctx)
+	if f != nil {
+		return f
+	}
+	answered := answer.Addrs()
+	if service.Headless() {
+		return p.compareEndpoints(answered, e)
+	}
+	var want []netip.Addr
+	for _, ip := range service.IPs() {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			want = append(want, addr)
+		}
+	}
+	slices.SortFunc(want, netip.Addr.Compare)
+	slices.SortFunc(answered, netip.Addr.Compare)
+	if !slices.Equal(slices.Compact(want), slices.Compact(answered)) {
+		f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's cluster IPs are %s", list(answered), p.name(), list(want))
+		for _, n := range answer.Notes {
+			f.Message += "; " + n
+		}
+		return &f
+	}
+	return nil
+}
+
+// compareEndpoints holds a headless Service against DNS, which answers its endpoints: some of
+// them, where there are many, those of a moment ago, and those that are not ready as well,
+// where the Service publishes them. What may not be is an answer that has nothing to do with it.
+func (p comparison) compareEndpoints(answered []netip.Addr, e endpoints) *check.Finding {
+	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.addresses, a) }) {
+		return nil
+	}
+	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.addresses))
+	return &f
+}
+
+func (p comparison) resolves(ctx context.Context) *check.Finding {
+	_, f := p.lookUp(ctx)
+	return f
+}
+
+func (p comparison) lookUp(ctx context.Context) (resolver.Answer, *check.Finding) {
+	answer, err := p.resolver.Query(ctx, p.name(), mdns.TypeA, mdns.TypeAAAA) // not /etc/hosts, which is no discovery
+	if err == nil {
+		return answer, nil
+	}
+	reason, phrase := cause.Of(err)
+	f := check.Fail(reason, "Service %s: %s", p.full(), phrase)
+	return answer, &f
+}
+
+// lookUpSRV resolves the SRV record of a port and compares the port number.
+func (p comparison) lookUpSRV(ctx context.Context, service apiserver.Service, port string) *check.Finding {
+	i := slices.IndexFunc(service.Spec.Ports, func(s apiserver.ServicePort) bool { return s.Name == port })
+	if i < 0 {
+		f := check.Fail(check.ReasonServiceNotFound, "Service %s has no port named %s", p.full(), port)
+		return &f
+	}
+	protocol := strings.ToLower(service.Spec.Ports[i].Protocol)
+	name := fmt.Sprintf("_%s._%s.%s", port, protocol, p.name())
+	if p.resolver.Err != nil {
+		f := check.Fail(check.ReasonNoServers, "%s: %v", name, p.resolver.Err)
+		return &f
+	}
+	answer, err := p.resolver.Query(ctx, name, mdns.TypeSRV)
+	if err != nil {
+		var host *resolver.HostError
+		reason := check.ReasonResolutionFailed
+		if errors.As(err, &host) {
+			reason = host.Code
+		}
+		f := check.Fail(reason, "Service %s: %v", p.full(), err)
+		return &f
+	}
+	var ports []string
+	for _, rr := range answer.Records {
+		srv, ok := rr.(*mdns.SRV)
+		if ok && (service.Headless() || srv.Port == service.Spec.Ports[i].Port) {
+			return nil
+		}
+		if ok {
+			ports = append(ports, fmt.Sprint(srv.Port))
+		}
+	}
+	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers port %s for %s, but the Service's is %d",
+		strings.Join(ports, ", "), name, service.Spec.Ports[i].Port)
+	return &f
+}
+
+func list(addrs []netip.Addr) string {
+	if len(addrs) == 0 {
+		return "none"
+	}
+	const most = 8
+	var s []string
+	for _, a := range addrs[:min(len(addrs), most)] {
+		s = append(s, a.String())
+	}
+	if len(addrs) > most {
+		s = append(s, fmt.Sprintf("and %d more", len(addrs)-most))
+	}
+	return strings.Join(s, ", ")
+}

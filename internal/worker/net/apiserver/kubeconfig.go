@@ -1,0 +1,195 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+// kubeconfig is what is read of a kubeconfig file
+// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Package clientcmd, which
+// knows all of it, would make the worker several times as large.
+type kubeconfig struct {
+	CurrentContext string `yaml:"current-context"`
+	Contexts       []struct {
+		Name    string
+		Context struct{ Cluster, User string }
+	}
+	Clusters []struct {
+		Name    string
+		Cluster struct {
+			Server     string
+			CA         string `yaml:"certificate-authority"`
+			CAData     string `yaml:"certificate-authority-data"`
+			Insecure   bool   `yaml:"insecure-skip-tls-verify"`
+			ServerName string `yaml:"tls-server-name"`
+		}
+	}
+	Users []struct {
+		Name string
+		User kubeUser
+	}
+}
+
+type kubeUser struct {
+	Token     string
+	TokenFile string `yaml:"tokenFile"`
+	Cert      string `yaml:"client-certificate"`
+	CertData  string `yaml:"client-certificate-data"`
+	Key       string `yaml:"client-key"`
+	KeyData   string `yaml:"client-key-data"`
+	Exec      *struct {
+		APIVersion string `yaml:"apiVersion"`
+		Command    string
+		Args       []string
+		Env        []struct{ Name, Value string }
+	}
+}
+
+// pluginTime is what a credential plugin may take; some ask a cloud.
+const pluginTime = 20 * time.Second
+
+// FromKubeconfig sets a client up for a person's dry run, from the current context of a
+// kubeconfig file. No connection is made to the API server.
+func FromKubeconfig(path string, r *resolver.Resolver) (*Client, error) {
+	data, err := input.ReadFile(path, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseKubeconfig(data, filepath.Dir(path), r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, error) {
+	var k kubeconfig
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return nil, err
+	}
+	var cluster, user string
+	for _, entry := range k.Contexts {
+		if entry.Name == k.CurrentContext {
+			cluster, user = entry.Context.Cluster, entry.Context.User
+		}
+	}
+	for i := range k.Clusters {
+		settings := &k.Clusters[i].Cluster
+		if k.Clusters[i].Name != cluster || cluster == "" {
+			continue
+		}
+		server, err := url.Parse(settings.Server)
+		switch {
+		case err != nil || server.Scheme != "https" || server.Hostname() == "":
+			return nil, fmt.Errorf("cluster %s: its server is no https URL", cluster)
+		case settings.Insecure:
+			return nil, fmt.Errorf("cluster %s: insecure-skip-tls-verify, with which nothing would be proved", cluster)
+		}
+		c := &Client{Host: server.Hostname(), Port: server.Port(), prefix: strings.TrimSuffix(server.Path, "/"), serverName: settings.ServerName, resolver: r}
+		if c.Port == "" {
+			c.Port = "443"
+		}
+		ca, err := given(settings.CAData, settings.CA, dir)
+		if err != nil {
+			return nil, err
+		}
+		if len(ca) > 0 {
+			c.roots = x509.NewCertPool()
+			if !c.roots.AppendCertsFromPEM(ca) {
+				return nil, fmt.Errorf("cluster %s: its certificate authority holds no PEM certificate", cluster)
+			}
+		}
+		for j := range k.Users {
+			if k.Users[j].Name == user {
+				err = c.authenticate(k.Users[j].User, dir)
+			}
+		}
+		c.http = c.HTTP()
+		return c, err
+	}
+	return nil, fmt.Errorf("there is no cluster for the current context %q", k.CurrentContext)
+}
+
+// authenticate takes over how a user proves who it is.
+func (c *Client) authenticate(u kubeUser, dir string) error {
+	c.token = func() (string, error) { return u.Token, nil }
+	switch {
+	case u.TokenFile != "":
+		c.token = tokenFrom(absolute(u.TokenFile, dir))
+	case u.Exec != nil:
+		token, err := c.plugin(u, dir)
+		if err != nil {
+			return fmt.Errorf("credential plugin %s: %w", u.Exec.Command, err)
+		}
+		c.token = func() (string, error) { return token, nil }
+	}
+	cert, err := given(u.CertData, u.Cert, dir)
+	key, keyErr := given(u.KeyData, u.Key, dir)
+	if err = errors.Join(err, keyErr); err != nil || len(cert) == 0 {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err == nil {
+		c.certificates = []tls.Certificate{pair}
+	}
+	return err
+}
+
+// plugin runs a credential plugin (client.authentication.k8s.io) for its token.
+func (c *Client) plugin(u kubeUser, dir string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), pluginTime)
+	defer cancel()
+	command := u.Exec.Command
+	if strings.ContainsRune(command, filepath.Separator) {
+		command = absolute(command, dir)
+	}
+	cmd := exec.CommandContext(ctx, command, u.Exec.Args...)
+	cmd.Env = append(os.Environ(), `KUBERNETES_EXEC_INFO={"kind":"ExecCredential","apiVersion":"`+u.Exec.APIVersion+`","spec":{"interactive":false}}`)
+	for _, e := range u.Exec.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return "", err
+	}
+	var credential struct{ Status struct{ Token string } }
+	if err := json.Unmarshal(out, &credential); err != nil || credential.Status.Token == "" {
+		return "", errors.New("it gave no token")
+	}
+	return credential.Status.Token, nil
+}
+
+// given is what stands in the file itself, in base64, or in another one.
+func given(data, path, dir string) ([]byte, error) {
+	if data != "" {
+		return base64.StdEncoding.DecodeString(data)
+	}
+	if path == "" {
+		return nil, nil
+	}
+	return input.ReadFile(absolute(path, dir), maxFile)
+}
+
+func absolute(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

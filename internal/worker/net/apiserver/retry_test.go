@@ -1,0 +1,106 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+)
+
+// flaky answers the first so many requests with a status, and the rest well.
+type flaky struct {
+	status, times int
+	after         string // Retry-After
+	asked         atomic.Int32
+}
+
+func (f *flaky) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if int(f.asked.Add(1)) <= f.times {
+		if f.after != "" {
+			w.Header().Set("Retry-After", f.after)
+		}
+		w.WriteHeader(f.status)
+		return
+	}
+	_, _ = fmt.Fprint(w, `{}`)
+}
+
+func TestRefusalsAreAskedAgain(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	certificate := authority.Issue(t, tlstest.Certificate{})
+	const always = 1 << 20
+	for _, c := range []struct {
+		name        string
+		server      *flaky
+		status      int // 0: it comes good
+		least, most time.Duration
+	}{
+		{"503, for a moment", &flaky{status: 503, times: 2}, 0, 300 * time.Millisecond, 2 * time.Second},
+		{"500", &flaky{status: 500, times: 1}, 0, 0, time.Second},
+		{"401", &flaky{status: 401, times: 1}, 0, 0, time.Second},
+		{"403", &flaky{status: 403, times: 1}, 0, 0, time.Second},
+		{"a Service that is not there yet", &flaky{status: 404, times: 1}, 0, 0, time.Second},
+		{"429, which says when", &flaky{status: 429, times: 1, after: "1"}, 0, time.Second, 2 * time.Second},
+		{"429, which says when by the clock", &flaky{status: 429, times: 1, after: time.Now().Add(2 * time.Second).UTC().Format(http.TimeFormat)}, 0, 0, 2500 * time.Millisecond},
+		{"429, which says too late", &flaky{status: 429, times: always, after: "3600"}, 429, 0, 500 * time.Millisecond},
+		{"503, to the end", &flaky{status: 503, times: always}, 503, 2 * time.Second, 3 * time.Second},
+		{"400 is no refusal", &flaky{status: 400, times: 1}, 400, 0, 500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			api := apitest.Client(t, authority, certificate, c.server)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			start := time.Now()
+			_, err := api.Service(ctx, "default", "kubernetes")
+			took := time.Since(start)
+			var status *apiserver.StatusError
+			switch {
+			case c.status == 0 && err != nil:
+				t.Errorf("got %v after %d requests", err, c.server.asked.Load())
+			case c.status != 0 && (!errors.As(err, &status) || status.Code != c.status):
+				t.Errorf("got %v", err)
+			case took < c.least || took > c.most:
+				t.Errorf("took %s for %d requests", took, c.server.asked.Load())
+			}
+		})
+	}
+}
+
+// Where a server answered that it is broken, and then not at all, the first is what is known.
+func TestARefusalOutlivesASilence(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	var asked atomic.Int32
+	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+	defer cancel()
+	var status *apiserver.StatusError
+	if _, err := api.Service(ctx, "default", "kubernetes"); !errors.As(err, &status) || status.Code != 503 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nodes are listed for their zones, where that is allowed.
+func TestZonesAreNotInsistedOn(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	server := &flaky{status: 403, times: 9}
+	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), server)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := api.Zones(ctx); err == nil || server.asked.Load() != 1 {
+		t.Errorf("got %v after %d requests", err, server.asked.Load())
+	}
+}

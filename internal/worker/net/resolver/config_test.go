@@ -1,0 +1,111 @@
+package resolver_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+func TestParse(t *testing.T) {
+	c, err := resolver.Parse([]byte(`# written by the kubelet
+search default.svc.cluster.local svc.cluster.local cluster.local .
+nameserver 10.96.0.10
+nameserver fd00::10
+nameserver [127.0.0.1]:5353
+nameserver 10.96.0.10
+nameserver 10.0.0.4
+options ndots:5 timeout:2 attempts:3 rotate edns0 single-request-reopen
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.10:53"), netip.MustParseAddrPort("[fd00::10]:53"), netip.MustParseAddrPort("127.0.0.1:5353")}
+	if !slices.Equal(c.Servers, want) {
+		t.Errorf("servers %v, want %v", c.Servers, want)
+	}
+	if fmt.Sprint(c.Search) != "[default.svc.cluster.local svc.cluster.local cluster.local]" {
+		t.Errorf("search %v", c.Search)
+	}
+	if c.Ndots != 5 || c.Timeout != 2*time.Second || c.Attempts != 3 {
+		t.Errorf("got %+v", c)
+	}
+	if got := c.ClusterDomain(); got != "cluster.local" {
+		t.Errorf("cluster domain %s", got)
+	}
+}
+
+func TestParseDefaults(t *testing.T) {
+	c, err := resolver.Parse(nil)
+	if err != nil || c.Ndots != 1 || c.Timeout != 5*time.Second || c.Attempts != 2 || len(c.Servers) != 0 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	c, err = resolver.Parse([]byte("search default.svc.corp.example svc.corp.example corp.example"))
+	if err != nil || c.ClusterDomain() != "corp.example" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for in, says := range map[string]string{
+		"nameserver dns.example":      `nameserver "dns.example" is not an IP address`,
+		"nameserver 10.0.0.1:x":       "not an IP address",
+		strings.Repeat("#", 64<<10+1): "too many",
+	} {
+		if _, err := resolver.Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	c := resolver.Config{Search: []string{"default.svc.cluster.local", "cluster.local"}, Ndots: 2}
+	for name, want := range map[string]string{
+		"a":                                   "a.default.svc.cluster.local. a.cluster.local. a.",
+		"a.b":                                 "a.b.default.svc.cluster.local. a.b.cluster.local. a.b.",
+		"a.b.c":                               "a.b.c. a.b.c.default.svc.cluster.local. a.b.c.cluster.local.",
+		"a.b.c.":                              "a.b.c.",
+		"a.":                                  "a.",
+		strings.Repeat("abcdefgh.", 26) + "x": strings.Repeat("abcdefgh.", 26) + "x. " + strings.Repeat("abcdefgh.", 26) + "x.cluster.local.",
+	} {
+		if got := strings.Join(c.Names(name), " "); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// FuzzParse: whatever resolv.conf holds, what is made of it can be asked.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("nameserver 10.96.0.10\nsearch a.b c\noptions ndots:5 timeout:0 attempts:99999999999999999999"), "name.example")
+	f.Add([]byte("nameserver [::1]:53\ndomain\nsearch . .. "+strings.Repeat("x", 300)), "a.")
+	f.Fuzz(func(t *testing.T, data []byte, name string) {
+		c, err := resolver.Parse(data)
+		if err != nil {
+			return
+		}
+		if len(c.Servers) > 3 || c.Ndots < 0 || c.Timeout <= 0 || c.Attempts < 1 {
+			t.Errorf("got %+v", c)
+		}
+		for _, s := range c.Servers {
+			if !s.IsValid() || s.Port() == 0 {
+				t.Errorf("server %v", s)
+			}
+		}
+		if resolver.ValidateName(name) != nil {
+			return
+		}
+		names := c.Names(name)
+		if len(names) == 0 {
+			t.Errorf("no name to ask for")
+		}
+		for _, n := range names {
+			if err := resolver.ValidateName(n); err != nil || !strings.HasSuffix(n, ".") {
+				t.Errorf("%q: %v", n, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+)
+
+// Answer is what a look-up came to.
+type Answer struct {
+	// Name is the absolute name that was answered, after the search domains.
+	Name string
+	// Rcode is the response code (mdns.RcodeSuccess, ...).
+	Rcode int
+	// Records of the types that were asked for; CNAMEs on the way are left out, unless
+	// they were what was asked for.
+	Records []mdns.RR
+	// Notes say which types were not answered as they should be.
+	Notes []string
+	// Tries is how often the question was put that had to be put most often.
+	Tries int
+}
+
+// Addrs are the addresses among the records.
+func (a Answer) Addrs() []netip.Addr {
+	var addrs []netip.Addr
+	for _, rr := range a.Records {
+		switch rr := rr.(type) {
+		case *mdns.A:
+			if addr, ok := netip.AddrFromSlice(rr.A); ok {
+				addrs = append(addrs, addr.Unmap())
+			}
+		case *mdns.AAAA:
+			if addr, ok := netip.AddrFromSlice(rr.AAAA); ok {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return addrs
+}
+
+// Lookup looks the name up at one server, through the search domains, as libc does: a name
+// that does not exist, or has no record of the types, leads to the next one; so does
+// SERVFAIL, which is only reported when no name is answered. An unanswered query ends it.
+// The error is always an *Error.
+func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
+	s.stream = &stream{addr: s.Addr}
+	defer s.stream.close()
+	var best *Answer
+	tries := 0
+	for _, n := range c.Names(name) {
+		a, err := s.lookup(ctx, n, qtypes)
+		if err != nil {
+			return Answer{}, err
+		}
+		tries = max(tries, a.Tries)
+		a.Tries = tries
+		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
+			return a, nil
+		}
+		if best == nil || severity(a.Rcode) >= severity(best.Rcode) {
+			best = &a
+		}
+	}
+	best.Tries = tries
+	return *best, nil
+}
+
+// severity orders the response codes of names that were tried in vain by how much they say:
+// a broken server over a name without records over a name that does not exist.
+func severity(rcode int) int {
+	switch rcode {
+	case mdns.RcodeNameError:
+		return 0
+	case mdns.RcodeSuccess:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// otherFamily is how long the answer for one type is waited for once that for another is there:
+// two queries, so that a lost packet does not look like silence.
+const otherFamily = 2 * resendAfter
+
+// reply is the answer for one type.
+type reply struct {
+	qtype uint16
+	msg   *mdns.Msg
+	tries int
+	err   error
+}
+
+// lookup asks for all the types at one absolute name, at the same time. One that is answered with
+// records is enough; what became of the others goes into the answer's notes.
+func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replies := make(chan reply, len(qtypes))
+	for _, qtype := range qtypes {
+		guard.Go(func() {
+			msg, tries, err := s.Exchange(ctx, name, qtype)
+			replies <- reply{qtype, msg, tries, err}
+		}, func(p *guard.Panic) { replies <- reply{qtype: qtype, err: p} })
+	}
+	got := map[uint16]reply{}
+	var enough <-chan time.Time
+	for waiting := true; waiting && len(got) < len(qtypes); {
+		select {
+		case r := <-replies:
+			got[r.qtype] = r
+			if enough == nil && r.msg != nil && len(relevant(r.msg, name, r.qtype)) > 0 {
+				enough = time.After(otherFamily)
+			}
+		case <-enough:
+			waiting = false
+		}
+	}
+	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
+	var failure error
+	for _, t := range qtypes {
+		if r, answered := got[t]; !answered {
+			answer.note(t, fmt.Sprintf("did not answer within %s", otherFamily))
+		} else if err := answer.add(r); err != nil && failure == nil {
+			failure = err
+		}
+	}
+	switch {
+	case len(answer.Records) > 0:
+		answer.Rcode = mdns.RcodeSuccess
+	case failure != nil:
+		return Answer{}, failure
+	}
+	return answer, nil
+}
+
+// add takes in the answer for one type. The error is an *Error.
+func (a *Answer) add(r reply) error {
+	var panicked *guard.Panic
+	if errors.As(r.err, &panicked) {
+		panic(panicked)
+	}
+	var e *Error
+	if errors.As(r.err, &e) {
+		a.note(r.qtype, e.Text)
+		return e
+	}
+	if r.msg.Rcode != mdns.RcodeSuccess {
+		a.note(r.qtype, RcodeText(r.msg.Rcode))
+	}
+	if severity(r.msg.Rcode) > severity(a.Rcode) {
+		a.Rcode = r.msg.Rcode
+	}
+	a.Tries = max(a.Tries, r.tries)
+	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
+	return nil
+}
+
+func (a *Answer) note(qtype uint16, text string) {
+	a.Notes = append(a.Notes, mdns.TypeToString[qtype]+": "+text)
+}
+
+// relevant picks the records of the type that the answer gives for the name, following
+// CNAMEs; records for other names are not an answer to what was asked.
+func relevant(msg *mdns.Msg, name string, qtype uint16) []mdns.RR {
+	owners := map[string]bool{strings.ToLower(name): true}
+	// A chain may be listed in any order; as many rounds as records follow it to its end.
+	for range msg.Answer {
+		grown := false
+		for _, rr := range msg.Answer {
+			c, ok := rr.(*mdns.CNAME)
+			target := ""
+			if ok {
+				target = strings.ToLower(c.Target)
+			}
+			if ok && owners[strings.ToLower(c.Hdr.Name)] && !owners[target] {
+				owners[target], grown = true, true
+			}
+		}
+		if !grown {
+			break
+		}
+	}
+	var records []mdns.RR
+	for _, rr := range msg.Answer {
+		if rr.Header().Rrtype == qtype && owners[strings.ToLower(rr.Header().Name)] {
+			records = append(records, rr)
+		}
+	}
+	return records
+}
+
+// RcodeText is a response code with what it means.
+func RcodeText(rcode int) string {
+	name, known := mdns.RcodeToString[rcode]
+	if !known {
+		name = fmt.Sprintf("response code %d", rcode)
+	}
+	switch rcode {
+	case mdns.RcodeSuccess:
+		return "NOERROR (the name exists, without such records)"
+	case mdns.RcodeNameError:
+		return "NXDOMAIN (the name does not exist)"
+	case mdns.RcodeServerFailure:
+		return "SERVFAIL (the server or its upstream is broken)"
+	case mdns.RcodeRefused:
+		return "REFUSED (the server will not answer us, or not for this name)"
+	}
+	return name
+}
+
+// RcodeReason is the reason that a response code stands for.
+func RcodeReason(rcode int) check.Reason {
+	switch rcode {
+	case mdns.RcodeNameError:
+		return check.ReasonNXDomain
+	case mdns.RcodeServerFailure:
+		return check.ReasonServerFailure
+	case mdns.RcodeRefused:
+		return check.ReasonQueryRefused
+	case mdns.RcodeSuccess:
+		return check.ReasonNoAnswers
+	}
+	return check.ReasonUnexpectedRcode
+}

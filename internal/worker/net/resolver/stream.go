@@ -1,0 +1,165 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+)
+
+// stream asks a server over TCP: all queries over one connection (RFC 7766, section 6.2.1), for on
+// a line that loses packets each handshake is one more to wait for.
+type stream struct {
+	addr netip.AddrPort
+	mu   sync.Mutex
+	conn *connection
+}
+
+// exchange sends a query and waits for its answer. Should the server have closed a connection
+// that it answered over before, as it may at any time, the query goes over a new one.
+func (s *stream) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
+	for {
+		c, err := s.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := c.exchange(ctx, query)
+		if err == nil || !c.worn(err) {
+			return answer, err
+		}
+	}
+}
+
+// connect returns the connection, made anew if there is none. Others wait meanwhile.
+func (s *stream) connect(ctx context.Context) (*connection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && s.conn.ended() == nil {
+		return s.conn, nil
+	}
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, TCP, s.addr.String())
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{raw: &mdns.Conn{Conn: raw}, waiting: map[uint16]chan outcome{}}
+	guard.Go(c.read, func(p *guard.Panic) { c.end(p) })
+	s.conn = c
+	return c, nil
+}
+
+func (s *stream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.end(net.ErrClosed)
+	}
+}
+
+// outcome of a query.
+type outcome struct {
+	answer *mdns.Msg
+	err    error
+}
+
+// connection is a TCP connection on which several queries can be under way.
+type connection struct {
+	raw *mdns.Conn
+
+	mu sync.Mutex
+	// waiting holds where each query's answer goes; nil for one that is not waited for any more.
+	waiting  map[uint16]chan outcome
+	answered bool
+	err      error
+}
+
+func (c *connection) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
+	answer := make(chan outcome, 1)
+	if err := c.send(ctx, query, answer); err != nil {
+		return nil, err
+	}
+	select {
+	case o := <-answer:
+		return o.answer, o.err
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiting[query.Id] = nil
+		return nil, ctx.Err()
+	}
+}
+
+func (c *connection) send(ctx context.Context, query *mdns.Msg, answer chan outcome) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	for _, taken := c.waiting[query.Id]; taken; _, taken = c.waiting[query.Id] {
+		query.Id = mdns.Id()
+	}
+	c.waiting[query.Id] = answer
+	deadline, _ := ctx.Deadline()
+	return errors.Join(c.raw.SetWriteDeadline(deadline), c.raw.WriteMsg(query))
+}
+
+// read hands out the answers until the connection ends.
+func (c *connection) read() {
+	_ = c.raw.SetReadDeadline(time.Time{})
+	for {
+		answer, err := c.raw.ReadMsg()
+		if err != nil {
+			c.end(err)
+			return
+		}
+		c.mu.Lock()
+		waiting, known := c.waiting[answer.Id]
+		c.waiting[answer.Id], c.answered = nil, true
+		c.mu.Unlock()
+		if !known {
+			c.end(mdns.ErrId)
+			return
+		}
+		if waiting != nil {
+			waiting <- outcome{answer: answer}
+		}
+	}
+}
+
+// end closes the connection, and tells those who wait why.
+func (c *connection) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	_ = c.raw.Close()
+	for id, waiting := range c.waiting {
+		if waiting != nil {
+			waiting <- outcome{err: err}
+		}
+		c.waiting[id] = nil
+	}
+}
+
+func (c *connection) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// worn reports whether the error is the end of a connection that has been of use.
+func (c *connection) worn(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
+}
