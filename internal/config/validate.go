@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
 // maxSeconds bounds what is given in seconds: a year, so that no sum of such values overflows.
@@ -193,13 +194,7 @@ func oneOf[T ~string](p *field.Path, value T, allowed ...T) field.ErrorList {
 }
 
 func inRange(p *field.Path, value, low, high int32) field.ErrorList {
-	switch {
-	case value >= low && value <= high:
-		return nil
-	case high == math.MaxInt32:
-		return field.ErrorList{field.Invalid(p, value, fmt.Sprintf("must be at least %d", low))}
-	}
-	return field.ErrorList{field.Invalid(p, value, fmt.Sprintf("must be between %d and %d", low, high))}
+	return check.InRange(p, value, low, high)
 }
 
 // foreign lists the prefixes of taints that others put back for as long as their reason lasts.

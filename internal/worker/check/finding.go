@@ -50,6 +50,12 @@ func Fail(reason Reason, format string, args ...any) Finding {
 	return Finding{Outcome: outcome, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// Failure is Fail for those who return no finding as long as all is well.
+func Failure(reason Reason, format string, args ...any) *Finding {
+	f := Fail(reason, format, args...)
+	return &f
+}
+
 // othersToBlame reports whether what the reason stands for need not be the node's fault: an API
 // server that refuses has been reached, and a Service that does not exist is missing everywhere.
 func (r Reason) othersToBlame() bool {

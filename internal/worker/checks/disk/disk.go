@@ -34,8 +34,7 @@ func (s *Settings) New(around.Pod) check.Func {
 func look(ctx context.Context, d Settings) check.Finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.Path, &st); err != nil {
-		reason, phrase := cause.OfFile(err)
-		return check.Fail(reason, "%s %s", d.Path, phrase)
+		return cause.FileFinding(d.Path, err)
 	}
 	facts, failure := space(d, usage{
 		blockSize: uint64(st.Bsize), blocks: st.Blocks, free: st.Bfree, available: st.Bavail, files: st.Files, filesFree: st.Ffree,
@@ -71,8 +70,7 @@ func (u usage) percentFree() float64 {
 // space compares the free space and inodes with what is asked for.
 func space(d Settings, u usage) (facts []string, failure *check.Finding) {
 	fail := func(reason check.Reason, format string, args ...any) ([]string, *check.Finding) {
-		f := check.Fail(reason, "%s "+format, append([]any{d.Path}, args...)...)
-		return nil, &f
+		return nil, check.Failure(reason, "%s "+format, append([]any{d.Path}, args...)...)
 	}
 	available := u.available * u.blockSize
 	if d.MinFreeBytes > 0 {
@@ -105,16 +103,11 @@ func latency(ctx context.Context, d Settings) (string, *check.Finding) {
 	took := make([]time.Duration, 0, writes)
 	for range writes {
 		if ctx.Err() != nil {
-			f := check.Fail(check.ReasonTimeout, "%s: %d of %d writes ended in time", d.Path, len(took), writes)
-			return "", &f
+			return "", check.Failure(check.ReasonTimeout, "%s: %d of %d writes ended in time", d.Path, len(took), writes)
 		}
 		t, err := write(d.Path)
 		if err != nil {
-			reason, phrase := cause.OfFile(err)
-			if reason == check.ReasonPermissionDenied {
-				reason = check.ReasonNotWritable
-			}
-			f := check.Fail(reason, "%s cannot be written: it %s", d.Path, phrase)
+			f := cause.WriteFinding(d.Path, err)
 			return "", &f
 		}
 		took = append(took, t)
@@ -133,9 +126,8 @@ func judgeLatency(d Settings, took []time.Duration) *check.Finding {
 	if median <= allowed {
 		return nil
 	}
-	f := check.Fail(check.ReasonSlowDisk, "%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
+	return check.Failure(check.ReasonSlowDisk, "%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
 		d.Path, round(median), len(took), round(took[len(took)-1]), blockSize, allowed)
-	return &f
 }
 
 // write makes, writes, syncs and removes one file, and times the write and the sync.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -49,8 +48,7 @@ func targetsOf(ctx context.Context, d Settings, config resolver.Config, api *api
 			targets = append(targets, fixed(server))
 		}
 		if len(targets) == 0 {
-			f := check.Fail(check.ReasonNoServers, "resolv.conf names no server")
-			return nil, "", &f
+			return nil, "", check.Failure(check.ReasonNoServers, "resolv.conf names no server")
 		}
 		return targets, "", nil
 	case ResolverService, ResolverEndpoints:
@@ -58,8 +56,7 @@ func targetsOf(ctx context.Context, d Settings, config resolver.Config, api *api
 	}
 	server, err := resolver.ParseServer(d.Resolver)
 	if err != nil {
-		f := check.Fail(check.ReasonNoServers, "%v", err)
-		return nil, "", &f
+		return nil, "", check.Failure(check.ReasonNoServers, "%v", err)
 	}
 	return []target{fixed(server)}, "", nil
 }
@@ -73,7 +70,7 @@ func clusterTargets(ctx context.Context, d Settings, config resolver.Config, api
 	case name == "":
 		inUse := func(s apiserver.Service) bool { return serves(s, config) }
 		if name, service, err = api.FindService(ctx, Services, inUse); err != nil {
-			return nil, "", notFound(name, err)
+			return nil, "", notFound(api, name, err)
 		}
 		how = ", the first of the known names that there is"
 		if inUse(service) {
@@ -82,7 +79,7 @@ func clusterTargets(ctx context.Context, d Settings, config resolver.Config, api
 	case d.Resolver == ResolverService:
 		namespace, n := apiserver.SplitName(name)
 		if service, err = api.Service(ctx, namespace, n); err != nil {
-			return nil, "", apiFailure("Service", name, err)
+			return nil, "", api.Failure("Service", name, err)
 		}
 	}
 	if d.Resolver == ResolverService {
@@ -133,8 +130,7 @@ func serviceTargets(name string, service apiserver.Service) ([]target, *check.Fi
 		}
 	}
 	if len(targets) == 0 {
-		f := check.Fail(check.ReasonNoServers, "Service %s has no cluster IP", name)
-		return nil, &f
+		return nil, check.Failure(check.ReasonNoServers, "Service %s has no cluster IP", name)
 	}
 	return targets, nil
 }
@@ -144,7 +140,7 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 	namespace, name := apiserver.SplitName(service)
 	slices, err := api.EndpointSlices(ctx, namespace, name)
 	if err != nil {
-		return nil, apiFailure("EndpointSlices of Service", service, err)
+		return nil, api.Failure("EndpointSlices of Service", service, err)
 	}
 	var targets []target
 	seen := map[netip.Addr]bool{}
@@ -172,8 +168,7 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 		}
 	}
 	if len(targets) == 0 {
-		f := check.Fail(check.ReasonNoReadyEndpoints, "Service %s has no ready endpoint", service)
-		return nil, &f
+		return nil, check.Failure(check.ReasonNoReadyEndpoints, "Service %s has no ready endpoint", service)
 	}
 	return targets, nil
 }
@@ -183,18 +178,9 @@ func isDNSPort(name, protocol string) bool {
 	return name == "dns" && protocol == resolver.UDP || name == "dns-tcp" && protocol == resolver.TCP
 }
 
-func apiFailure(what, name string, err error) *check.Finding {
-	f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", name)
-	if !apiserver.IsNotFound(err) {
-		reason, phrase := cause.Of(err)
-		f = check.Fail(reason, "reading %s %s: the API server %s", what, name, phrase)
-	}
-	return &f
-}
-
 // notFound is the finding of a DNS Service that has none of the known names.
-func notFound(name string, err error) *check.Finding {
-	f := apiFailure("Service", name, err)
+func notFound(api *apiserver.Client, name string, err error) *check.Finding {
+	f := api.Failure("Service", name, err)
 	if f.Reason == check.ReasonServiceNotFound {
 		f.Message = "there is none of the Services " + strings.Join(Services, ", ") + "; name the one of this cluster in dns.service"
 	}

@@ -22,8 +22,7 @@ func (s *Settings) New(around.Pod) check.Func {
 func look(f Settings) check.Finding {
 	info, err := os.Stat(f.Path)
 	if err != nil {
-		reason, phrase := cause.OfFile(err)
-		return check.Fail(reason, "%s %s", f.Path, phrase)
+		return cause.FileFinding(f.Path, err)
 	}
 	kind := kindOf(info.Mode())
 	if f.Kind != "" && f.Kind != kind {
@@ -38,11 +37,7 @@ func look(f Settings) check.Finding {
 		err = openForWriting(f.Path)
 	}
 	if err != nil {
-		reason, phrase := cause.OfFile(err)
-		if reason == check.ReasonPermissionDenied {
-			reason = check.ReasonNotWritable
-		}
-		return check.Fail(reason, "%s cannot be written: it %s", f.Path, phrase)
+		return cause.WriteFinding(f.Path, err)
 	}
 	return check.Pass("%s is writable (%s)", f.Path, kind)
 }

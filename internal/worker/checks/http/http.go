@@ -166,9 +166,8 @@ func (p request) certificate(where string, state *tls.ConnectionState, now time.
 	if left >= time.Duration(p.MinCertificateValidityHours)*time.Hour {
 		return nil
 	}
-	f := check.Fail(check.ReasonCertificateExpiring, "%s has a certificate that is valid for another %s only, until %s; expected at least %d hours",
+	return check.Failure(check.ReasonCertificateExpiring, "%s has a certificate that is valid for another %s only, until %s; expected at least %d hours",
 		where, left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
-	return &f
 }
 
 func (p request) statuses() string {

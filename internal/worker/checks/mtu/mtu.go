@@ -81,8 +81,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	dialer := net.Dialer{Control: forbidFragments}
 	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
 	if err != nil {
-		reason, phrase := cause.Of(err)
-		return check.Fail(reason, "%s %s", p.Address, phrase)
+		return cause.Finding(p.Address, err)
 	}
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })

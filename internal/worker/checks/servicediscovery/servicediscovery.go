@@ -5,7 +5,6 @@ package servicediscovery
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -82,30 +81,18 @@ func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *ch
 	}
 	guard.Each(len(reads), func(i int) { reads[i]() })
 	switch {
-	case apiserver.IsNotFound(err):
-		f := check.Fail(check.ReasonServiceNotFound, "Service %s does not exist", p.full())
-		return service, endpoints{}, &f
 	case err != nil:
-		return service, endpoints{}, p.apiFailure("Service", err)
+		return service, endpoints{}, p.api.Failure("Service", p.full(), err)
 	case slicesErr != nil:
-		return service, endpoints{}, p.apiFailure("EndpointSlices of Service", slicesErr)
+		return service, endpoints{}, p.api.Failure("EndpointSlices of Service", p.full(), slicesErr)
 	}
 	return service, endpointsOf(list), nil
 }
 
-func (p comparison) apiFailure(what string, err error) *check.Finding {
-	reason, phrase := cause.Of(err)
-	f := check.Fail(reason, "reading %s %s: the API server at %s %s", what, p.full(), p.api.Address(), phrase)
-	return &f
-}
-
 // compare holds the Service against what DNS says of its name.
 func (p comparison) compare(ctx context.Context, service apiserver.Service, e endpoints) *check.Finding {
-	if service.Spec.Type == "ExternalName" {
-		return p.resolves(ctx)
-	}
-	answer, f := p.lookUp(ctx)
-	if f != nil {
+	answer, f := p.lookUp(ctx, p.name(), mdns.TypeA, mdns.TypeAAAA)
+	if f != nil || service.Spec.Type == "ExternalName" {
 		return f
 	}
 	answered := answer.Addrs()
@@ -137,47 +124,30 @@ func (p comparison) compareEndpoints(answered []netip.Addr, e endpoints) *check.
 	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.addresses, a) }) {
 		return nil
 	}
-	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.addresses))
-	return &f
+	return check.Failure(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.addresses))
 }
 
-func (p comparison) resolves(ctx context.Context) *check.Finding {
-	_, f := p.lookUp(ctx)
-	return f
-}
-
-func (p comparison) lookUp(ctx context.Context) (resolver.Answer, *check.Finding) {
-	answer, err := p.resolver.Query(ctx, p.name(), mdns.TypeA, mdns.TypeAAAA) // not /etc/hosts, which is no discovery
-	if err == nil {
-		return answer, nil
+// lookUp asks DNS, and not /etc/hosts, which is no discovery.
+func (p comparison) lookUp(ctx context.Context, name string, types ...uint16) (resolver.Answer, *check.Finding) {
+	answer, err := p.resolver.Query(ctx, name, types...)
+	if err != nil {
+		reason, phrase := cause.Of(err)
+		return answer, check.Failure(reason, "Service %s: %s", p.full(), phrase)
 	}
-	reason, phrase := cause.Of(err)
-	f := check.Fail(reason, "Service %s: %s", p.full(), phrase)
-	return answer, &f
+	return answer, nil
 }
 
 // lookUpSRV resolves the SRV record of a port and compares the port number.
 func (p comparison) lookUpSRV(ctx context.Context, service apiserver.Service, port string) *check.Finding {
 	i := slices.IndexFunc(service.Spec.Ports, func(s apiserver.ServicePort) bool { return s.Name == port })
 	if i < 0 {
-		f := check.Fail(check.ReasonServiceNotFound, "Service %s has no port named %s", p.full(), port)
-		return &f
+		return check.Failure(check.ReasonServiceNotFound, "Service %s has no port named %s", p.full(), port)
 	}
 	protocol := strings.ToLower(service.Spec.Ports[i].Protocol)
 	name := fmt.Sprintf("_%s._%s.%s", port, protocol, p.name())
-	if p.resolver.Err != nil {
-		f := check.Fail(check.ReasonNoServers, "%s: %v", name, p.resolver.Err)
-		return &f
-	}
-	answer, err := p.resolver.Query(ctx, name, mdns.TypeSRV)
-	if err != nil {
-		var host *resolver.HostError
-		reason := check.ReasonResolutionFailed
-		if errors.As(err, &host) {
-			reason = host.Code
-		}
-		f := check.Fail(reason, "Service %s: %v", p.full(), err)
-		return &f
+	answer, f := p.lookUp(ctx, name, mdns.TypeSRV)
+	if f != nil {
+		return f
 	}
 	var ports []string
 	for _, rr := range answer.Records {
@@ -189,9 +159,8 @@ func (p comparison) lookUpSRV(ctx context.Context, service apiserver.Service, po
 			ports = append(ports, fmt.Sprint(srv.Port))
 		}
 	}
-	f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers port %s for %s, but the Service's is %d",
+	return check.Failure(check.ReasonServiceDNSMismatch, "DNS answers port %s for %s, but the Service's is %d",
 		strings.Join(ports, ", "), name, service.Spec.Ports[i].Port)
-	return &f
 }
 
 func list(addrs []netip.Addr) string {

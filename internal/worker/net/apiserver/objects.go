@@ -7,17 +7,18 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
 )
 
 // Service holds what the checks read of a v1 Service.
 type Service struct {
 	Spec struct {
-		Type       string   `json:"type"`
-		ClusterIP  string   `json:"clusterIP"`
-		ClusterIPs []string `json:"clusterIPs"`
-		// ExternalName is where a Service of that type points.
-		ExternalName string        `json:"externalName"`
-		Ports        []ServicePort `json:"ports"`
+		Type       string        `json:"type"`
+		ClusterIP  string        `json:"clusterIP"`
+		ClusterIPs []string      `json:"clusterIPs"`
+		Ports      []ServicePort `json:"ports"`
 	} `json:"spec"`
 }
 
@@ -170,4 +171,13 @@ func IsNotFound(err error) bool {
 func SplitName(s string) (namespace, name string) {
 	namespace, name, _ = strings.Cut(s, "/")
 	return namespace, name
+}
+
+// Failure is why what of a Service, given as namespace/name, could not be read.
+func (c *Client) Failure(what, service string, err error) *check.Finding {
+	if IsNotFound(err) {
+		return check.Failure(check.ReasonServiceNotFound, "Service %s does not exist", service)
+	}
+	reason, phrase := cause.Of(err)
+	return check.Failure(reason, "reading %s %s: the API server at %s %s", what, service, c.Address(), phrase)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
-// OfFile is why an operation on a file failed. The phrase completes a sentence that
+// ofFile is why an operation on a file failed. The phrase completes a sentence that
 // begins with the path.
-func OfFile(err error) (check.Reason, string) {
+func ofFile(err error) (check.Reason, string) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return check.ReasonNotFound, "does not exist"
@@ -24,4 +24,19 @@ func OfFile(err error) (check.Reason, string) {
 		return check.ReasonPermissionDenied, "does not let the worker's user in: " + errno(err)
 	}
 	return check.ReasonCannotLook, "cannot be examined: " + errno(err)
+}
+
+// FileFinding is why a path could not be examined, as a whole sentence.
+func FileFinding(path string, err error) check.Finding {
+	reason, phrase := ofFile(err)
+	return check.Fail(reason, "%s %s", path, phrase)
+}
+
+// WriteFinding is why a path could not be written, as a whole sentence.
+func WriteFinding(path string, err error) check.Finding {
+	reason, phrase := ofFile(err)
+	if reason == check.ReasonPermissionDenied {
+		reason = check.ReasonNotWritable
+	}
+	return check.Fail(reason, "%s cannot be written: it %s", path, phrase)
 }
