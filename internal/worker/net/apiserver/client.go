@@ -1,4 +1,4 @@
-// Package kubeapi is the worker's client of the Kubernetes API: HTTPS with the pod's service
+// Package apiserver is the worker's client of the Kubernetes API: HTTPS with the pod's service
 // account, and the few fields of the few objects that the checks read. The typed clients
 // would make the worker several times as large.
 package apiserver
