@@ -123,7 +123,7 @@ func (c *Cluster) apiServerArgs(etcd string) []string {
 		advertise = unroutable
 	}
 	cert, key := c.KubeletClientFiles()
-	return append([]string{
+	args := append([]string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=" + c.options.BindAddress, "--secure-port=" + strconv.Itoa(c.port), "--advertise-address=" + advertise,
 		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
@@ -135,6 +135,10 @@ func (c *Cluster) apiServerArgs(etcd string) []string {
 		"--kubelet-preferred-address-types=InternalIP", // node names are in no DNS here
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 	}, c.options.APIServerArgs...)
+	if !c.options.NodeLifecycle { // it takes back the taint that the plugin gives to every new node
+		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
+	}
+	return args
 }
 
 func (c *Cluster) startControllerManager(port int) error {
@@ -144,7 +148,7 @@ func (c *Cluster) startControllerManager(port int) error {
 	}
 	controllers := "*"
 	if !c.options.NodeLifecycle {
-		controllers += ",-node-lifecycle-controller"
+		controllers += ",-node-lifecycle-controller,-ttl-controller" // what writes to nodes by itself
 	}
 	return c.StartComponent("kube-controller-manager", append([]string{
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,

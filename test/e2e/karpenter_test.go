@@ -59,14 +59,11 @@ func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &karpenter{suite: s, cancel: cancel}
 	s.karpenter = k
-	bin := filepath.Join(s.root, "bin")
 	k.agent, err = nodeagent.Start(work, s.cluster.ControlPlane, nodeagent.Options{
 		DNS: realnode.DNSAddress + ":53",
 		Images: map[string]nodeagent.Image{
-			s.image: {Files: map[string]string{
-				"/kube-node-ready-worker": filepath.Join(bin, "kube-node-ready-worker"), "/kube-node-ready-controller": filepath.Join(bin, "kube-node-ready-controller"),
-			}},
-			realnode.PauseImage: nodeagent.Binary(filepath.Join(s.root, ".cache", "realnode", "pause")),
+			s.image:             {"/kube-node-ready-worker": filepath.Join(s.root, "bin", "kube-node-ready-worker")},
+			realnode.PauseImage: {"/pause": filepath.Join(s.root, ".cache", "realnode", "pause")},
 		},
 	})
 	must(t, err)

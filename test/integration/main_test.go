@@ -1,11 +1,13 @@
 // Package integration proves the controller and the worker against a real API server, scheduler, controller manager and
-// DNS server. Nodes are played by the node agent, which runs each worker pod's container as a local process. Each test has
-// a namespace, a controller process and nodes of its own, which the controller selects by label, so that tests run side by side.
+// DNS server. The node agent runs each worker pod's container as a local process; where a test is about what a kubelet reports,
+// the kubelet is played, by patching the pods' statuses (kubelet_test.go). Each test has a namespace, a controller process and
+// nodes of its own, which the controller selects by label, so that tests run side by side.
 package integration
 
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -62,11 +64,10 @@ func run(m *testing.M) int {
 	defer control.Stop()
 	dns, err := control.StartDNS(ctx, nil)
 	if err == nil {
-		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, BackOff: time.Second,
-			Images: map[string]nodeagent.Image{
-				image: nodeagent.Binary(binary("kube-node-ready-worker")),
-				tools: {Files: map[string]string{"/bin/true": "/bin/true", "/bin/sleep": "/bin/sleep"}},
-			}})
+		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, Images: map[string]nodeagent.Image{
+			image: {workerpod.Command: binary("kube-node-ready-worker")},
+			tools: {"/bin/true": "/bin/true", "/bin/sleep": "/bin/sleep"},
+		}})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,6 +75,7 @@ func run(m *testing.M) int {
 	}
 	defer agent.Stop()
 	k8s = kubernetes.NewForConfigOrDie(control.Config())
+	_ = flag.Set("test.parallel", "8") // tests wait far more than they compute; the command line overrides it
 	return m.Run()
 }
 
@@ -249,14 +251,19 @@ func (s *suite) launch(args ...string) (*process.Process, string) {
 	return p, base + ".log"
 }
 
-// node registers a tainted node that the node agent serves.
-func (s *suite) node(suffix string, change ...func(*nodeagent.NodeSpec)) *nodeagent.Node {
-	s.Helper()
+// spec is a tainted node that the test's controllers select.
+func (s *suite) spec(suffix string, change ...func(*nodeagent.NodeSpec)) nodeagent.NodeSpec {
 	spec := nodeagent.NodeSpec{Name: s.name + "-" + suffix, Labels: map[string]string{testLabel: s.name}, Taints: []corev1.Taint{gated}}
 	for _, f := range change {
 		f(&spec)
 	}
-	n, err := agent.AddNode(s.ctx, spec)
+	return spec
+}
+
+// node registers a tainted node that the node agent serves: real workers run on it.
+func (s *suite) node(suffix string, change ...func(*nodeagent.NodeSpec)) *nodeagent.Node {
+	s.Helper()
+	n, err := agent.AddNode(s.ctx, s.spec(suffix, change...))
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -20,17 +20,15 @@ import (
 
 // An image that is not there says nothing about the node; once it is, the node verifies by itself.
 func TestMissingImageIsInconclusive(t *testing.T) {
-	s := begin(t, set("worker", map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "missing"}}),
-		set("nodeManagement", map[string]any{"deleteFailedNodes": true}))
+	s := begin(t, set("nodeManagement", map[string]any{"deleteFailedNodes": true}))
 	s.controller()
-	n := s.node("a")
-	f := s.becomes(n.Name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
+	name := s.played("a", append(slices.Repeat([]act{pullBackOff}, 6), passes))
+	f := s.becomes(name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonImagePull {
 		t.Errorf("%+v", f.Record)
 	}
-	s.becomes(n.Name, "shown as inconclusive", says(marks.ReasonWorkerInconclusive))
-	agent.SetImage("kube-node-ready:missing", nodeagent.Binary(binary("kube-node-ready-worker")))
-	s.becomes(n.Name, "verified", isVerified)
+	s.becomes(name, "shown as inconclusive", says(marks.ReasonWorkerInconclusive))
+	s.becomes(name, "verified", isVerified)
 }
 
 // A pod that the kubelet refuses is inconclusive, and the next one goes through kube-scheduler.
@@ -44,17 +42,17 @@ func TestRejectedPodGoesThroughTheScheduler(t *testing.T) {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("800m")}}}},
 	}}
 	s.must(k8s.CoreV1().Pods(s.name).Create(s.ctx, filler, metav1.CreateOptions{}))
-	n := s.node("a", func(n *nodeagent.NodeSpec) {
+	name := s.played("a", []act{outOfCPU, passes}, func(n *nodeagent.NodeSpec) {
 		n.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("10")}
 	})
-	s.becomes(n.Name, "refused by the kubelet", func(f marks.Facts) bool {
+	s.becomes(name, "refused by the kubelet", func(f marks.Facts) bool {
 		return f.Record.LastReason == attempt.ReasonKubeletRejected && f.Record.Attempts == 0
 	})
-	s.becomes(n.Name, "unschedulable", func(f marks.Facts) bool {
+	s.becomes(name, "unschedulable", func(f marks.Facts) bool {
 		return f.Record.LastReason == attempt.ReasonUnschedulable && f.Record.Attempts == 0
 	})
 	s.must(nil, k8s.CoreV1().Pods(s.name).Delete(s.ctx, "filler", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
-	s.becomes(n.Name, "verified", isVerified)
+	s.becomes(name, "verified", isVerified)
 }
 
 // A worker that somebody deletes, gently or by force, is inconclusive.
@@ -100,22 +98,21 @@ func orEmpty(err error) any {
 
 func TestKilledWorkers(t *testing.T) {
 	for name, kill := range map[string]struct {
-		by     func(*nodeagent.Node, types.UID) error
+		act    act
 		reason string
 	}{
-		"oom":     {(*nodeagent.Node).OOMKill, attempt.ReasonOOMKilled},
-		"evicted": {func(n *nodeagent.Node, uid types.UID) error { return n.Evict(uid, corev1.ResourceMemory) }, attempt.ReasonEvicted},
+		"oom":     {oomKilled, attempt.ReasonOOMKilled},
+		"evicted": {evicted, attempt.ReasonEvicted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := begin(t, execCheck("sleep", "4"))
+			s := begin(t)
 			s.controller()
-			n := s.node("a")
-			s.whenRunning(n.Name, func(p corev1.Pod) error { return kill.by(n, p.UID) })
-			f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
+			name := s.played("a", []act{kill.act, passes})
+			f := s.becomes(name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
 			if f.Record.Attempts != 0 || f.Record.LastReason != kill.reason {
 				t.Errorf("%+v", f.Record)
 			}
-			s.becomes(n.Name, "verified", isVerified)
+			s.becomes(name, "verified", isVerified)
 		})
 	}
 }
@@ -133,16 +130,16 @@ func TestSlowWorkerFails(t *testing.T) {
 
 // A kubelet that stops reporting while the worker runs: the attempt says nothing about the node.
 func TestLostNode(t *testing.T) {
-	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 1}), execCheck("sleep", "600"))
+	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 1, "checkTimeoutSeconds": 1}))
 	s.controller()
-	n := s.node("a")
-	s.whenRunning(n.Name, func(corev1.Pod) error { return n.PowerOff(s.ctx) })
-	f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 })
+	name := s.played("a", []act{hangs})
+	s.whenRunning(name, func(corev1.Pod) error { return s.fallsSilent(name) })
+	f := s.becomes(name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonNodeLost {
 		t.Errorf("%+v", f.Record)
 	}
 	s.eventually("its worker, which nobody else evicts, is ended", func() string {
-		for _, p := range s.workers(n.Name) {
+		for _, p := range s.workers(name) {
 			if p.DeletionTimestamp == nil {
 				return p.Name
 			}
@@ -261,13 +258,13 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 			"checks": []any{map[string]any{"name": "never", "type": "exec", "exec": map[string]any{"command": []any{"false"}}}}}}
 	})
 	s.controller()
-	plain := s.node("plain")
-	gpu := s.node("gpu", func(n *nodeagent.NodeSpec) {
+	plain := s.played("plain", []act{passes})
+	gpu := s.played("gpu", []act{fails(s.name+"-gpu", "never")}, func(n *nodeagent.NodeSpec) {
 		n.Labels["pool"] = "gpu"
 		n.Taints = []corev1.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	s.eventually("the GPU node fails its own check", func() string {
-		have, err := k8s.CoreV1().Nodes().Get(s.ctx, gpu.Name, metav1.GetOptions{})
+		have, err := k8s.CoreV1().Nodes().Get(s.ctx, gpu, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -277,7 +274,7 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 		}
 		return ""
 	})
-	kept := s.workers(gpu.Name)
+	kept := s.workers(gpu)
 	if len(kept) == 0 {
 		t.Fatal("the failed worker is not kept")
 	}
@@ -287,7 +284,7 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	s.becomes(plain.Name, "verified", isVerified)
+	s.becomes(plain, "verified", isVerified)
 }
 
 // Somebody takes the taint away while a worker runs: the node is theirs again, and the worker goes.

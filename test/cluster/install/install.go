@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
@@ -62,7 +63,7 @@ func Images() (map[string]nodeagent.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]nodeagent.Image{Image: nodeagent.Binary(worker)}, nil
+	return map[string]nodeagent.Image{Image: {workerpod.Command: worker}}, nil
 }
 
 // WorkerImage is Image as worker.image of a configuration.

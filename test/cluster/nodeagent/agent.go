@@ -1,26 +1,21 @@
-// Package nodeagent plays nodes against a real API server: it registers them, runs the
-// containers of the pods bound to them as local processes, and reports what became of them
-// in the words of the kubelet. It needs neither root nor a container runtime, and one agent
-// serves a thousand nodes.
+// Package nodeagent plays nodes without root: it registers them, runs the containers of the pods bound to them as
+// processes of this machine, and patches each pod's status with what became of them. That is what a worker needs; odd
+// statuses (an eviction, a missing image) are for a test to patch, and what a kubelet really does is the end-to-end
+// run's to show.
 //
-// What is real: the pod's lifecycle (admission, init containers, deadline, deletion with
-// grace, restart policy, back-off of image pulls), exit codes and termination messages,
-// bound service-account tokens, DNS through each node's own resolver. What is not: there are
-// no namespaces, so containers share the host's network and files, and no limits, users or
-// capabilities. A pod that asks for what the agent cannot give (a volume other than its
-// service account's, a probe, a sidecar) is refused with status reason Unsupported rather
-// than run differently. A container is told by environment where its files are: see
-// EnvServiceAccountDir, EnvResolvConf and EnvTerminationLog.
+// There are no mounts, so a container is told by environment where its files are: see EnvServiceAccountDir,
+// EnvResolvConf and EnvTerminationLog. Init containers, probes, restarts and volumes other than the token do not exist
+// here: a pod that asks for an init container or a volume fails with reason Unsupported.
 package nodeagent
 
 import (
 	"context"
 	"fmt"
-	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
@@ -38,8 +32,7 @@ import (
 // Where a container finds what a container runtime would have mounted.
 const (
 	// EnvServiceAccountDir holds token, ca.crt and namespace; in a container it would be
-	// /var/run/secrets/kubernetes.io/serviceaccount. It names a folder that does not exist
-	// where the pod does not mount its token.
+	// /var/run/secrets/kubernetes.io/serviceaccount.
 	EnvServiceAccountDir = "KUBE_NODE_READY_SERVICEACCOUNT_DIR"
 	// EnvResolvConf stands for /etc/resolv.conf. Its nameserver carries a port: "[127.0.0.1]:5353".
 	EnvResolvConf = "KUBE_NODE_READY_RESOLV_CONF"
@@ -47,68 +40,38 @@ const (
 	EnvTerminationLog = "KUBE_NODE_READY_TERMINATION_LOG"
 )
 
-// Image is what an image name stands for.
-type Image struct {
-	// Entrypoint runs where a container has no command.
-	Entrypoint []string
-	// Files maps a path in the image, as a command names it, to the program on this machine.
-	Files map[string]string
-}
-
-// Binary is an image that holds one static program at its root, and runs it.
-func Binary(path string) Image {
-	inside := "/" + filepath.Base(path)
-	return Image{Entrypoint: []string{inside}, Files: map[string]string{inside: path}}
-}
+// Image maps a path in the image, as a container's command names it, to the program on this machine.
+type Image map[string]string
 
 // Options of an agent.
 type Options struct {
-	// Images by name, as a container's image field has it. An image that is not there cannot be pulled.
+	// Images by name, as a container's image field has it. A pod of another image stays in ImagePullBackOff.
 	Images map[string]Image
-	// DNS is the address (host:port) of the cluster's DNS server, as cluster.StartDNS returns
-	// it. Empty: the nodes' resolvers fail every query.
+	// DNS is the address (host:port) of the cluster's DNS server, as cluster.StartDNS returns it.
 	DNS string
-	// BackOff is the first wait after a failed image pull, and before a container is started
-	// again; it doubles up to five minutes. Default 10 s, the kubelet's.
-	BackOff time.Duration
-	// Log is told what is started and how it ends, one line each. Default: nothing is said.
-	Log io.Writer
 }
 
 // Agent serves nodes until it is stopped.
 type Agent struct {
-	cluster  *cluster.Cluster
-	client   kubernetes.Interface
-	options  Options
-	group    *process.Group
-	dir      string
-	services corelisters.ServiceLister
-	pods     cache.SharedInformer
-	kubelet  *kubelet
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	options Options
+	group   *process.Group
+	dir     string
+	pods    cache.SharedInformer
+	kubelet *httptest.Server // answers the API server's requests for logs, for all nodes
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	images map[string]Image
-	nodes  map[string]*Node
-	runs   map[types.UID]*podRun
-	// ended are pods whose deletion was confirmed and not yet heard of: a late event of one
-	// must not start it again.
-	ended  map[types.UID]struct{}
-	serial int // of nodes, for their addresses
+	mu    sync.Mutex
+	nodes map[string]*Node
+	runs  map[types.UID]*run // kept until the pod is gone, so that a late event does not start it again
 }
 
 // Start starts an agent without nodes. It ends with Stop, with the context, or with the cluster.
 func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
-	if o.BackOff == 0 {
-		o.BackOff = defaultBackOff
-	}
-	if o.Log == nil {
-		o.Log = io.Discard
-	}
-	o.Log = &lockedWriter{w: o.Log}
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
 		return nil, err
@@ -121,48 +84,41 @@ func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{
-		cluster: c, client: client, options: o, group: group, dir: dir,
-		images: map[string]Image{}, nodes: map[string]*Node{}, runs: map[types.UID]*podRun{},
-		ended: map[types.UID]struct{}{},
-	}
-	for name, image := range o.Images {
-		a.images[name] = image
-	}
+	a := &Agent{cluster: c, client: client, options: o, group: group, dir: dir, nodes: map[string]*Node{}, runs: map[types.UID]*run{}}
 	a.ctx, a.cancel = context.WithCancel(ctx)
-	if a.kubelet, err = newKubelet(a); err != nil {
-		a.Stop()
-		return nil, err
-	}
+	logs := http.NewServeMux()
+	logs.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", a.serveLog)
+	a.kubelet = httptest.NewTLSServer(logs)
 
-	services := informers.NewSharedInformerFactory(client, 0)
-	a.services = services.Core().V1().Services().Lister()
 	bound := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
 	}))
 	a.pods = bound.Core().V1().Pods().Informer()
-	if err := a.watchPods(); err != nil {
+	_, err = a.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { a.observe(obj.(*corev1.Pod)) },
+		UpdateFunc: func(_, obj any) { a.observe(obj.(*corev1.Pod)) },
+		DeleteFunc: a.gone,
+	})
+	if err != nil {
 		a.Stop()
 		return nil, err
 	}
-	services.Start(a.ctx.Done())
 	bound.Start(a.ctx.Done())
-	if !cache.WaitForCacheSync(a.ctx.Done(), a.pods.HasSynced, services.Core().V1().Services().Informer().HasSynced) {
+	if !cache.WaitForCacheSync(a.ctx.Done(), a.pods.HasSynced) {
 		a.Stop()
-		return nil, fmt.Errorf("list pods and services: %w", context.Cause(a.ctx))
+		return nil, fmt.Errorf("list pods: %w", context.Cause(a.ctx))
 	}
 	return a, nil
 }
 
-// Stop kills all containers without a word to the API server and removes the agent's files,
-// as if the machines were switched off. It may be called more than once.
+// Stop kills all containers without a word to the API server and removes the agent's files, as if the machines were
+// switched off. It may be called more than once.
 func (a *Agent) Stop() {
 	a.cancel()
 	a.group.Stop()
 	a.wg.Wait()
-	if a.kubelet != nil {
-		_ = a.kubelet.server.Close() // with all its listeners
-	}
+	a.kubelet.CloseClientConnections()
+	a.kubelet.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range a.nodes {
@@ -170,144 +126,46 @@ func (a *Agent) Stop() {
 	}
 }
 
-// SetImage makes an image pullable from now on, or, with no files, impossible to pull.
-// Containers that run already are not touched.
-func (a *Agent) SetImage(name string, image Image) {
+// observe starts a pod that is new on one of the agent's nodes, and ends one that is being deleted.
+func (a *Agent) observe(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(image.Files) == 0 {
-		delete(a.images, name)
+	if a.nodes[pod.Spec.NodeName] == nil || a.ctx.Err() != nil {
 		return
 	}
-	a.images[name] = image
-}
-
-// LogFile is the path of a container's output; it stays until Stop.
-func (a *Agent) LogFile(pod *corev1.Pod, container string) string {
-	return filepath.Join(a.podDir(pod), container+".log")
-}
-
-func (a *Agent) podDir(pod *corev1.Pod) string { return filepath.Join(a.dir, "pods", string(pod.UID)) }
-
-func (a *Agent) watchPods() error {
-	_, err := a.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { a.podChanged(obj.(*corev1.Pod)) },
-		UpdateFunc: func(_, obj any) { a.podChanged(obj.(*corev1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			a.mu.Lock()
-			run := a.runs[obj.(*corev1.Pod).UID]
-			delete(a.ended, obj.(*corev1.Pod).UID)
-			a.mu.Unlock()
-			if run != nil {
-				run.remove()
-			}
-		},
-	})
-	return err
-}
-
-// podChanged starts a pod that is new on one of the agent's nodes, or tells its run about a deletion.
-func (a *Agent) podChanged(pod *corev1.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.podChangedLocked(pod)
-}
-
-func (a *Agent) podChangedLocked(pod *corev1.Pod) {
-	node := a.nodes[pod.Spec.NodeName]
-	if _, over := a.ended[pod.UID]; over || node == nil || node.off || a.ctx.Err() != nil {
-		return
-	}
-	run := a.runs[pod.UID]
-	if run == nil {
-		run = newPodRun(a, node, pod.DeepCopy())
-		a.runs[pod.UID] = run
-		a.wg.Add(1)
-		go func() {
-			defer a.wg.Done()
-			confirmed := run.run()
-			a.mu.Lock()
-			delete(a.runs, pod.UID)
-			if confirmed {
-				a.ended[pod.UID] = struct{}{}
-			}
-			a.mu.Unlock()
-			close(run.done)
-		}()
+	r := a.runs[pod.UID]
+	if r == nil {
+		r = newRun(a, pod.DeepCopy(), a.nodes[pod.Spec.NodeName])
+		a.runs[pod.UID] = r
+		a.wg.Go(r.live)
 	}
 	if pod.DeletionTimestamp != nil {
-		run.delete(time.Duration(deref(pod.DeletionGracePeriodSeconds)) * time.Second)
+		r.end(pod.DeletionGracePeriodSeconds)
 	}
 }
 
-// serve switches the node on and takes up the pods that are bound to it already. It asks the
-// API server for them: the informer may not have heard yet what the agent itself reported of a
-// pod before a reboot. It asks again once events count, for the pods that were created in between.
-func (a *Agent) serve(ctx context.Context, n *Node) error {
-	list := func() ([]corev1.Pod, error) {
-		pods, err := a.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.Name).String(),
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list the pods of node %s: %w", n.Name, err)
-		}
-		return pods.Items, nil
+// gone ends what still runs of a pod that was deleted by force.
+func (a *Agent) gone(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
 	}
-	before, err := list()
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	n.off = false
-	for i := range before {
-		a.podChangedLocked(&before[i])
-	}
-	a.mu.Unlock()
-	after, err := list()
-	if err != nil {
-		return err
-	}
-	for i := range after {
-		a.podChanged(&after[i])
-	}
-	return nil
-}
-
-// runsOn are the pods that the node runs.
-func (a *Agent) runsOn(n *Node) []*podRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var runs []*podRun
+	if r := a.runs[obj.(*corev1.Pod).UID]; r != nil {
+		r.cancel()
+		delete(a.runs, obj.(*corev1.Pod).UID)
+	}
+}
+
+// serveLog answers kubectl logs with all that a container has written; it does not follow.
+func (a *Agent) serveLog(w http.ResponseWriter, request *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, r := range a.runs {
-		if r.node == n {
-			runs = append(runs, r)
+		if r.pod.Namespace == request.PathValue("namespace") && r.pod.Name == request.PathValue("pod") {
+			http.ServeFile(w, request, filepath.Join(r.dir, request.PathValue("container")+".log"))
+			return
 		}
 	}
-	return runs
-}
-
-func (a *Agent) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.options.Log, "nodes: "+format+"\n", args...)
-}
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
-}
-
-func deref[T any](p *T) T {
-	var zero T
-	if p == nil {
-		return zero
-	}
-	return *p
+	http.NotFound(w, request)
 }

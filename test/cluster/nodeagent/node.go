@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/netip"
 	"runtime"
-	"slices"
-	"time"
+	"strconv"
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 )
+
+// address of every node and pod: containers share the machine's network.
+const address = "127.0.0.1"
 
 // NodeSpec is a node to register.
 type NodeSpec struct {
@@ -37,14 +37,44 @@ type NodeSpec struct {
 // Node is a node that an agent serves.
 type Node struct {
 	Name string
-	// IP is the node's and its pods' address. Each node has its own out of 127.64.0.0/10.
-	IP string
 
 	agent    *Agent
 	resolver *resolver
-	logs     net.Listener // nil where the address is not local
-	logsPort int32
-	off      bool // no power: pods are not looked at; guarded by agent.mu
+}
+
+// Object is the Node that a spec describes, with a boot ID of its own.
+func (s NodeSpec) Object() *corev1.Node {
+	capacity := s.Capacity
+	if capacity == nil {
+		capacity = corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		}
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Annotations: s.Annotations, Labels: map[string]string{
+			corev1.LabelHostname: s.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+		}},
+		Spec: corev1.NodeSpec{ProviderID: s.ProviderID, Taints: s.Taints},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: capacity, NodeInfo: corev1.NodeSystemInfo{BootID: uuid.NewString()},
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: s.Name}},
+			Conditions: []corev1.NodeCondition{ready(!s.NotReady)},
+		},
+	}
+	for key, value := range s.Labels {
+		node.Labels[key] = value
+	}
+	return node
+}
+
+// ready is the kubelet's condition, in its words.
+func ready(is bool) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if !is {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", "container runtime network not ready: cni plugin not initialized"
+	}
+	c.LastHeartbeatTime, c.LastTransitionTime = metav1.Now(), metav1.Now()
+	return c
 }
 
 // AddNode registers a node, Ready unless the spec says otherwise, and serves it.
@@ -53,64 +83,36 @@ func (a *Agent) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	capacity := spec.Capacity
-	if capacity == nil {
-		capacity = corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
-		}
-	}
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Annotations: spec.Annotations, Labels: map[string]string{
-			corev1.LabelHostname: spec.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-		}},
-		Spec: corev1.NodeSpec{ProviderID: spec.ProviderID, Taints: spec.Taints},
-		Status: corev1.NodeStatus{
-			Capacity: capacity, Allocatable: capacity,
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.IP}, {Type: corev1.NodeHostName, Address: spec.Name}},
-			NodeInfo:  nodeInfo(), DaemonEndpoints: endpoints(n.logsPort),
-		},
-	}
-	for key, value := range spec.Labels {
-		node.Labels[key] = value
-	}
-	node.Status.Conditions = conditions(!spec.NotReady)
-	if node, err = a.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+	object := spec.Object()
+	object.Status.DaemonEndpoints = a.endpoints()
+	if _, err := a.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		a.forget(n)
 		return nil, fmt.Errorf("register node: %w", err)
 	}
-	// The API server's TaintNodesByCondition admission plugin taints every new node; the
-	// node-lifecycle controller takes that back once the node is Ready.
-	if !spec.NotReady {
-		if err := n.setLifecycleTaints(ctx, node); err != nil {
-			return nil, err
-		}
-	}
-	return n, a.serve(ctx, n)
+	n.takeUp()
+	return n, nil
 }
 
-// AdoptNode serves a node that another party registered (Karpenter's kwok provider, for
-// example) and sets it Ready, giving it a boot ID if it has none. Its resolver starts in the
-// given mode.
+// AdoptNode serves a node that another party registered, Karpenter's kwok provider for example, and sets it Ready with
+// a new boot ID.
 func (a *Agent) AdoptNode(ctx context.Context, name string, dns DNSMode) (*Node, error) {
 	n, err := a.newNode(name, dns)
 	if err != nil {
 		return nil, err
 	}
-	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		status := map[string]any{"conditions": conditions(true), "daemonEndpoints": endpoints(n.logsPort)}
-		if node.Status.NodeInfo.BootID == "" {
-			status["nodeInfo"] = nodeInfo()
-		}
-		if err = n.patchStatus(ctx, status); err == nil {
-			err = n.setLifecycleTaints(ctx, nil)
-		}
-	}
+	err = n.patchStatus(ctx, map[string]any{"conditions": []corev1.NodeCondition{ready(true)}, "daemonEndpoints": a.endpoints(),
+		"nodeInfo": map[string]any{"bootID": uuid.NewString()}})
 	if err != nil {
 		a.forget(n)
 		return nil, fmt.Errorf("adopt node: %w", err)
 	}
-	return n, a.serve(ctx, n)
+	n.takeUp()
+	return n, nil
+}
+
+// endpoints tells the API server where logs are served.
+func (a *Agent) endpoints() corev1.NodeDaemonEndpoints {
+	return corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(a.kubelet.Listener.Addr().(*net.TCPAddr).Port)}} //nolint:gosec // a port
 }
 
 // Node is a node of the agent's by name, or nil.
@@ -121,15 +123,17 @@ func (a *Agent) Node(name string) *Node {
 }
 
 func (a *Agent) newNode(name string, dns DNSMode) (*Node, error) {
+	relay, err := newResolver(a.options.DNS, dns)
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.nodes[name] != nil {
+		relay.close()
 		return nil, fmt.Errorf("node %q is the agent's already", name)
 	}
-	a.serial++
-	address := netip.AddrFrom4([4]byte{127, 64 + byte(a.serial>>16)&63, byte(a.serial >> 8), byte(a.serial)})
-	n := &Node{Name: name, IP: address.String(), agent: a, off: true, resolver: &resolver{upstream: a.options.DNS, mode: dns}}
-	n.logs, n.logsPort = a.kubelet.listen(n.IP)
+	n := &Node{Name: name, agent: a, resolver: relay}
 	a.nodes[name] = n
 	return n, nil
 }
@@ -139,25 +143,25 @@ func (a *Agent) forget(n *Node) {
 	delete(a.nodes, n.Name)
 	a.mu.Unlock()
 	n.resolver.close()
-	if n.logs != nil {
-		_ = n.logs.Close()
+}
+
+// takeUp starts the pods that were bound to the node before the agent served it.
+func (n *Node) takeUp() {
+	for _, obj := range n.agent.pods.GetStore().List() {
+		if pod := obj.(*corev1.Pod); pod.Spec.NodeName == n.Name {
+			n.agent.observe(pod)
+		}
 	}
 }
 
-// SetDNS breaks or heals the node's resolver, for running containers too.
-func (n *Node) SetDNS(mode DNSMode) error { return n.resolver.set(mode) }
-
-// DNSQueries counts the queries that the node's resolver was asked.
-func (n *Node) DNSQueries() int64 { return n.resolver.queries.Load() }
-
-// MarkNotReady reports Ready=False with a reason and message, as a kubelet without a network
-// plugin does, and adds the taint that the node-lifecycle controller would.
-func (n *Node) MarkNotReady(ctx context.Context) error {
-	return n.report(ctx, conditions(false), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+// SetDNS breaks or heals the node's resolver, for running containers too. It does not fail.
+func (n *Node) SetDNS(mode DNSMode) error {
+	n.resolver.mode.Store(int32(mode)) //nolint:gosec // one of three
+	return nil
 }
 
-// MarkReady reports Ready=True and removes the node-lifecycle controller's taints.
-func (n *Node) MarkReady(ctx context.Context) error { return n.report(ctx, conditions(true)) }
+// MarkReady reports Ready=True.
+func (n *Node) MarkReady(ctx context.Context) error { return n.SetCondition(ctx, ready(true)) }
 
 // SetCondition sets one condition of the node, as an agent on it would.
 func (n *Node) SetCondition(ctx context.Context, condition corev1.NodeCondition) error {
@@ -165,78 +169,22 @@ func (n *Node) SetCondition(ctx context.Context, condition corev1.NodeCondition)
 	return n.patchStatus(ctx, map[string]any{"conditions": []corev1.NodeCondition{condition}})
 }
 
-// PowerOff kills the node's containers without a word, as a machine does that goes away, and
-// reports what the node-lifecycle controller would after its grace period: Ready=Unknown and
-// the unreachable taints.
-func (n *Node) PowerOff(ctx context.Context) error {
-	n.kill()
-	unknown := conditions(true)
-	for i := range unknown {
-		unknown[i].Status, unknown[i].Reason, unknown[i].Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
-	}
-	return n.report(ctx, unknown,
-		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule},
-		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
-}
-
-// Reboot kills the node's containers, and comes back Ready with a new boot ID. Pods that were
-// running end as the kubelet finds them then: exit code 255, reason Unknown.
+// Reboot gives the node a new boot ID. It must run nothing: containers are not touched.
 func (n *Node) Reboot(ctx context.Context) error {
-	n.kill()
-	info := nodeInfo()
-	if err := n.patchStatus(ctx, map[string]any{"nodeInfo": map[string]any{"bootID": info.BootID}}); err != nil {
-		return err
-	}
-	if err := n.MarkReady(ctx); err != nil {
-		return err
-	}
-	return n.agent.serve(ctx, n)
+	return n.patchStatus(ctx, map[string]any{"nodeInfo": map[string]any{"bootID": uuid.NewString()}})
 }
 
-// Remove deletes the node's machine and object: the containers are killed without a word, and
-// the agent forgets the node.
+// Remove deletes the node's machine and object: its containers are killed without a word.
 func (n *Node) Remove(ctx context.Context) error {
-	n.kill()
 	n.agent.forget(n)
-	return n.agent.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
-}
-
-// Evict ends a pod of the node as the kubelet does under resource pressure.
-func (n *Node) Evict(pod types.UID, resource corev1.ResourceName) error {
-	return n.interrupt(pod, interruption{reason: "Evicted", message: fmt.Sprintf("The node was low on resource: %s. ", resource)})
-}
-
-// OOMKill kills a pod's containers as the kernel does when they exceed their memory.
-func (n *Node) OOMKill(pod types.UID) error {
-	return n.interrupt(pod, interruption{containerReason: "OOMKilled"})
-}
-
-func (n *Node) interrupt(pod types.UID, why interruption) error {
-	for _, r := range n.agent.runsOn(n) {
-		if r.pod.UID == pod {
-			r.interrupt(why)
-			return nil
+	n.agent.mu.Lock()
+	for _, r := range n.agent.runs {
+		if r.node == n {
+			r.cancel()
 		}
 	}
-	return fmt.Errorf("node %s runs no pod with UID %s", n.Name, pod)
-}
-
-// kill takes the power away and waits until nothing runs.
-func (n *Node) kill() {
-	n.agent.mu.Lock()
-	n.off = true
 	n.agent.mu.Unlock()
-	for _, r := range n.agent.runsOn(n) {
-		r.powerOff()
-	}
-}
-
-// report writes conditions and replaces the node-lifecycle controller's taints.
-func (n *Node) report(ctx context.Context, conditions []corev1.NodeCondition, taints ...corev1.Taint) error {
-	if err := n.patchStatus(ctx, map[string]any{"conditions": conditions}); err != nil {
-		return err
-	}
-	return n.setLifecycleTaints(ctx, nil, taints...)
+	return n.agent.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
 }
 
 func (n *Node) patchStatus(ctx context.Context, status map[string]any) error {
@@ -248,59 +196,8 @@ func (n *Node) patchStatus(ctx context.Context, status map[string]any) error {
 	return err
 }
 
-// setLifecycleTaints plays the node-lifecycle controller, which is off where nodes renew no
-// leases: it leaves exactly the given ones of that controller's taints on the node, which is
-// read unless it is given.
-func (n *Node) setLifecycleTaints(ctx context.Context, node *corev1.Node, taints ...corev1.Taint) error {
-	nodes := n.agent.client.CoreV1().Nodes()
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if node == nil {
-			var err error
-			if node, err = nodes.Get(ctx, n.Name, metav1.GetOptions{}); err != nil {
-				return err
-			}
-		}
-		kept := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
-		})
-		now := metav1.NewTime(time.Now())
-		for _, taint := range taints {
-			taint.TimeAdded = &now
-			kept = append(kept, taint)
-		}
-		if len(taints) == 0 && len(kept) == len(node.Spec.Taints) {
-			return nil
-		}
-		node.Spec.Taints = kept
-		_, err := nodes.Update(ctx, node, metav1.UpdateOptions{})
-		node = nil // a conflict: read it
-		return err
-	})
-}
-
-// conditions are what a kubelet reports.
-func conditions(ready bool) []corev1.NodeCondition {
-	now := metav1.Now()
-	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
-	}
-	all := []corev1.NodeCondition{
-		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-		condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-		condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-	}
-	if ready {
-		return append(all, condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"))
-	}
-	return append(all, condition(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady",
-		"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"))
-}
-
-// nodeInfo is that of a machine that has just booted.
-func nodeInfo() corev1.NodeSystemInfo {
-	return corev1.NodeSystemInfo{
-		MachineID: uuid.NewString(), SystemUUID: uuid.NewString(), BootID: uuid.NewString(),
-		KernelVersion: "unknown", OSImage: "kube-node-ready node agent", ContainerRuntimeVersion: "node-agent://1",
-		KubeletVersion: "v1.36.3", OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-	}
+// apiServer is what the environment of a container holds of the API server: its address, since no local process could
+// reach a ClusterIP that is not loopback.
+func (a *Agent) apiServer() []string {
+	return []string{"KUBERNETES_SERVICE_HOST=" + a.cluster.Host(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(a.cluster.Port())}
 }

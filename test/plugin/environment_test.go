@@ -1,13 +1,10 @@
-package kubectlplugin
+// Package plugin runs the kubectl plugin's commands against a real API server with a controller and nodes.
+package plugin
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,12 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
-	testcluster "github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -29,14 +26,14 @@ import (
 // environment is a cluster with a controller in it.
 type environment struct {
 	t       *testing.T
-	cluster *testcluster.Cluster
+	cluster *cluster.Cluster
 	agent   *nodeagent.Agent
 	client  kubernetes.Interface
 }
 
 func start(ctx context.Context, t *testing.T) *environment {
 	t.Helper()
-	c, err := testcluster.Start(ctx, testcluster.Options{})
+	c, err := cluster.Start(ctx, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +61,33 @@ func start(ctx context.Context, t *testing.T) *environment {
 	return &environment{t: t, cluster: c, agent: agent, client: client}
 }
 
-func (e *environment) run(ctx context.Context, args ...string) ran {
-	return run(ctx, false, append(args, "--kubeconfig", e.cluster.Kubeconfig())...)
+// ran is what a command did.
+type ran struct {
+	code     int
+	out, err string
+}
+
+func (e *environment) run(ctx context.Context, args ...string) ran { return e.runOn(ctx, false, args) }
+
+func (e *environment) onTerminal(ctx context.Context, args ...string) ran {
+	return e.runOn(ctx, true, args)
+}
+
+func (e *environment) runOn(ctx context.Context, terminal bool, args []string) ran {
+	var out, err bytes.Buffer
+	code := kubectlplugin.Run(ctx, append(args, "--kubeconfig", e.cluster.Kubeconfig()), kubectlplugin.Streams{Out: &out, Err: &err, Terminal: terminal})
+	return ran{code, out.String(), err.String()}
+}
+
+// summary is what these tests read of a node in the output of -o json.
+type summary struct {
+	Status    string
+	Taints    []string
+	Condition *corev1.NodeCondition
+	Last      *struct {
+		Number int32
+		Check  string
+	}
 }
 
 func (e *environment) add(ctx context.Context, spec nodeagent.NodeSpec) *nodeagent.Node {
@@ -123,37 +145,6 @@ func (e *environment) await(ctx context.Context, name string, done func(summary)
 			e.t.Fatalf("node %s ended as %+v", name, list.Nodes[0])
 		case <-time.After(100 * time.Millisecond):
 		}
-	}
-}
-
-// serveLogs answers for a node what its kubelet would: the API server asks it for logs. The
-// content is the real worker's.
-func (e *environment) serveLogs(ctx context.Context, name string) {
-	e.t.Helper()
-	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // containerLogs/namespace/pod/container
-		pod, err := e.client.CoreV1().Pods(parts[1]).Get(ctx, parts[2], metav1.GetOptions{})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		content, err := os.ReadFile(e.agent.LogFile(pod, parts[3]))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write(content)
-	}))
-	kubelet.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	kubelet.StartTLS()
-	e.t.Cleanup(kubelet.Close)
-	host, port, err := net.SplitHostPort(kubelet.Listener.Addr().String())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + host + `"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":` + port + `}}}}`
-	if _, err := e.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
-		e.t.Fatal(err)
 	}
 }
 

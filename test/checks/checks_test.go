@@ -1,4 +1,5 @@
-package worker_test
+// Package checks runs the worker's checks, in this process, against a real API server and CoreDNS.
+package checks
 
 import (
 	"context"

@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+)
+
+// act is what a played kubelet reports of one pod, one status after the other.
+type act []corev1.PodStatus
+
+// played registers a tainted node whose kubelet is played: nothing runs, and the n-th of our pods that is bound to it gets
+// the statuses of the n-th act, each later one those of the last. What is deleted is confirmed.
+func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.NodeSpec)) string {
+	s.Helper()
+	spec := s.spec(suffix, change...)
+	watch, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + spec.Name, LabelSelector: "app.kubernetes.io/component=worker"})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(watch.Stop)
+	s.must(k8s.CoreV1().Nodes().Create(s.ctx, spec.Object(), metav1.CreateOptions{}))
+	seen := map[types.UID]bool{}
+	go func() {
+		for event := range watch.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok || event.Type == "DELETED" {
+				continue
+			}
+			if !seen[pod.UID] {
+				seen[pod.UID] = true
+				for _, status := range acts[min(len(seen), len(acts))-1] {
+					s.report(pod, status)
+				}
+			}
+			if pod.DeletionTimestamp != nil {
+				_ = k8s.CoreV1().Pods(s.name).Delete(s.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+			}
+		}
+	}()
+	return spec.Name
+}
+
+// report patches a pod's status as a kubelet does.
+func (s *suite) report(pod *corev1.Pod, status corev1.PodStatus) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err == nil {
+		_, err = k8s.CoreV1().Pods(s.name).Patch(s.ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
+	if err != nil && s.ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		s.Errorf("report %s of %s: %v", status.Phase, pod.Name, err)
+	}
+}
+
+// worker is a pod's status with the state of its one container.
+func worker(phase corev1.PodPhase, state corev1.ContainerState) corev1.PodStatus {
+	return corev1.PodStatus{Phase: phase, StartTime: ptr.To(metav1.Now()), ContainerStatuses: []corev1.ContainerStatus{{Name: "worker", State: state}}}
+}
+
+func exited(code int32, reason, message string) corev1.ContainerState {
+	now := metav1.Now()
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, StartedAt: now, FinishedAt: now}}
+}
+
+var running = worker(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
+
+// The acts, in the words of a kubelet.
+var (
+	hangs       = act{running}
+	passes      = act{running, worker(corev1.PodSucceeded, exited(0, "Completed", ""))}
+	oomKilled   = act{running, worker(corev1.PodFailed, exited(137, "OOMKilled", ""))}
+	evicted     = act{running, {Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory. "}}
+	outOfCPU    = act{{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
+	pullBackOff = act{worker(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}})}
+)
+
+// initFails is the end of a worker whose init container failed: the worker itself never started.
+func initFails(container string) act {
+	status := worker(corev1.PodFailed, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+	status.InitContainerStatuses = []corev1.ContainerStatus{{Name: container, State: exited(1, "Error", "")}}
+	return act{status}
+}
+
+// fails is the end of a worker on a node whose one check, of type exec, failed, with the report that the real worker writes.
+func fails(node, check string) act {
+	report := result.Report{Node: node, Outcome: result.Failed, Checks: []result.Check{{Name: check, Type: "exec", Severity: "required", Outcome: result.Failed, Reason: "ExitCode", Message: "exit status 1"}}}
+	return act{running, worker(corev1.PodFailed, exited(result.ExitFailed, "Error", string(report.Encode())))}
+}
+
+// fallsSilent is what the node-lifecycle controller reports of a kubelet that renews its lease no more.
+func (s *suite) fallsSilent(name string) error {
+	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","message":"Kubelet stopped posting node status.","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
+	_, err := k8s.CoreV1().Nodes().Patch(s.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	return err
+}
