@@ -32,8 +32,8 @@ func startThenEnd(how string) {
 		os.Exit(1)
 	}
 	fmt.Println("dir", c.Dir())
-	for _, p := range c.processes {
-		fmt.Println("pid", p.Pid())
+	for _, pid := range c.group.Pids() {
+		fmt.Println("pid", pid)
 	}
 	fmt.Println("started")
 	if how == "panic" {
@@ -43,12 +43,14 @@ func startThenEnd(how string) {
 }
 
 func TestNothingOutlivesItsStarter(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for how, sig := range map[string]syscall.Signal{"panic": 0, "interrupt": syscall.SIGINT, "kill": syscall.SIGKILL} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), startAndEnd+"="+how)
 			out, err := cmd.StdoutPipe()

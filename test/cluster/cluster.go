@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
@@ -65,11 +65,9 @@ type Cluster struct {
 	options   Options
 	dir       string
 	serviceIP net.IP
-	port      int
-	ca        *authority
+	plane     envtest.ControlPlane // etcd and kube-apiserver
 	admin     *rest.Config
 	group     *process.Group
-	processes map[string]*process.Process
 }
 
 // startAttempts bounds how often a start is repeated because another process took one of the
@@ -97,7 +95,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func start(ctx context.Context, o Options) (_ *Cluster, err error) {
-	c := &Cluster{options: o, dir: o.Dir, processes: map[string]*process.Process{}}
+	c := &Cluster{options: o, dir: o.Dir}
 	prefix, _ := netip.ParsePrefix(o.ServiceCIDR)
 	c.serviceIP = prefix.Masked().Addr().Next().AsSlice()
 
@@ -116,11 +114,10 @@ func start(ctx context.Context, o Options) (_ *Cluster, err error) {
 			c.Stop()
 		}
 	}()
-	if err = os.MkdirAll(c.path("log"), 0o700); err != nil {
-		return nil, err
-	}
-	if err = c.writePKI(); err != nil {
-		return nil, err
+	for _, folder := range []string{"log", "pki", "bin", "etcd", "kubeconfig"} {
+		if err = os.MkdirAll(c.path(folder), 0o700); err != nil {
+			return nil, err
+		}
 	}
 	if err = c.startComponents(ctx); err != nil {
 		return nil, err
@@ -164,12 +161,13 @@ func (o *Options) complete() error {
 func (c *Cluster) Stop() {
 	if c != nil && c.group != nil {
 		c.group.Stop()
+		_ = c.plane.Stop() // reaps what the group has killed
 	}
 }
 
 // URL of the API server.
 func (c *Cluster) URL() string {
-	return "https://" + net.JoinHostPort(c.options.BindAddress, strconv.Itoa(c.port))
+	return "https://" + c.plane.APIServer.HostPort()
 }
 
 // Host and Port of the API server, as a pod's KUBERNETES_SERVICE_HOST and
@@ -177,7 +175,10 @@ func (c *Cluster) URL() string {
 func (c *Cluster) Host() string { return c.options.BindAddress }
 
 // Port of the API server.
-func (c *Cluster) Port() int { return c.port }
+func (c *Cluster) Port() int {
+	port, _ := strconv.Atoi(c.plane.APIServer.Port) // it was made by Itoa
+	return port
+}
 
 // Dir is the folder of the cluster's files; component logs are in its subfolder "log".
 func (c *Cluster) Dir() string { return c.dir }
@@ -200,9 +201,10 @@ func (c *Cluster) ServiceIP(n byte) string {
 // controller under test for example, ends with the cluster at the latest.
 func (c *Cluster) Processes() *process.Group { return c.group }
 
-// Component is the process of a component (etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler), or nil where it was not started.
-func (c *Cluster) Component(name string) *process.Process { return c.processes[name] }
+// path is a path inside the cluster's folder.
+func (c *Cluster) path(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
+}
 
 // ModuleRoot is the nearest folder, from the working directory upwards, that holds this
 // project's go.mod.
@@ -225,16 +227,3 @@ func ModuleRoot() (string, error) {
 // readyTimeout bounds each component's start. It is long because a first start reads large
 // binaries from a cold disk.
 const readyTimeout = 90 * time.Second
-
-func (c *Cluster) loadAdmin() error {
-	path, err := c.KubeconfigForUser("admin", "kubernetes-admin", "system:masters")
-	if err != nil {
-		return err
-	}
-	if c.admin, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
-		return err
-	}
-	c.admin.QPS = -1
-	c.admin.UserAgent = "kube-node-ready-test"
-	return nil
-}

@@ -3,7 +3,9 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/tls"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,8 +20,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
@@ -28,70 +36,35 @@ import (
 const ServiceAccountIssuer = "https://kubernetes.default.svc." + ClusterDomain
 
 func (c *Cluster) startComponents(ctx context.Context) error {
-	ports, err := FreePorts(c.options.BindAddress, 5)
-	if err != nil {
-		return err
-	}
-	c.port = ports[0]
 	began := time.Now()
-	if err := c.loadAdmin(); err != nil {
+	if err := c.startControlPlane(); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
 		return err
 	}
-
-	etcd := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[1]))
-	peer := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[2]))
-	if err := c.StartComponent("etcd", c.etcdArgs(etcd, peer)...); err != nil {
-		return err
-	}
-	if err := c.StartComponent("kube-apiserver", c.apiServerArgs(etcd)...); err != nil {
-		return err
-	}
-	if err := c.await(ctx, "kube-apiserver", func() error {
-		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(5 * time.Second).DoRaw(ctx)
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, body)
-		}
-		_, err = client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-		return err
-	}); err != nil {
-		return err
-	}
 	if err := c.alignServicePort(ctx, client); err != nil {
 		return err
 	}
-
-	insecure := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a health probe of our own child, whose certificate it made itself
-	}}
-	healthz := func(port int) error {
-		response, err := insecure.Get("https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/healthz")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("/healthz says %s", response.Status)
-		}
-		return nil
+	ports, err := FreePorts("127.0.0.1", 2)
+	if err != nil {
+		return err
 	}
+	var manager, scheduler *process.Process
 	if !c.options.WithoutControllerManager {
-		if err := c.startControllerManager(ports[3]); err != nil {
+		if manager, err = c.startControllerManager(ports[0]); err != nil {
 			return err
 		}
 	}
 	if !c.options.WithoutScheduler {
-		if err := c.startScheduler(ports[4]); err != nil {
+		if scheduler, err = c.startScheduler(ports[1]); err != nil {
 			return err
 		}
 	}
-	if !c.options.WithoutControllerManager {
-		if err := c.await(ctx, "kube-controller-manager", func() error {
-			if err := healthz(ports[3]); err != nil {
+	if manager != nil {
+		if err := c.await(ctx, "kube-controller-manager", manager, func() error {
+			if err := healthz(ports[0]); err != nil {
 				return err
 			}
 			_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
@@ -100,8 +73,8 @@ func (c *Cluster) startComponents(ctx context.Context) error {
 			return err
 		}
 	}
-	if !c.options.WithoutScheduler {
-		if err := c.await(ctx, "kube-scheduler", func() error { return healthz(ports[4]) }); err != nil {
+	if scheduler != nil {
+		if err := c.await(ctx, "kube-scheduler", scheduler, func() error { return healthz(ports[1]) }); err != nil {
 			return err
 		}
 	}
@@ -109,42 +82,126 @@ func (c *Cluster) startComponents(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) etcdArgs(client, peer string) []string {
-	return []string{
-		"--data-dir=" + c.path("etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+func healthz(port int) error {
+	insecure := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a health probe of our own child, whose certificate it made itself
+	}}
+	response, err := insecure.Get("https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/healthz")
+	if err != nil {
+		return err
 	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("/healthz says %s", response.Status)
+	}
+	return nil
 }
 
-func (c *Cluster) apiServerArgs(etcd string) []string {
+// startControlPlane has envtest start etcd and the API server. Their certificates are given: the API server's is also for
+// the names and the address of its Service, which envtest does not do.
+func (c *Cluster) startControlPlane() error {
+	ca, err := c.writeCertificates()
+	if err != nil {
+		return err
+	}
+	ports, err := FreePorts(c.options.BindAddress, 1)
+	if err != nil {
+		return err
+	}
+	programs, logs := map[string]string{}, map[string]*os.File{}
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		program, err := c.tool(name)
+		if err != nil {
+			return err
+		}
+		if programs[name], err = c.group.Wrap(c.path("bin"), program); err != nil {
+			return err
+		}
+		if logs[name], err = os.Create(c.LogFile(name)); err != nil {
+			return err
+		}
+		defer func() { _ = logs[name].Close() }()
+	}
+	c.plane.Etcd = &envtest.Etcd{Path: programs["etcd"], DataDir: c.path("etcd"), StartTimeout: readyTimeout, Out: logs["etcd"], Err: logs["etcd"]}
+	c.plane.Etcd.Configure().Set("log-level", "warn")
+	api := &envtest.APIServer{Path: programs["kube-apiserver"], CertDir: c.path("pki"), StartTimeout: readyTimeout, Out: logs["kube-apiserver"], Err: logs["kube-apiserver"]}
+	api.ListenAddr = envtest.ListenAddr{Address: c.options.BindAddress, Port: strconv.Itoa(ports[0])}
+	api.CA = ca
+	c.configure(api)
+	c.plane.APIServer = api
+	if err := c.plane.Start(); err != nil {
+		return fmt.Errorf("%w; etcd's log ends:\n%s\nkube-apiserver's log ends:\n%s", err, tail(c.LogFile("etcd")), tail(c.LogFile("kube-apiserver")))
+	}
+	path, err := c.KubeconfigForUser("admin", "kubernetes-admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	if c.admin, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
+		return err
+	}
+	c.admin.QPS, c.admin.UserAgent = -1, "kube-node-ready-test"
+	return nil
+}
+
+// configure sets the API server's flags over envtest's defaults, which have service accounts switched off.
+func (c *Cluster) configure(api *envtest.APIServer) {
 	advertise := c.options.BindAddress
 	if netip.MustParseAddr(advertise).IsLoopback() {
 		advertise = unroutable
 	}
-	cert, key := c.KubeletClientFiles()
-	args := append([]string{
-		"--etcd-servers=" + etcd,
-		"--bind-address=" + c.options.BindAddress, "--secure-port=" + strconv.Itoa(c.port), "--advertise-address=" + advertise,
-		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
-		"--client-ca-file=" + c.CAFile(),
-		"--tls-cert-file=" + c.path("pki", "apiserver.crt"), "--tls-private-key-file=" + c.path("pki", "apiserver.key"),
-		"--service-account-issuer=" + ServiceAccountIssuer,
-		"--service-account-key-file=" + c.ServiceAccountKeyFile(), "--service-account-signing-key-file=" + c.ServiceAccountKeyFile(),
-		"--kubelet-client-certificate=" + cert, "--kubelet-client-key=" + key,
-		"--kubelet-preferred-address-types=InternalIP", // node names are in no DNS here
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-	}, c.options.APIServerArgs...)
+	key := c.path("pki", "apiserver.key") // signs service-account tokens too
+	flags := api.Configure().Disable("disable-admission-plugins")
 	if !c.options.NodeLifecycle { // it takes back the taint that the plugin gives to every new node
-		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
+		flags.Set("disable-admission-plugins", "TaintNodesByCondition")
 	}
-	return args
+	for flag, value := range map[string]string{
+		"advertise-address": advertise, "service-cluster-ip-range": c.options.ServiceCIDR,
+		"service-account-issuer": ServiceAccountIssuer, "service-account-key-file": key, "service-account-signing-key-file": key,
+		"kubelet-client-certificate": c.KubeletClientCAFile(), "kubelet-client-key": key,
+		"kubelet-preferred-address-types": "InternalIP", // node names are in no DNS here
+		"authorization-mode":              "Node,RBAC", "enable-admission-plugins": "NodeRestriction",
+	} {
+		flags.Set(flag, value)
+	}
+	for _, arg := range c.options.APIServerArgs {
+		flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		flags.Set(flag, value)
+	}
 }
 
-func (c *Cluster) startControllerManager(port int) error {
+// writeCertificates writes the API server's certificates with one key: as a server, with its authority, which is returned,
+// and as a client of kubelets.
+func (c *Cluster) writeCertificates() ([]byte, error) {
+	const service = "kubernetes.default.svc"
+	serving, key, err := cert.GenerateSelfSignedCertKey("kubernetes", []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.options.BindAddress), c.serviceIP},
+		[]string{"localhost", "kubernetes.default", service, service + "." + ClusterDomain})
+	if err != nil {
+		return nil, fmt.Errorf("make the API server's certificate: %w", err)
+	}
+	private, err := keyutil.ParsePrivateKeyPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	client, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}, private.(crypto.Signer))
+	if err != nil {
+		return nil, fmt.Errorf("make the API server's certificate for kubelets: %w", err)
+	}
+	for name, content := range map[string][]byte{
+		c.path("pki", "apiserver.crt"): serving, c.path("pki", "apiserver.key"): key,
+		c.KubeletClientCAFile(): pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: client.Raw}),
+	} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return serving, nil
+}
+
+func (c *Cluster) startControllerManager(port int) (*process.Process, error) {
 	kubeconfig, err := c.KubeconfigForUser("kube-controller-manager", "system:kube-controller-manager")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	controllers := "*"
 	if !c.options.NodeLifecycle {
@@ -154,16 +211,15 @@ func (c *Cluster) startControllerManager(port int) error {
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + c.path("kube-controller-manager"),
 		"--leader-elect=false", "--use-service-account-credentials=true", "--controllers=" + controllers,
-		"--root-ca-file=" + c.CAFile(), "--service-account-private-key-file=" + c.ServiceAccountKeyFile(),
-		"--cluster-signing-cert-file=" + c.CAFile(), "--cluster-signing-key-file=" + c.path("pki", "ca.key"),
+		"--root-ca-file=" + c.path("pki", "apiserver.crt"), "--service-account-private-key-file=" + c.path("pki", "apiserver.key"),
 		"--kube-api-qps=200", "--kube-api-burst=400",
 	}, c.options.ControllerManagerArgs...)...)
 }
 
-func (c *Cluster) startScheduler(port int) error {
+func (c *Cluster) startScheduler(port int) (*process.Process, error) {
 	kubeconfig, err := c.KubeconfigForUser("kube-scheduler", "system:kube-scheduler")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return c.StartComponent("kube-scheduler", append([]string{
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
@@ -178,41 +234,55 @@ func (c *Cluster) alignServicePort(ctx context.Context, client kubernetes.Interf
 	if c.serviceIP.String() != c.options.BindAddress {
 		return nil
 	}
-	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-	if err != nil {
-		return err
+	services := client.CoreV1().Services(metav1.NamespaceDefault)
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, readyTimeout, true, func(ctx context.Context) (bool, error) {
+		service, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil // the API server makes it a moment after it is ready
+		}
+		if err != nil {
+			return false, err
+		}
+		service.Spec.Ports = []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: int32(c.Port())}} //nolint:gosec // a port
+		_, err = services.Update(ctx, service, metav1.UpdateOptions{})
+		return err == nil, err
+	})
+}
+
+// tool is the path of a program of the tools folder.
+func (c *Cluster) tool(name string) (string, error) {
+	path := filepath.Join(c.options.Bin, name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not built: run \"make tools\" (%w)", name, err)
 	}
-	service.Spec.Ports = []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: int32(c.port)}} //nolint:gosec // a port
-	_, err = client.CoreV1().Services(metav1.NamespaceDefault).Update(ctx, service, metav1.UpdateOptions{})
-	return err
+	return path, nil
 }
 
 // StartComponent starts a program of the tools folder; it logs to log/<name>.log in Dir and
 // ends with the cluster. Starting a name again is a restart of one that has ended.
-func (c *Cluster) StartComponent(name string, args ...string) error {
-	program := filepath.Join(c.options.Bin, name)
-	if _, err := os.Stat(program); err != nil {
-		return fmt.Errorf("%s is not built: run \"make tools\" (%w)", name, err)
+func (c *Cluster) StartComponent(name string, args ...string) (*process.Process, error) {
+	program, err := c.tool(name)
+	if err != nil {
+		return nil, err
 	}
 	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = log.Close() }()
 	_, _ = fmt.Fprintf(c.options.Log, "cluster: %s %s\n", name, strings.Join(args, " "))
 	p, err := c.group.Start(process.Spec{Path: program, Args: args, Dir: c.dir, Stdout: log, Stderr: log})
 	if err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	c.processes[name] = p
-	return nil
+	return p, nil
 }
 
 // LogFile is the path of a component's log.
 func (c *Cluster) LogFile(component string) string { return c.path("log", component+".log") }
 
-// await polls until the component is ready; it gives up early when etcd or the component has ended.
-func (c *Cluster) await(ctx context.Context, name string, ready func() error) error {
+// await polls until the component is ready; it gives up early when the component has ended.
+func (c *Cluster) await(ctx context.Context, name string, p *process.Process, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -225,10 +295,8 @@ func (c *Cluster) await(ctx context.Context, name string, ready func() error) er
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w (last answer: %w); its log ends:\n%s", name, context.Cause(ctx), err, tail(c.LogFile(name)))
-		case <-c.processes["etcd"].Done():
-			return fmt.Errorf("etcd ended with exit code %d; its log ends:\n%s", c.processes["etcd"].ExitCode(), tail(c.LogFile("etcd")))
-		case <-c.processes[name].Done():
-			return fmt.Errorf("%s ended with exit code %d; its log ends:\n%s", name, c.processes[name].ExitCode(), tail(c.LogFile(name)))
+		case <-p.Done():
+			return fmt.Errorf("%s ended with exit code %d; its log ends:\n%s", name, p.ExitCode(), tail(c.LogFile(name)))
 		case <-tick.C:
 		}
 	}

@@ -58,10 +58,11 @@ func (c *Cluster) StartDNS(ctx context.Context, hosts map[string]string) (string
 		if err = os.WriteFile(c.path("Corefile"), []byte(corefile(address, port, ready[0], kubeconfig, c.path("hosts.zone"))), 0o600); err != nil {
 			return "", err
 		}
-		if err = c.StartComponent("coredns", "-conf", c.path("Corefile")); err != nil {
-			return "", err
+		p, startErr := c.StartComponent("coredns", "-conf", c.path("Corefile"))
+		if startErr != nil {
+			return "", startErr
 		}
-		err = c.await(ctx, "coredns", func() error {
+		err = c.await(ctx, "coredns", p, func() error {
 			response, err := http.Get("http://127.0.0.1:" + strconv.Itoa(ready[0]) + "/ready")
 			if err != nil {
 				return err

@@ -3,9 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // tokenLifetime of KubeconfigFor, in seconds.
@@ -47,44 +45,28 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, serviceAccount s
 // and returns its path; the file's name is given by name. A kubelet is user
 // system:node:<node> in group system:nodes.
 func (c *Cluster) KubeconfigForUser(name, user string, groups ...string) (string, error) {
-	cert, key, err := c.ca.issue(user, groups, nil, nil)
+	added, err := c.plane.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
-		return "", fmt.Errorf("issue a certificate for %s: %w", user, err)
+		return "", err
 	}
-	return c.writeKubeconfig(name, metav1.NamespaceDefault, clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	return c.writeKubeconfig(name, metav1.NamespaceDefault, clientcmdapi.AuthInfo{ClientCertificateData: added.Config().CertData, ClientKeyData: added.Config().KeyData})
 }
 
 func (c *Cluster) writeKubeconfig(name, namespace string, user clientcmdapi.AuthInfo) (string, error) {
-	path := c.path("kubeconfig", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["kube-node-ready-test"] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca.pem}
+	config.Clusters["kube-node-ready-test"] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.CA()}
 	config.AuthInfos[name] = &user
 	config.Contexts["kube-node-ready-test"] = &clientcmdapi.Context{Cluster: "kube-node-ready-test", AuthInfo: name, Namespace: namespace}
 	config.CurrentContext = "kube-node-ready-test"
+	path := c.path("kubeconfig", name)
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return "", fmt.Errorf("write kubeconfig %s: %w", name, err)
 	}
 	return path, nil
 }
 
-// CAFile is the path of the certificate authority that signs the API server and all clients.
-func (c *Cluster) CAFile() string { return c.path("pki", "ca.crt") }
+// CA certifies the API server, in PEM.
+func (c *Cluster) CA() []byte { return c.plane.APIServer.CA }
 
-// CA is the content of CAFile.
-func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.pem...) }
-
-// ServiceAccountKeyFile is the path of the key that signs service-account tokens.
-func (c *Cluster) ServiceAccountKeyFile() string { return c.path("pki", "sa.key") }
-
-// KubeletClientFiles are the certificate and key that the API server shows to kubelets.
-func (c *Cluster) KubeletClientFiles() (cert, key string) {
-	return c.path("pki", "apiserver-kubelet-client.crt"), c.path("pki", "apiserver-kubelet-client.key")
-}
-
-// ServingCertificate issues a certificate and its key, in PEM, for a server at the given addresses.
-func (c *Cluster) ServingCertificate(name string, addresses ...net.IP) (cert, key []byte, err error) {
-	return c.ca.issue(name, nil, addresses, nil)
-}
+// KubeletClientCAFile is the path of the certificate authority of the API server as a client of kubelets.
+func (c *Cluster) KubeletClientCAFile() string { return c.path("pki", "kubelet-client.crt") }

@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // api is the API server, as its administrator sees it.
@@ -38,7 +35,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer control.Stop()
-	if err := serve(ctx, control); err != nil {
+	if err := serve(control); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -46,25 +43,10 @@ func run(m *testing.M) int {
 }
 
 // serve installs Karpenter's definitions and waits until they are served.
-func serve(ctx context.Context, control *cluster.Cluster) error {
-	for _, crd := range karpapis.CRDs {
-		content, err := yaml.Marshal(crd)
-		if err != nil {
-			return err
-		}
-		if err := install.Apply(ctx, control, content); err != nil {
-			return err
-		}
+func serve(control *cluster.Cluster) error {
+	_, err := envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs})
+	if err == nil {
+		api, err = client.NewWithWatch(control.Config(), client.Options{Scheme: scheme.Scheme})
 	}
-	config := control.Config()
-	config.QPS = -1 // no limit on the client's side
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		var err error
-		if api, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme}); err == nil {
-			err = api.List(ctx, &karpv1.NodeClaimList{})
-		}
-		if err == nil || time.Now().After(end) {
-			return err
-		}
-	}
+	return err
 }

@@ -13,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
@@ -73,14 +72,7 @@ var karpenterDefinitions sync.Once
 func (s *suite) installKarpenter() {
 	s.Helper()
 	karpenterDefinitions.Do(func() {
-		for _, crd := range karpapis.CRDs {
-			content, err := yaml.Marshal(crd)
-			s.must(nil, err)
-			s.must(nil, install.Apply(s.ctx, control, content))
-		}
-		s.eventually("NodeClaims are served", func() string {
-			return fmt.Sprint(orEmpty(s.karpenter().List(s.ctx, &karpv1.NodeClaimList{})))
-		})
+		s.must(envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs}))
 	})
 }
 

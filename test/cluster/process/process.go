@@ -9,42 +9,38 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// supervisorScript reads "+ PID" and "- PID" lines from a pipe. Its end of file means that the
-// starter, which alone holds the other end, is gone or has stopped the group: whatever is
-// still listed is killed with its process group, and the folders given as arguments go. The
-// removal is repeated because a process that is being killed may still create a file.
+// supervisorScript waits for the end of its standard input, which means that the starter, which alone holds the other end,
+// is gone or has stopped the group. Then it kills the process group of every process that has a file in the first folder,
+// named by its id, and removes the folders. The removal is repeated because a process that is being killed may still
+// create a file.
 const supervisorScript = `
-pids=
-while read -r op pid; do
-	case $op in
-	+) pids="$pids $pid" ;;
-	-) rest=; for p in $pids; do [ "$p" = "$pid" ] || rest="$rest $p"; done; pids=$rest ;;
-	esac
-done
-for p in $pids; do kill -s KILL -- "-$p" 2>/dev/null; done
-[ $# -gt 0 ] || exit 0
+cat >/dev/null
+again=
+for f in "$1"/*; do kill -s KILL -- "-${f##*/}" 2>/dev/null && again=1; done
 tries=0
 while [ $tries -lt 100 ]; do
-	rm -rf -- "$@" 2>/dev/null && [ -z "$pids" ] && exit 0
-	pids=
+	rm -rf -- "$@" 2>/dev/null && [ -z "$again" ] && exit 0
+	again=
 	tries=$((tries + 1))
 	sleep 0.1
 done`
 
-// launchScript reports its own process id to the supervisor before it becomes the program.
-// It holds the pipe open until then, so there is no moment at which a started process is
-// unknown to the supervisor.
-const launchScript = `echo "+ $$" >&3; exec "$@" 3>&-`
+// launchScript makes its own file before it becomes the program. It holds the starter's end of the supervisor's input open
+// until then, so there is no moment at which a started process is unknown to the supervisor.
+const launchScript = `: >"$0/$$" || exit 125; exec "$@" 3>&-`
 
 // Group is a set of processes with one end. It is safe for concurrent use.
 type Group struct {
 	pipe       *os.File
 	supervisor *exec.Cmd
+	pids       string // folder with one file per process, named by its id
 
 	mu      sync.Mutex
 	running map[*Process]struct{}
@@ -54,13 +50,17 @@ type Group struct {
 
 // NewGroup starts a group's supervisor. The folders are removed when the group ends.
 func NewGroup(folders ...string) (*Group, error) {
+	pids, err := os.MkdirTemp("", "kube-node-ready-pids-")
+	if err != nil {
+		return nil, err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	g := &Group{pipe: w, running: map[*Process]struct{}{}}
-	g.supervisor = exec.Command("/bin/sh", append([]string{"-c", supervisorScript, "supervisor"}, folders...)...)
+	g := &Group{pipe: w, pids: pids, running: map[*Process]struct{}{}}
+	g.supervisor = exec.Command("/bin/sh", append([]string{"-c", supervisorScript, "supervisor", pids}, folders...)...)
 	g.supervisor.Stdin = r
 	g.supervisor.Dir = "/"
 	// A session of its own: the terminal's Ctrl-C is for the starter, not for the one that cleans up after it.
@@ -105,7 +105,7 @@ func (g *Group) Start(s Spec) (*Process, error) {
 		return nil, &fs.PathError{Op: "exec", Path: s.Path, Err: fs.ErrPermission}
 	}
 	p := &Process{Name: s.Path, done: make(chan struct{})}
-	p.cmd = exec.Command("/bin/sh", append([]string{"-c", launchScript, "sh", s.Path}, s.Args...)...)
+	p.cmd = exec.Command("/bin/sh", append([]string{"-c", launchScript, g.pids, s.Path}, s.Args...)...)
 	p.cmd.Env, p.cmd.Dir = s.Env, s.Dir
 	if s.Env != nil && len(s.Env) == 0 {
 		p.cmd.Env = []string{"PATH="} // os/exec takes an empty list for "inherit"
@@ -134,11 +134,11 @@ func (g *Group) Start(s Spec) (*Process, error) {
 }
 
 // wait reaps a process. Until it is reaped its id cannot be given to another process, so
-// its group is killed and its line withdrawn before that.
+// its group is killed and its file removed before that.
 func (g *Group) wait(p *Process) {
 	awaitExit(p.cmd.Process.Pid)
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	_, _ = fmt.Fprintf(g.pipe, "- %d\n", p.cmd.Process.Pid)
+	_ = os.Remove(filepath.Join(g.pids, strconv.Itoa(p.cmd.Process.Pid)))
 	_ = p.cmd.Wait()
 	g.mu.Lock()
 	delete(g.running, p)
@@ -146,8 +146,29 @@ func (g *Group) wait(p *Process) {
 	close(p.done)
 }
 
-// Stop kills every process of the group, waits for them, and removes the group's folders.
-// It may be called more than once.
+// Wrap makes a script that runs the program as one of the group, for those who start processes themselves and ask each for
+// its --help first, as envtest does. It must lead a process group of its own. The script is in the folder, under the
+// program's name.
+func (g *Group) Wrap(folder, program string) (string, error) {
+	path := filepath.Join(folder, filepath.Base(program))
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = --help ] || : >'%s'/$$ || exit 125\nexec '%s' \"$@\"\n", g.pids, program)
+	return path, os.WriteFile(path, []byte(script), 0o700) //nolint:gosec // it is to be executed
+}
+
+// Pids are the ids of the group's processes, those that ended by themselves included where Wrap's script started them.
+func (g *Group) Pids() []int {
+	entries, _ := os.ReadDir(g.pids)
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Stop kills every process of the group, waits for those that Start started, and removes the group's folders. It may be
+// called more than once.
 func (g *Group) Stop() {
 	g.once.Do(func() {
 		g.mu.Lock()

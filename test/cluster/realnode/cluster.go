@@ -91,7 +91,6 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	control := o.ControlPlane
 	control.Dir, control.BindAddress, control.ServiceCIDR = filepath.Join(c.dir, "control-plane"), HostAddress, ServiceCIDR
 	control.NodeLifecycle = true
-	control.APIServerArgs = append(control.APIServerArgs, "--kubelet-preferred-address-types=InternalIP")
 	if c.ControlPlane, err = cluster.Start(ctx, control); err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func (n *Node) render(name, target string) error {
 	err = tmpl.Execute(&out, map[string]any{
 		"Name": n.Name, "Dir": n.Dir, "Address": n.Address, "PodSubnet": n.PodSubnet, "DNSAddress": DNSAddress,
 		"CgroupRoot": n.cgroup(), "Taints": n.options.Taints, "MaxPods": cmp.Or(n.options.MaxPods, 60), "PauseImage": PauseImage,
-		"ClientCAFile": n.cluster.ControlPlane.CAFile(),
+		"ClientCAFile": n.cluster.ControlPlane.KubeletClientCAFile(),
 	})
 	if err != nil {
 		return err
