@@ -3,12 +3,13 @@
 #
 #	docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=v0.1.0 --build-arg COMMIT=$(git rev-parse HEAD) .
 #
-# "make image" packs the same image without a container engine (test/image).
+# The last stage describes the image, and nothing else does: "make image" reads it, and packs it without a container
+# engine (test/image). How the binaries are compiled is in the Makefile.
 ARG GO_VERSION=1.26.8
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
 WORKDIR /src
-COPY go.mod go.sum ./
+COPY Makefile go.mod go.sum ./
 RUN go mod download
 COPY cmd cmd
 COPY internal internal
@@ -16,11 +17,7 @@ ARG TARGETOS=linux
 ARG TARGETARCH=amd64
 ARG VERSION=dev
 ARG COMMIT=unknown
-RUN for name in controller worker; do \
-      CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
-        -ldflags "-s -w -X github.com/kube-node-ready/kube-node-ready/internal/version.Version=${VERSION} -X github.com/kube-node-ready/kube-node-ready/internal/version.Commit=${COMMIT}" \
-        -o /out/kube-node-ready-$name ./cmd/$name || exit 1; \
-    done
+RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} make binaries BIN=/out VERSION="${VERSION}" COMMIT="${COMMIT}"
 
 # The base is empty: both binaries are static, and all that they read from an image is the roots
 # that checks of type http trust where they name no CA. What is not there needs no updates; a

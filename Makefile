@@ -10,7 +10,7 @@ export GOTOOLCHAIN ?= local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 STAMP := github.com/kube-node-ready/kube-node-ready/internal/version
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
 
 TOOLS := test/tools/build.sh
 # A control plane with DNS: what the demo and most tests run on.
@@ -38,12 +38,18 @@ test: tools build ## Run the unit tests, and the integration tests on a real API
 	go test -timeout 20m ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
+BIN ?= bin
+
 .PHONY: build
-build: ## Build the binaries into bin/, stamped with version and commit
-	@mkdir -p bin
-	$(GO_BUILD) -o bin/kube-node-ready-controller ./cmd/controller
-	$(GO_BUILD) -o bin/kube-node-ready-worker ./cmd/worker
-	$(if $(wildcard cmd/kubectl-node_ready/main.go),$(GO_BUILD) -o bin/kubectl-node_ready ./cmd/kubectl-node_ready)
+build: binaries ## Build the binaries into bin/, stamped with version and commit
+	$(GO_BUILD) -o $(BIN)/kubectl-node_ready ./cmd/kubectl-node_ready
+
+# What the image holds.
+.PHONY: binaries
+binaries:
+	@mkdir -p $(BIN)
+	$(GO_BUILD) -o $(BIN)/kube-node-ready-controller ./cmd/controller
+	$(GO_BUILD) -o $(BIN)/kube-node-ready-worker ./cmd/worker
 
 # The image's platforms: make image ARCH=amd64,arm64
 ARCH ?= $(shell go env GOARCH)

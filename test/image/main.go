@@ -1,18 +1,22 @@
-// Command image builds both binaries and packs them as the container image that the Dockerfile
-// describes, without a container engine: an OCI archive that "ctr images import", "podman load",
-// "skopeo copy oci-archive:..." and "docker load" (25 and later) read.
+// Command image packs the image that the last stage of a Dockerfile describes, without a container engine: an OCI archive
+// that "ctr images import", "podman load", "skopeo copy oci-archive:..." and "docker load" (25 and later) read.
 //
-// The same sources give the same archive, byte for byte: times in it are the commit's.
+//	image --version V [--arch A,B] [--out FILE]               the product, whose binaries it has make build
+//	image --file DOCKERFILE --context DIR --reference NAME:TAG --out FILE   another, of files that are there
+//
+// The same sources give the same archive of the product, byte for byte: times in it are the commit's.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -34,12 +38,18 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "the archive to write; default <source>/dist/kube-node-ready-<version>.oci.tar")
 	repository := flags.String("repository", "ghcr.io/kube-node-ready/kube-node-ready", "the image's name without a tag")
 	version := flags.String("version", "", "stamped into the binaries and the image's tag; default git describe")
-	arches := flags.String("arch", "amd64", "architectures, separated by commas: amd64, arm64")
+	arches := flags.String("arch", runtime.GOARCH, "architectures, separated by commas: amd64, arm64")
+	file := flags.String("file", "", "pack what this Dockerfile describes, from files that are there, in place of the product")
+	files := flags.String("context", ".", "with --file: the folder of the files that it copies")
+	name := flags.String("reference", "", "with --file: the image's name and tag")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if *file != "" {
+		return packFiles(*file, *files, *name, *out, *arches)
 	}
 	if *version == "" {
 		described, err := git(ctx, *source, "describe", "--tags", "--always", "--dirty")
@@ -59,23 +69,23 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 
+	roots := filepath.Join(work, filepath.Base(certificatesPath))
+	if err := os.WriteFile(roots, certificates(), 0o600); err != nil {
+		return err
+	}
 	var platforms []Platform
-	for _, arch := range strings.Split(*arches, ",") {
-		platform := Platform{Architecture: strings.TrimSpace(arch), Binaries: map[string]string{}}
-		for _, name := range []string{"controller", "worker"} {
-			binary := filepath.Join(work, platform.Architecture, "kube-node-ready-"+name)
-			if err := build(ctx, *source, platform.Architecture, "./cmd/"+name, binary, *version, commit); err != nil {
-				return err
-			}
-			platform.Binaries["/kube-node-ready-"+name] = binary
+	for arch := range strings.SplitSeq(*arches, ",") {
+		p, err := product(ctx, *source, strings.TrimSpace(arch), filepath.Join(work, arch), roots, *version, commit)
+		if err != nil {
+			return err
 		}
-		platforms = append(platforms, platform)
+		platforms = append(platforms, p)
 	}
 	if err := os.MkdirAll(filepath.Dir(*out), 0o755); err != nil {
 		return err
 	}
 	reference := *repository + ":" + *version
-	digest, err := Pack(*out, reference, platforms, Labels{Version: *version, Commit: commit, Created: created})
+	digest, err := Pack(*out, reference, platforms, created)
 	if err != nil {
 		return err
 	}
@@ -87,18 +97,63 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// build compiles one command for an architecture, static and without paths of this machine.
-func build(ctx context.Context, source, arch, pkg, out, version, commit string) error {
-	const stamp = "github.com/kube-node-ready/kube-node-ready/internal/version"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", fmt.Sprintf("-s -w -X %s.Version=%s -X %s.Commit=%s", stamp, version, stamp, commit),
-		"-o", out, pkg)
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s for %s: %w\n%s", pkg, arch, err, output)
+// product is the product's image for an architecture. What the Dockerfile's first stage does, make does: it compiles the
+// binaries into the folder. The roots come from a Go module in place of the builder's image.
+func product(ctx context.Context, source, arch, folder, roots, version, commit string) (Platform, error) {
+	stage, err := ReadStage(filepath.Join(source, "Dockerfile"), map[string]string{"VERSION": version, "COMMIT": commit})
+	if err != nil {
+		return Platform{}, err
 	}
-	return nil
+	if folder, err = filepath.Abs(folder); err != nil {
+		return Platform{}, err
+	}
+	cmd := exec.CommandContext(ctx, "make", "-s", "-C", source, "binaries", "BIN="+folder, "VERSION="+version, "COMMIT="+commit)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return Platform{}, fmt.Errorf("make binaries for %s: %w\n%s", arch, err, output)
+	}
+	for i := range stage.Files {
+		f := &stage.Files[i]
+		if f.Source == certificatesPath {
+			f.Source = roots
+		} else {
+			f.Source = filepath.Join(folder, filepath.Base(f.Source))
+		}
+	}
+	return Platform{Architecture: arch, Stage: stage}, nil
+}
+
+// packFiles packs an image of files that are there. An archive that is newer than all of them is left as it is.
+func packFiles(file, folder, reference, out, arch string) error {
+	if reference == "" || out == "" {
+		return errors.New("--file needs --reference and --out")
+	}
+	stage, err := ReadStage(file, nil)
+	if err != nil {
+		return err
+	}
+	packed, err := os.Stat(out)
+	stale := err != nil
+	for i := range stage.Files {
+		f := &stage.Files[i]
+		if f.Built {
+			return fmt.Errorf("%s: %s is copied from a stage, and none is built", file, f.Source)
+		}
+		f.Source = filepath.Join(folder, f.Source)
+		info, err := os.Stat(f.Source)
+		if err != nil {
+			return err
+		}
+		stale = stale || info.ModTime().After(packed.ModTime())
+	}
+	if !stale {
+		return nil
+	}
+	_, err = Pack(out+".part", reference, []Platform{{Architecture: arch, Stage: stage}}, time.Unix(0, 0).UTC())
+	if err != nil {
+		return err
+	}
+	return os.Rename(out+".part", out) // a run that was cut off leaves nothing to trust
 }
 
 // revision is the commit and its time; outside a git checkout "unknown" and SOURCE_DATE_EPOCH or

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,30 +19,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user runs the image where a pod says nothing else: a number, because the kubelet cannot check
-// runAsNonRoot against a name.
-const user = "65532:65532"
-
 // Platform is what one architecture's image holds.
 type Platform struct {
 	// Architecture in Go's words: amd64, arm64.
 	Architecture string
-	// Binaries are files by their path in the image.
-	Binaries map[string]string
-}
-
-// Labels are what an image says about its origin.
-type Labels struct {
-	Version, Commit string
-	// Created is the time of every file and of the image itself.
-	Created time.Time
+	// Stage is the image; the sources of its files are paths of this machine.
+	Stage Stage
 }
 
 // Pack writes an OCI archive of one image, an index where there are several platforms, under the
-// given reference and returns its digest. The base is empty (scratch): both binaries are static, and
-// all that they read from an image is the roots that checks of type http trust. What is not there
-// needs no updates.
-func Pack(name, reference string, platforms []Platform, labels Labels) (v1.Hash, error) {
+// given reference and returns its digest. Created is the time of every file and of the image itself.
+func Pack(name, reference string, platforms []Platform, created time.Time) (v1.Hash, error) {
 	dir, err := os.MkdirTemp("", "kube-node-ready-layout-")
 	if err != nil {
 		return v1.Hash{}, err
@@ -61,7 +46,7 @@ func Pack(name, reference string, platforms []Platform, labels Labels) (v1.Hash,
 	})
 
 	if len(platforms) == 1 {
-		image, err := imageOf(platforms[0], labels)
+		image, err := imageOf(platforms[0], created)
 		if err != nil {
 			return v1.Hash{}, err
 		}
@@ -72,12 +57,12 @@ func Pack(name, reference string, platforms []Platform, labels Labels) (v1.Hash,
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		return digest, archive(name, dir, labels.Created)
+		return digest, archive(name, dir, created)
 	}
 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
-		image, err := imageOf(p, labels)
+		image, err := imageOf(p, created)
 		if err != nil {
 			return v1.Hash{}, err
 		}
@@ -91,7 +76,7 @@ func Pack(name, reference string, platforms []Platform, labels Labels) (v1.Hash,
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return digest, archive(name, dir, labels.Created)
+	return digest, archive(name, dir, created)
 }
 
 func platform(p Platform) v1.Platform {
@@ -100,18 +85,10 @@ func platform(p Platform) v1.Platform {
 
 // imageOf has one layer per file, so that a node that has the one need not fetch it again for a
 // change of the other.
-func imageOf(p Platform, labels Labels) (v1.Image, error) {
+func imageOf(p Platform, created time.Time) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	files := []file{{path: certificatesPath, mode: 0o444, content: certificates()}}
-	for _, path := range slices.Sorted(maps.Keys(p.Binaries)) {
-		content, err := os.ReadFile(p.Binaries[path])
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file{path: path, mode: 0o555, content: content})
-	}
-	for _, f := range files {
-		blob, err := f.tar(labels.Created)
+	for _, f := range p.Stage.Files {
+		blob, err := f.tar(created)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +100,7 @@ func imageOf(p Platform, labels Labels) (v1.Image, error) {
 		}
 		image, err = mutate.Append(image, mutate.Addendum{
 			Layer:   layer,
-			History: v1.History{Created: v1.Time{Time: labels.Created}, CreatedBy: "COPY " + f.path},
+			History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "COPY " + f.Path},
 		})
 		if err != nil {
 			return nil, err
@@ -135,41 +112,27 @@ func imageOf(p Platform, labels Labels) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", p.Architecture
-	config.Created = v1.Time{Time: labels.Created}
-	config.Config = v1.Config{
-		User:       user,
-		Entrypoint: []string{"/kube-node-ready-controller"},
-		WorkingDir: "/",
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    "kube-node-ready",
-			"org.opencontainers.image.source":   "https://github.com/kube-node-ready/kube-node-ready",
-			"org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.version":  labels.Version,
-			"org.opencontainers.image.revision": labels.Commit,
-		},
-	}
+	config.Created = v1.Time{Time: created}
+	config.Config = p.Stage.Config
 	return mutate.ConfigFile(image, config)
 }
 
-// file is a file of the image, owned by root and writable by nobody.
-type file struct {
-	path    string
-	mode    int64
-	content []byte
-}
-
 // tar is a layer of this one file.
-func (f file) tar(modified time.Time) ([]byte, error) {
+func (f File) tar(modified time.Time) ([]byte, error) {
+	content, err := os.ReadFile(f.Source)
+	if err != nil {
+		return nil, err
+	}
 	var blob bytes.Buffer
 	w := tar.NewWriter(&blob)
 	header := &tar.Header{
-		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.path, "/"),
-		Mode: f.mode, Size: int64(len(f.content)), ModTime: modified,
+		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.Path, "/"),
+		Mode: f.Mode, Size: int64(len(content)), ModTime: modified,
 	}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(f.content); err != nil {
+	if _, err := w.Write(content); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {

@@ -21,18 +21,18 @@ import (
 
 const reference = "ghcr.io/kube-node-ready/kube-node-ready:v1.2.3"
 
-var labels = Labels{Version: "v1.2.3", Commit: "c0ffee", Created: time.Unix(1_700_000_000, 0).UTC()}
+var created = time.Unix(1_700_000_000, 0).UTC()
 
-// product builds the real commands for an architecture.
-func product(t *testing.T, arch string) Platform {
+// built is the real product for an architecture.
+func built(t *testing.T, arch string) Platform {
 	t.Helper()
-	p := Platform{Architecture: arch, Binaries: map[string]string{}}
-	for _, name := range []string{"controller", "worker"} {
-		binary := filepath.Join(t.TempDir(), name)
-		if err := build(t.Context(), "../..", arch, "./cmd/"+name, binary, labels.Version, labels.Commit); err != nil {
-			t.Fatal(err)
-		}
-		p.Binaries["/kube-node-ready-"+name] = binary
+	roots := filepath.Join(t.TempDir(), "roots")
+	if err := os.WriteFile(roots, certificates(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := product(t.Context(), "../..", arch, t.TempDir(), roots, "v1.2.3", "c0ffee")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return p
 }
@@ -86,7 +86,7 @@ func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 // The image of one architecture: named, non-root, two static binaries, the public roots and nothing else.
 func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.tar")
-	digest, err := Pack(file, reference, []Platform{product(t, "amd64")}, labels)
+	digest, err := Pack(file, reference, []Platform{built(t, "amd64")}, created)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +111,9 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	}
 	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/kube-node-ready-controller"}) {
 		t.Errorf("user %q, entrypoint %q", config.Config.User, config.Config.Entrypoint)
+	}
+	if l := config.Config.Labels; l["org.opencontainers.image.version"] != "v1.2.3" || l["org.opencontainers.image.revision"] != "c0ffee" || len(l) != 5 {
+		t.Errorf("labels %v", l)
 	}
 	if config.Architecture != "amd64" || config.OS != "linux" {
 		t.Errorf("platform %s/%s", config.OS, config.Architecture)
@@ -200,13 +203,13 @@ func files(t *testing.T, arch string) Platform {
 	if err := os.WriteFile(file, []byte("content for "+arch), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return Platform{Architecture: arch, Binaries: map[string]string{"/a": file, "/b": file}}
+	return Platform{Architecture: arch, Stage: Stage{Files: []File{{Path: "/a", Source: file, Mode: 0o444}, {Path: "/b", Source: file, Mode: 0o444}}}}
 }
 
 // Several architectures are one index, under one name.
 func TestSeveralArchitecturesAreOneIndex(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.tar")
-	digest, err := Pack(file, reference, []Platform{files(t, "amd64"), files(t, "arm64")}, labels)
+	digest, err := Pack(file, reference, []Platform{files(t, "amd64"), files(t, "arm64")}, created)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +240,7 @@ func TestPackIsReproducible(t *testing.T) {
 	var archives [2][]byte
 	for i := range archives {
 		file := filepath.Join(t.TempDir(), "image.tar")
-		if _, err := Pack(file, reference, platforms, labels); err != nil {
+		if _, err := Pack(file, reference, platforms, created); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(file)
@@ -248,5 +251,74 @@ func TestPackIsReproducible(t *testing.T) {
 	}
 	if !slices.Equal(archives[0], archives[1]) {
 		t.Error("two packs of the same files differ")
+	}
+}
+
+// What the packer does not understand must not be left out of the image.
+func TestReadStageRefusesWhatItDoesNotKnow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "Dockerfile")
+	for text, fault := range map[string]string{
+		"FROM debian":                                                  "the last stage is not FROM scratch",
+		"FROM scratch\nFROM debian":                                    "the last stage is not FROM scratch",
+		"FROM scratch\nRUN true":                                       "RUN",
+		"FROM scratch\nENV A=b":                                        "ENV",
+		"FROM scratch\nCOPY a /a":                                      "--chmod",
+		"FROM scratch\nCOPY --chmod=0555 a b /c":                       "the packer does not know a",
+		"FROM scratch\nCOPY --chmod=0555 --chown=1 a /c":               "--chown",
+		"FROM scratch\nENTRYPOINT /a":                                  "ENTRYPOINT",
+		"FROM scratch\nLABEL a=b":                                      "key=",
+		"FROM scratch\nCOPY --chmod=0555 a /a\nCOPY --chmod=0555 b /a": "there already",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadStage(path, nil); err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q: %v, want %q", text, err, fault)
+		}
+	}
+	good := "# comment\nFROM golang\nRUN true\nFROM scratch\nARG V=1\nARG W\nLABEL a=\"${V}\" \\\n  b=\"${W}\"\nCOPY --from=x --chmod=0555 /out/a /a\nUSER 1:1\nENTRYPOINT [\"/a\"]\n"
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadStage(path, map[string]string{"W": "2"})
+	if err != nil || s.Config.Labels["a"] != "1" || s.Config.Labels["b"] != "2" || s.Config.User != "1:1" || len(s.Files) != 1 || s.Files[0] != (File{Path: "/a", Source: "/out/a", Built: true, Mode: 0o555}) {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+// Other images are packed from files, and again only when one of them is newer.
+func TestPackFiles(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("Dockerfile", "FROM scratch\nCOPY --chmod=0555 a /a\nENTRYPOINT [\"/a\"]")
+	put("a", "one")
+	out := filepath.Join(dir, "out.tar")
+	pack := func() v1.Hash {
+		t.Helper()
+		if err := packFiles(filepath.Join(dir, "Dockerfile"), dir, reference, out, "amd64"); err != nil {
+			t.Fatal(err)
+		}
+		_, manifest := unpack(t, out)
+		return manifest.Manifests[0].Digest
+	}
+	first := pack()
+	if err := os.WriteFile(out+".part", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if pack() != first {
+		t.Error("it was packed again, and its file had not changed")
+	}
+	put("a", "two")
+	later := time.Now().Add(time.Minute)
+	if err := os.Chtimes(filepath.Join(dir, "a"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	if pack() == first {
+		t.Error("it was not packed again, and its file had changed")
 	}
 }

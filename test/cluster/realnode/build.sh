@@ -11,10 +11,9 @@ built=$cache/realnode
 mkdir -p "$built"
 
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$built/pause" ./test/cluster/realnode/pause)
-(cd "$here/imagepack" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/imagepack" .)
+(cd "$root/test/image" && go build -trimpath -buildvcs=false -o "$built/image" .)
 for program in netdelay csidriver; do
 	(cd "$here/$program" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/$program" .)
 done
-"$built/imagepack" -out "$built/pause.tar" -name kube-node-ready.test/pause:1 "$built/pause"
-# Port 53 needs root, or a capability that a file in an image would have to carry.
-"$built/imagepack" -out "$built/coredns.tar" -name kube-node-ready.test/coredns:1 -user 0:0 "$cache/tools/bin/coredns"
+"$built/image" --file "$here/images/pause.Dockerfile" --context "$built" --reference kube-node-ready.test/pause:1 --out "$built/pause.tar"
+"$built/image" --file "$here/images/coredns.Dockerfile" --context "$cache/tools/bin" --reference kube-node-ready.test/coredns:1 --out "$built/coredns.tar"
