@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Compiles pinned third-party programs from their Go modules into .cache/tools/bin.
+# Puts pinned third-party programs into .cache/tools/bin: compiled from their Go modules or, for
+# Kubernetes, etcd and CoreDNS, links to ready-made ones of exactly the pinned version. Those are
+# looked for in the folder that KUBEBUILDER_ASSETS names, and then in PATH.
 #
 #	test/tools/build.sh etcd kubernetes coredns ...
 #
@@ -32,23 +34,72 @@ expected() {
 # The folder of a tool's pin.
 folder() { echo "$here/${1%-node}"; }
 
-# What is compiled: all tools of the pin, or of Kubernetes a part of them.
-packages() {
+# The programs of a tool that may be had ready-made, by their names; none of the others.
+programs() {
 	case $1 in
-	kubernetes) printf 'k8s.io/kubernetes/cmd/%s ' kube-apiserver kube-controller-manager kube-scheduler kubectl ;;
-	kubernetes-node) printf 'k8s.io/kubernetes/cmd/%s ' kubelet kube-proxy ;;
+	kubernetes) echo kube-apiserver kube-controller-manager kube-scheduler kubectl ;;
+	kubernetes-node) echo kubelet kube-proxy ;;
+	etcd | coredns) echo "$1" ;;
+	esac
+}
+
+# What is compiled: the given programs of Kubernetes, else all tools of the pin.
+packages() {
+	local name=$1
+	shift
+	case $name in
+	kubernetes*) printf 'k8s.io/kubernetes/cmd/%s ' "$@" ;;
 	*) echo tool ;;
 	esac
+}
+
+# The version of the module that a tool is made of, without its v.
+version() {
+	local module
+	case $1 in
+	kubernetes*) module=k8s.io/kubernetes ;;
+	etcd) module=go.etcd.io/etcd/server/v3 ;;
+	coredns) module=github.com/coredns/coredns ;;
+	esac
+	(cd "$(folder "$1")" && go list -m -f '{{.Version}}' "$module") | sed 's/^v//'
+}
+
+# The version that a program reports of itself.
+reported() {
+	local flag=--version
+	case $(basename "$1") in
+	kubectl) flag="version --client" ;;
+	coredns) flag=-version ;;
+	esac
+	# shellcheck disable=SC2086 # two words for kubectl
+	"$1" $flag 2>/dev/null | grep -Eo '[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*' | head -n 1
+}
+
+# ready_made PROGRAM VERSION prints the path of a ready-made program: in the given folder, where an
+# earlier run found one, or in PATH. A file in our own folder is none: it was compiled.
+ready_made() {
+	local candidate have
+	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$(type -P "$1" || true)"; do
+		[[ -x $candidate ]] || continue
+		[[ ! $candidate -ef $bin/$1 || -L $bin/$1 ]] || continue
+		have=$(reported "$candidate" || true)
+		if [[ $have == "$2" ]]; then
+			(cd "$(dirname "$candidate")" && echo "$PWD/$1")
+			return
+		fi
+		echo "tools: $candidate is version ${have:-unknown} and the pin is $2: it is not used" >&2
+	done
+	return 1
 }
 
 # The version stamp that kubectl and the API server report; without it they say v0.0.0.
 ldflags() {
 	local flags="-s -w" version
 	if [[ $1 == kubernetes* ]]; then
-		version=$(cd "$(folder "$1")" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
-		local major=${version#v} minor=${version#v*.}
+		version=$(version "$1")
+		local minor=${version#*.}
 		for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-			flags+=" -X $pkg.gitVersion=$version -X $pkg.gitMajor=${major%%.*} -X $pkg.gitMinor=${minor%%.*}"
+			flags+=" -X $pkg.gitVersion=v$version -X $pkg.gitMajor=${version%%.*} -X $pkg.gitMinor=${minor%%.*}"
 		done
 	fi
 	echo "$flags"
@@ -60,7 +111,7 @@ tags() { [[ $1 != prometheus ]] || echo remove_all_sd; }
 
 # A folder's fingerprint: what must change for its binaries to be rebuilt.
 pin() {
-	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(packages "$1"; tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
+	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(packages "$1" $(programs "$1"); tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
 }
 
 build() {
@@ -69,12 +120,30 @@ build() {
 	if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
 		return
 	fi
+	local missing=() program path pinned
+	if [[ -n $(programs "$name") ]]; then
+		pinned=$(version "$name")
+		for program in $(programs "$name"); do
+			if path=$(ready_made "$program" "$pinned"); then
+				[[ $(readlink "$bin/$program" || true) == "$path" ]] || echo "tools: $program $pinned: using $path"
+				ln -sfn "$path" "$bin/$program"
+			else
+				missing+=("$program")
+			fi
+		done
+		[[ ${#missing[@]} -gt 0 ]] || return 0
+		# What was compiled beside links is stamped as that part of the tool.
+		if [[ "${missing[*]}" != "$(programs "$name")" ]]; then
+			want+=" ${missing[*]}"
+			[[ ! -f $stamp || $(<"$stamp") != "$want" ]] || return 0
+		fi
+	fi
 	: >"$log"
 	echo "tools: building $name from source, $(expected "$name") on two cores the first time"
 	local out=$bin/.$name
 	rm -rf "$out" && mkdir "$out"
 	local what
-	read -ra what <<<"$(packages "$name")"
+	read -ra what <<<"$(packages "$name" ${missing[@]+"${missing[@]}"})"
 	(cd "$(folder "$name")" && go build -v -trimpath -tags "$(tags "$name")" -ldflags "$(ldflags "$name")" -o "$out/" "${what[@]}") >"$log" 2>&1 &
 	local pid=$!
 	trap 'kill '"$pid"' 2>/dev/null || true' EXIT

@@ -1,0 +1,160 @@
+// Package tools tests how third-party programs come to be there.
+package tools
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// what each ready-made program says of its version, and to which question.
+var says = map[string]string{
+	"etcd":                    `[ "$*" = --version ] && printf 'etcd Version: %s\nGit SHA: 1.2.3\n' VERSION`,
+	"kube-apiserver":          `[ "$*" = --version ] && echo Kubernetes vVERSION`,
+	"kube-controller-manager": `[ "$*" = --version ] && echo Kubernetes vVERSION`,
+	"kube-scheduler":          `[ "$*" = --version ] && echo Kubernetes vVERSION`,
+	"kubectl":                 `[ "$*" = "version --client" ] && printf 'Client Version: v%s\nKustomize Version: v5.0.0\n' VERSION`,
+	"coredns":                 `[ "$*" = -version ] && echo CoreDNS-VERSION`,
+}
+
+// shop is a folder of ready-made programs, and a cache without any.
+type shop struct {
+	*testing.T
+	ready, cache string
+	path         []string
+	pins         map[string]string // version by tool
+}
+
+func open(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{T: t, ready: t.TempDir(), cache: t.TempDir(), pins: map[string]string{}}
+	for tool, module := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
+		cmd.Dir = tool
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.pins[tool] = strings.TrimPrefix(strings.TrimSpace(string(out)), "v")
+	}
+	for program := range says {
+		s.put(s.ready, program, s.pinned(program))
+	}
+	// A go that compiles nothing: it writes what it was to compile.
+	goProgram, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := t.TempDir()
+	script := `#!/bin/sh
+[ "$1" = build ] || exec '` + goProgram + `' "$@"
+while [ "$1" != -o ]; do shift; done
+out=$2; shift 2
+echo "$*" >>'` + filepath.Join(s.cache, "compiled") + `'
+for package; do [ "$package" != tool ] || package=server; echo compiled >"$out/${package##*/}"; done
+`
+	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be executed
+		t.Fatal(err)
+	}
+	s.path = []string{tools}
+	return s
+}
+
+func (s *shop) pinned(program string) string {
+	if version, ok := s.pins[program]; ok {
+		return version
+	}
+	return s.pins["kubernetes"]
+}
+
+// put makes a ready-made program of a version.
+func (s *shop) put(folder, program, version string) {
+	s.Helper()
+	script := "#!/bin/sh\n" + strings.ReplaceAll(says[program], "VERSION", version) + "\n"
+	if err := os.WriteFile(filepath.Join(folder, program), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be executed
+		s.Fatal(err)
+	}
+}
+
+// build runs the script for the control plane's tools and returns what it said, and what was compiled.
+func (s *shop) build(assets string) (said, compiled string) {
+	s.Helper()
+	_ = os.Remove(filepath.Join(s.cache, "compiled"))
+	cmd := exec.CommandContext(s.Context(), "./build.sh", "etcd", "kubernetes", "coredns")
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBEBUILDER_ASSETS=") })
+	cmd.Env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"))
+	if assets != "" {
+		cmd.Env = append(cmd.Env, "KUBEBUILDER_ASSETS="+assets)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.Fatalf("build.sh: %v\n%s", err, out)
+	}
+	what, _ := os.ReadFile(filepath.Join(s.cache, "compiled"))
+	return string(out), string(what)
+}
+
+// linked lists the programs that are links to the folder.
+func (s *shop) linked(folder string) []string {
+	var found []string
+	for program := range says {
+		if target, err := os.Readlink(filepath.Join(s.cache, "tools", "bin", program)); err == nil && target == filepath.Join(folder, program) {
+			found = append(found, program)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+var all = []string{"coredns", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+
+func TestReadyMadeProgramsAreUsed(t *testing.T) {
+	s := open(t)
+	said, compiled := s.build(s.ready)
+	if compiled != "" || !slices.Equal(s.linked(s.ready), all) || !strings.Contains(said, "etcd "+s.pins["etcd"]+": using "+s.ready) {
+		t.Errorf("compiled %q, linked %q, said\n%s", compiled, s.linked(s.ready), said)
+	}
+	if said, compiled := s.build(""); compiled != "" || said != "" || !slices.Equal(s.linked(s.ready), all) {
+		t.Errorf("the next run, without the folder: compiled %q, said %q", compiled, said)
+	}
+}
+
+func TestReadyMadeProgramsAreFoundInPath(t *testing.T) {
+	s := open(t)
+	s.path = append(s.path, s.ready)
+	if said, compiled := s.build(""); compiled != "" || !slices.Equal(s.linked(s.ready), all) {
+		t.Errorf("compiled %q, linked %q, said\n%s", compiled, s.linked(s.ready), said)
+	}
+}
+
+// One that is of another version, and one that is not there, are compiled; the others are used all the same.
+func TestOthersAreCompiled(t *testing.T) {
+	s := open(t)
+	s.put(s.ready, "kube-scheduler", "1.2.3")
+	if err := os.Remove(filepath.Join(s.ready, "kube-controller-manager")); err != nil {
+		t.Fatal(err)
+	}
+	said, compiled := s.build(s.ready)
+	if want := "k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler\n"; compiled != want {
+		t.Errorf("compiled %q, want %q", compiled, want)
+	}
+	if want := filepath.Join(s.ready, "kube-scheduler") + " is version 1.2.3 and the pin is " + s.pins["kubernetes"]; !strings.Contains(said, want) {
+		t.Errorf("it did not say %q but\n%s", want, said)
+	}
+	if want := []string{"coredns", "etcd", "kube-apiserver", "kubectl"}; !slices.Equal(s.linked(s.ready), want) {
+		t.Errorf("linked %q, want %q", s.linked(s.ready), want)
+	}
+	if _, compiled := s.build(s.ready); compiled != "" {
+		t.Errorf("the next run compiled %q again", compiled)
+	}
+	// Where the ready-made ones are gone, everything is compiled.
+	if err := os.RemoveAll(s.ready); err != nil {
+		t.Fatal(err)
+	}
+	if _, compiled := s.build(""); !strings.Contains(compiled, "cmd/kube-apiserver") || !strings.Contains(compiled, "tool\n") {
+		t.Errorf("compiled %q", compiled)
+	}
+}
