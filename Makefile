@@ -20,7 +20,7 @@ TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus
 # Real nodes, and Karpenter.
 E2E_TOOLS := $(TEST_TOOLS) kubernetes-node containerd karpenter
 
-# Modules of this project other than the root's; test/tools holds pins, no code.
+# Modules of this project other than the root's; test/tools holds pins alone.
 NESTED := $(filter-out test/tools/%,$(patsubst %/go.mod,%,$(wildcard test/*/go.mod test/cluster/realnode/*/go.mod)))
 
 .PHONY: help
