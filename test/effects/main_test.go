@@ -45,8 +45,10 @@ func run(m *testing.M) int {
 // serve installs Karpenter's definitions and waits until they are served.
 func serve(control *cluster.Cluster) error {
 	_, err := envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs})
-	if err == nil {
-		api, err = client.NewWithWatch(control.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return err
 	}
+	direct, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme.Scheme})
+	api = remembering(direct)
 	return err
 }
