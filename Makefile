@@ -35,7 +35,7 @@ demo: cluster-tools build ## Watch five nodes being verified on a real control p
 
 .PHONY: test
 test: tools build ## Run the unit tests, and the integration tests on a real API server
-	go test -timeout 20m ./...
+	go test -timeout 20m -parallel 8 ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
 BIN ?= bin

@@ -175,6 +175,7 @@ func TestAttempts(t *testing.T) {
 }
 
 func TestEachAttemptHasItsTimeout(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	r, got := perform(context.Background(), run.Options{}, job("a", hang))
 	if took := time.Since(start); took < time.Second || took > 1900*time.Millisecond || got != "a failed Timeout" || r.Checks[0].Message != "10.0.0.1 did not answer" {
@@ -183,6 +184,7 @@ func TestEachAttemptHasItsTimeout(t *testing.T) {
 }
 
 func TestACheckThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+	t.Parallel()
 	stuck := make(chan struct{})
 	defer close(stuck)
 	start := time.Now()

@@ -43,6 +43,7 @@ func look(t *testing.T, settings *dns.Settings, r *resolver.Resolver) check.Find
 }
 
 func TestServers(t *testing.T) {
+	t.Parallel()
 	minusOne := int32(2)
 	both := []string{"udp", "tcp"}
 	for _, c := range []struct {

@@ -80,6 +80,7 @@ func verify(t *testing.T, r *resolver.Resolver, cases []want) {
 }
 
 func TestResponses(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(site())
 	defer s.Close()
 	u := func(path string) string { return s.URL + path }

@@ -84,6 +84,7 @@ func garble(c *net.TCPConn) {
 }
 
 func TestTargets(t *testing.T) {
+	t.Parallel()
 	authority := tlstest.NewAuthority(t)
 	tlsServer := tlstest.Serve(t, authority.Issue(t, tlstest.Certificate{}), http.NotFoundHandler()).Listener.Addr().String()
 	for _, c := range []struct {

@@ -68,6 +68,7 @@ func run(settings *tcp.Settings, r *resolver.Resolver, service string) check.Fin
 }
 
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	open := listen(t, "127.0.0.1:0")
 	open6 := listen(t, "[::1]:0")
 	hole := blackHole(t)

@@ -120,6 +120,7 @@ func paged(count, bytes int, most *atomic.Int64) http.HandlerFunc {
 
 // Pods with long annotations and environments have tens of kilobytes each.
 func TestListsOfLargeObjects(t *testing.T) {
+	t.Parallel()
 	authority := tlstest.NewAuthority(t)
 	certificate := authority.Issue(t, tlstest.Certificate{})
 	for _, size := range []int{100, 30_000, 1_400_000} {

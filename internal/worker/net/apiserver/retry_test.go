@@ -76,6 +76,7 @@ func TestRefusalsAreAskedAgain(t *testing.T) {
 
 // Where a server answered that it is broken, and then not at all, the first is what is known.
 func TestARefusalOutlivesASilence(t *testing.T) {
+	t.Parallel()
 	authority := tlstest.NewAuthority(t)
 	var asked atomic.Int32
 	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

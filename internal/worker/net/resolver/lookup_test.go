@@ -107,6 +107,7 @@ func TestCancellationEndsAQuery(t *testing.T) {
 }
 
 func TestAttemptsShareTheDeadline(t *testing.T) {
+	t.Parallel()
 	r := of(dnstest.Start(t, dnstest.Behaviour{Zone: hosts, DropFirst: 1}))
 	r.Config.Timeout = time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -140,6 +141,7 @@ func TestDialTakesTheAddressThatAnswers(t *testing.T) {
 
 // A server behind a line that loses the first packet of every question.
 func TestALostQueryIsSentAgainWithinTheAttempt(t *testing.T) {
+	t.Parallel()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
