@@ -5,6 +5,7 @@ package chart
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // namespace that the tests install into.
@@ -22,9 +25,10 @@ const namespace = "kube-node-ready"
 
 // tool is the path of a program that test/tools/build.sh builds.
 func tool(name string) string {
-	path, err := filepath.Abs(filepath.Join("../../.cache/tools/bin", name))
+	path, err := cluster.Tool(name)
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	return path
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
+// toolsFolder is where test/tools/build.sh puts what it builds, below the module's root.
+const toolsFolder = ".cache/tools/bin"
+
 // ClusterDomain is the DNS domain of every test cluster.
 const ClusterDomain = "cluster.local"
 
@@ -132,7 +135,7 @@ func (o *Options) complete() error {
 		if err != nil {
 			return err
 		}
-		o.Bin = filepath.Join(root, ".cache", "tools", "bin")
+		o.Bin = filepath.Join(root, toolsFolder)
 	}
 	if o.BindAddress == "" {
 		o.BindAddress = "127.0.0.1"

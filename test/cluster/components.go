@@ -116,9 +116,17 @@ func (c *Cluster) startScheduler(port int) (*process.Process, error) {
 	}, c.options.SchedulerArgs...)...)
 }
 
-// tool is the path of a program of the tools folder.
-func (c *Cluster) tool(name string) (string, error) {
-	path := filepath.Join(c.options.Bin, name)
+// Tool is the path of a third-party program that test/tools has built; an error says how to build it.
+func Tool(name string) (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	return tool(filepath.Join(root, toolsFolder), name)
+}
+
+func tool(folder, name string) (string, error) {
+	path := filepath.Join(folder, name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s is not built: run \"make tools\" (%w)", name, err)
 	}
@@ -128,7 +136,7 @@ func (c *Cluster) tool(name string) (string, error) {
 // StartComponent starts a program of the tools folder; it logs to log/<name>.log in Dir and
 // ends with the cluster. Starting a name again is a restart of one that has ended.
 func (c *Cluster) StartComponent(name string, args ...string) (*process.Process, error) {
-	program, err := c.tool(name)
+	program, err := tool(c.options.Bin, name)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (c *Cluster) startControlPlane() error {
 	}
 	programs, logs := map[string]string{}, map[string]*os.File{}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
-		program, err := c.tool(name)
+		program, err := tool(c.options.Bin, name)
 		if err != nil {
 			return err
 		}

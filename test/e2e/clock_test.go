@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,8 +25,9 @@ const skew = 90 * time.Second
 // server's that is moved, for this node alone: its connections go to a relay which shows the
 // API server's own certificate and changes the Date of the answers, and nothing else.
 func (s *suite) clockSkewed(ctx context.Context, t *testing.T) {
-	pki := filepath.Join(s.cluster.ControlPlane.Dir(), "pki")
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key"))
+	cert, key, err := s.cluster.ControlPlane.ServingCertificate()
+	must(t, err)
+	certificate, err := tls.X509KeyPair(cert, key)
 	must(t, err)
 	authorities := x509.NewCertPool()
 	authorities.AppendCertsFromPEM(s.cluster.ControlPlane.CA())

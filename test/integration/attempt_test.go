@@ -83,13 +83,13 @@ func TestLogOfAnInconclusiveAttemptIsKept(t *testing.T) {
 		map[string]any{"name": "warm", "image": tools, "command": []any{"/bin/sleep", "not-a-number"}}}}),
 		set("reconciliation", map[string]any{"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}))
 	s.controller()
-	name := s.played("a", []act{initFails("warm")})
-	f := s.becomes(name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
+	n := s.played("a", []act{initFails("warm")})
+	f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
 	if f.Record.LastReason != attempt.ReasonInitFailed {
 		t.Errorf("%+v", f.Record)
 	}
-	s.stays(2*resync, name, "waiting for its next attempt", func(f marks.Facts) bool { return f.Record.Sequence == 1 })
-	if kept := s.workers(name); len(kept) != 1 || kept[0].DeletionTimestamp != nil {
+	s.stays(2*resync, n.Name, "waiting for its next attempt", func(f marks.Facts) bool { return f.Record.Sequence == 1 })
+	if kept := s.workers(n.Name); len(kept) != 1 || kept[0].DeletionTimestamp != nil {
 		t.Fatalf("%d pods", len(kept))
 	}
 }

@@ -18,9 +18,12 @@ import (
 // act is what a played kubelet reports of one pod, one status after the other.
 type act []corev1.PodStatus
 
+// playedNode is a node whose kubelet is played.
+type playedNode struct{ Name string }
+
 // played registers a tainted node whose kubelet is played: nothing runs, and the n-th of our pods that is bound to it gets
 // the statuses of the n-th act, each later one those of the last. What is deleted is confirmed.
-func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.NodeSpec)) string {
+func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.NodeSpec)) playedNode {
 	s.Helper()
 	spec := s.spec(suffix, change...)
 	watch, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + spec.Name, LabelSelector: "app.kubernetes.io/component=worker"})
@@ -47,7 +50,7 @@ func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.Node
 			}
 		}
 	}()
-	return spec.Name
+	return playedNode{spec.Name}
 }
 
 // report patches a pod's status as a kubelet does.

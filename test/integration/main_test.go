@@ -28,6 +28,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
@@ -56,6 +57,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctx := context.Background()
+	worker := binary("kube-node-ready-worker")
 	var err error
 	if control, err = cluster.Start(ctx, cluster.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -65,7 +67,7 @@ func run(m *testing.M) int {
 	dns, err := control.StartDNS(ctx, nil)
 	if err == nil {
 		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, Images: map[string]nodeagent.Image{
-			image: {workerpod.Command: binary("kube-node-ready-worker")},
+			image: {workerpod.Command: worker},
 			tools: {"/bin/true": "/bin/true", "/bin/sleep": "/bin/sleep"},
 		}})
 	}
@@ -81,11 +83,12 @@ func run(m *testing.M) int {
 
 // binary is a program that make build has built.
 func binary(name string) string {
-	root, err := cluster.ModuleRoot()
+	path, err := install.Binary(name)
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	return filepath.Join(root, "bin", name)
+	return path
 }
 
 // suite is what one test has of its own.

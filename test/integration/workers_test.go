@@ -22,13 +22,13 @@ import (
 func TestMissingImageIsInconclusive(t *testing.T) {
 	s := begin(t, set("nodeManagement", map[string]any{"deleteFailedNodes": true}))
 	s.controller()
-	name := s.played("a", append(slices.Repeat([]act{pullBackOff}, 6), passes))
-	f := s.becomes(name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
+	n := s.played("a", append(slices.Repeat([]act{pullBackOff}, 6), passes))
+	f := s.becomes(n.Name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonImagePull {
 		t.Errorf("%+v", f.Record)
 	}
-	s.becomes(name, "shown as inconclusive", says(marks.ReasonWorkerInconclusive))
-	s.becomes(name, "verified", isVerified)
+	s.becomes(n.Name, "shown as inconclusive", says(marks.ReasonWorkerInconclusive))
+	s.becomes(n.Name, "verified", isVerified)
 }
 
 // A pod that the kubelet refuses is inconclusive, and the next one goes through kube-scheduler.
@@ -42,17 +42,17 @@ func TestRejectedPodGoesThroughTheScheduler(t *testing.T) {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("800m")}}}},
 	}}
 	s.must(k8s.CoreV1().Pods(s.name).Create(s.ctx, filler, metav1.CreateOptions{}))
-	name := s.played("a", []act{outOfCPU, passes}, func(n *nodeagent.NodeSpec) {
+	n := s.played("a", []act{outOfCPU, passes}, func(n *nodeagent.NodeSpec) {
 		n.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("10")}
 	})
-	s.becomes(name, "refused by the kubelet", func(f marks.Facts) bool {
+	s.becomes(n.Name, "refused by the kubelet", func(f marks.Facts) bool {
 		return f.Record.LastReason == attempt.ReasonKubeletRejected && f.Record.Attempts == 0
 	})
-	s.becomes(name, "unschedulable", func(f marks.Facts) bool {
+	s.becomes(n.Name, "unschedulable", func(f marks.Facts) bool {
 		return f.Record.LastReason == attempt.ReasonUnschedulable && f.Record.Attempts == 0
 	})
 	s.must(nil, k8s.CoreV1().Pods(s.name).Delete(s.ctx, "filler", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
-	s.becomes(name, "verified", isVerified)
+	s.becomes(n.Name, "verified", isVerified)
 }
 
 // A worker that somebody deletes, gently or by force, is inconclusive.
@@ -107,12 +107,12 @@ func TestKilledWorkers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t)
 			s.controller()
-			name := s.played("a", []act{kill.act, passes})
-			f := s.becomes(name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
+			n := s.played("a", []act{kill.act, passes})
+			f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive == 1 })
 			if f.Record.Attempts != 0 || f.Record.LastReason != kill.reason {
 				t.Errorf("%+v", f.Record)
 			}
-			s.becomes(name, "verified", isVerified)
+			s.becomes(n.Name, "verified", isVerified)
 		})
 	}
 }
@@ -132,9 +132,9 @@ func TestSlowWorkerFails(t *testing.T) {
 func TestLostNode(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 1, "checkTimeoutSeconds": 1}))
 	s.controller()
-	name := s.played("a", []act{hangs})
-	s.whenRunning(name, func(corev1.Pod) error { return s.fallsSilent(name) })
-	f := s.becomes(name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 })
+	n := s.played("a", []act{hangs})
+	s.whenRunning(n.Name, func(corev1.Pod) error { return s.fallsSilent(n.Name) })
+	f := s.becomes(n.Name, "inconclusive", func(f marks.Facts) bool { return f.Record.Inconclusive > 0 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonNodeLost {
 		t.Errorf("%+v", f.Record)
 	}
@@ -264,7 +264,7 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 		n.Taints = []corev1.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	s.eventually("the GPU node fails its own check", func() string {
-		have, err := k8s.CoreV1().Nodes().Get(s.ctx, gpu, metav1.GetOptions{})
+		have, err := k8s.CoreV1().Nodes().Get(s.ctx, gpu.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -274,7 +274,7 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 		}
 		return ""
 	})
-	kept := s.workers(gpu)
+	kept := s.workers(gpu.Name)
 	if len(kept) == 0 {
 		t.Fatal("the failed worker is not kept")
 	}
@@ -284,7 +284,7 @@ func TestPodFieldsAndProfiles(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	s.becomes(plain, "verified", isVerified)
+	s.becomes(plain.Name, "verified", isVerified)
 }
 
 // Somebody takes the taint away while a worker runs: the node is theirs again, and the worker goes.

@@ -25,7 +25,11 @@ func TestKubectlFindsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".cache", "tools", "bin", "kubectl"), "node-ready", "version")
+	kubectl, err := cluster.Tool("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), kubectl, "node-ready", "version")
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "kubectl-node_ready ") {

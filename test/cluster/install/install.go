@@ -59,7 +59,7 @@ func Apply(ctx context.Context, c *cluster.Cluster, manifest []byte) error {
 
 // Images maps Image to the worker that make build has built, for a node agent.
 func Images() (map[string]nodeagent.Image, error) {
-	worker, err := binary("kube-node-ready-worker")
+	worker, err := Binary("kube-node-ready-worker")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ type Controller struct {
 // controller's own keys. Its metrics and health sections are replaced by free ports. Name
 // tells several of them apart; starting a name again replaces its configuration.
 func StartController(ctx context.Context, c *cluster.Cluster, name string, configuration map[string]any, args ...string) (*Controller, error) {
-	program, err := binary("kube-node-ready-controller")
+	program, err := Binary("kube-node-ready-controller")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,8 @@ func (r *Controller) awaitReady(ctx context.Context) error {
 	}
 }
 
-func binary(name string) (string, error) {
+// Binary is the path of a program of ours; an error says how to build it.
+func Binary(name string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return "", err

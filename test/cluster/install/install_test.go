@@ -27,8 +27,12 @@ func TestManifestIsTheCharts(t *testing.T) {
 	for _, template := range []string{"serviceaccounts", "controller-rbac", "worker-rbac"} {
 		args = append(args, "--show-only", "templates/"+template+".yaml")
 	}
+	helm, err := cluster.Tool("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var failure bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".cache/tools/bin/helm"), args...)
+	cmd := exec.CommandContext(t.Context(), helm, args...)
 	cmd.Stderr = &failure
 	rendered, err := cmd.Output()
 	if err != nil {
