@@ -85,10 +85,11 @@ func (s *shop) build(assets string) (said, compiled string) {
 	_ = os.Remove(filepath.Join(s.cache, "compiled"))
 	cmd := exec.CommandContext(s.Context(), "./build.sh", "etcd", "kubernetes", "coredns")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBEBUILDER_ASSETS=") })
-	cmd.Env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"))
+	env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"))
 	if assets != "" {
-		cmd.Env = append(cmd.Env, "KUBEBUILDER_ASSETS="+assets)
+		env = append(env, "KUBEBUILDER_ASSETS="+assets)
 	}
+	cmd.Env = env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.Fatalf("build.sh: %v\n%s", err, out)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,9 +23,6 @@ const (
 	// DNSRefuses answers REFUSED to every query.
 	DNSRefuses
 )
-
-// String names the mode for messages.
-func (m DNSMode) String() string { return strings.Fields("works drops refuses")[m] }
 
 // patience bounds the wait for the DNS server's answer.
 const patience = 10 * time.Second

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"strconv"
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
@@ -194,10 +193,4 @@ func (n *Node) patchStatus(ctx context.Context, status map[string]any) error {
 	}
 	_, err = n.agent.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
-}
-
-// apiServer is what the environment of a container holds of the API server: its address, since no local process could
-// reach a ClusterIP that is not loopback.
-func (a *Agent) apiServer() []string {
-	return []string{"KUBERNETES_SERVICE_HOST=" + a.cluster.Host(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(a.cluster.Port())}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -190,8 +191,10 @@ func (r *run) start(c *corev1.Container) (*process.Process, error) {
 	if len(command) == 0 || image[command[0]] == "" {
 		return nil, fmt.Errorf("no program of this machine for command %q of image %s", command, c.Image)
 	}
-	env := append(r.agent.apiServer(), "PATH=/usr/bin:/bin", "HOSTNAME="+r.pod.Name,
-		EnvServiceAccountDir+"="+r.dir, EnvResolvConf+"="+filepath.Join(r.dir, "resolv.conf"), EnvTerminationLog+"="+r.termination(c.Name))
+	// The API server's own address: no local process could reach a ClusterIP that is not loopback.
+	env := []string{"KUBERNETES_SERVICE_HOST=" + r.agent.cluster.Host(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(r.agent.cluster.Port()),
+		"PATH=/usr/bin:/bin", "HOSTNAME=" + r.pod.Name,
+		EnvServiceAccountDir + "=" + r.dir, EnvResolvConf + "=" + filepath.Join(r.dir, "resolv.conf"), EnvTerminationLog + "=" + r.termination(c.Name)}
 	for _, v := range c.Env {
 		value := v.Value
 		if v.ValueFrom != nil && v.ValueFrom.FieldRef != nil {
