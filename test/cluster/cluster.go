@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -57,10 +56,8 @@ type Options struct {
 	// NodeLifecycle switches the node-lifecycle controller on, which marks nodes as
 	// unreachable that do not renew their lease. Default off.
 	NodeLifecycle bool
-	// APIServerArgs, ControllerManagerArgs and SchedulerArgs are appended to the components' flags.
-	APIServerArgs, ControllerManagerArgs, SchedulerArgs []string
-	// Log is told what is started, one line each. Default: nothing is said.
-	Log io.Writer
+	// APIServerArgs and ControllerManagerArgs are flags of these components, over those that are set here.
+	APIServerArgs, ControllerManagerArgs []string
 }
 
 // Cluster is a running control plane.
@@ -152,9 +149,6 @@ func (o *Options) complete() error {
 	}
 	if _, err := netip.ParsePrefix(o.ServiceCIDR); err != nil {
 		return fmt.Errorf("options: ServiceCIDR: %w", err)
-	}
-	if o.Log == nil {
-		o.Log = io.Discard
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestStartServesAndStopLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	began := time.Now()
-	c, err := Start(ctx, Options{Log: t.Output()})
+	c, err := Start(ctx, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,20 +11,16 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
-// ServiceAccountIssuer is the iss claim of service-account tokens.
-const ServiceAccountIssuer = "https://kubernetes.default.svc." + ClusterDomain
-
 func (c *Cluster) startComponents(ctx context.Context) error {
-	began := time.Now()
 	if err := c.startControlPlane(); err != nil {
 		return err
 	}
@@ -39,35 +35,54 @@ func (c *Cluster) startComponents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var manager, scheduler *process.Process
+	both, ctx := errgroup.WithContext(ctx)
 	if !c.options.WithoutControllerManager {
-		if manager, err = c.startControllerManager(ports[0]); err != nil {
-			return err
-		}
+		both.Go(func() error {
+			return c.startServing(ctx, "kube-controller-manager", ports[0], c.controllerManagerArgs(), func() error {
+				_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+				return err
+			})
+		})
 	}
 	if !c.options.WithoutScheduler {
-		if scheduler, err = c.startScheduler(ports[1]); err != nil {
+		both.Go(func() error {
+			return c.startServing(ctx, "kube-scheduler", ports[1], nil, func() error { return nil })
+		})
+	}
+	return both.Wait()
+}
+
+// startServing starts a component that is a client of the API server and serves its health, and waits until it is ready.
+func (c *Cluster) startServing(ctx context.Context, name string, port int, args []string, ready func() error) error {
+	kubeconfig, err := c.KubeconfigForUser(name, "system:"+name)
+	if err != nil {
+		return err
+	}
+	p, err := c.startComponent(name, append([]string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + c.path(name), "--leader-elect=false",
+	}, args...)...)
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, name, p, func() error {
+		if err := healthz(port); err != nil {
 			return err
 		}
+		return ready()
+	})
+}
+
+func (c *Cluster) controllerManagerArgs() []string {
+	controllers := "*"
+	if !c.options.NodeLifecycle {
+		controllers += ",-node-lifecycle-controller,-ttl-controller" // what writes to nodes by itself
 	}
-	if manager != nil {
-		if err := c.await(ctx, "kube-controller-manager", manager, func() error {
-			if err := healthz(ports[0]); err != nil {
-				return err
-			}
-			_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	if scheduler != nil {
-		if err := c.await(ctx, "kube-scheduler", scheduler, func() error { return healthz(ports[1]) }); err != nil {
-			return err
-		}
-	}
-	_, _ = fmt.Fprintf(c.options.Log, "cluster: control plane ready at %s in %.1f s\n", c.URL(), time.Since(began).Seconds())
-	return nil
+	return append([]string{
+		"--use-service-account-credentials=true", "--controllers=" + controllers,
+		"--root-ca-file=" + c.path("pki", "apiserver.crt"), "--service-account-private-key-file=" + c.path("pki", "apiserver.key"),
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	}, c.options.ControllerManagerArgs...)
 }
 
 func healthz(port int) error {
@@ -84,36 +99,6 @@ func healthz(port int) error {
 		return fmt.Errorf("/healthz says %s", response.Status)
 	}
 	return nil
-}
-
-func (c *Cluster) startControllerManager(port int) (*process.Process, error) {
-	kubeconfig, err := c.KubeconfigForUser("kube-controller-manager", "system:kube-controller-manager")
-	if err != nil {
-		return nil, err
-	}
-	controllers := "*"
-	if !c.options.NodeLifecycle {
-		controllers += ",-node-lifecycle-controller,-ttl-controller" // what writes to nodes by itself
-	}
-	return c.StartComponent("kube-controller-manager", append([]string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + c.path("kube-controller-manager"),
-		"--leader-elect=false", "--use-service-account-credentials=true", "--controllers=" + controllers,
-		"--root-ca-file=" + c.path("pki", "apiserver.crt"), "--service-account-private-key-file=" + c.path("pki", "apiserver.key"),
-		"--kube-api-qps=200", "--kube-api-burst=400",
-	}, c.options.ControllerManagerArgs...)...)
-}
-
-func (c *Cluster) startScheduler(port int) (*process.Process, error) {
-	kubeconfig, err := c.KubeconfigForUser("kube-scheduler", "system:kube-scheduler")
-	if err != nil {
-		return nil, err
-	}
-	return c.StartComponent("kube-scheduler", append([]string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + c.path("kube-scheduler"),
-		"--leader-elect=false",
-	}, c.options.SchedulerArgs...)...)
 }
 
 // Tool is the path of a third-party program that test/tools has built; an error says how to build it.
@@ -133,9 +118,9 @@ func tool(folder, name string) (string, error) {
 	return path, nil
 }
 
-// StartComponent starts a program of the tools folder; it logs to log/<name>.log in Dir and
+// startComponent starts a program of the tools folder; it logs to log/<name>.log in Dir and
 // ends with the cluster. Starting a name again is a restart of one that has ended.
-func (c *Cluster) StartComponent(name string, args ...string) (*process.Process, error) {
+func (c *Cluster) startComponent(name string, args ...string) (*process.Process, error) {
 	program, err := tool(c.options.Bin, name)
 	if err != nil {
 		return nil, err
@@ -145,7 +130,6 @@ func (c *Cluster) StartComponent(name string, args ...string) (*process.Process,
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	_, _ = fmt.Fprintf(c.options.Log, "cluster: %s %s\n", name, strings.Join(args, " "))
 	p, err := c.group.Start(process.Spec{Path: program, Args: args, Dir: c.dir, Stdout: log, Stderr: log})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -82,7 +82,7 @@ func (c *Cluster) configure(api *envtest.APIServer) {
 	}
 	for flag, value := range map[string]string{
 		"advertise-address": advertise, "service-cluster-ip-range": c.options.ServiceCIDR,
-		"service-account-issuer": ServiceAccountIssuer, "service-account-key-file": key, "service-account-signing-key-file": key,
+		"service-account-issuer": "https://kubernetes.default.svc." + ClusterDomain, "service-account-key-file": key, "service-account-signing-key-file": key,
 		"kubelet-client-certificate": c.KubeletClientCAFile(), "kubelet-client-key": key,
 		"kubelet-preferred-address-types": "InternalIP", // node names are in no DNS here
 		"authorization-mode":              "Node,RBAC", "enable-admission-plugins": "NodeRestriction",

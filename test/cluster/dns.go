@@ -58,7 +58,7 @@ func (c *Cluster) StartDNS(ctx context.Context, hosts map[string]string) (string
 		if err = os.WriteFile(c.path("Corefile"), []byte(corefile(address, port, ready[0], kubeconfig, c.path("hosts.zone"))), 0o600); err != nil {
 			return "", err
 		}
-		p, startErr := c.StartComponent("coredns", "-conf", c.path("Corefile"))
+		p, startErr := c.startComponent("coredns", "-conf", c.path("Corefile"))
 		if startErr != nil {
 			return "", startErr
 		}
