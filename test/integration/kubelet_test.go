@@ -25,6 +25,13 @@ type playedNode struct{ Name string }
 // the statuses of the n-th act, each later one those of the last. What is deleted is confirmed.
 func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.NodeSpec)) playedNode {
 	s.Helper()
+	n := 0
+	return s.playedBy(suffix, func() act { n++; return acts[min(n, len(acts))-1] }, change...)
+}
+
+// playedBy is played with acts that are chosen when a pod is bound.
+func (s *suite) playedBy(suffix string, next func() act, change ...func(*nodeagent.NodeSpec)) playedNode {
+	s.Helper()
 	spec := s.spec(suffix, change...)
 	watch, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + spec.Name, LabelSelector: "app.kubernetes.io/component=worker"})
 	if err != nil {
@@ -41,7 +48,7 @@ func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.Node
 			}
 			if !seen[pod.UID] {
 				seen[pod.UID] = true
-				for _, status := range acts[min(len(seen), len(acts))-1] {
+				for _, status := range next() {
 					s.report(pod, status)
 				}
 			}

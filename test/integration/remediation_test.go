@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,14 +134,14 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	s.controller()
 	var healthy []string
 	for i := range 50 {
-		n := s.node(fmt.Sprint(i), pooled(s.name), registered)
+		n := s.played(fmt.Sprint(i), []act{passes}, pooled(s.name), registered)
 		s.claim(n.Name, s.name)
 		healthy = append(healthy, n.Name)
 	}
 	for _, name := range healthy {
 		s.becomes(name, "verified", isVerified)
 	}
-	broken := s.node("broken", pooled(s.name), registered, dns(nodeagent.DNSRefuses))
+	broken := s.played("broken", []act{fails(s.name+"-broken", "dns")}, pooled(s.name), registered)
 	c := s.claim(broken.Name, s.name)
 	s.claimGoes(broken.Name, c.UID)
 	s.mustStand(broken.Name)
@@ -177,15 +178,22 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 func TestOutageDeletesNothing(t *testing.T) {
 	s := begin(t, deletes(nil), set("reconciliation", map[string]any{"maxBackoffSeconds": 4}))
 	s.controller()
-	first := s.node("first", pooled(s.name), registered)
+	var out atomic.Bool // no node's DNS works
+	resolving := func(suffix string) playedNode {
+		return s.playedBy(suffix, func() act {
+			if out.Load() {
+				return fails(s.name+"-"+suffix, "dns")
+			}
+			return passes
+		}, pooled(s.name), registered)
+	}
+	first := resolving("first")
 	s.claim(first.Name, s.name)
 	s.becomes(first.Name, "verified", isVerified)
-	if err := first.SetDNS(nodeagent.DNSRefuses); err != nil {
-		t.Fatal(err)
-	}
-	nodes := []*nodeagent.Node{}
+	out.Store(true)
+	nodes := []playedNode{}
 	for i := range 50 {
-		n := s.node(fmt.Sprint(i), pooled(s.name), registered, dns(nodeagent.DNSRefuses))
+		n := resolving(fmt.Sprint(i))
 		s.claim(n.Name, s.name)
 		nodes = append(nodes, n)
 	}
@@ -201,11 +209,7 @@ func TestOutageDeletesNothing(t *testing.T) {
 	if e := s.events(nodes[0].Name); e["RemediationHeld"] != 1 {
 		t.Errorf("the hold was told %d times", e["RemediationHeld"])
 	}
-	for _, n := range append(nodes, first) {
-		if err := n.SetDNS(nodeagent.DNSWorks); err != nil {
-			t.Fatal(err)
-		}
-	}
+	out.Store(false)
 	for _, n := range nodes {
 		if f := s.becomes(n.Name, "verified without a hand", isVerified); spent(f) {
 			t.Errorf("%s: %+v", n.Name, f.Record)
