@@ -139,7 +139,7 @@ func TestLostNode(t *testing.T) {
 		t.Errorf("%+v", f.Record)
 	}
 	s.eventually("its worker, which nobody else evicts, is ended", func() string {
-		for _, p := range s.workers(name) {
+		for _, p := range s.workers(n.Name) {
 			if p.DeletionTimestamp == nil {
 				return p.Name
 			}
