@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -39,6 +40,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	dryRun := flags.Bool("dry-run", false, "run workers and log what would be done; change nothing on nodes")
 	level := flags.String("log-level", "", "debug, info, warn or error; overrides logging.level")
 	format := flags.String("log-format", "", "json or console; overrides logging.format")
+	printConfig := flags.Bool("print-config", false, "print the configuration with its defaults filled in, as a file that is read the same, and exit")
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
 		say(stderr, "Usage: kube-node-ready-controller [flags]\n\nKeeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:")
@@ -71,6 +73,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		say(stderr, "kube-node-ready-controller: %v", err)
 		return exitConfig
+	}
+	if *printConfig {
+		printed, err := cfg.Print()
+		if err != nil {
+			say(stderr, "kube-node-ready-controller: %v", err)
+			return exitError
+		}
+		say(stdout, "%s", bytes.TrimSuffix(printed, []byte("\n")))
+		return 0
 	}
 	defer func() { _ = zl.Sync() }() // stderr cannot always be synced
 	log := zapr.NewLogger(zl)

@@ -20,6 +20,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--config", filepath.Join(t.TempDir(), "none.yaml")}, exitConfig, "", "none.yaml"},
 		{[]string{"--config", "../../examples/controller-config.yaml", "--log-level", "loud"}, exitConfig, "", "loud"},
 		{[]string{"--config", "../../examples/controller-config.yaml", "--log-format", "xml"}, exitConfig, "", "xml"},
+		{[]string{"--config", "../../examples/controller-config.yaml", "--log-level", "debug", "--print-config"}, 0, "level: debug\n", ""},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(tc.args, &stdout, &stderr)

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"testing"
+)
+
+// What is printed is a configuration file that stands for the same.
+func TestPrintIsReadAsTheSame(t *testing.T) {
+	example, err := os.ReadFile("../../examples/controller-config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{
+		"empty":    "",
+		"example":  string(example),
+		"profiles": profiles,
+		"others": `
+kubernetes: {qps: 20}
+worker:
+  keepFailedSeconds: 0
+  image: {tag: "1.10"}
+  env: [{name: A, value: "yes"}]
+  initContainers: [{name: warm, image: busybox, resources: {limits: {cpu: 100m}}}]
+  volumes: [{name: scratch, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce]}}}}]
+  checks:
+  - {name: dns, type: dns, dns: {expectRcode: NXDOMAIN, minAnswers: 0}}
+  - {name: gpu, type: exec, exec: {command: [nvidia-smi]}, dependsOn: [dns]}
+nodeManagement:
+  reverify: {interval: 90m, onReboot: false}
+  remediation: {maxUnhealthy: 3, window: 0h30m, maxDeletionsPerHour: 0}
+  prerequisites:
+    pods: [{namespace: a, selector: {matchExpressions: [{key: app, operator: In, values: [x, "on"]}]}, readyAnnotation: a/b=c}]
+    resources: [{apiVersion: cilium.io/v2, kind: CiliumNode, selector: "node={{node}}", condition: Ready}]
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := parse(t, data)
+			printed, err := c.Print()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := parse(t, string(printed))
+			if !reflect.DeepEqual(again, c) {
+				t.Errorf("read as %+v, was %+v; printed:\n%s", again, c, printed)
+			}
+		})
+	}
+}
