@@ -87,12 +87,17 @@ func waiting(reason, message string, since time.Time) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Since: since, Message: attempt.Text(message)}
 }
 
+// waitsFor has what does not come by itself first, since a long message is cut.
 func waitsFor(waits []Wait) string {
-	var all []string
+	var first, rest []string
 	for _, w := range waits {
-		all = append(all, w.Why)
+		if w.Remedy != "" {
+			first = append(first, w.String())
+		} else {
+			rest = append(rest, w.String())
+		}
 	}
-	return "Waiting for " + strings.Join(all, "; ")
+	return "Waiting for " + strings.Join(append(first, rest...), "; ")
 }
 
 // between is the condition of a node between attempts, or after its last one: what failed, how often, and what happens

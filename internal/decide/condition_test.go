@@ -56,6 +56,40 @@ func TestWaitsAreAllNamed(t *testing.T) {
 	}
 }
 
+// What does not come by itself is an event, one for all of it, and first in the condition, whose length is bounded.
+func TestWhatIsStuckIsAnEvent(t *testing.T) {
+	gone := Wait{Kind: "daemonSets", Name: "a/b", Why: "a pod of a/b", Remedy: "correct it"}
+	plain := Wait{Kind: "pods", Name: "c", Why: strings.Repeat("a pod of c ", attempt.MaxMessage)}
+	other := Wait{Kind: "daemonSets", Name: "d/e", Why: "a pod of d/e", Remedy: "install it"}
+	for name, tc := range map[string]struct {
+		waits []Wait
+		note  string
+	}{
+		"nothing":        {[]Wait{plain}, ""},
+		"one of two":     {[]Wait{plain, gone}, "Waiting for a pod of a/b: correct it"},
+		"two, one event": {[]Wait{gone, plain, other}, "Waiting for a pod of a/b: correct it; a pod of d/e: install it"},
+	} {
+		plan, _ := ask(t, given(), world{waits: tc.waits})
+		if (len(plan.Events) == 0) != (tc.note == "") || len(plan.Events) > 1 || plan.Step != StepNone {
+			t.Errorf("%s: %+v", name, plan)
+			continue
+		}
+		for _, e := range plan.Events {
+			if e.Reason != EventStuck || e.Message != tc.note || e.Key == "" {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		if !strings.HasPrefix(plan.Condition.Message, tc.note) {
+			t.Errorf("%s: %q", name, plan.Condition.Message)
+		}
+	}
+	one, _ := ask(t, given(), world{waits: []Wait{gone}})
+	both, _ := ask(t, given(), world{waits: []Wait{gone, other}})
+	if one.Events[0].Key == both.Events[0].Key {
+		t.Error("two states have one key")
+	}
+}
+
 // Whatever is in a record, which many may write, the condition is printable, on one line and bounded.
 func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
 	long := strings.Repeat("x\n\x1b[31m", 1<<16)

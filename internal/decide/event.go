@@ -17,6 +17,7 @@ type Event struct {
 
 // Reasons of events.
 const (
+	EventStuck            = "PrerequisiteStuck"
 	EventStarted          = "VerificationStarted"
 	EventPassed           = "VerificationPassed"
 	EventFailed           = "VerificationFailed"

@@ -198,6 +198,7 @@ func (p *Plan) prerequisites(ev Evidence, now time.Time) bool {
 		return false
 	case len(*ev.Waits) > 0:
 		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(*ev.Waits), now)
+		p.Events = stuckEvent(*ev.Waits)
 		return false
 	}
 	return true

@@ -25,6 +25,7 @@ var kinds = map[string]struct {
 	eventType, action string
 	rank              event.Rank
 }{
+	decide.EventStuck:            {corev1.EventTypeWarning, "Verify", event.RankDecision},
 	decide.EventStarted:          {corev1.EventTypeNormal, "Verify", event.RankProgress},
 	decide.EventPassed:           {corev1.EventTypeNormal, "Verify", event.RankOutcome},
 	decide.EventFailed:           {corev1.EventTypeWarning, "Verify", event.RankOutcome},

@@ -160,6 +160,9 @@ func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, e
 	}
 	for _, e := range d.plan.Events {
 		if d.plan.Step == decide.StepNone && r.View.Sights.Once(d.in, e.Key) {
+			if e.Reason == decide.EventStuck {
+				log.FromContext(ctx).Info("the node waits for what does not come by itself", "message", e.Message)
+			}
 			r.emit(d, []decide.Event{e})
 		}
 	}
