@@ -47,8 +47,8 @@ func TestDefaults(t *testing.T) {
 func TestDaemonSetForms(t *testing.T) {
 	one := []DaemonSetName{{Namespace: "a", Name: "b"}}
 	for form, want := range map[string]DaemonSets{
-		"": {}, "null": {}, "[]": {Named: []DaemonSetName{}}, "none": {Mode: DaemonSetsNone}, "auto": {Mode: DaemonSetsAuto},
-		"[{namespace: a, name: b}]": {Named: one},
+		"": {}, "null": {}, "[]": {Named: []DaemonSetPrerequisite{}}, "none": {Mode: DaemonSetsNone}, "auto": {Mode: DaemonSetsAuto},
+		"[{namespace: a, name: b}]": {Named: []DaemonSetPrerequisite{{Namespace: "a", Name: "b"}}},
 		"{mode: auto}":              {Mode: DaemonSetsAuto},
 		"{mode: auto, exclude: [{namespace: a, name: b}]}": {Mode: DaemonSetsAuto, Exclude: one},
 	} {
@@ -243,11 +243,18 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {namespace: a, name: b}\n    - {namespace: a, name: b}\n    - {nam: b}\n", []string{
 			`5: nodeManagement.prerequisites.daemonSets[1]: Duplicate value: "a/b"`, `6: nodeManagement.prerequisites.daemonSets[2].nam: unknown key; did you mean "name"?`,
 			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
-		{"nodeManagement: {prerequisites: {daemonSets: {auto: {}}}}", []string{"1: nodeManagement.prerequisites.daemonSets.auto: unknown key; known here: exclude, mode"}},
+		{"nodeManagement: {prerequisites: {daemonSets: {auto: {}}}}", []string{"1: nodeManagement.prerequisites.daemonSets.auto: unknown key; known here: exclude, mode, named"}},
 		{"nodeManagement: {prerequisites: {daemonSets: {exclude: [{namespace: a, name: b}]}}}", []string{
 			"1: nodeManagement.prerequisites.daemonSets.exclude: Forbidden: only with mode: auto"}},
 		{"nodeManagement: {prerequisites: {daemonSets: {mode: auto, exclude: [{namespace: A, name: b_c}]}}}", []string{
 			"1: nodeManagement.prerequisites.daemonSets.exclude[0].namespace: Invalid", "1: nodeManagement.prerequisites.daemonSets.exclude[0].name: Invalid"}},
+		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {namespace: a, name: b, anyOf: [{namespace: a, name: c}], provides: {}}\n    - {anyOf: [{namespace: a, name: c}, {name: d}, {namespace: a, name: c}]}\n    - {anyOf: []}\n", []string{
+			"4: nodeManagement.prerequisites.daemonSets[0].anyOf: Forbidden: not beside namespace and name", "4: nodeManagement.prerequisites.daemonSets[0].provides: Required value: csiNodes or allocatable",
+			"5: nodeManagement.prerequisites.daemonSets[1].anyOf[1].namespace: Required", `5: nodeManagement.prerequisites.daemonSets[1].anyOf[2]: Duplicate value: "a/c"`,
+			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
+		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n      mode: auto\n      named:\n      - {namespace: a, name: b, provides: {csiNodes: [{driver: a b}], allocatable: {a/b: 0}}}\n      - {namespace: a, name: b}\n", []string{
+			"6: nodeManagement.prerequisites.daemonSets.named[0].provides.csiNodes[0].driver: Invalid", "6: nodeManagement.prerequisites.daemonSets.named[0].provides.allocatable[a/b]: Invalid",
+			`7: nodeManagement.prerequisites.daemonSets.named[1]: Duplicate value: "a/b"`}},
 		{"nodeManagement: {prerequisites: {csiNodes: [{}, {driver: a b}, {driver: A.example.com}, {driver: a.example.com}]}}", []string{
 			"1: nodeManagement.prerequisites.csiNodes[0].driver: Required", "1: nodeManagement.prerequisites.csiNodes[1].driver: Invalid",
 			"1: nodeManagement.prerequisites.csiNodes[3].driver: Duplicate"}},

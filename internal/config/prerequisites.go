@@ -79,11 +79,50 @@ type DaemonSets struct {
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []DaemonSetName `json:"exclude,omitempty"`
 	// Named lists DaemonSets, each of which must exist; the same as that list in place of the mapping.
-	Named []DaemonSetName `json:"named,omitempty"`
+	Named []DaemonSetPrerequisite `json:"named,omitempty"`
 }
 
 // Shorthand has a word stand for the mode, and a list for the names.
 func (*DaemonSets) Shorthand() (scalar, list string) { return "mode", "named" }
+
+// DaemonSetPrerequisite is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready.
+type DaemonSetPrerequisite struct {
+	// Namespace of the DaemonSet.
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the DaemonSet.
+	Name string `json:"name,omitempty"`
+	// AnyOf lists the names that it may have, in place of namespace and name, where that depends on how it was installed. One of
+	// them must exist, and all that exist count.
+	AnyOf []DaemonSetName `json:"anyOf,omitempty"`
+	// Provides is what its pod sets up on a node. It is waited for too where the DaemonSet's node selector and affinity have
+	// a place for the pod, gating taints apart.
+	Provides *Provided `json:"provides,omitempty"`
+}
+
+// Provided is what a DaemonSet's pod sets up on its node.
+type Provided struct {
+	// CSINodes are CSI drivers that the kubelet must have registered.
+	CSINodes []CSINodePrerequisite `json:"csiNodes,omitempty"`
+	// Allocatable is how much of a resource the node must offer at least, in status.allocatable.
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+}
+
+// Names are those that the DaemonSet may have.
+func (d *DaemonSetPrerequisite) Names() []DaemonSetName {
+	if len(d.AnyOf) > 0 {
+		return d.AnyOf
+	}
+	return []DaemonSetName{{Namespace: d.Namespace, Name: d.Name}}
+}
+
+// String is the names.
+func (d *DaemonSetPrerequisite) String() string {
+	var names []string
+	for _, n := range d.Names() {
+		names = append(names, n.String())
+	}
+	return strings.Join(names, " or ")
+}
 
 // DaemonSetMode is which DaemonSets count where none is named.
 type DaemonSetMode string

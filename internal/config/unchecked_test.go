@@ -59,7 +59,7 @@ func TestNoPrerequisites(t *testing.T) {
 	if !none.none() || !(&Prerequisites{}).none() {
 		t.Error("nothing to wait for counts as something")
 	}
-	for _, p := range append(all, Prerequisites{DaemonSets: DaemonSets{Named: make([]DaemonSetName, 1)}}) {
+	for _, p := range append(all, Prerequisites{DaemonSets: DaemonSets{Named: make([]DaemonSetPrerequisite, 1)}}) {
 		if p.none() {
 			t.Errorf("%+v", p)
 		}

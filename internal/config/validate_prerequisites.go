@@ -41,18 +41,9 @@ func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
 		faults = append(faults, r.Pods[i].validate(p.Child("pods").Index(i))...)
 	}
 	faults = append(faults, r.DaemonSets.validate(p.Child("daemonSets"))...)
+	faults = append(faults, csiNodes(p.Child("csiNodes"), r.CSINodes)...)
+	faults = append(faults, allocatable(p.Child("allocatable"), r.Allocatable)...)
 	drivers := map[string]bool{}
-	for i, c := range r.CSINodes {
-		faults = append(faults, driver(p.Child("csiNodes").Index(i).Child("driver"), strings.ToLower(c.Driver), drivers)...)
-	}
-	for _, name := range sortedKeys(r.Allocatable) {
-		at := p.Child("allocatable").Key(string(name))
-		faults = append(faults, each(at, name, validation.IsQualifiedName(string(name)))...)
-		if quantity := r.Allocatable[name]; quantity.Sign() <= 0 {
-			faults = append(faults, field.Invalid(at, quantity.String(), "must be greater than 0"))
-		}
-	}
-	drivers = map[string]bool{}
 	for i, s := range r.ResourceSlices {
 		faults = append(faults, driver(p.Child("resourceSlices").Index(i).Child("driver"), s.Driver, drivers)...)
 	}
@@ -68,17 +59,72 @@ func (d *DaemonSets) validate(p *field.Path) field.ErrorList {
 	if len(d.Exclude) > 0 && d.Mode != DaemonSetsAuto {
 		faults = append(faults, field.Forbidden(p.Child("exclude"), "only with mode: auto is there something to exclude from"))
 	}
-	return append(append(faults, daemonSetNames(p, d.Named)...), daemonSetNames(p.Child("exclude"), d.Exclude)...)
+	list := p // where it stands without its key
+	if d.Mode != "" || len(d.Exclude) > 0 {
+		list = p.Child("named")
+	}
+	for i := range d.Named {
+		entry, at := &d.Named[i], list.Index(i)
+		faults = append(faults, entry.validate(at)...)
+		same := func(other DaemonSetPrerequisite) bool { return other.String() == entry.String() }
+		if slices.IndexFunc(d.Named, same) < i {
+			faults = append(faults, field.Duplicate(at, entry.String()))
+		}
+	}
+	return append(faults, daemonSetNames(p.Child("exclude"), d.Exclude)...)
+}
+
+func (d *DaemonSetPrerequisite) validate(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	if len(d.AnyOf) > 0 {
+		faults = daemonSetNames(p.Child("anyOf"), d.AnyOf)
+		if d.Namespace != "" || d.Name != "" {
+			faults = append(faults, field.Forbidden(p.Child("anyOf"), "not beside namespace and name; put them into the list"))
+		}
+	} else {
+		faults = daemonSetName(p, DaemonSetName{Namespace: d.Namespace, Name: d.Name})
+	}
+	if d.Provides == nil {
+		return faults
+	}
+	at := p.Child("provides")
+	if len(d.Provides.CSINodes)+len(d.Provides.Allocatable) == 0 {
+		faults = append(faults, field.Required(at, "csiNodes or allocatable; without either, leave it out"))
+	}
+	return append(faults, append(csiNodes(at.Child("csiNodes"), d.Provides.CSINodes), allocatable(at.Child("allocatable"), d.Provides.Allocatable)...)...)
+}
+
+func daemonSetName(p *field.Path, n DaemonSetName) field.ErrorList {
+	return append(named(p.Child("namespace"), n.Namespace, validation.IsDNS1123Label), named(p.Child("name"), n.Name, validation.IsDNS1123Subdomain)...)
 }
 
 func daemonSetNames(p *field.Path, names []DaemonSetName) field.ErrorList {
 	var faults field.ErrorList
 	for i, n := range names {
-		at := p.Index(i)
-		faults = append(faults, named(at.Child("namespace"), n.Namespace, validation.IsDNS1123Label)...)
-		faults = append(faults, named(at.Child("name"), n.Name, validation.IsDNS1123Subdomain)...)
+		faults = append(faults, daemonSetName(p.Index(i), n)...)
 		if slices.Index(names, n) < i {
-			faults = append(faults, field.Duplicate(at, n.String()))
+			faults = append(faults, field.Duplicate(p.Index(i), n.String()))
+		}
+	}
+	return faults
+}
+
+func csiNodes(p *field.Path, list []CSINodePrerequisite) field.ErrorList {
+	var faults field.ErrorList
+	drivers := map[string]bool{}
+	for i, c := range list {
+		faults = append(faults, driver(p.Index(i).Child("driver"), strings.ToLower(c.Driver), drivers)...)
+	}
+	return faults
+}
+
+func allocatable(p *field.Path, resources corev1.ResourceList) field.ErrorList {
+	var faults field.ErrorList
+	for _, name := range sortedKeys(resources) {
+		at := p.Key(string(name))
+		faults = append(faults, each(at, name, validation.IsQualifiedName(string(name)))...)
+		if quantity := resources[name]; quantity.Sign() <= 0 {
+			faults = append(faults, field.Invalid(at, quantity.String(), "must be greater than 0"))
 		}
 	}
 	return faults

@@ -31,8 +31,16 @@ func cacheOptions(cfg *config.Config, workerNamespace string) cache.Options {
 func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	names := map[corev1.ResourceName]bool{}
 	for _, v := range cfg.Variants() {
-		for name := range v.Prerequisites.Allocatable {
-			names[name] = true
+		all := []corev1.ResourceList{v.Prerequisites.Allocatable}
+		for _, set := range v.Prerequisites.DaemonSets.Named {
+			if set.Provides != nil {
+				all = append(all, set.Provides.Allocatable)
+			}
+		}
+		for _, resources := range all {
+			for name := range resources {
+				names[name] = true
+			}
 		}
 	}
 	return names

@@ -18,7 +18,8 @@ func TestCacheKeepsAwaitedResources(t *testing.T) {
 			Images: []corev1.ContainerImage{{SizeBytes: 1}}}}
 	}
 	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: corev1.ResourceList{"example.com/nic": one}}},
-		Profiles: []config.Profile{{Prerequisites: &config.Prerequisites{Allocatable: corev1.ResourceList{"example.com/gpu": one}}}}}
+		Profiles: []config.Profile{{Prerequisites: &config.Prerequisites{DaemonSets: config.DaemonSets{Named: []config.DaemonSetPrerequisite{
+			{Provides: &config.Provided{Allocatable: corev1.ResourceList{"example.com/gpu": one}}}, {Namespace: "a", Name: "b"}}}}}}}
 	for _, test := range []struct {
 		cfg  *config.Config
 		want corev1.ResourceList

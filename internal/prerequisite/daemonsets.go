@@ -37,7 +37,7 @@ type daemonSetWatch struct {
 	sets, pods *feed
 }
 
-// daemonSetRules makes one rule for auto, or one for each DaemonSet that is named.
+// daemonSetRules makes one rule for auto, and those for each DaemonSet that is named.
 func (w *Watches) daemonSetRules(d config.DaemonSets) []rule {
 	watched := func(namespace string) *daemonSetWatch {
 		return once(w, "daemonSets "+namespace, func() *daemonSetWatch {
@@ -48,12 +48,23 @@ func (w *Watches) daemonSetRules(d config.DaemonSets) []rule {
 			return &daemonSetWatch{client: w.clients.Kubernetes, namespace: namespace, sets: sets, pods: pods}
 		})
 	}
-	if d.Mode == config.DaemonSetsAuto {
-		return []rule{allDaemonSetsRule{watched(metav1.NamespaceAll), d.Exclude}}
-	}
 	var rules []rule
-	for _, name := range d.Named {
-		rules = append(rules, daemonSetRule{watched(name.Namespace), name})
+	for _, entry := range d.Named {
+		named := namedRule{entry: entry}
+		for _, name := range entry.Names() {
+			named.sets = append(named.sets, namedSet{watched(name.Namespace), name})
+		}
+		rules = append(rules, named)
+		if entry.Provides != nil {
+			rules = append(rules, w.providedRules(named)...)
+		}
+	}
+	if d.Mode == config.DaemonSetsAuto {
+		all := allDaemonSetsRule{watched(metav1.NamespaceAll), slices.Clone(d.Exclude)}
+		for _, entry := range d.Named {
+			all.exclude = append(all.exclude, entry.Names()...)
+		}
+		rules = append(rules, all)
 	}
 	return rules
 }
@@ -129,40 +140,6 @@ func (r allDaemonSetsRule) unmet(n *corev1.Node) string {
 		return fmt.Sprintf("Ready pods of DaemonSets %s and %d more", strings.Join(all[:mostNamed], ", "), more)
 	}
 	return "Ready pods of DaemonSets " + strings.Join(all, ", ")
-}
-
-// daemonSetRule is one entry of prerequisites.daemonSets.
-type daemonSetRule struct {
-	*daemonSetWatch
-	name config.DaemonSetName
-}
-
-func (r daemonSetRule) describe() (kind, name string) { return "daemonSets", r.name.String() }
-
-func (r daemonSetRule) topics(nodeName string) []topic {
-	return r.daemonSetWatch.topics(nodeName, byName, r.name.String())
-}
-
-func (r daemonSetRule) unmet(n *corev1.Node) string {
-	if why := r.missing(n); why != "" {
-		return fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", r.name, why)
-	}
-	return ""
-}
-
-func (r daemonSetRule) missing(n *corev1.Node) string {
-	sets, own, why := r.read(n)
-	if why != "" {
-		return why
-	}
-	o, ok, err := sets.GetByKey(r.name.String())
-	switch {
-	case err != nil:
-		return err.Error()
-	case !ok, o.(*appsv1.DaemonSet).DeletionTimestamp != nil:
-		return "there is no such DaemonSet"
-	}
-	return late(o.(*appsv1.DaemonSet), n, own)
 }
 
 // slimDaemonSet keeps what runsOn reads.

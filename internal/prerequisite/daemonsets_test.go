@@ -23,7 +23,7 @@ func allDaemonSets(exclude ...string) config.Prerequisites {
 }
 
 func theDaemonSet(name string) config.Prerequisites {
-	return config.Prerequisites{DaemonSets: config.DaemonSets{Named: []config.DaemonSetName{{Namespace: "x", Name: name}}}}
+	return config.Prerequisites{DaemonSets: config.DaemonSets{Named: []config.DaemonSetPrerequisite{{Namespace: "x", Name: name}}}}
 }
 
 // podOf is a pod of a DaemonSet on a node.

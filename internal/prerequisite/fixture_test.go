@@ -22,6 +22,7 @@ import (
 	cachetest "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 var (
@@ -79,7 +80,7 @@ type fixture struct {
 
 func prepare(t *testing.T, p config.Prerequisites, m meta.RESTMapper, client *dynamicfake.FakeDynamicClient, profiles ...config.Prerequisites) *fixture {
 	t.Helper()
-	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: p}}
+	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: p, Taints: []marks.Taint{{Key: gating.Key, Effect: gating.Effect}}}}
 	for i := range profiles {
 		cfg.Profiles = append(cfg.Profiles, config.Profile{Prerequisites: &profiles[i]})
 	}

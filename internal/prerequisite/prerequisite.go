@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Clients are what the watches need.
@@ -30,6 +31,7 @@ type Watches struct {
 	clients Clients
 	wakes   *wakes
 	watches map[string]watch // by what is watched
+	gating  []marks.Taint
 	sets    []ruleSet
 }
 
@@ -40,7 +42,7 @@ type watch interface {
 
 // New prepares the watches; Start runs them.
 func New(cfg *config.Config, c Clients) (*Watches, error) {
-	w := &Watches{clients: c, wakes: newWakes(), watches: map[string]watch{}}
+	w := &Watches{clients: c, wakes: newWakes(), watches: map[string]watch{}, gating: cfg.GatingTaints()}
 	all := []config.Prerequisites{cfg.NodeManagement.Prerequisites}
 	for _, p := range cfg.Profiles {
 		if p.Prerequisites != nil {

@@ -22,6 +22,12 @@ type rule interface {
 	unmet(n *corev1.Node) string
 }
 
+// remediable is a rule that knows when no time makes it hold.
+type remediable interface {
+	// remedy says what a person has to change for an unmet rule to hold; empty where time may do.
+	remedy(n *corev1.Node) string
+}
+
 // ruleSet is the rules of one prerequisites section.
 type ruleSet struct {
 	of    config.Prerequisites
@@ -45,12 +51,7 @@ func (w *Watches) compile(p config.Prerequisites) ([]rule, error) {
 		rules = append(rules, r)
 	}
 	rules = append(rules, w.daemonSetRules(p.DaemonSets)...)
-	for _, c := range p.CSINodes {
-		rules = append(rules, w.csiNodeRule(c))
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Allocatable)) {
-		rules = append(rules, allocatableRule{name, p.Allocatable[name]})
-	}
+	rules = append(rules, w.nodeResourceRules(p.CSINodes, p.Allocatable)...)
 	for _, s := range p.ResourceSlices {
 		rules = append(rules, w.sliceRule(s))
 	}
@@ -58,6 +59,18 @@ func (w *Watches) compile(p config.Prerequisites) ([]rule, error) {
 		rules = append(rules, w.resourceRule(r))
 	}
 	return rules, nil
+}
+
+// nodeResourceRules makes the rules of what the kubelet offers once a driver or device plugin has registered.
+func (w *Watches) nodeResourceRules(drivers []config.CSINodePrerequisite, allocatable corev1.ResourceList) []rule {
+	var rules []rule
+	for _, c := range drivers {
+		rules = append(rules, w.csiNodeRule(c))
+	}
+	for _, name := range slices.Sorted(maps.Keys(allocatable)) {
+		rules = append(rules, allocatableRule{name, allocatable[name]})
+	}
+	return rules
 }
 
 // rulesOf finds the rules of a section.
@@ -87,13 +100,24 @@ func topicsOf(rules []rule, n *corev1.Node) []topic {
 	return topics
 }
 
-// evaluate returns what the node waits for, and the rules that say so.
+// evaluate returns what the node waits for, and the rules that say so. What two rules ask for is told once.
 func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule) {
 	for _, r := range rules {
-		if why := r.unmet(n); why != "" {
-			kind, name := r.describe()
-			waits = append(waits, decide.Wait{Kind: kind, Name: name, Why: why})
-			pending = append(pending, r)
+		why := r.unmet(n)
+		if why == "" {
+			continue
+		}
+		pending = append(pending, r)
+		kind, name := r.describe()
+		wait := decide.Wait{Kind: kind, Name: name, Why: why}
+		if able, ok := r.(remediable); ok {
+			wait.Remedy = able.remedy(n)
+		}
+		same := slices.IndexFunc(waits, func(w decide.Wait) bool { return w.Kind == kind && w.Name == name && w.Why == why })
+		if same < 0 {
+			waits = append(waits, wait)
+		} else if waits[same].Remedy == "" {
+			waits[same].Remedy = wait.Remedy
 		}
 	}
 	return waits, pending

@@ -56,6 +56,11 @@ controller:
     profiles:
       - {name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {daemonSets: {mode: none}}}
       - {name: spot, nodeSelector: {matchLabels: {spot: "true"}}, prerequisites: {daemonSets: none}}`,
+		// One whose namespace is not known is read in the whole cluster; what one provides is read as elsewhere.
+		"daemonsets-any-of": `
+controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{anyOf: [{namespace: a, name: d}, {namespace: b, name: d}]}]}}}}`,
+		"daemonsets-provide": `
+controller: {config: {nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: a, name: d, provides: {csiNodes: [{driver: disk.example.com}], allocatable: {a/b: 1}}}]}}}}}`,
 		"resource-slices": `
 controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}}`,
 		"allocatable": `

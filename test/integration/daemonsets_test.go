@@ -82,8 +82,9 @@ func TestNamedDaemonSets(t *testing.T) {
 	})
 	s.controller()
 	n := s.node("a")
-	missing := "a Ready pod of DaemonSet " + s.name + "/%s (there is no such DaemonSet)"
-	s.waits(n.Name, strings.ReplaceAll(missing, "%s", "agent")+"; "+strings.ReplaceAll(missing, "%s", "app"))
+	for _, name := range []string{"agent", "app"} {
+		s.waits(n.Name, "a Ready pod of DaemonSet "+s.name+"/"+name+" (there is no such DaemonSet): correct prerequisites.daemonSets, or install it")
+	}
 	s.daemonSet("app", intolerant)
 	s.daemonSet("agent", late)
 	s.waits(n.Name, "Waiting for a Ready pod of DaemonSet "+s.name+"/agent (not Ready)")

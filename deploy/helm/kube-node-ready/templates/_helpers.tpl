@@ -121,12 +121,21 @@ metadata:
 {{- if ($config.nodeManagement | default dict).deleteFailedNodes }}true{{ end -}}
 {{- end -}}
 
+{{/* The DaemonSets that a prerequisites section names, as a list. */}}
+{{- define "kube-node-ready.daemonSets" -}}
+{{- $sets := .daemonSets -}}
+{{- if kindIs "map" $sets }}{{ $sets = $sets.named }}{{ end -}}
+{{- if kindIs "slice" $sets }}{{ toYaml $sets }}{{ else }}[]{{ end -}}
+{{- end -}}
+
 {{/* Every prerequisites section of the configuration, as {"all": [...]}. */}}
 {{- define "kube-node-ready.prerequisites" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- $all := list -}}
 {{- with ($config.nodeManagement | default dict).prerequisites }}{{ $all = append $all . }}{{ end -}}
 {{- range $config.profiles }}{{ with .prerequisites }}{{ $all = append $all . }}{{ end }}{{ end -}}
+{{- /* What a DaemonSet provides is a section in itself. */}}
+{{- range $all }}{{ range include "kube-node-ready.daemonSets" . | fromYamlArray }}{{ with .provides }}{{ $all = append $all . }}{{ end }}{{ end }}{{ end -}}
 {{- dict "all" $all | toYaml -}}
 {{- end -}}
 
