@@ -17,7 +17,7 @@ func Load(path string) (*Config, error) {
 	return Parse(data, path)
 }
 
-// Parse reads a configuration and fills in the defaults. It reports every fault at once, in
+// Parse reads a configuration and fills in the defaults and what presets stand for. It reports every fault at once, in
 // a strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not
 // allowed. name stands for the file in its messages.
 func Parse(data []byte, name string) (*Config, error) {
@@ -31,6 +31,10 @@ func Parse(data []byte, name string) (*Config, error) {
 	}
 	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {
 		k.Burst = max(1, int32(2*k.QPS))
+	}
+	c.expandPresets()
+	if err := doc.Err(c.Validate()); err != nil { // too many checks, or too large ones
+		return nil, err
 	}
 	c.compile()
 	return c, nil

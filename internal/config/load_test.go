@@ -99,7 +99,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.For(map[string]string{"nvidia.com/gpu.present": "true"}).Profile != "gpu" {
+	if c.For(map[string]string{"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"}).Profile != "gpu" {
 		t.Error("the profile gpu does not select its nodes")
 	}
 	data, err := os.ReadFile(path)
@@ -255,6 +255,9 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n      mode: auto\n      named:\n      - {namespace: a, name: b, provides: {csiNodes: [{driver: a b}], allocatable: {a/b: 0}}}\n      - {namespace: a, name: b}\n", []string{
 			"6: nodeManagement.prerequisites.daemonSets.named[0].provides.csiNodes[0].driver: Invalid", "6: nodeManagement.prerequisites.daemonSets.named[0].provides.allocatable[a/b]: Invalid",
 			`7: nodeManagement.prerequisites.daemonSets.named[1]: Duplicate value: "a/b"`}},
+		{"nodeManagement:\n  presets:\n  - cillium\n  - ebs-csi\n  - ebs-csi\nprofiles:\n- name: a\n  nodeSelector: {matchLabels: {a: b}}\n  presets: [flannel, gpu]\n", []string{
+			`3: nodeManagement.presets[0]: Invalid value: "cillium": is no preset; did you mean "cilium"?`, `5: nodeManagement.presets[2]: Duplicate value: "ebs-csi"`,
+			`9: profiles[0].presets[0]: Invalid value: "flannel": is no preset; known here: cilium, calico, aws-vpc-cni`, `9: profiles[0].presets[1]: Invalid value: "gpu": is no preset; known here`}},
 		{"nodeManagement: {prerequisites: {csiNodes: [{}, {driver: a b}, {driver: A.example.com}, {driver: a.example.com}]}}", []string{
 			"1: nodeManagement.prerequisites.csiNodes[0].driver: Required", "1: nodeManagement.prerequisites.csiNodes[1].driver: Invalid",
 			"1: nodeManagement.prerequisites.csiNodes[3].driver: Duplicate"}},

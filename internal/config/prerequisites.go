@@ -83,7 +83,12 @@ type DaemonSets struct {
 }
 
 // Shorthand has a word stand for the mode, and a list for the names.
-func (*DaemonSets) Shorthand() (scalar, list string) { return "mode", "named" }
+func (*DaemonSets) Shorthand(list bool) (key string) {
+	if list {
+		return "named"
+	}
+	return "mode"
+}
 
 // DaemonSetPrerequisite is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready.
 type DaemonSetPrerequisite struct {
@@ -97,6 +102,8 @@ type DaemonSetPrerequisite struct {
 	// Provides is what its pod sets up on a node. It is waited for too where the DaemonSet's node selector and affinity have
 	// a place for the pod, gating taints apart.
 	Provides *Provided `json:"provides,omitempty"`
+	// preset is the one that the entry comes from; empty for the file's own.
+	preset Preset
 }
 
 // Provided is what a DaemonSet's pod sets up on its node.

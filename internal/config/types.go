@@ -184,6 +184,10 @@ type NodeManagement struct {
 	VerifyUntainted bool `json:"verifyUntainted,omitempty"`
 	// Prerequisites must all hold before the first worker starts.
 	Prerequisites Prerequisites `json:"prerequisites"`
+	// Presets add the prerequisites and checks of components that are known to come up late: cilium, calico, aws-vpc-cni,
+	// istio-ambient, ebs-csi, efs-csi, gpu-nvidia. They hold for every node, whatever its profile; docs/presets.md says
+	// what each stands for.
+	Presets []Preset `json:"presets,omitempty"`
 	// Reverify is when a verified node is verified again.
 	Reverify Reverify `json:"reverify"`
 	// DeleteFailedNodes deletes the NodeClaim (or the Node, where there is none) once
@@ -305,6 +309,9 @@ type Profile struct {
 	Taints []marks.Taint `json:"taints,omitempty"`
 	// Prerequisites replaces nodeManagement.prerequisites; absent keeps them.
 	Prerequisites *Prerequisites `json:"prerequisites,omitempty"`
+	// Presets add to nodeManagement.presets, and to whatever prerequisites and checks the profile has. What a preset's
+	// DaemonSets provide is waited for on every node of the profile, before their pods belong there too.
+	Presets []Preset `json:"presets,omitempty"`
 	// Tolerations replaces worker.tolerations; empty keeps them.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// Resources replaces worker.resources; absent keeps them.

@@ -146,6 +146,7 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 		if profile.Prerequisites != nil {
 			faults = append(faults, profile.Prerequisites.validate(p.Child("prerequisites"))...)
 		}
+		faults = append(faults, validatePresets(p.Child("presets"), profile.Presets)...)
 		faults = append(faults, validateTolerations(p.Child("tolerations"), profile.Tolerations)...)
 		if profile.Resources != nil {
 			faults = append(faults, validateResources(p.Child("resources"), *profile.Resources)...)

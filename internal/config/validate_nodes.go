@@ -22,6 +22,7 @@ func (n *NodeManagement) validate(p *field.Path) field.ErrorList {
 	faults = append(faults, metavalidation.ValidateLabelSelector(n.NodeSelector,
 		metavalidation.LabelSelectorValidationOptions{}, p.Child("nodeSelector"))...)
 	faults = append(faults, n.Prerequisites.validate(p.Child("prerequisites"))...)
+	faults = append(faults, validatePresets(p.Child("presets"), n.Presets)...)
 	if n.Reverify.Interval.Duration < 0 {
 		faults = append(faults, field.Invalid(p.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
 			"must be at least 0s, where 0s is never"))

@@ -11,13 +11,14 @@ func (c *Config) validateUnchecked() field.ErrorList {
 	const fix = "holds no check, and %s is empty too, so that nodes would be released at once; " +
 		"name a prerequisite, or leave checks out for the built-in ones"
 	var faults field.ErrorList
-	if e := c.base(); e.Unchecked() && e.Prerequisites.none() {
+	presets := len(c.NodeManagement.Presets) // each of them has prerequisites
+	if e := c.base(); e.Unchecked() && e.Prerequisites.none() && presets == 0 {
 		faults = append(faults, field.Invalid(field.NewPath("worker", "checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 	}
 	for i := range c.Profiles {
 		profile, e := &c.Profiles[i], c.base()
 		profile.override(&e)
-		if !e.Unchecked() || !e.Prerequisites.none() {
+		if !e.Unchecked() || !e.Prerequisites.none() || presets+len(profile.Presets) > 0 {
 			continue
 		}
 		p := field.NewPath("profiles").Index(i)

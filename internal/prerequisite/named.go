@@ -81,7 +81,7 @@ func (r namedRule) remedy(n *corev1.Node) string {
 	if r.missing(n) != noSuchDaemonSet {
 		return ""
 	}
-	return "correct prerequisites.daemonSets, or install it"
+	return r.entry.Remedy()
 }
 
 // providedRule is one thing that a DaemonSet provides, for the nodes that it comes to.

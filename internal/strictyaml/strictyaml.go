@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// MaxBytes bounds a document: the size that the API server allows a ConfigMap
-	// (MaxSecretSize in k8s.io/kubernetes pkg/apis/core, which ConfigMaps share).
+	// MaxBytes bounds a document: what the API server allows a ConfigMap (MaxSecretSize in k8s.io/kubernetes pkg/apis/core).
 	MaxBytes = 1 << 20
 	maxNodes = 50_000 // values once aliases are followed: a few bytes of nested aliases can stand for billions
 	maxPath  = 1024   // bytes of a value's path, because each value's is kept; bounds the depth as well
@@ -55,11 +54,8 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Shorthand is a struct that a file may also write as a scalar or a list, in place of a mapping.
-type Shorthand interface {
-	// Shorthand returns the keys that a scalar and a list set.
-	Shorthand() (scalar, list string)
-}
+// Shorthand is a struct that a file may also write as a list or a scalar, which sets the key that Shorthand returns.
+type Shorthand interface{ Shorthand(list bool) (key string) }
 
 // Document is a decoded file.
 type Document struct {
@@ -166,11 +162,8 @@ func (d *Document) value(n *yaml.Node, v reflect.Value, path string, line int) (
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if short, ok := v.Addr().Interface().(Shorthand); ok && n.Kind != yaml.MappingNode {
-		key, list := short.Shorthand()
-		if n.Kind == yaml.SequenceNode {
-			key = list
-		}
+	if short, is := v.Addr().Interface().(Shorthand); is && n.Kind != yaml.MappingNode {
+		key := short.Shorthand(n.Kind == yaml.SequenceNode)
 		x, ok := d.value(n, fields(v)[key], path, line)
 		return map[string]any{key: x}, ok
 	}
@@ -202,21 +195,19 @@ func (d *Document) single(n *yaml.Node, t reflect.Type, path string) (x any, ok 
 	ok = err == nil && unfit == nil && kinds[tag] != "" && (tag != "!!null" || t.Kind() == reflect.Interface) &&
 		kjson.UnmarshalCaseSensitivePreserveInts(text, reflect.New(t).Interface()) == nil
 	if !ok {
-		d.wrong(n, t, path)
-		return nil, false
+		return d.wrong(n, t, path)
 	}
 	return x, true
 }
 
 func (d *Document) list(n *yaml.Node, element reflect.Type, path string) (any, bool) {
 	if n.Kind != yaml.SequenceNode {
-		d.wrong(n, reflect.TypeFor[[]any](), path)
-		return nil, false
+		return d.wrong(n, reflect.TypeFor[[]any](), path)
 	}
 	items := make([]any, len(n.Content)) // one at fault stays null
 	for i, item := range n.Content {
 		if at := fmt.Sprintf("%s[%d]", path, i); isNull(item) && element.Kind() != reflect.Interface {
-			d.wrong(item, element, at)
+			_, _ = d.wrong(item, element, at)
 		} else {
 			items[i], _ = d.value(item, reflect.New(element).Elem(), at, item.Line)
 		}
@@ -228,8 +219,7 @@ func (d *Document) list(n *yaml.Node, element reflect.Type, path string) (any, b
 // into set. A merge ("<<") comes last: the first that sets a key wins (https://yaml.org/type/merge.html).
 func (d *Document) mapping(n *yaml.Node, path, form string, targets map[string]reflect.Value, each reflect.Type, m map[string]any, set map[string]int) (any, bool) {
 	if n.Kind != yaml.MappingNode {
-		d.wrong(n, reflect.TypeFor[map[string]any](), path)
-		return nil, false
+		return d.wrong(n, reflect.TypeFor[map[string]any](), path)
 	}
 	merges, own := []*yaml.Node(nil), map[string]bool{}
 	for i := 0; i+1 < len(n.Content) && d.nodes < maxNodes; i += 2 {
@@ -254,7 +244,7 @@ func (d *Document) mapping(n *yaml.Node, path, form string, targets map[string]r
 		default:
 			set[key.Value], own[key.Value] = line, true
 			if !target.IsValid() {
-				d.fault(line, at, "unknown key%s", suggest(key.Value, slices.Sorted(maps.Keys(targets))))
+				d.fault(line, at, "unknown key%s", Suggest(key.Value, slices.Sorted(maps.Keys(targets))))
 				d.Faults[len(d.Faults)-1].Unknown = true
 			} else if x, ok := d.value(value, target, at, line); ok {
 				m[key.Value] = x
@@ -307,7 +297,7 @@ var kinds = map[string]string{
 }
 
 // wrong says that n is not what a value of type t is written as.
-func (d *Document) wrong(n *yaml.Node, t reflect.Type, path string) {
+func (d *Document) wrong(n *yaml.Node, t reflect.Type, path string) (any, bool) {
 	kind, hint := t.Kind().String(), ""
 	switch {
 	case isNull(n):
@@ -318,22 +308,23 @@ func (d *Document) wrong(n *yaml.Node, t reflect.Type, path string) {
 		hint = fmt.Sprintf(", which does not fit %d bits", t.Bits())
 	}
 	d.fault(n.Line, path, "must be %s, not %s%s", cmp.Or(kinds[t.String()], kinds[strings.TrimRight(kind, "0123456789")]), found(n), hint)
+	return nil, false
 }
 
 // found says what the file holds.
 func found(n *yaml.Node) string {
-	kind := cmp.Or(kinds[n.ShortTag()], "the tag "+n.ShortTag())
-	if kind == kinds["!!str"] {
+	switch kind := cmp.Or(kinds[n.ShortTag()], "the tag "+n.ShortTag()); {
+	case kind == kinds["!!str"]:
 		return fmt.Sprintf("%s %.60q", kind, n.Value)
-	}
-	if n.Kind != yaml.ScalarNode || isNull(n) {
+	case n.Kind != yaml.ScalarNode || isNull(n):
 		return kind
+	default:
+		return fmt.Sprintf("%s %.60s", kind, n.Value)
 	}
-	return fmt.Sprintf("%s %.60s", kind, n.Value)
 }
 
-// suggest is the end of an unknown key's message: the known key that was probably meant, else some that are.
-func suggest(key string, known []string) string {
+// Suggest is the end of a message about an unknown key or name: the known one that was probably meant, else some of them.
+func Suggest(key string, known []string) string {
 	best, least := "", min(2+len(key)/3, 5)
 	for _, name := range known {
 		if d := distance(strings.ToLower(key), strings.ToLower(name), least); d < least {

@@ -309,7 +309,12 @@ type short struct {
 	List []int32 `json:"list"`
 }
 
-func (*short) Shorthand() (scalar, list string) { return "word", "list" }
+func (*short) Shorthand(list bool) (key string) {
+	if list {
+		return "list"
+	}
+	return "word"
+}
 
 func TestShorthand(t *testing.T) {
 	type file struct {

@@ -1,18 +1,21 @@
 package chart
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
 // What may be done under each configuration, one line per rule. A change of these files is a
 // change of docs/security.md.
 func TestPermissionsAreTheLeast(t *testing.T) {
-	for name, values := range map[string]string{
+	configurations := map[string]string{
 		"default":  "",
 		"evicting": "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
 		"deleting": "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
@@ -81,11 +84,33 @@ controller:
       - name: gpu
         nodeSelector: {matchLabels: {gpu: "true"}}
         checks: [{name: shop, type: serviceDiscovery, serviceDiscovery: {namespace: shop, service: cart}}]`,
-	} {
+	}
+	for _, d := range config.Presets() {
+		configurations["preset-"+string(d.Name)] = fmt.Sprintf("controller: {config: {nodeManagement: {presets: [%s]}}}", d.Name)
+	}
+	for name, values := range configurations {
 		t.Run(name, func(t *testing.T) {
 			golden := filepath.Join("testdata", "rbac-"+name+".golden")
 			compareGenerated(t, golden, func() ([]byte, error) { return permissions(t, render(t, values)), nil })
 		})
+	}
+}
+
+// The presets of a profile need the same, and those of several sections need it once.
+func TestPresetsOfProfilesAreGranted(t *testing.T) {
+	const profile = "profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, presets: [cilium, ebs-csi]}]"
+	here := permissions(t, render(t, "controller: {config: {nodeManagement: {presets: [cilium, ebs-csi]}}}"))
+	for _, values := range []string{
+		"controller: {config: {" + profile + "}}",
+		"controller: {config: {nodeManagement: {presets: [ebs-csi]}, " + profile + "}}",
+		// The same written out.
+		`controller: {config: {worker: {checks: [{name: p, type: peers, peers: {namespace: kube-system, selector: a=b, port: 53}}, {name: d, type: serviceDiscovery},
+			{name: e, type: dns, dns: {resolver: endpoints}}]},
+			nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: kube-system, name: x, provides: {csiNodes: [{driver: d}]}}]}}}}}`,
+	} {
+		if got := permissions(t, render(t, values)); string(got) != string(here) {
+			t.Errorf("%s\ngrants\n%s\nand not\n%s", values, got, here)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/deploy/helm/valuesschema"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
 var update = flag.Bool("update", false, "write generated files in place of comparing them")
@@ -75,6 +76,18 @@ func TestSchemaOfPrerequisites(t *testing.T) {
 			parsed(t, values)
 		}
 	}
+}
+
+// The chart grants what presets need by the table that the controller has.
+func TestPresetTableIsCurrent(t *testing.T) {
+	compareGenerated(t, filepath.Join(chartDir, "files", "presets.yaml"), func() ([]byte, error) {
+		table := map[config.Preset]config.Expansion{}
+		for _, d := range config.Presets() {
+			table[d.Name] = d.Expansion()
+		}
+		content, err := yaml.Marshal(table)
+		return append([]byte("# Made of internal/config/presets.go: go test ./test/chart -update\n"), content...), err
+	})
 }
 
 // compareGenerated compares a file with what generates it, or writes it with -update.

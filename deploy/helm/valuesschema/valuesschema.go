@@ -46,11 +46,20 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
 	reflect.TypeFor[config.PerNode]():         words(config.PerNodeAll, config.PerNodeUnverified, config.PerNodeNone),
 	reflect.TypeFor[config.DaemonSetMode]():   words(config.DaemonSetsNone, config.DaemonSetsAuto),
+	reflect.TypeFor[config.Preset]():          words(presetNames()...),
 	reflect.TypeFor[config.ReadyBy]():         words(config.ReadyByAny, config.ReadyByAnnotation, config.ReadyByBoth),
 	reflect.TypeFor[corev1.PullPolicy]():      words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
 	reflect.TypeFor[corev1.TaintEffect]():     words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
 	reflect.TypeFor[corev1.ConditionStatus](): words(corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown),
 	reflect.TypeFor[metav1.ConditionStatus](): words(metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
+}
+
+func presetNames() []config.Preset {
+	var names []config.Preset
+	for _, d := range config.Presets() {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 func words[T ~string](values ...T) map[string]any {
@@ -109,8 +118,7 @@ func of(t reflect.Type, definitions map[string]any) map[string]any {
 			fields(t, properties, definitions)
 			definitions[name] = map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
 			if short, ok := reflect.New(t).Interface().(strictyaml.Shorthand); ok {
-				scalar, list := short.Shorthand()
-				definitions[name] = map[string]any{"anyOf": []any{properties[scalar], properties[list], definitions[name]}}
+				definitions[name] = map[string]any{"anyOf": []any{properties[short.Shorthand(false)], properties[short.Shorthand(true)], definitions[name]}}
 			}
 		}
 		return map[string]any{"$ref": "#/definitions/" + name}

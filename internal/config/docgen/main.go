@@ -1,8 +1,9 @@
 // Command docgen writes docs/configuration.md: every key of the configuration file, from the
-// struct types that it is read into, their doc comments, and the defaults they are given.
+// struct types that it is read into, their doc comments, and the defaults they are given; and
+// docs/presets.md from the presets.
 //
-//	go run ./internal/config/docgen          # rewrite the page
-//	go run ./internal/config/docgen -check   # fail if the page is not what it would write
+//	go run ./internal/config/docgen          # rewrite the pages
+//	go run ./internal/config/docgen -check   # fail if a page is not what it would write
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "the repository's root, where the sources are read")
-	check := flag.Bool("check", false, "compare the page and write nothing")
+	check := flag.Bool("check", false, "compare the pages and write nothing")
 	flag.Parse()
 	if err := run(*root, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "docgen:", err)
@@ -23,20 +24,29 @@ func main() {
 }
 
 func run(root string, check bool) error {
-	want, err := page(root)
+	configuration, err := page(root)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, "docs", "configuration.md")
-	if !check {
-		return os.WriteFile(path, want, 0o644) //nolint:gosec // a page for everyone to read
-	}
-	have, err := os.ReadFile(path)
+	presets, err := presetsPage()
 	if err != nil {
 		return err
 	}
-	if string(have) != string(want) {
-		return fmt.Errorf("%s is not what the sources say: run make docs", path)
+	for name, want := range map[string][]byte{"configuration.md": configuration, "presets.md": presets} {
+		path := filepath.Join(root, "docs", name)
+		if !check {
+			if err := os.WriteFile(path, want, 0o644); err != nil { //nolint:gosec // a page for everyone to read
+				return err
+			}
+			continue
+		}
+		have, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if string(have) != string(want) {
+			return fmt.Errorf("%s is not what the sources say: run make docs", path)
+		}
 	}
 	return nil
 }

@@ -121,6 +121,17 @@ metadata:
 {{- if ($config.nodeManagement | default dict).deleteFailedNodes }}true{{ end -}}
 {{- end -}}
 
+{{/* What the presets of the configuration stand for, as {"all": [{"prerequisites": ..., "checks": ...}]}. */}}
+{{- define "kube-node-ready.presets" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $names := ($config.nodeManagement | default dict).presets | default list -}}
+{{- range $config.profiles }}{{ $names = concat $names (.presets | default list) }}{{ end -}}
+{{- $table := .Files.Get "files/presets.yaml" | fromYaml -}}
+{{- $all := list -}}
+{{- range $names | uniq }}{{ with get $table . }}{{ $all = append $all . }}{{ end }}{{ end -}}
+{{- dict "all" $all | toYaml -}}
+{{- end -}}
+
 {{/* The DaemonSets that a prerequisites section names, as a list. */}}
 {{- define "kube-node-ready.daemonSets" -}}
 {{- $sets := .daemonSets -}}
@@ -128,21 +139,23 @@ metadata:
 {{- if kindIs "slice" $sets }}{{ toYaml $sets }}{{ else }}[]{{ end -}}
 {{- end -}}
 
-{{/* Every prerequisites section of the configuration, as {"all": [...]}. */}}
+{{/* Every prerequisites section of the configuration, those of presets included, as {"all": [...]}. */}}
 {{- define "kube-node-ready.prerequisites" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- $all := list -}}
 {{- with ($config.nodeManagement | default dict).prerequisites }}{{ $all = append $all . }}{{ end -}}
 {{- range $config.profiles }}{{ with .prerequisites }}{{ $all = append $all . }}{{ end }}{{ end -}}
+{{- range (include "kube-node-ready.presets" . | fromYaml).all }}{{ $all = append $all .prerequisites }}{{ end -}}
 {{- /* What a DaemonSet provides is a section in itself. */}}
 {{- range $all }}{{ range include "kube-node-ready.daemonSets" . | fromYamlArray }}{{ with .provides }}{{ $all = append $all . }}{{ end }}{{ end }}{{ end -}}
 {{- dict "all" $all | toYaml -}}
 {{- end -}}
 
-{{/* Every check of the configuration, those of profiles included, as {"all": [...]}. */}}
+{{/* Every check of the configuration, those of profiles and presets included, as {"all": [...]}. */}}
 {{- define "kube-node-ready.checks" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- $all := $config.worker.checks | default list -}}
 {{- range $config.profiles }}{{ $all = concat $all (.checks | default list) }}{{ end -}}
+{{- range (include "kube-node-ready.presets" . | fromYaml).all }}{{ $all = concat $all (.checks | default list) }}{{ end -}}
 {{- dict "all" $all | toYaml -}}
 {{- end -}}

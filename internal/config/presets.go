@@ -1,0 +1,119 @@
+package config
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/peers"
+)
+
+// Preset names prerequisites and checks for a component that is known to come up late on a new node.
+type Preset string
+
+// PresetDefinition is what a preset stands for.
+type PresetDefinition struct {
+	Name Preset
+	// Trouble is what happens without it, as Reports have it.
+	Trouble string
+	// Reports are the addresses of public reports of that.
+	Reports []string
+	// Sources are the vendor's files that the names come from, each with its version or commit.
+	Sources []string
+	// Hint, if set, says why its DaemonSets may not be in the cluster although their vendor's operator is.
+	Hint string
+	// DaemonSets are waited for, and must be in the cluster.
+	DaemonSets []DaemonSetPrerequisite
+	// Checks are added to those of the worker.
+	Checks []checks.Spec
+}
+
+// Presets lists the presets in the order of the documentation.
+func Presets() []PresetDefinition {
+	return []PresetDefinition{
+		{
+			Name: "cilium",
+			Trouble: "Cilium takes `node.cilium.io/agent-not-ready` away once the agent has written its CNI configuration, some seconds before pods have a " +
+				"network; what starts in between has none, for good",
+			Reports:    []string{"https://github.com/cilium/cilium/issues/29405"},
+			Sources:    []string{"cilium/cilium 7d65d926b98d install/kubernetes/cilium/templates/cilium-agent/daemonset.yaml"},
+			DaemonSets: []DaemonSetPrerequisite{daemonSet("kube-system", "cilium")},
+			Checks:     podNetwork(),
+		},
+		{
+			Name:    "calico",
+			Trouble: "the node takes pods before calico-node has exchanged routes with its peers; they reach no Service until it has",
+			Reports: []string{"https://github.com/projectcalico/calico/issues/7788"},
+			Sources: []string{"projectcalico/calico 8b087380ba17 manifests/calico.yaml", "tigera/operator fa15ace6abf4 pkg/render/node.go"},
+			DaemonSets: []DaemonSetPrerequisite{{AnyOf: []DaemonSetName{
+				{Namespace: "calico-system", Name: "calico-node"}, // the operator's
+				{Namespace: "kube-system", Name: "calico-node"},   // the manifest's
+			}}},
+			Checks: podNetwork(),
+		},
+		{
+			Name:       "aws-vpc-cni",
+			Trouble:    "the kubelet starts pods before aws-node has addresses to give out: `failed to assign an IP address to container`",
+			Reports:    []string{"https://github.com/aws/amazon-vpc-cni-k8s/issues/330"},
+			Sources:    []string{"aws/amazon-vpc-cni-k8s v1.14.0 config/master/aws-k8s-cni.yaml"},
+			DaemonSets: []DaemonSetPrerequisite{daemonSet("kube-system", "aws-node")},
+			Checks:     podNetwork(),
+		},
+		{
+			Name: "istio-ambient",
+			Trouble: "istiod takes `cni.istio.io/not-ready` away once istio-cni is ready, whether or not ztunnel is; pods of the mesh that start in between have no " +
+				"network",
+			Reports:    []string{"https://github.com/istio/istio/pull/61490"},
+			Sources:    []string{"istio/istio 398e1bf2ed48 manifests/charts/istio-cni/templates/daemonset.yaml", "istio/istio 8dbacc5236eb manifests/charts/ztunnel/templates/daemonset.yaml"},
+			DaemonSets: []DaemonSetPrerequisite{daemonSet("istio-system", "istio-cni-node"), daemonSet("istio-system", "ztunnel")},
+		},
+		{
+			Name: "ebs-csi",
+			Trouble: "the driver takes `ebs.csi.aws.com/agent-not-ready` away before the CSINode has its volume limit; the scheduler takes the node for unlimited " +
+				"and sends it more volumes than it can attach",
+			Reports: []string{"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/2447", "https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/1945"},
+			Sources: []string{"kubernetes-sigs/aws-ebs-csi-driver v1.46.0 deploy/kubernetes/base/node.yaml"},
+			DaemonSets: []DaemonSetPrerequisite{providing(daemonSet("kube-system", "ebs-csi-node"),
+				Provided{CSINodes: []CSINodePrerequisite{{Driver: "ebs.csi.aws.com", Allocatable: true}}})},
+		},
+		{
+			Name: "efs-csi",
+			Trouble: "the driver takes `efs.csi.aws.com/agent-not-ready` away before the kubelet knows it: " +
+				"`driver name efs.csi.aws.com not found in the list of registered CSI drivers`",
+			Reports: []string{"https://github.com/kubernetes-sigs/aws-efs-csi-driver/issues/1936"},
+			Sources: []string{"kubernetes-sigs/aws-efs-csi-driver v2.1.12 deploy/kubernetes/base/node-daemonset.yaml"},
+			// EFS volumes have no limit, and the driver never names one (aws-efs-csi-driver issue 1966).
+			DaemonSets: []DaemonSetPrerequisite{providing(daemonSet("kube-system", "efs-csi-node"),
+				Provided{CSINodes: []CSINodePrerequisite{{Driver: "efs.csi.aws.com"}}})},
+		},
+		{
+			Name:    "gpu-nvidia",
+			Trouble: "the node takes pods long before driver, container toolkit and device plugin are there, and nothing on the node says when they are",
+			Reports: []string{"https://github.com/NVIDIA/gpu-operator/issues/475"},
+			Sources: []string{"NVIDIA/gpu-operator 2410508a9418 assets/state-device-plugin/0500_daemonset.yaml", "NVIDIA/gpu-operator 44f53b6f3e98 assets/state-operator-validation/0500_daemonset.yaml"},
+			Hint:    "the operator creates it with the cluster's first GPU node, so list the preset in a profile of such nodes",
+			DaemonSets: []DaemonSetPrerequisite{
+				providing(daemonSet("gpu-operator", "nvidia-device-plugin-daemonset"),
+					Provided{Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}),
+				daemonSet("gpu-operator", "nvidia-operator-validator"),
+			},
+		},
+	}
+}
+
+// podNetwork is the check of a preset of a pod network: a pod on another node is reached by its own address, which a working
+// DNS cache on the node and an API server outside of the pod network prove nothing of. One that answers is enough, since
+// the others' silence may be their nodes' fault.
+func podNetwork() []checks.Spec {
+	return []checks.Spec{{Name: "pod-network", Type: "peers", Attempts: new(int32(3)), Table: checks.Table{
+		Peers: &peers.Settings{Namespace: "kube-system", Selector: "k8s-app=kube-dns", Port: 53, Sample: new(int32(3)), FailPercent: new(int32(100))}}}}
+}
+
+func daemonSet(namespace, name string) DaemonSetPrerequisite {
+	return DaemonSetPrerequisite{Namespace: namespace, Name: name}
+}
+
+func providing(d DaemonSetPrerequisite, what Provided) DaemonSetPrerequisite {
+	d.Provides = &what
+	return d
+}
