@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -30,6 +31,8 @@ const (
 	maxBody = 4 << 20
 	// maxFile bounds the token and the CA, which Secrets and ConfigMaps hold.
 	maxFile = 1 << 20
+	// idleTimeout closes a connection that a reporter used last a while ago: what lies between may have forgotten it.
+	idleTimeout = time.Minute
 	// userAgent names the worker in the API server's audit log.
 	userAgent = "kube-node-ready-worker"
 )
@@ -113,6 +116,7 @@ func (c *Client) HTTP() *http.Client {
 			DialContext:         c.resolver.DialContext,
 			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName, Certificates: c.certificates},
 			MaxIdleConnsPerHost: 4,
+			IdleConnTimeout:     idleTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -146,15 +150,35 @@ func (c *Client) do(ctx context.Context, repeat again, client *http.Client, meth
 
 // send sends one request.
 func (c *Client) send(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
-	var payload io.Reader
+	r := Request{Method: method}
 	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if r.Body, err = json.Marshal(body); err != nil {
 			return Response{}, err
 		}
-		payload = bytes.NewReader(data)
+		r.ContentType = "application/json"
 	}
-	request, err := http.NewRequestWithContext(ctx, method, url, payload)
+	return c.exchange(ctx, client, url, r)
+}
+
+// Request is one request to the API server.
+type Request struct {
+	Method, Path string
+	// ContentType of Body; empty where there is none.
+	ContentType string
+	// Header is sent besides what every request has.
+	Header http.Header
+	Body   []byte
+}
+
+// Send sends a request with the service account's token and reads the response. It asks once: when to ask again is up to the
+// caller. Whatever its status, a response is no error.
+func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
+	return c.exchange(ctx, c.http, c.URL(c.Host, r.Path), r)
+}
+
+func (c *Client) exchange(ctx context.Context, client *http.Client, url string, r Request) (Response, error) {
+	request, err := http.NewRequestWithContext(ctx, r.Method, url, bytes.NewReader(r.Body))
 	if err != nil {
 		return Response{}, err
 	}
@@ -162,13 +186,14 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, url stri
 	if err != nil {
 		return Response{}, err
 	}
+	maps.Copy(request.Header, r.Header)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", userAgent)
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
+	if r.ContentType != "" {
+		request.Header.Set("Content-Type", r.ContentType)
 	}
 	sent := time.Now()
 	response, err := client.Do(request)

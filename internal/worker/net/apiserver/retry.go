@@ -46,7 +46,7 @@ func insist(ctx context.Context, repeat again, client *http.Client, send func() 
 		}
 		r.Tries = tries
 		deadline, bounded := ctx.Deadline()
-		left, asked := time.Until(deadline)-answerTime, retryAfter(r.Header, time.Now())
+		left, asked := time.Until(deadline)-answerTime, RetryAfter(r.Header, time.Now())
 		if !repeat(r.Status) || !bounded || left < max(asked, firstWait/2) {
 			return r, nil
 		}
@@ -61,8 +61,8 @@ func insist(ctx context.Context, repeat again, client *http.Client, send func() 
 	}
 }
 
-// retryAfter reads RFC 9110's header: seconds, or a date.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+// RetryAfter reads RFC 9110's header, seconds or a date: how long to wait from now. It is 0 without one.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
