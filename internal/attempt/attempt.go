@@ -99,15 +99,7 @@ func Text(s string) string {
 	if len(s) > 8*MaxMessage {
 		s = s[:8*MaxMessage] // what is cut off anyway need not be searched for secrets
 	}
-	s = result.Sanitise(s)
-	if len(s) <= MaxMessage {
-		return s
-	}
-	cut := MaxMessage - len("…")
-	for cut > 0 && s[cut]&0xC0 == 0x80 {
-		cut--
-	}
-	return s[:cut] + "…"
+	return result.Clip(result.Sanitise(s), MaxMessage)
 }
 
 // reasonForm is that of the reasons of conditions: one word in upper camel case (Kubernetes API conventions).

@@ -20,7 +20,7 @@ const maxNodeBytes = 253
 // cut, those of failures last, and then checks are dropped from the end and counted in Omitted.
 func (r Report) Encode() []byte {
 	r.Version = Version
-	r.Node = clip(clean(r.Node), maxNodeBytes)
+	r.Node = Clip(clean(r.Node), maxNodeBytes)
 	checks := make([]Check, len(r.Checks))
 	for i, c := range r.Checks {
 		checks[i] = c.sanitised()
@@ -34,7 +34,7 @@ func (r Report) Encode() []byte {
 	for _, n := range messageCuts {
 		for i := range r.Checks {
 			if r.Checks[i].Outcome.rank() > Inconclusive.rank() {
-				r.Checks[i].Message = clip(r.Checks[i].Message, n)
+				r.Checks[i].Message = Clip(r.Checks[i].Message, n)
 			}
 		}
 		if b := r.marshal(); len(b) <= MaxBytes {
@@ -42,7 +42,7 @@ func (r Report) Encode() []byte {
 		}
 		// Failures keep twice what the others keep.
 		for i := range r.Checks {
-			r.Checks[i].Message = clip(r.Checks[i].Message, 2*n)
+			r.Checks[i].Message = Clip(r.Checks[i].Message, 2*n)
 		}
 		if b := r.marshal(); len(b) <= MaxBytes {
 			return b
@@ -126,16 +126,16 @@ func (r Report) marshal() []byte {
 
 // sanitised is the check with every string fit to be shown and to be encoded.
 func (c Check) sanitised() Check {
-	c.Name = clip(clean(c.Name), maxNameBytes)
-	c.Type = clip(clean(c.Type), maxNameBytes)
-	c.Severity = clip(clean(c.Severity), maxNameBytes)
-	c.Reason = clip(clean(c.Reason), maxNameBytes)
-	c.Message = Sanitise(clip(c.Message, MaxBytes))
+	c.Name = Clip(clean(c.Name), maxNameBytes)
+	c.Type = Clip(clean(c.Type), maxNameBytes)
+	c.Severity = Clip(clean(c.Severity), maxNameBytes)
+	c.Reason = Clip(clean(c.Reason), maxNameBytes)
+	c.Message = Sanitise(Clip(c.Message, MaxBytes))
 	return c
 }
 
-// clip cuts s to at most n bytes, between characters, and shows that it did.
-func clip(s string, n int) string {
+// Clip cuts s to at most n bytes, between characters, and shows that it did.
+func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -45,7 +45,7 @@ func Parse(termination []byte) (Report, error) {
 	switch r.Outcome {
 	case Passed, Failed, Inconclusive, ConfigError, ClientError, InternalError:
 	default:
-		return Report{}, fmt.Errorf("the report has an unknown outcome %q", clip(clean(string(r.Outcome)), maxNameBytes))
+		return Report{}, fmt.Errorf("the report has an unknown outcome %q", Clip(clean(string(r.Outcome)), maxNameBytes))
 	}
 	if len(r.Checks) > maxChecks {
 		return Report{}, fmt.Errorf("the report has %d checks, at most %d are allowed", len(r.Checks), maxChecks)
@@ -74,12 +74,12 @@ func (c *Check) admit() error {
 	switch c.Outcome {
 	case Passed, Failed, Inconclusive, Warning, Skipped:
 	default:
-		return fmt.Errorf("unknown outcome %q", clip(clean(string(c.Outcome)), maxNameBytes))
+		return fmt.Errorf("unknown outcome %q", Clip(clean(string(c.Outcome)), maxNameBytes))
 	}
 	switch c.Severity {
 	case "required", "warning":
 	default:
-		return fmt.Errorf("unknown severity %q", clip(clean(c.Severity), maxNameBytes))
+		return fmt.Errorf("unknown severity %q", Clip(clean(c.Severity), maxNameBytes))
 	}
 	if c.DurationMs < 0 || c.DurationMs > maxDurationMs {
 		return fmt.Errorf("durationMs %d is not between 0 and %d", c.DurationMs, maxDurationMs)
@@ -96,7 +96,7 @@ func (c *Check) admit() error {
 	if c.Name == "" {
 		return errors.New("name is empty")
 	}
-	c.Message = clip(Sanitise(c.Message), maxMessageBytes)
+	c.Message = Clip(Sanitise(c.Message), maxMessageBytes)
 	return nil
 }
 
