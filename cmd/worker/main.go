@@ -1,6 +1,7 @@
 // Command kube-node-ready-worker verifies the node that it runs on: it performs the checks of
 // its configuration, reports to standard output and the container's termination log, and
-// exits with a code that says who is at fault (see internal/result).
+// exits with a code that says who is at fault (see internal/result). As "report" it turns an
+// agent's health endpoint into a condition of the node instead (see internal/worker/reporter).
 package main
 
 import (
@@ -45,6 +46,9 @@ func main() {
 
 // run is the program, without what belongs to the process. exit ends that where run cannot.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, exit func(int)) int {
+	if len(args) > 0 && args[0] == commandReport {
+		return reportCondition(ctx, args[1:], getenv, stdout, stderr)
+	}
 	f, err := parseFlags(args, getenv, report.IsTerminal(stdout))
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

@@ -139,6 +139,12 @@ func surroundings(getenv func(string) string) (place, error) {
 	return x, err
 }
 
+// Client is the API client of a pod's environment and files. The error says what is missing; no connection is made.
+func Client(getenv func(string) string) (*apiserver.Client, error) {
+	x, err := surroundings(getenv)
+	return x.API, err
+}
+
 // Aborted is the report of a worker that could not perform its checks: why takes the place of a
 // check, so that whoever reads reports finds it where failures are.
 func Aborted(node string, outcome result.Outcome, what string, err error) result.Report {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/reporter"
+)
+
+const commandReport = "report"
+
+// exitReport is a reporter that cannot begin, as in the SIG's; one that has begun ends with 0 when it is told to.
+const exitReport = 1
+
+const reportUsage = `Reports the health of an agent on this node as a condition of the Node.
+
+Usage:
+  ` + program + ` report [flags]
+
+Environment:
+  NODE_NAME                   the Node; required
+  CHECK_ENDPOINT              http or https URL that answers 2xx while the agent is healthy; required
+  CONDITION_TYPE              the condition's type; required
+  CHECK_INTERVAL              default 30s
+  HEARTBEAT_PERIOD            after which the condition is written although nothing changed, default 5m
+  FAILURE_GRACE               how long the agent must have failed before True becomes False, default 1s
+  CHECK_CA_FILE               PEM certificates that an https endpoint is verified by; default the image's
+  IMPERSONATE_NODE            true acts as system:node:<NODE_NAME>, default false
+  METRICS_BIND_ADDRESS        of /metrics and /healthz, default :9445; 0 for none
+  REPORT_UNKNOWN_ON_SHUTDOWN  true writes Unknown at the end, default false
+
+Flags:
+`
+
+// reportCondition runs the reporter and returns the exit code.
+func reportCondition(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	set := pflag.NewFlagSet(commandReport, pflag.ContinueOnError)
+	set.Usage = func() {}
+	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), "info"), "`level`: debug, info, warn or error (LOG_LEVEL)")
+	format := set.String("log-format", cmp.Or(getenv("LOG_FORMAT"), "json"), "`format`: json or console (LOG_FORMAT)")
+	showVersion := set.Bool("version", false, "print the version")
+	err := set.Parse(args)
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, reportUsage+set.FlagUsages())
+		return 0
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "%s report: %v\nRun %s report --help for the flags.\n", program, err, program)
+		return exitReport
+	case *showVersion:
+		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
+		return 0
+	}
+	log, err := logging.New(*level, *format, stderr)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "%s report: %v (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)\n", program, err)
+		return exitReport
+	}
+	c, warnings, err := reporter.FromEnv(getenv)
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	if err == nil {
+		_, err = worker.Client(getenv) // nothing is reported without a service account, and none comes later
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "%s report: %v\n", program, err)
+		return exitReport
+	}
+	log = log.With(zap.String("node", c.Node))
+	metrics := reporter.NewMetrics(version.Version, c.Interval)
+	if serve, err := metrics.Listen(c.MetricsAddress); err != nil {
+		// Agents on the host's network share its ports.
+		log.Warn("no metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 for none", zap.Error(err))
+	} else {
+		guard.Go(serve, func(p *guard.Panic) { log.Error("no more metrics", zap.Error(p)) })
+	}
+	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval), zap.Duration("heartbeat", c.Heartbeat))
+	reporter.Run(ctx, c, func() (reporter.API, error) { return worker.Client(getenv) }, log, metrics)
+	return 0
+}

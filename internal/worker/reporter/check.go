@@ -1,0 +1,143 @@
+package reporter
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+)
+
+const (
+	// checkTimeout is that of the SIG's reporter.
+	checkTimeout = 10 * time.Second
+	// maxBody and maxHeader bound, in bytes, what is read of an answer; maxShown and maxMessage what of it reaches the Node.
+	maxBody    = 4 << 10
+	maxHeader  = 64 << 10
+	maxShown   = 512
+	maxMessage = 1024
+	// maxCA bounds the CA file; the bundles of distributions have a quarter of it.
+	maxCA = 1 << 20
+)
+
+// Reasons of the condition: the first three are those of the SIG's reporter.
+const (
+	reasonOK              = "EndpointOK"
+	reasonNotReady        = "EndpointNotReady"
+	reasonConnectionError = "EndpointConnectionError"
+	reasonStopped         = "ReporterStopped"
+)
+
+// Statuses of a condition.
+const (
+	statusTrue    = "True"
+	statusFalse   = "False"
+	statusUnknown = "Unknown"
+)
+
+// observation is what a check came to, in the words of the condition.
+type observation struct{ status, reason, message string }
+
+// observed makes an observation whose message can be shown on terminals, whatever the endpoint answered.
+func observed(status, reason, format string, a ...any) observation {
+	return observation{status, reason, result.Clip(result.Sanitise(fmt.Sprintf(format, a...)), maxMessage)}
+}
+
+// check asks the endpoint once. Its answer's status decides and redirects are not followed: the endpoint is whom the
+// configuration trusts, and where it points to is not.
+func check(ctx context.Context, c Config) observation {
+	where := shown(c.Endpoint)
+	unreachable := func(err error) observation {
+		return observed(statusFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		var err error
+		if config.RootCAs, err = roots(c.CAFile); err != nil { // read each time, since authorities are rotated
+			return unreachable(err)
+		}
+	}
+	client := &http.Client{
+		// A connection per check also shows that the agent still accepts them. No proxy: the endpoint is on this node.
+		Transport: &http.Transport{
+			DialContext: dial, TLSClientConfig: config,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Endpoint.String(), nil)
+	if err != nil {
+		return unreachable(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode >= 200 && response.StatusCode < 300 {
+		return observed(statusTrue, reasonOK, "Endpoint reports ready at %s", where)
+	}
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // what came before it broke off is shown
+	return observed(statusFalse, reasonNotReady, "Endpoint returned non-2xx status code %d at %s: %s",
+		response.StatusCode, where, result.Clip(result.Sanitise(string(body)), maxShown))
+}
+
+// dial connects to the endpoint. localhost is the loopback addresses whatever /etc/hosts and DNS hold (RFC 6761, section 6.3).
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && strings.EqualFold(host, "localhost") {
+		return resolver.DialAny(ctx, network, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, port)
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, network, address)
+}
+
+// roots reads the certificates of a CA file.
+func roots(file string) (*x509.CertPool, error) {
+	bundle, err := input.ReadFile(file, maxCA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
+}
+
+// describe is an error without the ports of this side's connection, which would make every message a new one.
+func describe(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var operation *net.OpError
+	switch {
+	case cause.IsTimeout(err):
+		return fmt.Sprintf("no answer within %v", checkTimeout)
+	case errors.As(err, &operation):
+		return operation.Op + ": " + operation.Err.Error()
+	}
+	return err.Error()
+}
+
+// shown is a URL fit for a message: without user and query, where secrets travel.
+func shown(u *url.URL) string {
+	copied := *u
+	copied.User, copied.RawQuery, copied.Fragment = nil, "", ""
+	return copied.String()
+}

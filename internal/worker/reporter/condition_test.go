@@ -1,0 +1,91 @@
+package reporter
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 5e8, time.UTC)
+
+func TestTheTransitionTimeMovesWithTheStatus(t *testing.T) {
+	second, earlier := noon.Truncate(time.Second), noon.Add(-time.Hour).Truncate(time.Second)
+	for _, c := range []struct {
+		name    string
+		present *condition
+		status  string
+		want    time.Time
+	}{
+		{"none before", nil, "True", second},
+		{"the same status, another reason", &condition{Status: "True", Reason: "Other", LastTransitionTime: earlier}, "True", earlier},
+		{"another status", &condition{Status: "False", LastTransitionTime: earlier}, "True", second},
+		{"one without a time", &condition{Status: "True"}, "True", second},
+	} {
+		got := next(c.present, "T", observation{c.status, "R", "M"}, noon)
+		if want := (condition{"T", c.status, second, c.want, "R", "M"}); got != want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, want)
+		}
+	}
+}
+
+func TestDue(t *testing.T) {
+	c := Config{Heartbeat: 5 * time.Minute, Grace: time.Second}
+	ok, fails, gone := observation{"True", "EndpointOK", "m"}, observation{"False", "EndpointNotReady", "m"}, observation{"False", "EndpointConnectionError", "m"}
+	as := func(o observation) *condition {
+		return &condition{Status: o.status, Reason: o.reason, Message: o.message}
+	}
+	for _, x := range []struct {
+		name    string
+		present *condition
+		age     time.Duration
+		o       observation
+		failing time.Duration
+		want    bool
+	}{
+		{"no condition", nil, 0, ok, 0, true},
+		{"no condition, and failing for a moment", nil, 0, fails, 0, true},
+		{"nothing changed", as(ok), time.Minute, ok, 0, false},
+		{"the heartbeat", as(ok), 5 * time.Minute, ok, 0, true},
+		{"written in a time to come", as(ok), -time.Second, ok, 0, true},
+		{"turns healthy", as(fails), 0, ok, 0, true},
+		{"fails for a moment", as(ok), time.Minute, fails, 0, false},
+		{"fails for a moment as the heartbeat is due", as(ok), time.Hour, fails, 0, false},
+		{"fails for the grace", as(ok), 0, fails, time.Second, true},
+		{"fails otherwise", as(fails), 0, gone, time.Hour, true},
+		{"Unknown since a shutdown", &condition{Status: "Unknown"}, 0, fails, 0, true},
+		{"another message at once", as(fails), time.Second, observation{fails.status, fails.reason, "n"}, 0, false},
+		{"another message", as(fails), 10 * time.Second, observation{fails.status, fails.reason, "n"}, 0, true},
+	} {
+		if got := due(c, x.present, noon.Add(-x.age), x.o, x.failing, noon); got != x.want {
+			t.Errorf("%s: got %v", x.name, got)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	asked := func(d time.Duration) error {
+		return &refusal{&apiserver.StatusError{Code: http.StatusTooManyRequests}, d}
+	}
+	for _, c := range []struct {
+		name        string
+		before      int
+		err         error
+		least, most time.Duration
+	}{
+		{"the first", 0, errors.New("refused"), time.Second / 2, time.Second},
+		{"the third", 2, errors.New("refused"), 2 * time.Second, 4 * time.Second},
+		{"the hundredth", 100, errors.New("refused"), 5 * time.Second, 10 * time.Second},
+		{"the server asks for more", 0, asked(42 * time.Second), 42 * time.Second, 42 * time.Second},
+		{"the server asks for less", 3, asked(time.Second), 4 * time.Second, 8 * time.Second},
+		{"the server asks for a year", 0, asked(365 * 24 * time.Hour), 5 * time.Minute, 5 * time.Minute},
+	} {
+		for range 100 {
+			if got := backoff(c.before, c.err); got < c.least || got > c.most {
+				t.Fatalf("%s: got %v, want %v to %v", c.name, got, c.least, c.most)
+			}
+		}
+	}
+}
