@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/go-logr/zapr"
@@ -27,7 +28,26 @@ const (
 	exitConfig = 2 // the configuration or the command line was refused
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if len(os.Args) == 1 && os.Getenv("CHECK_ENDPOINT") != "" {
+		err := becomeReporter()
+		_, _ = fmt.Fprintf(os.Stderr, "kube-node-ready-controller: CHECK_ENDPOINT is set, which makes this the reporter, and %v\n", err)
+		os.Exit(exitError)
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// becomeReporter replaces the process by the worker's report. Manifests of the SIG's reporter name an image and no command, and
+// this program is what the image starts. It returns only where the worker is not beside this program.
+func becomeReporter() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	worker := filepath.Join(filepath.Dir(self), "kube-node-ready-worker")
+	err = syscall.Exec(worker, []string{worker, "report"}, os.Environ())
+	return fmt.Errorf("%s cannot be started: %w", worker, err)
+}
 
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
