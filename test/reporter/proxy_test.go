@@ -67,7 +67,7 @@ func (s *scene) through() *proxy {
 // open listens, at the same address as before.
 func (p *proxy) open() {
 	p.s.Helper()
-	cert, key, err := control.ServingCertificate("proxy", net.IPv4(127, 0, 0, 1))
+	cert, key, err := control.ServingCertificate()
 	p.s.must(cert, err)
 	pair, err := tls.X509KeyPair(cert, key)
 	p.s.must(pair, err)
