@@ -85,8 +85,8 @@ func run(queue uint16, delay time.Duration) error {
 	go release(conn, queue, held)
 	for {
 		messages, err := conn.Receive()
-		if errors.Is(err, unix.ENOBUFS) {
-			continue // the kernel dropped what did not fit, as a full link does
+		if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOENT) {
+			continue // the kernel dropped what did not fit, as a full link does, or a packet that was held here
 		}
 		if err != nil {
 			return err
