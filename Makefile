@@ -98,6 +98,15 @@ fmt: ## Format the Go files
 	@$(TOOLS) golangci-lint
 	.cache/tools/bin/golangci-lint fmt ./...
 
+.PHONY: generate
+generate: ## Generate the NodeReadinessRule's definition and deep copies from its Go types
+	@$(TOOLS) controller-gen
+	@$(GENERATE) output:crd:dir=$(CRD_DIR) output:object:dir=internal/api/readiness/v1alpha1
+	@mv $(CRD_DIR)/readiness.node.x-k8s.io_nodereadinessrules.yaml $(CRD_DIR)/nodereadinessrules.yaml
+
+CRD_DIR := deploy/helm/kube-node-ready/files
+GENERATE := .cache/tools/bin/controller-gen object crd:maxDescLen=1000 paths=./internal/api/...
+
 .PHONY: docs
 docs: ## Write the pages that are generated from the sources
 	go run ./internal/config/docgen
