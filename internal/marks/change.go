@@ -19,11 +19,15 @@ const (
 // Change is one write of our marks.
 type Change struct {
 	Record Record
-	Gate   Gate
+	// KeepRecord leaves the record as it is: only what rules ask for is written.
+	KeepRecord bool
+	Gate       Gate
 	// Close are the taints of GateClose.
 	Close []Taint
 	// Label sets the verified label (true) or removes it (false); nil leaves it.
 	Label *bool
+	// Rules is what NodeReadinessRules change, in the same patch.
+	Rules RuleChange
 }
 
 // Patch renders the change as one JSON merge patch. It carries the resourceVersion that the decision was made on: a merge
@@ -32,7 +36,13 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	meta := map[string]any{
 		"uid":             n.UID,
 		"resourceVersion": n.ResourceVersion,
-		"annotations":     map[string]string{AnnotationRecord: c.Record.Encode()},
+	}
+	annotations := c.Rules.annotations()
+	if !c.KeepRecord {
+		annotations[AnnotationRecord] = c.Record.Encode()
+	}
+	if len(annotations) > 0 {
+		meta["annotations"] = annotations
 	}
 	if c.Label != nil {
 		var value any // null removes the key (RFC 7386)
@@ -42,11 +52,15 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 		meta["labels"] = map[string]any{v.Verified.Key: value}
 	}
 	patch := map[string]any{"metadata": meta}
-	switch c.Gate {
-	case GateOpen:
-		patch["spec"] = map[string]any{"taints": v.without(n.Spec.Taints)}
-	case GateClose:
-		patch["spec"] = map[string]any{"taints": with(n.Spec.Taints, c.Close)}
+	if c.Gate != GateKeep || len(c.Rules.Add)+len(c.Rules.Remove) > 0 {
+		taints := c.Rules.taints(n.Spec.Taints)
+		switch c.Gate {
+		case GateOpen:
+			taints = v.without(taints)
+		case GateClose:
+			taints = with(taints, c.Close)
+		}
+		patch["spec"] = map[string]any{"taints": taints}
 	}
 	b, err := json.Marshal(patch)
 	if err != nil {

@@ -1,0 +1,244 @@
+package decide
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+var ruleTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// aRule makes a continuous rule that asks nodes labelled role=worker for the condition agent/Ready.
+func aRule(name string, change ...func(*v1alpha1.NodeReadinessRule)) *v1alpha1.NodeReadinessRule {
+	r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Finalizers: []string{v1alpha1.Finalizer},
+		CreationTimestamp: metav1.NewTime(ruleTime.Add(-time.Hour))}}
+	r.Spec = v1alpha1.NodeReadinessRuleSpec{
+		Conditions:      []v1alpha1.ConditionRequirement{{Type: "agent/Ready", RequiredStatus: corev1.ConditionTrue}},
+		EnforcementMode: v1alpha1.ModeContinuous,
+		Taint:           corev1.Taint{Key: "readiness.k8s.io/agent", Value: "wait", Effect: corev1.TaintEffectNoSchedule},
+		NodeSelector:    metav1.LabelSelector{MatchLabels: map[string]string{"role": "worker"}},
+	}
+	for _, f := range change {
+		f(r)
+	}
+	return r
+}
+
+func bootstrapOnly(r *v1alpha1.NodeReadinessRule) {
+	r.Spec.EnforcementMode = v1alpha1.ModeBootstrapOnly
+}
+func inDryRun(r *v1alpha1.NodeReadinessRule)    { r.Spec.DryRun = true }
+func unfinalized(r *v1alpha1.NodeReadinessRule) { r.Finalizers = nil }
+func anyOf(r *v1alpha1.NodeReadinessRule)       { r.Spec.ConditionPolicy = v1alpha1.PolicyAnyOf }
+func younger(r *v1alpha1.NodeReadinessRule)     { r.CreationTimestamp = metav1.NewTime(ruleTime) }
+func isDeleted(r *v1alpha1.NodeReadinessRule) {
+	r.DeletionTimestamp = &metav1.Time{Time: ruleTime}
+}
+func asks(c ...v1alpha1.ConditionRequirement) func(*v1alpha1.NodeReadinessRule) {
+	return func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions = c }
+}
+
+func compiled(rules ...*v1alpha1.NodeReadinessRule) []Rule {
+	var out []Rule
+	for _, r := range rules {
+		out = append(out, CompileRule(r, []marks.Taint{{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule}}))
+	}
+	SortRules(out)
+	return out
+}
+
+// aWorker makes a node labelled role=worker.
+func aWorker(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node", Labels: map[string]string{"role": "worker"}, Annotations: map[string]string{}}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func reports(condition string, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType(condition), Status: status})
+	}
+}
+
+func carries(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "other", Effect: corev1.TaintEffectNoSchedule})
+	}
+}
+
+func ownedBy(name, key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		owned := marks.OwnedOn(n)
+		if owned == nil {
+			owned = marks.Owned{}
+		}
+		owned["uid-"+name] = marks.TaintID{Key: key, Effect: corev1.TaintEffectNoSchedule}
+		n.Annotations[marks.AnnotationRules] = owned.Encode()
+	}
+}
+
+func elsewhere(n *corev1.Node) { n.Labels["role"] = "other" }
+
+func passed(suffix string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Annotations["readiness.k8s.io/bootstrap-completed-"+suffix] = "true" }
+}
+
+const agentTaint = "readiness.k8s.io/agent"
+
+// said is a plan in one line: the operations, then what the node carries after it.
+func said(p RulePlan) string {
+	var words []string
+	for _, a := range p.Acts {
+		words = append(words, string(a.Operation)+" "+a.Rule.Name)
+	}
+	if p.Change.Owned != nil {
+		words = append(words, "owned "+p.Change.Owned.Encode())
+	}
+	return strings.Join(words, "; ")
+}
+
+func TestWhatRulesAskOfANode(t *testing.T) {
+	const isOwned = `owned {"uid-a":"readiness.k8s.io/agent:NoSchedule"}`
+	for name, c := range map[string]struct {
+		rules []*v1alpha1.NodeReadinessRule
+		node  *corev1.Node
+		want  string
+	}{
+		"no condition: held": {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(), "add a; " + isOwned},
+		"False: held":        {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(reports("agent/Ready", "False")), "add a; " + isOwned},
+		"held already":       {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
+		"True: free":         {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(reports("agent/Ready", "True")), ""},
+		"True: released":     {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), ownedBy("a", agentTaint)), "remove a; owned {}"},
+		"True, the taint was never ours: released":    {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(reports("agent/Ready", "True"), carries(agentTaint)), "remove a"},
+		"somebody took the taint off":                 {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(ownedBy("a", agentTaint)), "add a"},
+		"no finalizer yet":                            {[]*v1alpha1.NodeReadinessRule{aRule("a", unfinalized)}, aWorker(), ""},
+		"somebody took the finalizer: left alone":     {[]*v1alpha1.NodeReadinessRule{aRule("a", unfinalized)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
+		"not selected":                                {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(elsewhere), ""},
+		"left the selector: released":                 {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(elsewhere, carries(agentTaint), ownedBy("a", agentTaint)), "remove a; owned {}"},
+		"left the selector, taint gone":               {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(elsewhere, ownedBy("a", agentTaint)), "owned {}"},
+		"not selected, a foreign taint":               {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(elsewhere, carries(agentTaint)), ""},
+		"deleted: released":                           {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), "remove a; owned {}"},
+		"deleted before it was written down":          {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(carries(agentTaint)), "remove a"},
+		"deleted and let go of":                       {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, unfinalized)}, aWorker(carries(agentTaint)), ""},
+		"deleted, not selected, foreign taint":        {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(elsewhere, carries(agentTaint)), ""},
+		"deleted, passed, foreign taint":              {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, bootstrapOnly)}, aWorker(carries(agentTaint), passed("uid-a")), ""},
+		"deleted dry run":                             {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, inDryRun)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
+		"dry run leaves taints":                       {[]*v1alpha1.NodeReadinessRule{aRule("a", inDryRun)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
+		"dry run taints nothing":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", inDryRun)}, aWorker(), ""},
+		"an unknown rule's taint stays":               {nil, aWorker(carries(agentTaint), ownedBy("x", agentTaint)), ""},
+		"an unknown rule's taint is taken over":       {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(carries(agentTaint), ownedBy("x", agentTaint)), "adopt a; " + isOwned},
+		"bootstrap: held":                             {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(), "add a; " + isOwned},
+		"bootstrap: passed":                           {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), ownedBy("a", agentTaint)), "remove a; complete a; owned {}"},
+		"bootstrap: good at first sight":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True")), "complete a"},
+		"bootstrap: never again":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), passed("uid-a")), ""},
+		"bootstrap: never again, by the old name":     {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), passed("a")), ""},
+		"bootstrap: a foreign taint after it":         {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), passed("uid-a")), ""},
+		"continuous: a passed bootstrap is no matter": {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(passed("uid-a")), "add a; " + isOwned},
+		"two rules, one taint: the older decides":     {[]*v1alpha1.NodeReadinessRule{aRule("b", younger), aRule("a")}, aWorker(), "add a; " + isOwned},
+		"two of one age: by name":                     {[]*v1alpha1.NodeReadinessRule{aRule("b"), aRule("a")}, aWorker(), "add a; " + isOwned},
+		"the older lets go while the younger would hold": {[]*v1alpha1.NodeReadinessRule{aRule("a"), aRule("b", younger, asks(v1alpha1.ConditionRequirement{Type: "other", RequiredStatus: "True"}))},
+			aWorker(reports("agent/Ready", "True"), carries(agentTaint), ownedBy("b", agentTaint)), "remove a; owned {}"},
+		"the older is deleted: the younger takes over": {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted), aRule("b", younger)},
+			aWorker(carries(agentTaint), ownedBy("a", agentTaint)), `adopt b; owned {"uid-b":"readiness.k8s.io/agent:NoSchedule"}`},
+		"the younger is deleted: nothing happens":    {[]*v1alpha1.NodeReadinessRule{aRule("a"), aRule("b", younger, isDeleted)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
+		"a dry run does not overrule":                {[]*v1alpha1.NodeReadinessRule{aRule("z", inDryRun), aRule("a", younger)}, aWorker(), "add a; " + isOwned},
+		"refused: what it owned is released":         {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, anyOf)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), "remove a; owned {}"},
+		"refused: no node is tainted":                {[]*v1alpha1.NodeReadinessRule{aRule("a", func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector = metav1.LabelSelector{} })}, aWorker(), ""},
+		"a missing condition's default counts":       {[]*v1alpha1.NodeReadinessRule{aRule("a", asks(v1alpha1.ConditionRequirement{Type: "x", RequiredStatus: "False", DefaultStatus: "False"}))}, aWorker(), ""},
+		"a default is for missing ones":              {[]*v1alpha1.NodeReadinessRule{aRule("a", asks(v1alpha1.ConditionRequirement{Type: "x", RequiredStatus: "False", DefaultStatus: "False"}))}, aWorker(reports("x", "True")), "add a; " + isOwned},
+		"Unknown is what absence counts as":          {[]*v1alpha1.NodeReadinessRule{aRule("a", asks(v1alpha1.ConditionRequirement{Type: "x", RequiredStatus: "Unknown"}))}, aWorker(), ""},
+		"all of two":                                 {[]*v1alpha1.NodeReadinessRule{aRule("a", twoConditions)}, aWorker(reports("x", "True")), "add a; " + isOwned},
+		"any of two":                                 {[]*v1alpha1.NodeReadinessRule{aRule("a", twoConditions, anyOf)}, aWorker(reports("y", "True")), ""},
+		"any of two, none":                           {[]*v1alpha1.NodeReadinessRule{aRule("a", twoConditions, anyOf)}, aWorker(), "add a; " + isOwned},
+		"a node on its way out":                      {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: ruleTime} }), ""},
+		"an unreadable account owns nothing":         {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(elsewhere, carries(agentTaint), func(n *corev1.Node) { n.Annotations[marks.AnnotationRules] = "x" }), ""},
+		"another effect is another taint":            {[]*v1alpha1.NodeReadinessRule{aRule("a", func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Effect = "NoExecute" })}, aWorker(carries(agentTaint)), `add a; owned {"uid-a":"readiness.k8s.io/agent:NoExecute"}`},
+		"the rule's taint changed":                   {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(carries("readiness.k8s.io/before"), ownedBy("a", "readiness.k8s.io/before")), "remove a; add a; " + isOwned},
+		"the gating taint of a refused rule stays":   {[]*v1alpha1.NodeReadinessRule{aRule("a", func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Key = "node-ready/unverified" })}, aWorker(carries("node-ready/unverified"), ownedBy("a", "node-ready/unverified")), "owned {}"},
+		"another installation's verification is one": {[]*v1alpha1.NodeReadinessRule{aRule("a", asks(v1alpha1.ConditionRequirement{Type: "node-ready/Verified", RequiredStatus: "True"}))}, aWorker(reports("node-ready/Verified", "True"), carries(agentTaint)), "remove a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := said(NextRules(RuleNode{Node: c.node}, compiled(c.rules...), 0, ruleTime)); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func twoConditions(r *v1alpha1.NodeReadinessRule) {
+	r.Spec.Conditions = []v1alpha1.ConditionRequirement{{Type: "x", RequiredStatus: "True"}, {Type: "y", RequiredStatus: "True"}}
+}
+
+// A taint that was there is adopted: remembered at first, written down later, released whenever the node leaves the selector.
+func TestATaintThatWasThereIsAdopted(t *testing.T) {
+	rules, n := compiled(aRule("a")), aWorker(carries(agentTaint))
+	first := NextRules(RuleNode{Node: n}, rules, 0, ruleTime)
+	if said(first) != "adopt a" || !first.Change.Empty() || !slices.Equal(first.Adopting, []string{"uid-a"}) || first.Wait != adoptAfter {
+		t.Fatalf("%s, %v, %s", said(first), first.Adopting, first.Wait)
+	}
+	seen := RuleNode{Node: n, Adopting: map[string]time.Time{"uid-a": ruleTime}}
+	if soon := NextRules(seen, rules, 0, ruleTime.Add(time.Second)); said(soon) != "" || len(soon.Adopting) != 1 || soon.Wait != adoptAfter-time.Second {
+		t.Errorf("%s, %s", said(soon), soon.Wait)
+	}
+	late := NextRules(seen, rules, 0, ruleTime.Add(adoptAfter))
+	if want := `owned {"uid-a":"readiness.k8s.io/agent:NoSchedule"}`; said(late) != want || len(late.Change.Add)+len(late.Change.Remove) > 0 {
+		t.Errorf("%s", said(late))
+	}
+	seen.Node = aWorker(elsewhere, carries(agentTaint))
+	if left := NextRules(seen, rules, 0, ruleTime); said(left) != "remove a" {
+		t.Errorf("%s", said(left))
+	}
+	seen.Node = aWorker(elsewhere, carries(agentTaint), ownedBy("b", agentTaint))
+	if left := NextRules(seen, rules, 0, ruleTime); said(left) != "" {
+		t.Errorf("another rule's taint: %s", said(left))
+	}
+}
+
+// With rules.staleAfter a condition that was renewed and is not any more counts as missing; one that never was does not.
+func TestAStaleConditionCountsAsMissing(t *testing.T) {
+	rules, n := compiled(aRule("a")), aWorker(reports("agent/Ready", "True"))
+	seen := RuleNode{Node: n, Renewed: map[string]time.Time{"agent/Ready": ruleTime}}
+	if p := NextRules(seen, rules, time.Minute, ruleTime.Add(20*time.Second)); said(p) != "" || p.Wait != 40*time.Second {
+		t.Errorf("%s, %s", said(p), p.Wait)
+	}
+	if p := NextRules(seen, rules, time.Minute, ruleTime.Add(time.Minute)); !strings.HasPrefix(said(p), "add a") || !p.Evaluations[0].Missing {
+		t.Errorf("%s", said(p))
+	}
+	if p := NextRules(seen, rules, 0, ruleTime.Add(time.Hour)); said(p) != "" {
+		t.Errorf("without staleAfter: %s", said(p))
+	}
+	if p := NextRules(RuleNode{Node: n}, rules, time.Minute, ruleTime.Add(time.Hour)); said(p) != "" {
+		t.Errorf("never renewed: %s", said(p))
+	}
+}
+
+func TestADryRunIsCountedInTheWordsOfNRC(t *testing.T) {
+	rules := compiled(aRule("a", inDryRun))
+	tally := DryRunTally{}
+	for _, n := range []*corev1.Node{aWorker(), aWorker(carries(agentTaint)), aWorker(reports("agent/Ready", "True"), carries(agentTaint)), aWorker(reports("agent/Ready", "True"))} {
+		p := NextRules(RuleNode{Node: n}, rules, 0, ruleTime)
+		if len(p.Evaluations) != 1 || p.Evaluations[0].State != RuleDry {
+			t.Fatal(p.Evaluations)
+		}
+		tally.Count(p.Evaluations[0])
+	}
+	if r := tally.Results(); *r.AffectedNodes != 4 || *r.TaintsToAdd != 1 || *r.TaintsToRemove != 1 || *r.RiskyOperations != 2 ||
+		r.Summary != "would add 1 taints, would remove 1 taints, 2 nodes have missing conditions" {
+		b, _ := json.Marshal(r)
+		t.Errorf("%s", b)
+	}
+	if none := (&DryRunTally{Affected: 3}).Results(); none.Summary != "No changes needed" {
+		t.Error(none.Summary)
+	}
+}

@@ -1,0 +1,137 @@
+package marks
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Names of what NodeReadinessRules write on a Node.
+const (
+	// AnnotationRules holds, as JSON, which rule owns which taint: the rule's UID → key:effect. It is written in the patch
+	// that adds or removes the taint.
+	AnnotationRules = "node-ready/rules"
+	// annotationBootstrap and a rule's UID are the annotation of a node that has passed a bootstrap-only rule, with
+	// {"rule-name":"<name>"} as its value. Up to its v0.3 the node-readiness-controller wrote the rule's name in place of
+	// the UID, and any value of that counts too.
+	annotationBootstrap = "readiness.k8s.io/bootstrap-completed-"
+)
+
+// TaintID tells taints of one node apart: key and effect. The API server refuses two taints that agree in both.
+type TaintID struct {
+	Key    string
+	Effect corev1.TaintEffect
+}
+
+// ID is the taint's.
+func (t Taint) ID() TaintID { return TaintID{t.Key, t.Effect} }
+
+// TaintIDOf is that of a node's taint.
+func TaintIDOf(t corev1.Taint) TaintID { return TaintID{t.Key, t.Effect} }
+
+// String is key:effect.
+func (i TaintID) String() string { return i.Key + ":" + string(i.Effect) }
+
+func parseTaintID(s string) (TaintID, bool) {
+	key, effect, ok := strings.Cut(s, ":")
+	return TaintID{key, corev1.TaintEffect(effect)}, ok && key != "" && effect != ""
+}
+
+// Owned is which rule, by its UID, owns which taint of a node.
+type Owned map[string]TaintID
+
+// OwnedOn reads AnnotationRules. What cannot be read owns nothing: a taint is never removed on the word of what nobody
+// understands.
+func OwnedOn(n *corev1.Node) Owned {
+	raw, ok := n.Annotations[AnnotationRules]
+	if !ok {
+		return nil
+	}
+	var written map[string]string
+	if json.Unmarshal([]byte(raw), &written) != nil {
+		return nil
+	}
+	owned := Owned{}
+	for uid, taint := range written {
+		if id, ok := parseTaintID(taint); ok {
+			owned[uid] = id
+		}
+	}
+	return owned
+}
+
+// Encode renders the account for AnnotationRules, with sorted keys.
+func (o Owned) Encode() string {
+	written := make(map[string]string, len(o))
+	for uid, id := range o {
+		written[uid] = id.String()
+	}
+	b, err := json.Marshal(written)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return string(b)
+}
+
+// BootstrapCompleted reports whether the node has passed the bootstrap-only rule.
+func BootstrapCompleted(n *corev1.Node, uid, name string) bool {
+	return hasKey(n.Annotations, annotationBootstrap+uid) || hasKey(n.Annotations, annotationBootstrap+name)
+}
+
+// RuleTaintPrefix begins the key of every rule's taint.
+const RuleTaintPrefix = "readiness.k8s.io/"
+
+// Ruled reports whether the node carries a taint of some rule.
+func Ruled(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return strings.HasPrefix(t.Key, RuleTaintPrefix) })
+}
+
+// RuleChange is what rules change on a node. It is written in one patch with all else that changes on it.
+type RuleChange struct {
+	// Add are taints that are missing, Remove those that go.
+	Add    []Taint
+	Remove []TaintID
+	// Owned is the account of who owns what; nil leaves the annotation as it is, an empty one removes it.
+	Owned Owned
+	// Completed are the bootstrap-only rules that the node has passed: names by UID.
+	Completed map[string]string
+}
+
+// Empty reports whether nothing changes.
+func (c RuleChange) Empty() bool {
+	return len(c.Add) == 0 && len(c.Remove) == 0 && c.Owned == nil && len(c.Completed) == 0
+}
+
+// annotations are those that the change sets, and nil for one that it removes.
+func (c RuleChange) annotations() map[string]any {
+	set := map[string]any{}
+	switch {
+	case c.Owned == nil:
+	case len(c.Owned) == 0:
+		set[AnnotationRules] = nil
+	default:
+		set[AnnotationRules] = c.Owned.Encode()
+	}
+	for _, uid := range slices.Sorted(maps.Keys(c.Completed)) {
+		value, err := json.Marshal(map[string]string{"rule-name": c.Completed[uid]})
+		if err != nil {
+			panic(err) // strings only
+		}
+		set[annotationBootstrap+uid] = string(value)
+	}
+	return set
+}
+
+// taints are the node's after the change.
+func (c RuleChange) taints(have []corev1.Taint) []corev1.Taint {
+	kept := []corev1.Taint{} // not null: a merge patch takes [] as none
+	for _, t := range have {
+		if !slices.Contains(c.Remove, TaintIDOf(t)) {
+			kept = append(kept, t)
+		}
+	}
+	return with(kept, c.Add)
+}
