@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,10 @@ func Index(ctx context.Context, i client.FieldIndexer) error {
 	}
 	return nil
 }
+
+// ErrRulesUnknown is returned for every node until it is known which NodeReadinessRules there are, and who serves them: a
+// gate must not be skipped because a cache is filling.
+var ErrRulesUnknown = errors.New("the NodeReadinessRules are not known yet")
 
 // Emitter writes events on nodes. It never blocks.
 type Emitter interface {

@@ -29,12 +29,12 @@ const hashBytes = 8
 
 // object makes the Event. Its deprecated fields and its series stay unset: the API server refuses the first in events.k8s.io/v1,
 // and an event that is written once is no series.
-func object(instance string, node *corev1.Node, at time.Time, e Event) *eventsv1.Event {
+func object(instance string, of corev1.ObjectReference, at time.Time, e Event) *eventsv1.Event {
 	return &eventsv1.Event{
-		// Nodes have no namespace, and an event must have one: client-go puts events of such objects into "default"
+		// What we emit events on has no namespace, and an event must have one: client-go puts events of such objects into "default"
 		// (tools/events/event_recorder.go), and the API server takes them nowhere else but in kube-system.
-		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(node, e)},
-		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(of, e)},
+		Regarding:           of,
 		EventTime:           metav1.NewMicroTime(at),
 		Type:                e.Type,
 		Reason:              e.Reason,
@@ -45,12 +45,12 @@ func object(instance string, node *corev1.Node, at time.Time, e Event) *eventsv1
 	}
 }
 
-// name derives from what the event says, so that the same event is written once. The node's name is in it for people; the
-// hash tells apart nodes that had the same name, and long names that are cut at the same place.
-func name(node *corev1.Node, e Event) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", node.UID, e.Reason, e.Key))
+// name derives from what the event says, so that the same event is written once. The object's name is in it for people; the
+// hash tells apart objects that had the same name, and long names that are cut at the same place.
+func name(of corev1.ObjectReference, e Event) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", of.UID, e.Reason, e.Key))
 	suffix := "." + hex.EncodeToString(sum[:hashBytes])
-	prefix := node.Name[:min(len(node.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	prefix := of.Name[:min(len(of.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
 	// A label of a name ends in a letter or a digit, and a cut may fall anywhere.
 	return strings.TrimRight(prefix, "-.") + suffix
 }

@@ -53,7 +53,7 @@ func faults(e *eventsv1.Event) []string {
 
 func TestEventIsValid(t *testing.T) {
 	at := time.Date(2026, 7, 1, 12, 0, 0, 123456789, time.UTC)
-	got := object(instance(), makeNode("node-1"), at, passed("1"))
+	got := object(instance(), onNode(makeNode("node-1")), at, passed("1"))
 	if f := faults(got); len(f) > 0 {
 		t.Errorf("the API server would refuse %v of %+v", f, got)
 	}
@@ -96,7 +96,7 @@ func TestNamesAreValid(t *testing.T) {
 		t.Fatalf("only %d names to try", len(names))
 	}
 	for _, n := range names {
-		got := name(makeNode(n), passed("1"))
+		got := name(onNode(makeNode(n)), passed("1"))
 		if f := validation.IsDNS1123Subdomain(got); len(f) > 0 {
 			t.Fatalf("node %s: name %s: %v", n, got, f)
 		}
@@ -115,7 +115,7 @@ func FuzzName(f *testing.F) {
 			t.Skip()
 		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(uid)}}
-		if got := name(n, Event{Reason: reason, Key: key}); len(validation.IsDNS1123Subdomain(got)) > 0 {
+		if got := name(onNode(n), Event{Reason: reason, Key: key}); len(validation.IsDNS1123Subdomain(got)) > 0 {
 			t.Errorf("node %q: name %q", node, got)
 		}
 	})
@@ -123,18 +123,18 @@ func FuzzName(f *testing.F) {
 
 func TestNamesTellEventsApart(t *testing.T) {
 	n, held := makeNode("node-1"), Event{Reason: "RemediationHeld", Key: "1/maxUnhealthy"}
-	if first, again := name(n, held), name(makeNode("node-1"), held); first != again {
+	if first, again := name(onNode(n), held), name(onNode(makeNode("node-1")), held); first != again {
 		t.Errorf("one event is named %s and %s", first, again)
 	}
 	replaced := makeNode("node-1")
 	replaced.UID = "another"
 	long := strings.Repeat("a", 250)
 	for what, pair := range map[string][2]string{
-		"second guard in one attempt": {name(n, held), name(n, Event{Reason: "RemediationHeld", Key: "1/budget"})},
-		"reason":                      {name(n, held), name(n, Event{Reason: "Quarantined", Key: "1/maxUnhealthy"})},
-		"node replaced":               {name(n, held), name(replaced, held)},
-		"reason and key run together": {name(n, Event{Reason: "A", Key: "B1"}), name(n, Event{Reason: "AB", Key: "1"})},
-		"long names of nodes":         {name(makeNode(long+"a"), held), name(makeNode(long+"b"), held)},
+		"second guard in one attempt": {name(onNode(n), held), name(onNode(n), Event{Reason: "RemediationHeld", Key: "1/budget"})},
+		"reason":                      {name(onNode(n), held), name(onNode(n), Event{Reason: "Quarantined", Key: "1/maxUnhealthy"})},
+		"node replaced":               {name(onNode(n), held), name(onNode(replaced), held)},
+		"reason and key run together": {name(onNode(n), Event{Reason: "A", Key: "B1"}), name(onNode(n), Event{Reason: "AB", Key: "1"})},
+		"long names of nodes":         {name(onNode(makeNode(long+"a")), held), name(onNode(makeNode(long+"b")), held)},
 	} {
 		if pair[0] == pair[1] {
 			t.Errorf("%s: both are named %s", what, pair[0])

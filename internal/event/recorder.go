@@ -68,7 +68,16 @@ func New(c Creator, dropped func()) *Recorder {
 // Emit queues an event on the node, which happened at the given time. It never blocks; a full queue drops the least useful event.
 // One that is on its way already (same node, reason and key) is not queued again.
 func (r *Recorder) Emit(node *corev1.Node, at time.Time, e Event) {
-	r.put(&item{object: object(r.instance, node, at, e), rank: min(max(e.Rank, RankProgress), RankDecision)})
+	r.EmitOn(onNode(node), at, e)
+}
+
+func onNode(n *corev1.Node) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+}
+
+// EmitOn is Emit for another object without a namespace.
+func (r *Recorder) EmitOn(of corev1.ObjectReference, at time.Time, e Event) {
+	r.put(&item{object: object(r.instance, of, at, e), rank: min(max(e.Rank, RankProgress), RankDecision)})
 }
 
 // put queues an item, for the first time or for another try.

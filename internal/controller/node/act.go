@@ -23,6 +23,14 @@ import (
 // act carries a plan out: the step first, since all the rest follows from what it leaves behind and is repaired by the
 // next reconcile if this one is cut short.
 func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, err error) {
+	if d.plan.Step != decide.StepRecord { // else it goes along with that
+		if err := r.enact(ctx, d); err != nil {
+			return 0, err
+		}
+		if !d.rules.Change.Empty() && !r.View.Sights.Rehearsing {
+			return d.plan.Wait, nil // the node is another one now, and comes back as an event
+		}
+	}
 	switch d.plan.Step {
 	case decide.StepStart:
 		err = r.start(ctx, d)
@@ -105,12 +113,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if d.in.Node.RecordFault != "" {
 		l.Info("the record is replaced", "fault", d.in.Node.RecordFault)
 	}
-	patch := plan.Change.Patch(d.node, r.View.Config.Vocabulary())
-	err := r.Nodes.Patch(ctx, named(d.node), client.RawPatch(types.MergePatchType, patch))
-	if apierrors.IsInvalid(err) { // the UID: another node has the name by now
-		return errDecideAgain
-	}
-	if err != nil {
+	if err := r.write(ctx, d, plan.Change); err != nil {
 		return err
 	}
 	rec := plan.Change.Record
@@ -125,6 +128,45 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	r.emit(d, plan.Events)
 	if r.View.Sights.Rehearsing {
 		return r.rehearsed(ctx, d)
+	}
+	return nil
+}
+
+// write writes a change of our marks together with what the rules ask for, in one patch.
+func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
+	c.Rules = d.rules.Change
+	err := r.Nodes.Patch(ctx, named(d.node), client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary())))
+	switch {
+	case err == nil:
+	case apierrors.IsInvalid(err): // the UID: another node has the name by now
+		return errDecideAgain
+	default:
+		if r.Rules != nil && !c.Rules.Empty() && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			r.Rules.Failed(d.node, d.rules, err)
+		}
+		return err
+	}
+	if r.Rules != nil {
+		r.Rules.Wrote(d.node, d.rules)
+	}
+	return nil
+}
+
+// enact writes what the rules ask for where nothing else is written.
+func (r *Reconciler) enact(ctx context.Context, d decision) error {
+	if r.Rules == nil {
+		return nil
+	}
+	if d.rules.Change.Empty() {
+		r.Rules.Wrote(d.node, d.rules)
+		return nil
+	}
+	if err := r.write(ctx, d, marks.Change{KeepRecord: true}); err != nil {
+		return err
+	}
+	l := log.FromContext(ctx)
+	for _, a := range d.rules.Acts {
+		l.Info("rule: "+string(a.Operation), "rule", a.Rule.Name, "taint", a.Rule.Taint.ID().String(), "dryRun", r.View.Sights.Rehearsing)
 	}
 	return nil
 }

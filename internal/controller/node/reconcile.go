@@ -23,6 +23,9 @@ import (
 // the node goes back into the queue.
 const conflictRetries = 8
 
+// rulesRetry is how soon a node looks again whether the rules are known.
+const rulesRetry = 2 * time.Second
+
 // Prerequisites evaluates what must hold before a node's first worker.
 type Prerequisites interface {
 	// Unmet lists what does not hold for the node.
@@ -38,6 +41,18 @@ type Deletions interface {
 	Consider(name string)
 }
 
+// Rules are what NodeReadinessRules ask of nodes.
+type Rules interface {
+	// Plan is what they ask of the node now. done must be called when that is written or dropped. The error is
+	// controller.ErrRulesUnknown or nil.
+	Plan(n *corev1.Node) (plan decide.RulePlan, done func(), err error)
+	// Wrote accounts for a plan that was carried out, Failed for one that the API server did not take.
+	Wrote(n *corev1.Node, plan decide.RulePlan)
+	Failed(n *corev1.Node, plan decide.RulePlan, err error)
+	// NodeGone drops a node that is gone.
+	NodeGone(name string)
+}
+
 // Reconciler verifies nodes. It keeps no verification state: all of it is on the nodes and their worker pods.
 type Reconciler struct {
 	View *controller.View
@@ -50,7 +65,9 @@ type Reconciler struct {
 	Slots         *controller.Slots
 	Fleet         *controller.Fleet
 	Prerequisites Prerequisites
-	Deletions     Deletions
+	// Rules are nil where rules.enabled is false.
+	Rules     Rules
+	Deletions Deletions
 	// Workloads lists the ordinary pods on a node, from the API server.
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
 	Counters  *metrics.Counters
@@ -79,6 +96,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case errors.Is(err, errNothingToDo):
 			return ctrl.Result{}, nil
+		case errors.Is(err, controller.ErrRulesUnknown):
+			return ctrl.Result{RequeueAfter: rulesRetry}, nil // it is woken once they are known; this is in case one was missed
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= conflictRetries:
 			return r.gone(req.Name, err)
 		}
@@ -106,6 +125,9 @@ func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
 	r.View.Sights.NodeGone(name)
+	if r.Rules != nil {
+		r.Rules.NodeGone(name)
+	}
 	r.wakeWaiting()
 	return ctrl.Result{}, nil
 }
@@ -114,11 +136,15 @@ func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
 func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait time.Duration, priority int, err error) {
 	d, err := r.decide(ctx, n, fresh)
 	defer r.Slots.GiveBack(n.Name) // unless a pod was made of it
+	defer d.ruled()
 	if err != nil {
 		return 0, 0, err
 	}
 	if wait, err = r.act(ctx, d); err != nil {
 		return 0, 0, err
+	}
+	if d.rules.Wait > 0 && (wait == 0 || d.rules.Wait < wait) {
+		wait = d.rules.Wait
 	}
 	if !d.in.Node.Gated || d.plan.Step == decide.StepRecord {
 		priority = tidy // what follows a record is the condition and the pod's end
@@ -132,42 +158,60 @@ type decision struct {
 	in   decide.Input
 	ev   decide.Evidence
 	plan decide.Plan
+	// rules is what NodeReadinessRules ask of the node; ruled ends that decision.
+	rules decide.RulePlan
+	ruled func()
+}
+
+// rule asks what the rules ask of the node as it was read last.
+func (r *Reconciler) rule(d *decision, n *corev1.Node) (err error) {
+	if r.Rules == nil {
+		return nil
+	}
+	d.ruled()
+	d.rules, d.ruled, err = r.Rules.Plan(n)
+	return err
 }
 
 // decide asks what is next, and loads the evidence that it is asked for. Evidence of a deletion is not loaded here.
 func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (decision, error) {
+	d := decision{ruled: func() {}}
 	in, err := r.View.Gather(ctx, n)
 	if err != nil {
-		return decision{}, err
+		return d, err
 	}
-	if !decide.Concerns(in) && len(in.Pods) == 0 {
-		return decision{}, errNothingToDo
+	if err := r.rule(&d, n); err != nil {
+		return d, err
+	}
+	if !decide.Concerns(in) && len(in.Pods) == 0 && !d.rules.Concerns() {
+		return d, errNothingToDo
 	}
 	ev := decide.Evidence{Fresh: fresh}
 	for {
 		plan := decide.Next(in, ev, r.View.Sights.Now())
 		switch plan.Need {
 		case decide.NeedNothing:
-			return decision{node: n, in: in, ev: ev, plan: plan}, nil
+			d.node, d.in, d.ev, d.plan = n, in, ev, plan
+			return d, nil
 		case decide.NeedWaits:
 			waits := r.Prerequisites.Unmet(n, in.Profile.Prerequisites)
 			ev.Waits = &waits
 		case decide.NeedSlot:
 			ok, err := r.Slots.Take(ctx, n.Name)
 			if err != nil {
-				return decision{}, err
+				return d, err
 			}
 			ev.Slot = &ok
 		case decide.NeedProbes:
 			probes, err := r.View.Probes(ctx, decide.Group(in))
 			if err != nil {
-				return decision{}, err
+				return d, err
 			}
 			ev.Probes = &probes
 		case decide.NeedFleet:
 			fleet, err := r.Fleet.Members(ctx)
 			if err != nil {
-				return decision{}, err
+				return d, err
 			}
 			ev.Fleet = &fleet
 		case decide.NeedOccupants:
@@ -176,22 +220,26 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		case decide.NeedElsewhere:
 			waits, err := r.elsewhere(ctx, plan.Probe.On.Name, in.Profile.Prerequisites)
 			if err != nil {
-				return decision{}, err
+				return d, err
 			}
 			ev.Elsewhere = &waits
 		case decide.NeedFresh:
 			now := &corev1.Node{}
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
-				return decision{}, err
+				return d, err
 			}
 			if in, err = r.View.Gather(ctx, now); err != nil {
-				return decision{}, err
+				return d, err
+			}
+			if err := r.rule(&d, now); err != nil {
+				return d, err
 			}
 			n, ev = now, decide.Evidence{Fresh: true, Slot: ev.Slot}
 		default:
 			r.Deletions.Consider(n.Name)
 			plan.Step = decide.StepNone
-			return decision{node: n, in: in, ev: ev, plan: plan}, nil
+			d.node, d.in, d.ev, d.plan = n, in, ev, plan
+			return d, nil
 		}
 	}
 }

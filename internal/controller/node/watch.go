@@ -76,6 +76,9 @@ func (w *wakeable) wake(name string, priority int) {
 	}
 }
 
+// Wake has the room look at a node. It never blocks.
+func (r *Reconciler) Wake(name string) { r.queue.wake(name, 0) }
+
 // Priorities in the queue. In a burst of nodes what releases one goes first, and what only tidies up goes last.
 const (
 	release = 10
@@ -97,7 +100,7 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		in := r.View.Observe(o.(*corev1.Node))
 		r.Fleet.See(in)
 		priority := 0
-		if !in.Node.Gated {
+		if !in.Node.Gated && !marks.Ruled(o.(*corev1.Node)) {
 			priority = tidy
 		}
 		enqueue(q, in.Node.Name, priority)
