@@ -74,6 +74,7 @@ func (c *Config) setLateDefaults() {
 	or(&c.Worker.KeepFailedSeconds, ptr.To[int32](600))
 	or(&c.LeaderElection.Enabled, ptr.To(true))
 	or(&c.Metrics.Enabled, ptr.To(true))
+	or(&c.Rules.Enabled, ptr.To(true))
 	or(&c.NodeManagement.Reverify.OnReboot, ptr.To(true))
 	m := &c.NodeManagement.Remediation
 	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))

@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestDefaults(t *testing.T) {
-	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: false}\n"} {
+	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: true}\n"} {
 		c, err := Parse([]byte(data), "config.yaml")
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)
@@ -158,9 +158,11 @@ func TestFaults(t *testing.T) {
 			"4: checks: unknown key here; it belongs in worker.checks"}},
 		{"worker: {maxRetries: 3}", []string{"1: worker.maxRetries: unknown key here; it belongs in reconciliation.maxRetries"}},
 		{"worker: {selector: {}}", []string{"1: worker.selector: unknown key"}}, // unexported
-		{"webhook: {enabled: true}\nrules: {enabled: true}\n", []string{
-			"1: webhook.enabled: Invalid value: true: this release does not serve the webhook",
-			"2: rules.enabled: Invalid value: true: this release does not serve NodeReadinessRule"}},
+		{"webhook: {enabled: true}\n", []string{"1: webhook.enabled: Invalid value: true: this release does not serve the webhook"}},
+		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},
+		{"rules: {enabled: false, takeOver: true, staleAfter: 1m}", []string{
+			`1: rules.staleAfter: Invalid value: "1m0s": has no effect while rules.enabled is false`,
+			"1: rules.takeOver: Invalid value: true: has no effect while rules.enabled is false"}},
 		{"webhook: {failurePolicy: Fail}", []string{"1: webhook.failurePolicy: unknown key"}},
 
 		// worker

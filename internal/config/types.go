@@ -53,8 +53,15 @@ type Webhook struct {
 
 // Rules is the controller of NodeReadinessRule resources.
 type Rules struct {
-	// Enabled must be false: this release does not serve NodeReadinessRule. Default false.
-	Enabled bool `json:"enabled,omitempty"`
+	// Enabled serves NodeReadinessRules where the API server has them. Of several installations in a cluster one does: it
+	// holds the Lease node-ready-rules in the namespace default. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// TakeOver serves them although the node-readiness-controller of the Kubernetes SIG is at work (somebody holds its
+	// Lease). Two controllers of one rule undo each other's work: stop the other one. Default false.
+	TakeOver bool `json:"takeOver,omitempty"`
+	// StaleAfter is when a node condition whose heartbeat was seen to be renewed, and is not any more, counts as missing.
+	// Elapsed time is measured from when the controller saw a renewal. Default 0s: never.
+	StaleAfter metav1.Duration `json:"staleAfter,omitempty"`
 }
 
 // Worker describes the pod that verifies a node, and, inlined, what it checks.

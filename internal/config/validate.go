@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -41,9 +42,20 @@ func (c *Config) Validate() field.ErrorList {
 		faults = append(faults, field.Invalid(field.NewPath("webhook", "enabled"), true,
 			"this release does not serve the webhook; set it to false or remove the section"))
 	}
-	if c.Rules.Enabled {
-		faults = append(faults, field.Invalid(field.NewPath("rules", "enabled"), true,
-			"this release does not serve NodeReadinessRule; set it to false or remove the section"))
+	faults = append(faults, c.Rules.validate(field.NewPath("rules"))...)
+	return faults
+}
+
+func (r *Rules) validate(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	switch off := r.Enabled != nil && !*r.Enabled; {
+	case r.StaleAfter.Duration < 0 || r.StaleAfter.Duration > 0 && r.StaleAfter.Duration < time.Second:
+		faults = append(faults, field.Invalid(p.Child("staleAfter"), r.StaleAfter.Duration.String(), "must be at least 1s, or 0s for never"))
+	case off && r.StaleAfter.Duration > 0:
+		faults = append(faults, field.Invalid(p.Child("staleAfter"), r.StaleAfter.Duration.String(), "has no effect while rules.enabled is false; remove one of the two"))
+	}
+	if r.TakeOver && r.Enabled != nil && !*r.Enabled {
+		faults = append(faults, field.Invalid(p.Child("takeOver"), true, "has no effect while rules.enabled is false; remove one of the two"))
 	}
 	return faults
 }

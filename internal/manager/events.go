@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/event"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
@@ -35,10 +36,27 @@ var kinds = map[string]struct {
 	decide.EventQuarantined:      {corev1.EventTypeWarning, "Quarantine", event.RankDecision},
 	decide.EventNodeClaimDeleted: {corev1.EventTypeWarning, "Delete", event.RankDecision},
 	decide.EventNodeDeleted:      {corev1.EventTypeWarning, "Delete", event.RankDecision},
+	decide.EventTaintAdded:       {corev1.EventTypeNormal, "AddTaint", event.RankOutcome},
+	decide.EventTaintRemoved:     {corev1.EventTypeNormal, "RemoveTaint", event.RankOutcome},
+	decide.EventTaintAdopted:     {corev1.EventTypeNormal, "AdoptTaint", event.RankProgress},
+	decide.EventRuleRefused:      {corev1.EventTypeWarning, "Refuse", event.RankDecision},
+	decide.EventRuleOverruled:    {corev1.EventTypeWarning, "Overrule", event.RankDecision},
+	decide.EventRuleStandBack:    {corev1.EventTypeWarning, "StandBack", event.RankDecision},
+	decide.EventRuleServed:       {corev1.EventTypeNormal, "Serve", event.RankDecision},
+	decide.EventRuleOtherWriter:  {corev1.EventTypeWarning, "Serve", event.RankDecision},
 }
 
 // Emit queues an event on the node.
 func (e emitter) Emit(n *corev1.Node, at time.Time, what decide.Event) {
-	k := kinds[what.Reason]
-	e.recorder.Emit(n, at, event.Event{Type: k.eventType, Reason: what.Reason, Action: k.action, Note: what.Message, Key: what.Key, Rank: k.rank})
+	e.recorder.Emit(n, at, eventOf(what))
+}
+
+// EmitRule queues an event on the rule.
+func (e emitter) EmitRule(r *v1alpha1.NodeReadinessRule, at time.Time, what decide.Event) {
+	e.recorder.EmitOn(corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Name, UID: r.UID}, at, eventOf(what))
+}
+
+func eventOf(e decide.Event) event.Event {
+	k := kinds[e.Reason]
+	return event.Event{Type: k.eventType, Reason: e.Reason, Action: k.action, Note: e.Message, Key: e.Key, Rank: k.rank}
 }

@@ -17,6 +17,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
@@ -50,6 +51,9 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 
 	fence, err := elect(cfg, rc, namespace)
 	if err != nil {
+		return err
+	}
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		return err
 	}
 	options := ctrl.Options{
@@ -132,6 +136,9 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
 			return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
 		},
+	}
+	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
+		return nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	if err := nodes.Setup(mgr, watches.Events(), departures.Known); err != nil {
 		return nil, fmt.Errorf("set up the node room: %w", err)

@@ -28,14 +28,9 @@ func checkTypes(cfg *config.Config) map[string]string {
 	return types
 }
 
-// serveStatus registers metrics and health checks.
-func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, counters *metrics.Counters, c *contact) error {
-	synced := func() bool {
-		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		defer cancel()
-		return mgr.GetCache().WaitForCacheSync(now)
-	}
-	leader := func() bool {
+// elected returns what reports whether this replica leads.
+func elected(mgr ctrl.Manager) func() bool {
+	return func() bool {
 		select {
 		case <-mgr.Elected():
 			return true
@@ -43,6 +38,16 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 			return false
 		}
 	}
+}
+
+// serveStatus registers metrics and health checks.
+func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, counters *metrics.Counters, c *contact) error {
+	synced := func() bool {
+		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		return mgr.GetCache().WaitForCacheSync(now)
+	}
+	leader := elected(mgr)
 	collector := metrics.NewCollector(cfg.Metrics.PerNode, view.Snapshot, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {

@@ -5,8 +5,11 @@ package rules
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,4 +258,28 @@ func (w *world) tainted(node, rule string, want bool) *corev1.Node {
 		return fmt.Sprint(n.Spec.Taints, n.Annotations)
 	})
 	return n
+}
+
+// scraped says what the controller's metrics lack; empty where they have the line.
+func (w *world) scraped(line string) string {
+	resp, err := http.Get(w.now.MetricsURL)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	if strings.Contains("\n"+string(body), "\n"+line+"\n") {
+		return ""
+	}
+	name, _, _ := strings.Cut(line, "{")
+	var have []string
+	for _, l := range strings.Split(string(body), "\n") {
+		if strings.HasPrefix(l, name) {
+			have = append(have, l)
+		}
+	}
+	return fmt.Sprintf("want %s in %v", line, have)
 }

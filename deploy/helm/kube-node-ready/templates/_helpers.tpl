@@ -115,6 +115,12 @@ metadata:
 {{- $tolerations | uniq | toYaml -}}
 {{- end -}}
 
+{{/* "true" when the controller serves NodeReadinessRules. */}}
+{{- define "kube-node-ready.servesRules" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- if ne (toString ($config.rules | default dict).enabled) "false" }}true{{ end -}}
+{{- end -}}
+
 {{/* "true" when the controller may delete NodeClaims and Nodes. */}}
 {{- define "kube-node-ready.deletes" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}

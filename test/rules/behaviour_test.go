@@ -1,0 +1,295 @@
+package rules
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+func reports(condition string, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType(condition), Status: status})
+	}
+}
+
+func bornWith(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "kubelet", Effect: corev1.TaintEffectNoSchedule})
+	}
+}
+
+// owns reports whether the node's account says that the rule owns a taint.
+func owns(n *corev1.Node, r *v1alpha1.NodeReadinessRule) bool {
+	_, ok := marks.OwnedOn(n)[string(r.UID)]
+	return ok
+}
+
+// events lists what was emitted on an object, as "reason: note".
+func (w *world) events(name string) []string {
+	w.Helper()
+	list, err := k8s.EventsV1().Events("default").List(w.ctx, metav1.ListOptions{})
+	w.must(err)
+	var out []string
+	for _, e := range list.Items {
+		if e.Regarding.Name == name {
+			out = append(out, e.Type+" "+e.Reason+"/"+e.Action+" "+e.Note)
+		}
+	}
+	return out
+}
+
+// said waits for an event on an object.
+func (w *world) said(name, event string) {
+	w.Helper()
+	w.eventually("event on "+name, func() string {
+		all := strings.Join(w.events(name), "\n")
+		if strings.Contains(all, event) {
+			return ""
+		}
+		return fmt.Sprintf("want %q in\n%s", event, all)
+	})
+}
+
+// gone waits until a rule is gone.
+func (w *world) gone(rule string) {
+	w.Helper()
+	w.eventually("rule "+rule+" is gone", func() string {
+		r := &v1alpha1.NodeReadinessRule{}
+		err := api.Get(w.ctx, client.ObjectKey{Name: rule}, r)
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprint(err, r.Finalizers)
+	})
+}
+
+// A continuous rule adds and removes its taint for as long as it exists, and who owns it is written beside it.
+func TestContinuous(t *testing.T) {
+	w := in(t, nil)
+	w.controller()
+	w.node("cont-0", reports("agent/Ready", "True"))
+	r := w.rule("cont")
+	w.node("cont-1", bornWith("example.com/foreign"))
+	n := w.tainted("cont-1", "cont", true)
+	if !owns(n, r) || !carries(n, "example.com/foreign") || n.Annotations[marks.AnnotationRules] != fmt.Sprintf(`{"%s":"readiness.k8s.io/cont:NoSchedule"}`, r.UID) {
+		t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
+	}
+	if last := n.Spec.Taints[len(n.Spec.Taints)-1]; last.Value != "wait" {
+		t.Errorf("value %q", last.Value)
+	}
+	w.said("cont-1", "Normal TaintAdded/AddTaint Taint 'readiness.k8s.io/cont:NoSchedule' added by rule 'cont'")
+	for range 2 {
+		w.condition("cont-1", "agent/Ready", "True")
+		if n := w.tainted("cont-1", "cont", false); owns(n, r) || !carries(n, "example.com/foreign") {
+			t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
+		}
+		w.condition("cont-1", "agent/Ready", "False")
+		w.tainted("cont-1", "cont", true)
+	}
+	w.said("cont-1", "Normal TaintRemoved/RemoveTaint Taint 'readiness.k8s.io/cont:NoSchedule' removed by rule 'cont'")
+	if n := w.get("cont-0"); carries(n, "readiness.k8s.io/cont") || len(n.Annotations) > 0 {
+		t.Errorf("a node that is good: %v", n.Annotations)
+	}
+	w.must(api.Delete(w.ctx, r))
+	w.gone("cont")
+	if n := w.get("cont-1"); carries(n, "readiness.k8s.io/cont") || !carries(n, "example.com/foreign") || n.Annotations[marks.AnnotationRules] != "" {
+		t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
+	}
+}
+
+// A bootstrap-only rule lets go of a node once and for all, by an annotation in the patch that removes the taint.
+func TestBootstrapOnly(t *testing.T) {
+	w := in(t, nil)
+	w.node("boot-good", reports("agent/Ready", "True"))
+	w.node("boot-old", func(n *corev1.Node) {
+		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-boot": "true"}
+	})
+	r := w.rule("boot", bootstrapOnly)
+	w.node("boot-born", bornWith("readiness.k8s.io/boot"))
+	w.node("boot-existing")
+	watch := w.watch()
+	w.controller()
+	w.tainted("boot-existing", "boot", true)
+	done := "readiness.k8s.io/bootstrap-completed-" + string(r.UID)
+	for _, name := range []string{"boot-existing", "boot-born"} {
+		w.condition(name, "agent/Ready", "True")
+		n := w.tainted(name, "boot", false)
+		if n.Annotations[done] != `{"rule-name":"boot"}` || owns(n, r) {
+			t.Errorf("%s: %v", name, n.Annotations)
+		}
+		w.condition(name, "agent/Ready", "False") // a reboot, or a crash
+	}
+	w.said("boot-born", "TaintAdopted/AdoptTaint Taint 'readiness.k8s.io/boot:NoSchedule' is now managed by rule 'boot'")
+	w.eventually("the good node is annotated", func() string {
+		if n := w.get("boot-good"); n.Annotations[done] == "" || carries(n, "readiness.k8s.io/boot") {
+			return fmt.Sprint(n.Annotations, n.Spec.Taints)
+		}
+		return ""
+	})
+	time.Sleep(3 * time.Second) // longer than the safety-net resync
+	for _, name := range []string{"boot-existing", "boot-born", "boot-old"} {
+		if n := w.get(name); carries(n, "readiness.k8s.io/boot") {
+			t.Errorf("%s is tainted again", name)
+		}
+	}
+	watch.each(func(n *corev1.Node) {
+		if n.Name != "boot-old" && n.Annotations[done] != "" && carries(n, "readiness.k8s.io/boot") {
+			t.Errorf("%s was released in two writes", n.Name)
+		}
+	})
+}
+
+// history is every state of the test's nodes that a watch has shown.
+type history struct {
+	w     *world
+	since string
+}
+
+func (w *world) watch() history {
+	w.Helper()
+	var nodes corev1.NodeList
+	w.must(api.List(w.ctx, &nodes))
+	return history{w: w, since: nodes.ResourceVersion}
+}
+
+// each calls see with every state until now.
+func (h history) each(see func(*corev1.Node)) {
+	h.w.Helper()
+	last := map[string]string{}
+	var nodes corev1.NodeList
+	h.w.must(api.List(h.w.ctx, &nodes, client.MatchingLabels{testLabel: h.w.name}))
+	for _, n := range nodes.Items {
+		if c, err := resourceversion.CompareResourceVersion(n.ResourceVersion, h.since); err != nil || c > 0 {
+			last[n.Name] = n.ResourceVersion
+		}
+	}
+	stream, err := k8s.CoreV1().Nodes().Watch(h.w.ctx, metav1.ListOptions{ResourceVersion: h.since, LabelSelector: testLabel + "=" + h.w.name})
+	h.w.must(err)
+	defer stream.Stop()
+	for end := time.After(patience); len(last) > 0; {
+		select {
+		case e := <-stream.ResultChan():
+			n, ok := e.Object.(*corev1.Node)
+			if !ok {
+				h.w.Fatalf("%v", e.Object)
+			}
+			see(n)
+			if last[n.Name] == n.ResourceVersion {
+				delete(last, n.Name)
+			}
+		case <-end:
+			h.w.Fatalf("not shown: %v", last)
+		}
+	}
+}
+
+// A node that leaves the selector loses exactly what the rule owns, and nothing else; one that comes back is held again.
+func TestLeavingTheSelector(t *testing.T) {
+	w := in(t, nil)
+	w.controller()
+	pool := func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector.MatchLabels["pool"] = "gated" }
+	r := w.rule("leave", pool)
+	w.rule("stay")
+	inPool := func(n *corev1.Node) { n.Labels["pool"] = "gated" }
+	w.node("leave-1", inPool)
+	w.node("leave-born", inPool, bornWith("readiness.k8s.io/leave"))
+	w.node("leave-foreign", bornWith("readiness.k8s.io/leave"))
+	w.tainted("leave-1", "leave", true)
+	w.tainted("leave-1", "stay", true)
+	w.said("leave-born", "TaintAdopted")
+	for _, name := range []string{"leave-1", "leave-born"} {
+		w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"pool":"free"}}}`)
+		n := w.tainted(name, "leave", false)
+		if owns(n, r) {
+			t.Errorf("%s: %v", name, n.Annotations)
+		}
+		w.tainted(name, "stay", true)
+	}
+	w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leave-1"}}, `{"metadata":{"labels":{"pool":"gated"}}}`)
+	w.tainted("leave-1", "leave", true)
+	if !carries(w.get("leave-foreign"), "readiness.k8s.io/leave") {
+		t.Error("a taint that no rule owned is gone")
+	}
+}
+
+// A rule that is deleted while the controller is down releases its nodes once it is back, and a dry-run rule never does.
+func TestDeletedWhileDown(t *testing.T) {
+	w := in(t, nil)
+	p := w.controller()
+	r, dry := w.rule("down"), w.rule("downdry")
+	w.node("down-1")
+	w.tainted("down-1", "down", true)
+	w.tainted("down-1", "downdry", true)
+	w.patch(dry, `{"spec":{"dryRun":true}}`)
+	w.eventually("the dry run is seen", func() string {
+		if w.read("downdry").Status.DryRunResults == nil {
+			return "no results"
+		}
+		return ""
+	})
+	p.Kill()
+	w.must(api.Delete(w.ctx, r))
+	w.must(api.Delete(w.ctx, dry))
+	w.node("down-2", bornWith("readiness.k8s.io/down")) // joins meanwhile, selected
+	w.controller()
+	w.gone("down")
+	w.gone("downdry")
+	for _, name := range []string{"down-1", "down-2"} {
+		if carries(w.get(name), "readiness.k8s.io/down") {
+			t.Errorf("%s is still tainted", name)
+		}
+	}
+	if !carries(w.get("down-1"), "readiness.k8s.io/downdry") {
+		t.Error("a dry-run rule changed a node when it was deleted")
+	}
+}
+
+// Turning dryRun on leaves taints as they are, and says what would change; turning it off goes on.
+func TestDryRunToggled(t *testing.T) {
+	w := in(t, nil)
+	w.controller()
+	r := w.rule("dry")
+	for i := range 3 {
+		w.node(fmt.Sprint("dry-", i))
+		w.tainted(fmt.Sprint("dry-", i), "dry", true)
+	}
+	w.patch(r, `{"spec":{"dryRun":true}}`)
+	w.condition("dry-0", "agent/Ready", "True")
+	w.node("dry-3")
+	w.eventually("results", func() string {
+		s := w.read("dry").Status
+		b, _ := json.Marshal(s)
+		if d := s.DryRunResults; d != nil && *d.AffectedNodes == 4 && d.Summary == "would add 1 taints, would remove 1 taints, 3 nodes have missing conditions" && len(s.AppliedNodes)+len(s.NodeEvaluations) == 0 {
+			return ""
+		}
+		return string(b)
+	})
+	for i := range 3 {
+		if !carries(w.get(fmt.Sprint("dry-", i)), "readiness.k8s.io/dry") {
+			t.Errorf("dry-%d lost its taint", i)
+		}
+	}
+	if carries(w.get("dry-3"), "readiness.k8s.io/dry") {
+		t.Error("dry-3 was tainted")
+	}
+	w.patch(r, `{"spec":{"dryRun":false}}`)
+	w.tainted("dry-0", "dry", false)
+	w.tainted("dry-3", "dry", true)
+	w.eventually("results are cleared", func() string {
+		if s := w.read("dry").Status; s.DryRunResults != nil || len(s.AppliedNodes) != 3 {
+			return fmt.Sprint(s)
+		}
+		return ""
+	})
+}
