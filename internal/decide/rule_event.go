@@ -39,3 +39,8 @@ func OverruledEvent(r, by *Rule) Event {
 	return Event{Reason: EventRuleOverruled, Key: by.UID, Message: fmt.Sprintf(
 		"Rule '%s' is older, names the same taint '%s' and may select the same nodes: it alone decides on those; give one of the two another taint or selector", by.Name, r.Taint.ID())}
 }
+
+// StandBackEvent says that another controller serves the rule.
+func StandBackEvent(why string) Event {
+	return Event{Reason: EventRuleStandBack, Key: why, Message: "The rule is not served here: " + why}
+}

@@ -83,7 +83,7 @@ func randomWorker(r *rand.Rand) *corev1.Node {
 		elsewhere(n)
 	}
 	if r.IntN(4) == 0 {
-		passed("uid-r" + fmt.Sprint(r.IntN(3)))(n)
+		hasPassed("uid-r" + fmt.Sprint(r.IntN(3)))(n)
 	}
 	return n
 }

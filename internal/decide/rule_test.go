@@ -90,7 +90,7 @@ func ownedBy(name, key string) func(*corev1.Node) {
 
 func elsewhere(n *corev1.Node) { n.Labels["role"] = "other" }
 
-func passed(suffix string) func(*corev1.Node) {
+func hasPassed(suffix string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations["readiness.k8s.io/bootstrap-completed-"+suffix] = "true" }
 }
 
@@ -132,7 +132,7 @@ func TestWhatRulesAskOfANode(t *testing.T) {
 		"deleted before it was written down":          {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(carries(agentTaint)), "remove a"},
 		"deleted and let go of":                       {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, unfinalized)}, aWorker(carries(agentTaint)), ""},
 		"deleted, not selected, foreign taint":        {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted)}, aWorker(elsewhere, carries(agentTaint)), ""},
-		"deleted, passed, foreign taint":              {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, bootstrapOnly)}, aWorker(carries(agentTaint), passed("uid-a")), ""},
+		"deleted, passed, foreign taint":              {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, bootstrapOnly)}, aWorker(carries(agentTaint), hasPassed("uid-a")), ""},
 		"deleted dry run":                             {[]*v1alpha1.NodeReadinessRule{aRule("a", isDeleted, inDryRun)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
 		"dry run leaves taints":                       {[]*v1alpha1.NodeReadinessRule{aRule("a", inDryRun)}, aWorker(carries(agentTaint), ownedBy("a", agentTaint)), ""},
 		"dry run taints nothing":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", inDryRun)}, aWorker(), ""},
@@ -141,10 +141,10 @@ func TestWhatRulesAskOfANode(t *testing.T) {
 		"bootstrap: held":                             {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(), "add a; " + isOwned},
 		"bootstrap: passed":                           {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), ownedBy("a", agentTaint)), "remove a; complete a; owned {}"},
 		"bootstrap: good at first sight":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True")), "complete a"},
-		"bootstrap: never again":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), passed("uid-a")), ""},
-		"bootstrap: never again, by the old name":     {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), passed("a")), ""},
-		"bootstrap: a foreign taint after it":         {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), passed("uid-a")), ""},
-		"continuous: a passed bootstrap is no matter": {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(passed("uid-a")), "add a; " + isOwned},
+		"bootstrap: never again":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("uid-a")), ""},
+		"bootstrap: never again, by the old name":     {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("a")), ""},
+		"bootstrap: a foreign taint after it":         {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), hasPassed("uid-a")), ""},
+		"continuous: a passed bootstrap is no matter": {[]*v1alpha1.NodeReadinessRule{aRule("a")}, aWorker(hasPassed("uid-a")), "add a; " + isOwned},
 		"two rules, one taint: the older decides":     {[]*v1alpha1.NodeReadinessRule{aRule("b", younger), aRule("a")}, aWorker(), "add a; " + isOwned},
 		"two of one age: by name":                     {[]*v1alpha1.NodeReadinessRule{aRule("b"), aRule("a")}, aWorker(), "add a; " + isOwned},
 		"the older lets go while the younger would hold": {[]*v1alpha1.NodeReadinessRule{aRule("a"), aRule("b", younger, asks(v1alpha1.ConditionRequirement{Type: "other", RequiredStatus: "True"}))},

@@ -30,6 +30,8 @@ const (
 	lookEvery = time.Second
 	// releaseRetry is how soon it is asked again whether the nodes have let go of a deleted rule.
 	releaseRetry = time.Second
+	// conflictRetries is how often a write of finalizers that another writer overtook is made again at once, on a fresh read.
+	conflictRetries = 8
 	// pageSize is how many nodes one list request asks for.
 	pageSize = 500
 	// fieldManager signs what is written on rules.
@@ -59,14 +61,21 @@ type roomState struct {
 
 // Reconcile looks after one rule.
 func (r *Room) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
-	s, known := r.Rules.current()
-	if !known || s == nil {
-		return ctrl.Result{}, nil // it is woken when that changes
+	s := r.Rules.all()
+	if s == nil {
+		return ctrl.Result{}, nil // it is woken once they are listed
 	}
 	c, o := s.rule(req.Name)
-	if c == nil {
+	state, why := r.Rules.State()
+	switch {
+	case c == nil:
 		r.Rules.Counters.Gone(req.Name)
 		return ctrl.Result{}, nil
+	case state == decide.RulesStandingBack:
+		r.Rules.Events.EmitRule(o, r.Rules.Now(), decide.StandBackEvent(why))
+		return ctrl.Result{}, nil
+	case state != decide.RulesServing:
+		return ctrl.Result{}, nil // it is woken when that changes
 	}
 	wait, err := r.serve(ctx, s, c, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
@@ -90,7 +99,7 @@ func (r *Room) serve(ctx context.Context, s *set, c *decide.Rule, o *v1alpha1.No
 	case c.Deleting:
 		return 0, nil
 	case !c.Finalized && c.Fault == "":
-		return 0, r.finalizers(ctx, o, append(slices.Clone(o.Finalizers), v1alpha1.Finalizer))
+		return 0, r.finalizers(ctx, o, with)
 	}
 	return r.report(ctx, c, o)
 }
@@ -123,13 +132,32 @@ func (r *Room) state(uid types.UID) *roomState {
 	return r.states[uid]
 }
 
-// finalizers writes the rule's finalizers, on condition that it did not change since.
-func (r *Room) finalizers(ctx context.Context, o *v1alpha1.NodeReadinessRule, all []string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": all}})
-	if err != nil {
-		return err
+// finalizers writes what change makes of the rule's finalizers, on condition that the rule did not change since it was read.
+func (r *Room) finalizers(ctx context.Context, o *v1alpha1.NodeReadinessRule, change func([]string) []string) error {
+	for try := 0; ; try++ {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": change(slices.Clone(o.Finalizers))}})
+		if err != nil {
+			return err
+		}
+		err = r.Writer.Patch(ctx, named(o), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+		if !apierrors.IsConflict(err) || try == conflictRetries {
+			return err
+		}
+		now := &v1alpha1.NodeReadinessRule{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+			return err
+		}
+		if now.UID != o.UID || (now.DeletionTimestamp == nil) != (o.DeletionTimestamp == nil) {
+			return nil // another one, and it comes as an event
+		}
+		o = now
 	}
-	return r.Writer.Patch(ctx, named(o), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+}
+
+func with(finalizers []string) []string { return append(without(finalizers), v1alpha1.Finalizer) }
+
+func without(finalizers []string) []string {
+	return slices.DeleteFunc(finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
 }
 
 func named(o *v1alpha1.NodeReadinessRule) *v1alpha1.NodeReadinessRule {
@@ -149,8 +177,7 @@ func (r *Room) letGo(ctx context.Context, c *decide.Rule, o *v1alpha1.NodeReadin
 			return releaseRetry, nil
 		}
 	}
-	all := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
-	if err := r.finalizers(ctx, o, all); err != nil {
+	if err := r.finalizers(ctx, o, without); err != nil {
 		return 0, err
 	}
 	log.FromContext(ctx).Info("rule is let go of", "rule", c.Name)
@@ -228,12 +255,30 @@ func (r *Room) report(ctx context.Context, c *decide.Rule, o *v1alpha1.NodeReadi
 	if equality.Semantic.DeepEqual(want.Status, o.Status) {
 		return 0, nil
 	}
-	patch := client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})
-	if err := r.Writer.Status().Patch(ctx, want, patch, client.FieldOwner(fieldManager)); err != nil {
+	patch, err := statusPatch(o, want)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.Writer.Status().Patch(ctx, named(o), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager)); err != nil {
 		return 0, err
 	}
 	state.written = now
 	return statusEvery, nil
+}
+
+// statusPatch renders what changes in the status, on condition of the rule's UID. Nobody else writes the status, and whoever
+// writes the rest of the rule all the time must not keep it from being written.
+func statusPatch(o, want *v1alpha1.NodeReadinessRule) ([]byte, error) {
+	raw, err := client.MergeFrom(o).Data(want)
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]any{}
+	if err := json.Unmarshal(raw, &patch); err != nil {
+		return nil, err
+	}
+	patch["metadata"] = map[string]any{"uid": o.UID}
+	return json.Marshal(patch)
 }
 
 // failures are the nodes on which the rule could not be carried out.

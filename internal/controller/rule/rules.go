@@ -136,17 +136,19 @@ func (r *Rules) WakeNodes(ctx context.Context, pick func(*corev1.Node) bool) err
 	return nil
 }
 
-// current is the set that is served; nil where none is. known is false until that is settled.
-func (r *Rules) current() (s *set, known bool) {
+// all is the set of rules; nil until they are listed.
+func (r *Rules) all() *set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch r.serving.state(r.Now()) {
-	case decide.RulesUnknown:
-		return nil, false
-	case decide.RulesServing:
-		return r.set, r.set != nil
+	return r.set
+}
+
+// served is the set that is served here; nil where none is.
+func (r *Rules) served() *set {
+	if state, _ := r.State(); state != decide.RulesServing {
+		return nil
 	}
-	return nil, true
+	return r.all()
 }
 
 // Plan is what the rules ask of a node. done must be called when that is written or dropped: a rule that is deleted
@@ -222,7 +224,7 @@ func (r *Rules) wakeRules(plan decide.RulePlan) {
 func (r *Rules) View(ctx context.Context) (metrics.RuleView, error) {
 	state, _ := r.State()
 	v := metrics.RuleView{State: state}
-	s, _ := r.current()
+	s := r.served()
 	if s == nil {
 		return v, nil
 	}

@@ -124,10 +124,7 @@ func (r *Rules) settle(ctx context.Context) {
 	l.Info("NodeReadinessRules: "+string(state), "why", why)
 	if s != nil {
 		for _, o := range s.objects {
-			switch {
-			case state == decide.RulesStandingBack:
-				r.Events.EmitRule(o, r.Now(), decide.Event{Reason: decide.EventRuleStandBack, Key: fmt.Sprint(o.Generation, why), Message: "The rule is not served here: " + why})
-			case state == decide.RulesServing && before == decide.RulesStandingBack:
+			if state == decide.RulesServing && before == decide.RulesStandingBack {
 				r.Events.EmitRule(o, r.Now(), decide.Event{Reason: decide.EventRuleServed, Key: fmt.Sprint(r.Now().Unix()), Message: "The rule is served here from now on"})
 			}
 			r.WakeRule(o.Name)

@@ -12,7 +12,7 @@ import (
 
 // Tallies are how all nodes stand with each rule, by the rule's UID; empty where rules are not served.
 func (r *Rules) Tallies(ctx context.Context) (map[string]*decide.RuleTally, error) {
-	s, _ := r.current()
+	s := r.served()
 	if s == nil {
 		return nil, nil
 	}
