@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -89,10 +90,32 @@ func sample() (*prometheus.Registry, error) {
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) ([]decide.Input, error) { return []decide.Input{in}, nil }
 	collector := metrics.NewCollector(config.PerNodeAll, snapshot, always, always, func() time.Time { return now })
-	for _, c := range append(counters.Collectors(), collector) {
+	rules, ruleCollector := sampleRules(now)
+	for _, c := range append(append(counters.Collectors(), rules.Collectors()...), collector, ruleCollector) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return registry, nil
+}
+
+// sampleRules are the metrics of one rule that has done all that a rule does.
+func sampleRules(now time.Time) (*metrics.RuleCounters, *metrics.RuleCollector) {
+	r := decide.Rule{Name: "r", UID: "u"}
+	refused := decide.Rule{Name: "refused", UID: "v", Fault: "fault"}
+	plan := decide.RulePlan{
+		Acts: []decide.RuleAct{{Rule: &r, Operation: decide.RuleAdd}, {Rule: &r, Operation: decide.RuleRemove}, {Rule: &r, Operation: decide.RuleComplete}},
+		Evaluations: []decide.Evaluation{
+			{Rule: &r, State: decide.RuleHeld, Results: []v1alpha1.ConditionResult{{Type: "c", CurrentStatus: "False", RequiredStatus: "True"}}},
+			{Rule: &r, State: decide.RuleReleased, Met: true, Since: now.Add(-time.Second)},
+		},
+	}
+	c := metrics.NewRuleCounters()
+	c.Evaluated(plan, time.Millisecond)
+	c.Wrote(&corev1.Node{}, plan, now, now)
+	c.Failed(plan)
+	c.Reconciled(r.Name, now)
+	view := metrics.RuleView{State: decide.RulesServing, Rules: []decide.Rule{r, refused}, Overruled: map[string]*decide.Rule{"u": &refused},
+		Tallies: map[string]*decide.RuleTally{"u": {Held: 1}}}
+	return c, metrics.NewRuleCollector(func(context.Context) (metrics.RuleView, error) { return view, nil }, func() bool { return true })
 }
