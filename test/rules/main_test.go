@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
@@ -30,7 +32,7 @@ const (
 	// testLabel is on the nodes of a test, with its name.
 	testLabel = "rules-test"
 	// patience bounds every wait; the machine may be busy.
-	patience = 60 * time.Second
+	patience = 90 * time.Second
 	// ours and nrcs are the two definitions of the resource.
 	ours = "../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"
 	nrcs = "testdata/nrc-v0.5.0.yaml"
@@ -121,6 +123,17 @@ func (w *world) end() {
 		}
 	}
 	ctx := context.Background()
+	var leases coordinationv1.LeaseList
+	_ = api.List(ctx, &leases, client.MatchingFields{"metadata.name": decide.NRCLease})
+	for i := range leases.Items {
+		_ = api.Delete(ctx, &leases.Items[i])
+	}
+	forget(ctx)
+	_ = api.DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels{testLabel: w.name})
+}
+
+// forget deletes all rules, whatever finalizer is on them.
+func forget(ctx context.Context) {
 	var rules v1alpha1.NodeReadinessRuleList
 	_ = api.List(ctx, &rules)
 	for i := range rules.Items {
@@ -128,7 +141,6 @@ func (w *world) end() {
 		_ = api.Delete(ctx, r)
 		_ = api.Patch(ctx, r, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
 	}
-	_ = api.DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels{testLabel: w.name})
 }
 
 // controller starts the controller as the chart's service account, and waits until it is ready.
