@@ -73,6 +73,9 @@ bench: cluster-tools build ## Measure the controller against the floor in the sa
 	@.cache/bin/bench -ruler "$(RULER)"
 	@.cache/bin/bench -ruler "$(RULER)" -fail 5
 	@.cache/bin/bench -ruler "$(RULER)" -audit
+	@.cache/bin/bench -ruler "$(RULER)" -rule
+	@.cache/bin/bench -ruler "$(RULER)" -rule -audit
+	@.cache/bin/bench -ruler "$(RULER)" -rule -n 5000
 
 FUZZTIME ?= 20s
 

@@ -1,7 +1,7 @@
 // Command bench measures the built controller with the project's ruler, a program that plays nodes and kubelets against a
 // real API server, as a ratio to the floor in the same run: the least that the same API server needs for the same writes.
 //
-//	go run ./test/bench -ruler DIR [-n 1000] [-run 1s] [-fail 0] [-audit]
+//	go run ./test/bench -ruler DIR [-rule] [-n 1000] [-run 1s] [-fail 0] [-audit]
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 const namespace = "kube-node-ready"
@@ -33,7 +34,7 @@ type bench struct {
 	ruler, controller, dir string
 	n, fail                int
 	run                    time.Duration
-	audit                  bool
+	audit, rule            bool
 }
 
 // line is what the ruler prints.
@@ -55,6 +56,7 @@ func main() {
 	flag.IntVar(&b.fail, "fail", 0, "percent of nodes whose first worker fails")
 	flag.StringVar(&b.controller, "controller", "bin/kube-node-ready-controller", "controller binary")
 	flag.BoolVar(&b.audit, "audit", false, "count the controller's writes from the audit log (which slows all)")
+	flag.BoolVar(&b.rule, "rule", false, "measure the release by a NodeReadinessRule, without workers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := b.measure(ctx, *source)
@@ -89,7 +91,9 @@ func (b *bench) measure(ctx context.Context, source string) error {
 		}
 		args = []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog}
 	}
-	c, err := cluster.Start(ctx, cluster.Options{APIServerArgs: args})
+	c, err := cluster.Start(ctx, cluster.Options{APIServerArgs: args,
+		// Its TTL controller annotates every node when there are 100, 500 and so on, and the floor does not write twice.
+		WithoutControllerManager: b.rule, WithoutScheduler: b.rule})
 	if err != nil {
 		return err
 	}
@@ -97,7 +101,23 @@ func (b *bench) measure(ctx context.Context, source string) error {
 	if err := prepare(ctx, c); err != nil {
 		return err
 	}
-	floor, err := b.verify(ctx, c, "fl", "-floor", "-direct")
+	if b.rule {
+		definition, err := os.ReadFile("deploy/helm/kube-node-ready/files/nodereadinessrules.yaml")
+		if err != nil {
+			return err
+		}
+		if err := install.Apply(ctx, c, definition); err != nil {
+			return err
+		}
+	}
+	least, measured := b.verifyRuns()
+	if b.rule {
+		if err := install.Apply(ctx, c, []byte(aRule)); err != nil {
+			return err
+		}
+		least, measured = b.ruleRuns()
+	}
+	floor, err := b.play(ctx, c, least)
 	if err != nil {
 		return fmt.Errorf("floor: %w", err)
 	}
@@ -106,7 +126,7 @@ func (b *bench) measure(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	got, err := b.verify(ctx, c, "bn", "-fail", strconv.Itoa(b.fail))
+	got, err := b.play(ctx, c, measured)
 	if err != nil {
 		stop()
 		return err
@@ -114,8 +134,13 @@ func (b *bench) measure(ctx context.Context, source string) error {
 	left := remaining(ctx, c)
 	usage := stop()
 	report("controller", got)
-	fmt.Printf("ratio to floor: p50 %.2f, p99 %.2f; %d of %d nodes verified; worker pods %d (expected %d), left behind %d; controller CPU %s, max RSS %d MiB\n",
-		got.P50/floor.P50, got.P99/floor.P99, got.Released, got.Nodes, got.WorkerPods, got.Nodes+got.FailedOnce, left, usage.cpu.Round(10*time.Millisecond), usage.rss>>20)
+	if b.rule {
+		fmt.Printf("ratio to floor: p50 %.2f, p99 %.2f; %d of %d nodes released; controller CPU %s, max RSS %d MiB\n",
+			got.P50/floor.P50, got.P99/floor.P99, got.Released, got.Nodes, usage.cpu.Round(10*time.Millisecond), usage.rss>>20)
+	} else {
+		fmt.Printf("ratio to floor: p50 %.2f, p99 %.2f; %d of %d nodes verified; worker pods %d (expected %d), left behind %d; controller CPU %s, max RSS %d MiB\n",
+			got.P50/floor.P50, got.P99/floor.P99, got.Released, got.Nodes, got.WorkerPods, got.Nodes+got.FailedOnce, left, usage.cpu.Round(10*time.Millisecond), usage.rss>>20)
+	}
 	if b.audit {
 		return writes(auditLog, b.n)
 	}
@@ -134,9 +159,30 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
-// verify runs the ruler once.
-func (b *bench) verify(ctx context.Context, c *cluster.Cluster, prefix string, more ...string) (line, error) {
-	args := append([]string{"verify", "-n", strconv.Itoa(b.n), "-run", b.run.String(), "-taint", "node-ready/unverified", "-label", "node-ready/verified", "-prefix", prefix}, more...)
+// aRule releases the ruler's nodes by the ruler's condition.
+const aRule = `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "bench"}, "spec": {
+  "nodeSelector": {"matchLabels": {"bench": "true"}}, "enforcementMode": "bootstrap-only",
+  "conditions": [{"type": "bench/Ready", "requiredStatus": "True"}],
+  "taint": {"key": "readiness.k8s.io/bench", "value": "true", "effect": "NoSchedule"}}}`
+
+// verifyRuns are the ruler's arguments for the floor and for the controller, of a verification.
+func (b *bench) verifyRuns() (floor, measured []string) {
+	args := func(prefix string, more ...string) []string {
+		return append([]string{"verify", "-n", strconv.Itoa(b.n), "-run", b.run.String(), "-taint", "node-ready/unverified", "-label", "node-ready/verified", "-prefix", prefix}, more...)
+	}
+	return args("fl", "-floor", "-direct"), args("bn", "-fail", strconv.Itoa(b.fail))
+}
+
+// ruleRuns are those of a release by a rule.
+func (b *bench) ruleRuns() (floor, measured []string) {
+	args := func(mode, prefix string) []string {
+		return []string{mode, "-n", strconv.Itoa(b.n), "-taint", "readiness.k8s.io/bench", "-condition", "bench/Ready", "-prefix", prefix}
+	}
+	return args("floor", "fl"), args("rule", "bn")
+}
+
+// play runs the ruler once.
+func (b *bench) play(ctx context.Context, c *cluster.Cluster, args []string) (line, error) {
 	cmd := exec.CommandContext(ctx, b.ruler, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
 	cmd.Stderr = os.Stderr
