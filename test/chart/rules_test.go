@@ -1,0 +1,72 @@
+package chart
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+)
+
+// The definition of NodeReadinessRule is installed, kept at uninstall with its rules, found again by the next installation, and
+// not put onto somebody else's.
+func TestTheDefinitionOfRules(t *testing.T) {
+	c, err := cluster.Start(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	t.Setenv("KUBECONFIG", c.Kubeconfig())
+	install := func(more ...string) string {
+		t.Helper()
+		_, failure := helm(t, append([]string{"install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)
+		return failure
+	}
+	uninstall := func() {
+		t.Helper()
+		if _, failure := helm(t, "uninstall", "kube-node-ready", "--namespace", namespace); failure != "" {
+			t.Fatal(failure)
+		}
+	}
+	const rule = `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule",
+		"metadata": {"name": "kept", "finalizers": ["readiness.node.x-k8s.io/cleanup-taints"]}, "spec": {
+		"nodeSelector": {"matchLabels": {"a": "b"}}, "enforcementMode": "continuous", "conditions": [{"type": "c", "requiredStatus": "True"}],
+		"taint": {"key": "readiness.k8s.io/kept", "effect": "NoSchedule"}}}`
+	run := func(input string, args ...string) string {
+		t.Helper()
+		out, stderr, err := kubectl(t, c, input, args...)
+		if err != nil {
+			t.Fatalf("kubectl %s: %s", strings.Join(args, " "), stderr)
+		}
+		return out
+	}
+
+	if failure := install(); failure != "" {
+		t.Fatal(failure)
+	}
+	run("", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s")
+	run(rule, "create", "-f", "-")
+	uninstall()
+	if out := run("", "get", "nrr", "kept", "-o", "jsonpath={.metadata.deletionTimestamp}"); out != "" {
+		t.Errorf("the rule is being deleted since %s", out)
+	}
+	if failure := install(); failure != "" {
+		t.Fatalf("a second installation: %s", failure)
+	}
+	run("", "get", "nrr", "kept")
+	uninstall()
+
+	run("", "patch", "nrr", "kept", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	run("", "delete", "crd", "nodereadinessrules.readiness.node.x-k8s.io")
+	foreign, err := os.ReadFile("../rules/testdata/nrc-v0.5.0.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(string(foreign), "create", "-f", "-")
+	if failure := install(); !strings.Contains(failure, "rules.installCRD=false") {
+		t.Errorf("onto somebody else's: %q", failure)
+	}
+	if failure := install("--set", "rules.installCRD=false"); failure != "" {
+		t.Errorf("beside it: %s", failure)
+	}
+}
