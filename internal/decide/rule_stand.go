@@ -8,6 +8,15 @@ import (
 // NRCLease is the name of the Lease by which the node-readiness-controller elects its leader, in whatever namespace it runs.
 const NRCLease = "ba65f13e.readiness.node.x-k8s.io"
 
+// The Lease by which one of several installations serves rules. It is where events on nodes are: the one namespace in which
+// every installation has a Role already.
+const (
+	RulesLease          = "node-ready-rules"
+	RulesLeaseNamespace = "default"
+	// RulesStateAnnotation says in it, for people and for kubectl node-ready, how rules stand: "state: why".
+	RulesStateAnnotation = "node-ready/rules-state"
+)
+
 // unheldFor is how long NRC's Lease must have been unheld before rules are served: during a rollout nobody holds it for some
 // seconds.
 const unheldFor = time.Minute

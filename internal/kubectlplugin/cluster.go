@@ -29,6 +29,7 @@ type cluster struct {
 	config *config.Config
 	// namespace of the worker pods; empty for all.
 	namespace string
+	rules     rulesLease
 }
 
 // connect finds the controller's configuration: in the file at path if there is one, else in

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -210,5 +211,10 @@ func (v *invocation) run(ctx context.Context, c command, loader clientcmd.Client
 	if err != nil {
 		return err
 	}
+	leases, err := coordinationclient.NewForConfig(rc)
+	if err != nil {
+		return err
+	}
+	v.cluster.rules = newRulesLease(leases)
 	return c.run(ctx, v)
 }

@@ -25,7 +25,11 @@ func status(ctx context.Context, v *invocation) error {
 		for _, s := range list {
 			nodes = append(nodes, s.summary(v.now))
 		}
-		return printJSON(&v.out, map[string]any{"nodes": nodes})
+		out := map[string]any{"nodes": nodes}
+		if trouble := v.cluster.rules.trouble(ctx); trouble != "" {
+			out["rules"] = trouble
+		}
+		return printJSON(&v.out, out)
 	}
 	if len(list) > 0 {
 		v.print(v.table(list), func(row, column int, text string) string {
@@ -36,6 +40,9 @@ func status(ctx context.Context, v *invocation) error {
 		})
 	} else if err == nil {
 		fmt.Fprintln(&v.out, "No nodes found.")
+	}
+	if trouble := v.cluster.rules.trouble(ctx); trouble != "" {
+		fmt.Fprintln(&v.out, plain(trouble))
 	}
 	return err
 }

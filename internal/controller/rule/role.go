@@ -17,18 +17,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// Names of the Lease by which one of several installations serves rules. It is where events on nodes are: the one namespace
-// in which every installation has a Role already.
 const (
-	RoleLease          = "node-ready-rules"
-	RoleLeaseNamespace = metav1.NamespaceDefault
-	// AnnotationState says, for people and for kubectl node-ready, what State does: "state: why".
-	AnnotationState = "node-ready/rules-state"
 	// annotationUnheld remembers NRC's Leases that nobody held while rules were served, by namespace, with their resourceVersions.
 	annotationUnheld = "node-ready/unheld"
-)
 
-const (
 	// roleRenewal is the time between two renewals of the role.
 	roleRenewal = 5 * time.Second
 	// roleFence is the age of the last renewal from which on rules are not served; nodes wait for the next.
@@ -52,17 +44,17 @@ type role struct {
 func (r role) state(now time.Time) (decide.RulesState, string) {
 	switch {
 	case r.other.Held(now):
-		return decide.RulesStandingBack, fmt.Sprintf("installation %s serves rules (Lease %s/%s): of several in a cluster one does", r.other.Holder, RoleLeaseNamespace, RoleLease)
+		return decide.RulesStandingBack, fmt.Sprintf("installation %s serves rules (Lease %s/%s): of several in a cluster one does", r.other.Holder, decide.RulesLeaseNamespace, decide.RulesLease)
 	case r.rehearsing || now.Sub(r.renewed) < roleFence && !r.renewed.IsZero():
 		return decide.RulesServing, ""
 	}
-	return decide.RulesUnknown, fmt.Sprintf("Lease %s/%s is not renewed", RoleLeaseNamespace, RoleLease)
+	return decide.RulesUnknown, fmt.Sprintf("Lease %s/%s is not renewed", decide.RulesLeaseNamespace, decide.RulesLease)
 }
 
 // Claim holds the role for this installation, and says in it how rules stand.
 type Claim struct {
 	Rules  *Rules
-	Leases coordinationclient.LeaseInterface // of RoleLeaseNamespace
+	Leases coordinationclient.LeaseInterface // of decide.RulesLeaseNamespace
 	// Identity is the installation's, not the process's: a successor goes on at once.
 	Identity string
 
@@ -75,7 +67,7 @@ func (c *Claim) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the role of serving NodeReadinessRules is not renewed", "lease", RoleLeaseNamespace+"/"+RoleLease)
+			log.FromContext(ctx).Error(err, "the role of serving NodeReadinessRules is not renewed", "lease", decide.RulesLeaseNamespace+"/"+decide.RulesLease)
 		}
 		select {
 		case <-ctx.Done():
@@ -89,10 +81,10 @@ func (c *Claim) run(ctx context.Context) {
 func (c *Claim) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roleRenewal)
 	defer cancel()
-	lease, err := c.Leases.Get(ctx, RoleLease, metav1.GetOptions{})
+	lease, err := c.Leases.Get(ctx, decide.RulesLease, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: RoleLease}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: decide.RulesLease}}
 	case err != nil:
 		return err
 	}
@@ -143,7 +135,7 @@ func (c *Claim) fill(lease *coordinationv1.Lease, now time.Time) {
 		lease.Annotations = map[string]string{}
 	}
 	if state != "" {
-		lease.Annotations[AnnotationState] = string(state) + ": " + why
+		lease.Annotations[decide.RulesStateAnnotation] = string(state) + ": " + why
 	}
 	switch unheld := c.Rules.unheld(); {
 	case state == decide.RulesServing:
@@ -159,7 +151,7 @@ func (c *Claim) fill(lease *coordinationv1.Lease, now time.Time) {
 
 // recall reads which of NRC's Leases were unheld when rules were last served.
 func (c *Claim) recall(ctx context.Context) error {
-	lease, err := c.Leases.Get(ctx, RoleLease, metav1.GetOptions{})
+	lease, err := c.Leases.Get(ctx, decide.RulesLease, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

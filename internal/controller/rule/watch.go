@@ -59,7 +59,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	claim := &Claim{Rules: w.Rules, Leases: w.Kubernetes.CoordinationV1().Leases(RoleLeaseNamespace), Identity: w.Identity}
+	claim := &Claim{Rules: w.Rules, Leases: w.Kubernetes.CoordinationV1().Leases(decide.RulesLeaseNamespace), Identity: w.Identity}
 	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.settle, settleEvery) })
 	all.Go(func() {
 		_ = wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
