@@ -137,14 +137,14 @@ func (c *Claim) fill(lease *coordinationv1.Lease, now time.Time) {
 	if state != "" {
 		lease.Annotations[decide.RulesStateAnnotation] = string(state) + ": " + why
 	}
-	switch unheld := c.Rules.unheld(); {
-	case state == decide.RulesServing:
-		b, err := json.Marshal(unheld)
+	switch state {
+	case decide.RulesServing:
+		b, err := json.Marshal(c.Rules.unheld())
 		if err != nil {
 			panic(err) // strings only
 		}
 		lease.Annotations[annotationUnheld] = string(b)
-	case state == decide.RulesStandingBack:
+	case decide.RulesStandingBack:
 		delete(lease.Annotations, annotationUnheld)
 	}
 }
