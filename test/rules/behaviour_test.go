@@ -17,10 +17,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-func reports(condition string, status corev1.ConditionStatus) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType(condition), Status: status})
-	}
+func isReady(n *corev1.Node) {
+	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "agent/Ready", Status: corev1.ConditionTrue})
 }
 
 func bornWith(key string) func(*corev1.Node) {
@@ -78,7 +76,7 @@ func (w *world) gone(rule string) {
 func TestContinuous(t *testing.T) {
 	w := in(t, nil)
 	w.controller()
-	w.node("cont-0", reports("agent/Ready", "True"))
+	w.node("cont-0", isReady)
 	r := w.rule("cont")
 	w.node("cont-1", bornWith("example.com/foreign"))
 	n := w.tainted("cont-1", "cont", true)
@@ -111,7 +109,7 @@ func TestContinuous(t *testing.T) {
 // A bootstrap-only rule lets go of a node once and for all, by an annotation in the patch that removes the taint.
 func TestBootstrapOnly(t *testing.T) {
 	w := in(t, nil)
-	w.node("boot-good", reports("agent/Ready", "True"))
+	w.node("boot-good", isReady)
 	w.node("boot-old", func(n *corev1.Node) {
 		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-boot": "true"}
 	})

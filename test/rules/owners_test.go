@@ -62,7 +62,7 @@ func TestARuleAndAProfileOnOneTaint(t *testing.T) {
 	w.config["nodeManagement"] = map[string]any{"taints": []any{map[string]any{"key": "readiness.k8s.io/both", "effect": "NoSchedule"}}, "nodeSelector": map[string]any{"matchLabels": map[string]any{"none": "x"}}}
 	w.controller()
 	w.rule("both")
-	w.node("both-1", reports("agent/Ready", "True"), bornWith("readiness.k8s.io/both"))
+	w.node("both-1", isReady, bornWith("readiness.k8s.io/both"))
 	w.said("both", "Warning RuleRefused/Refuse The rule is not obeyed: spec.taint: Invalid value: \"readiness.k8s.io/both:NoSchedule\": is one of the controller's gating taints")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_refused{rule="both"} 1`) })
 	if n := w.get("both-1"); !carries(n, "readiness.k8s.io/both") {

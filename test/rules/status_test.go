@@ -121,8 +121,8 @@ func TestAStatusThatConflicts(t *testing.T) {
 func TestStaleAfter(t *testing.T) {
 	w := in(t, map[string]any{"staleAfter": "4s"})
 	w.controller()
-	w.node("stale-1", reports("agent/Ready", "True"))
-	w.node("stale-2", reports("agent/Ready", "True"))
+	w.node("stale-1", isReady)
+	w.node("stale-2", isReady)
 	w.rule("stale")
 	for range 4 {
 		w.condition("stale-1", "agent/Ready", "True")
