@@ -19,8 +19,8 @@ func (b *board) nodeChanged(n *corev1.Node) {
 	f := marks.Observe(n, vocabulary)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if f.RecordFault != "" {
-		b.line(n.Name, "demo", f.RecordFault)
+	if f.RecordProblem != "" {
+		b.line(n.Name, "demo", f.RecordProblem)
 	}
 	r := b.at(n.Name)
 	r.facts = f

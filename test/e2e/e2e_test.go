@@ -42,7 +42,7 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "late DaemonSet and late CSI driver: no worker before they are there", 3*time.Minute, s.lateAgents)
 	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
 	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
-	s.run(t, "reporter beside an agent", 5*time.Minute, s.reporter)
+	s.run(t, "rules and the reporter beside an agent", 5*time.Minute, s.reporter)
 
 	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
 	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 2*time.Minute, s.karpenterLate)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,20 +19,31 @@ import (
 // reported is the condition of the examples.
 const reported = "projectcalico.org/CalicoReady"
 
+// The taints of the examples' rule, which is bootstrap-only, and of a continuous one made of it.
+const bootstrapTaint, continuousTaint = "readiness.k8s.io/NetworkReady", "readiness.k8s.io/NetworkUp"
+
 // reporter runs both variants of examples/cni-readiness beside an agent: the condition follows the agent's endpoint on every
-// node, and the agent's rollout changes nothing. The DaemonSet has the limits of the SIG's guide, a hundredth of a CPU and 32 MiB.
+// node, rules hold and release the nodes by it, and the agent's rollout changes nothing. The DaemonSet has the limits of the SIG's
+// guide, a hundredth of a CPU and 32 MiB.
 func (s *suite) reporter(ctx context.Context, t *testing.T) {
 	s.apply(ctx, t, s.reporterExample(t, "calico-rbac-node-status-patch-role.yaml"))
 	t.Cleanup(func() {
+		s.kubectl(context.WithoutCancel(ctx), t, "delete", "nodereadinessrules", "--all", "--timeout=30s")
 		s.kubectl(context.WithoutCancel(ctx), t, "-n", "kube-system", "delete", "daemonset", "cni-reporter", "calico-node", "--ignore-not-found")
 	})
+	rule := s.reporterExample(t, "network-readiness-rule.yaml")
+	s.apply(ctx, t, rule)
+	s.apply(ctx, t, strings.NewReplacer("network-readiness-rule", "network-continuous-rule", "NetworkReady", "NetworkUp", "enforcementMode: bootstrap-only", "enforcementMode: continuous").Replace(rule))
+	s.awaitRuled(ctx, t, "no agent has reported", bootstrapTaint, continuousTaint)
 	own := strings.NewReplacer("value: 60s", "value: 1s", "limits:\n", "limits:\n              cpu: 10m\n").Replace(s.reporterExample(t, "cni-reporter-ds.yaml"))
 	s.apply(ctx, t, own)
 	s.awaitReported(ctx, t, "there is no agent", corev1.ConditionFalse, "EndpointConnectionError")
 	s.startAgent(ctx, t)
 	s.awaitReported(ctx, t, "the agent is healthy", corev1.ConditionTrue, "EndpointOK")
+	s.awaitRuled(ctx, t, "the agent is healthy")
 	s.kubectl(ctx, t, "-n", "kube-system", "delete", "daemonset", "calico-node")
 	s.awaitReported(ctx, t, "the agent is gone", corev1.ConditionFalse, "EndpointConnectionError")
+	s.awaitRuled(ctx, t, "the agent is gone", continuousTaint) // a node that was released by the other rule stays so
 	s.kubectl(ctx, t, "-n", "kube-system", "delete", "daemonset", "cni-reporter")
 
 	s.startAgent(ctx, t)
@@ -40,6 +52,8 @@ func (s *suite) reporter(ctx context.Context, t *testing.T) {
 	s.kubectl(ctx, t, "-n", "kube-system", "patch", "daemonset", "calico-node", "--type", "strategic", "--patch-file", patch)
 	s.kubectl(ctx, t, "-n", "kube-system", "rollout", "status", "daemonset", "calico-node", "--timeout=120s")
 	s.awaitReported(ctx, t, "the agent is healthy with a sidecar", corev1.ConditionTrue, "EndpointOK")
+
+	s.awaitRuled(ctx, t, "the agent is back")
 
 	before := s.reportedConditions(ctx, t)
 	s.kubectl(ctx, t, "-n", "kube-system", "rollout", "restart", "daemonset", "calico-node")
@@ -58,6 +72,11 @@ func (s *suite) reporter(ctx context.Context, t *testing.T) {
 		for node, c := range s.reportedConditions(ctx, t) {
 			if was := before[node]; c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Equal(&was.LastTransitionTime) {
 				t.Fatalf("the rollout changed the condition of %s: %+v", node, c)
+			}
+		}
+		for node, taints := range s.ruled(ctx, t) {
+			if len(taints) > 0 {
+				t.Fatalf("the rollout tainted %s: %v", node, taints)
 			}
 		}
 	}
@@ -101,6 +120,37 @@ func (s *suite) awaitReported(ctx context.Context, t *testing.T, when string, st
 		for node, c := range s.reportedConditions(ctx, t) {
 			if c.Status != status || c.Reason != reason {
 				return fmt.Errorf("the condition of %s is %+v", node, c)
+			}
+		}
+		return nil
+	})
+}
+
+// ruled are the taints of rules by node.
+func (s *suite) ruled(ctx context.Context, t *testing.T) map[string][]string {
+	t.Helper()
+	nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	must(t, err)
+	found := map[string][]string{}
+	for _, n := range nodes.Items {
+		found[n.Name] = nil
+		for _, taint := range n.Spec.Taints {
+			if strings.HasPrefix(taint.Key, "readiness.k8s.io/") {
+				found[n.Name] = append(found[n.Name], taint.Key)
+			}
+		}
+		slices.Sort(found[n.Name])
+	}
+	return found
+}
+
+// awaitRuled waits until every node has these taints of rules, and no others.
+func (s *suite) awaitRuled(ctx context.Context, t *testing.T, when string, taints ...string) {
+	t.Helper()
+	eventually(ctx, t, 30*time.Second, fmt.Sprintf("%s: every node has of rules the taints %v", when, taints), func() error {
+		for node, have := range s.ruled(ctx, t) {
+			if !slices.Equal(have, taints) {
+				return fmt.Errorf("%s has %v", node, have)
 			}
 		}
 		return nil
