@@ -78,7 +78,7 @@ func verifying(in Input, s spent, pod *workerpod.Observation, now time.Time) *ma
 		message += "; " + pod.Unschedulable
 	}
 	if !s.first {
-		message += "; before: " + Fault(in.Node.Record)
+		message += "; before: " + Why(in.Node.Record)
 	}
 	return underWay(in, s, message, pod.Seen.First, now)
 }
@@ -113,7 +113,7 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 	}
 	switch {
 	case r.Held != "":
-		return held(r, Fault(r), then)
+		return held(r, Why(r), then)
 	case s.exhausted(in):
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
@@ -122,13 +122,13 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, Fault(r), then)}
+			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, Why(r), then)}
 	case r.LastOutcome == attempt.Inconclusive:
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
-			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", Fault(r), s.inconclusive, s.attempts, most, then)}
+			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", Why(r), s.inconclusive, s.attempts, most, then)}
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", Fault(r), s.attempts, most, then)}
+		Message: fmt.Sprintf("%s; failure %d of %d%s", Why(r), s.attempts, most, then)}
 }
 
 func held(r marks.Record, fault, then string) *marks.Condition {

@@ -125,7 +125,7 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 func doomedBy(in Input, s spent) string {
 	r := in.Node.Record
 	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.Overdue == nil {
-		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, Fault(r))
+		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, Why(r))
 	}
 	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.Overdue.Message))
 }

@@ -52,11 +52,11 @@ func outcomeEvents(in Input, s spent, before, r marks.Record) []Event {
 	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
-		return []Event{{Reason: EventInconclusive, Key: key(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", Fault(r), r.Sequence)}}
+		return []Event{{Reason: EventInconclusive, Key: key(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", Why(r), r.Sequence)}}
 	}
-	events := []Event{{Reason: EventFailed, Key: key(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", Fault(r), r.Attempts, most, r.Sequence)}}
+	events := []Event{{Reason: EventFailed, Key: key(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", Why(r), r.Attempts, most, r.Sequence)}}
 	if r.Attempts >= most && !s.exhausted(in) {
-		events = append(events, Event{Reason: EventExhausted, Key: key(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, Fault(r))})
+		events = append(events, Event{Reason: EventExhausted, Key: key(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, Why(r))})
 	}
 	return events
 }

@@ -133,7 +133,7 @@ func (p *Plan) kept(in Input, s spent, ev Evidence) string {
 	if s.first {
 		return "no attempt has ended yet"
 	}
-	return Fault(in.Node.Record)
+	return Why(in.Node.Record)
 }
 
 // mayLieOnNode reports whether an attempt that proved nothing ended as a fault of its node alone can have it end: the kubelet

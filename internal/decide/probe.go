@@ -160,7 +160,7 @@ func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, messa
 	p.Events = nil
 	if before.Held != GuardControlProbe {
 		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + key(*r),
-			Message: fmt.Sprintf("%s; not held against this node: %s", Fault(*r), r.HeldMessage)}}
+			Message: fmt.Sprintf("%s; not held against this node: %s", Why(*r), r.HeldMessage)}}
 	}
 }
 

@@ -75,8 +75,8 @@ func Refused(in Input, number int32, reason, message string, now time.Time) Plan
 	return p
 }
 
-// Fault says in one line why the last attempt did not pass.
-func Fault(r marks.Record) string {
+// Why says in one line why the last attempt did not pass.
+func Why(r marks.Record) string {
 	message := attempt.Text(r.LastMessage) // the record may be forged
 	switch {
 	case r.LastCheck != "":

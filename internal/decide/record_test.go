@@ -96,7 +96,7 @@ func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 // Where the record was lost, what guards the node from deletion is not.
 func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	unreadable := func(in *Input) {
-		in.Node.HasRecord, in.Node.Record, in.Node.RecordFault = true, marks.Record{HistoryLost: true}, "is not a record"
+		in.Node.HasRecord, in.Node.Record, in.Node.RecordProblem = true, marks.Record{HistoryLost: true}, "is not a record"
 	}
 	in := given(unreadable, with(pod(1, ended(attempt.Failed))))
 	r, _ := recorded(t, in, world{})

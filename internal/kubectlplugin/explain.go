@@ -69,7 +69,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 		if l.DurationMs > 0 {
 			text += " after " + (time.Duration(l.DurationMs) * time.Millisecond).String()
 		}
-		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.Fault(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
+		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.Why(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
 	}
 	add("Verified", v.at(n.VerifiedTime))
 	if n.Held != nil {
@@ -78,7 +78,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	if d := n.Deletion; d != nil {
 		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.at(&d.Time)))
 	}
-	add("Record", n.RecordFault)
+	add("Record", n.RecordProblem)
 	if w := n.Worker; w != nil {
 		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s", w.Namespace, w.Name, w.Attempt, w.State, v.at(&w.Created)))
 	}

@@ -66,9 +66,9 @@ type summary struct {
 	Held         *hold      `json:"held,omitempty"`
 	// Deletion is what was decided to be deleted.
 	Deletion *marks.Deletion `json:"deletion,omitempty"`
-	// RecordFault says why the record cannot be read.
-	RecordFault string      `json:"recordFault,omitempty"`
-	Worker      *workerView `json:"worker,omitempty"`
+	// RecordProblem says why the record cannot be read.
+	RecordProblem string      `json:"recordProblem,omitempty"`
+	Worker        *workerView `json:"worker,omitempty"`
 	// Condition is node-ready/Verified as it is on the node.
 	Condition *corev1.NodeCondition `json:"condition,omitempty"`
 }
@@ -106,9 +106,9 @@ type workerView struct {
 func (s subject) summary(now time.Time) summary {
 	f, r := s.in.Node, s.in.Node.Record
 	out := summary{
-		Name: f.Name, Status: s.status(now), Why: decide.Fault(r), Pool: f.Karpenter.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
+		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Karpenter.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
 		Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries, Inconclusive: r.Inconclusive,
-		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordFault: f.RecordFault, Condition: f.Condition,
+		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition,
 	}
 	if f.Condition != nil {
 		out.Why = f.Condition.Message

@@ -82,8 +82,8 @@ type Facts struct {
 	Lost      bool // condition Ready is Unknown: the kubelet stopped reporting
 	HasRecord bool // carries a record annotation, readable or not
 	Record    Record
-	// RecordFault says why the record annotation cannot be read; what could be saved of it is in Record.
-	RecordFault string
+	// RecordProblem says why the record annotation cannot be read; what could be saved of it is in Record.
+	RecordProblem string
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
 	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The controller's
@@ -158,7 +158,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 		}
 	}
 	f.Leaving = leaving(n)
-	f.Record, f.RecordFault = readRecord(n)
+	f.Record, f.RecordProblem = readRecord(n)
 	return f
 }
 

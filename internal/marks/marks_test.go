@@ -72,14 +72,14 @@ func TestObserve(t *testing.T) {
 		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: ConditionType, Status: corev1.ConditionTrue}}}
 	f := Observe(n, vocabulary)
 	if f.Name != "n" || f.UID != "u1" || f.BootID != "b2" || !f.Gated || !f.Labelled || !f.Skip || f.DoNotDelete || !f.ControlPlane || f.Deleting || f.Ready || !f.Lost ||
-		!f.HasRecord || f.Record.Sequence != 3 || f.RecordFault != "" || f.Condition == nil || f.Condition.Status != corev1.ConditionTrue || f.Karpenter.Managed {
+		!f.HasRecord || f.Record.Sequence != 3 || f.RecordProblem != "" || f.Condition == nil || f.Condition.Status != corev1.ConditionTrue || f.Karpenter.Managed {
 		t.Errorf("%+v", f)
 	}
 	n.Labels["node-ready/verified"] = "false"
 	n.UID, n.DeletionTimestamp = "u2", &metav1.Time{}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	f = Observe(n, vocabulary)
-	if f.Labelled || f.Record != (Record{}) || f.RecordFault != "" || !f.HasRecord || !f.Deleting || !f.Ready || f.Lost || f.Condition != nil {
+	if f.Labelled || f.Record != (Record{}) || f.RecordProblem != "" || !f.HasRecord || !f.Deleting || !f.Ready || f.Lost || f.Condition != nil {
 		t.Errorf("a label of another value, another node's record: %+v", f)
 	}
 	if f = Observe(node(), Vocabulary{Verified: Label{Key: "k"}}); f.Labelled || f.Lost {

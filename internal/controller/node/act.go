@@ -110,8 +110,8 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 // record writes a change of our marks, the one write that decides, and emits its events.
 func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) error {
 	l := log.FromContext(ctx)
-	if d.in.Node.RecordFault != "" {
-		l.Info("the record is replaced", "fault", d.in.Node.RecordFault)
+	if d.in.Node.RecordProblem != "" {
+		l.Info("the record is replaced", "fault", d.in.Node.RecordProblem)
 	}
 	if err := r.write(ctx, d, plan.Change); err != nil {
 		return err
