@@ -49,6 +49,7 @@ func TestDefaults(t *testing.T) {
 		"ClusterRoleBinding kube-node-ready-controller",
 		"ConfigMap kube-node-ready/kube-node-ready-controller",
 		"ConfigMap kube-node-ready/kube-node-ready-remediations",
+		"CustomResourceDefinition nodereadinessrules.readiness.node.x-k8s.io",
 		deploymentKey,
 		"Lease kube-node-ready/kube-node-ready-controller",
 		"Pod kube-node-ready/kube-node-ready-test",
