@@ -2,7 +2,9 @@ package decide
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -240,5 +242,32 @@ func TestADryRunIsCountedInTheWordsOfNRC(t *testing.T) {
 	}
 	if none := (&DryRunTally{Affected: 3}).Results(); none.Summary != "No changes needed" {
 		t.Error(none.Summary)
+	}
+}
+
+// However many nodes are held or failed, and however long their names and conditions are, the status stays small.
+func TestARulesStatusIsBounded(t *testing.T) {
+	const nodes = 5000
+	tally, failed := &RuleTally{}, map[string]RuleFailure{}
+	results := make([]v1alpha1.ConditionResult, 32)
+	for i := range results {
+		results[i] = v1alpha1.ConditionResult{Type: strings.Repeat("c", 300) + strconv.Itoa(i), CurrentStatus: corev1.ConditionUnknown, RequiredStatus: corev1.ConditionTrue}
+	}
+	for name, of := range map[string][]v1alpha1.ConditionResult{"long": results, "short": results[:1], "none": nil} {
+		for i := range nodes {
+			node := fmt.Sprintf("%s-%d", strings.Repeat("n", 200), i)
+			tally.Count(node, Evaluation{Rule: &Rule{}, State: RuleHeld, Results: of})
+			failed[node] = RuleFailure{Message: strings.Repeat("m", 5000), At: now}
+		}
+		for _, failures := range []map[string]RuleFailure{nil, failed} {
+			s := RuleStatus(&Rule{Generation: 1}, v1alpha1.NodeReadinessRuleStatus{}, tally, failures, now)
+			b, err := json.Marshal(s)
+			if err != nil || len(b) > 20<<10 || max(len(s.FailedNodes), len(s.NodeEvaluations), len(s.AppliedNodes)) > 100 {
+				t.Errorf("%s: %d bytes, %d failed, %d evaluated, %d applied: %v", name, len(b), len(s.FailedNodes), len(s.NodeEvaluations), len(s.AppliedNodes), err)
+			}
+			if failures != nil && len(s.FailedNodes) == 0 || failures == nil && name != "long" && len(s.NodeEvaluations) == 0 {
+				t.Errorf("%s: it says nothing", name)
+			}
+		}
 	}
 }

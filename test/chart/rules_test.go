@@ -2,6 +2,8 @@ package chart
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,8 +58,7 @@ func TestTheDefinitionOfRules(t *testing.T) {
 	run("", "get", "nrr", "kept")
 	uninstall()
 
-	run("", "patch", "nrr", "kept", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-	run("", "delete", "crd", "nodereadinessrules.readiness.node.x-k8s.io")
+	releaseByHand(t, c, run)
 	foreign, err := os.ReadFile("../rules/testdata/nrc-v0.5.0.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -68,5 +69,34 @@ func TestTheDefinitionOfRules(t *testing.T) {
 	}
 	if failure := install("--set", "rules.installCRD=false"); failure != "" {
 		t.Errorf("beside it: %s", failure)
+	}
+}
+
+// releaseByHand runs the commands of docs/rules.md that end everything where no controller serves rules.
+func releaseByHand(t *testing.T, c *cluster.Cluster, run func(input string, args ...string) string) {
+	t.Helper()
+	for name, spec := range map[string]string{
+		"gated": `"annotations": {"node-ready/rules": "{}"}}, "spec": {"taints": [{"key": "readiness.k8s.io/network-ready", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"}]}`,
+		"free":  `"labels": {"a": "b"}}`,
+	} {
+		run(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "`+name+`", `+spec+`}`, "create", "-f", "-")
+	}
+	page := readFile(t, "../../docs/rules.md")
+	_, section, _ := strings.Cut(page, "## Uninstalling")
+	_, block, _ := strings.Cut(section, "```sh\n")
+	script, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("docs/rules.md has no commands under Uninstalling")
+	}
+	bash := exec.CommandContext(t.Context(), "bash", "-e", "-c", script)
+	bash.Env = append(os.Environ(), "PATH="+filepath.Dir(tool("kubectl"))+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig())
+	if out, err := bash.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if out := run("", "get", "node", "gated", "-o", "jsonpath={.spec.taints[*].key} {.metadata.annotations}"); strings.Contains(out, "readiness.k8s.io") || strings.Contains(out, "node-ready/rules") || !strings.Contains(out, "other") {
+		t.Errorf("the node has %s", out)
+	}
+	if out := run("", "get", "crd", "-o", "name"); strings.Contains(out, "nodereadinessrules") {
+		t.Errorf("the definition is there: %s", out)
 	}
 }
