@@ -78,7 +78,7 @@ func (c *Config) Variants() []Effective {
 	return all
 }
 
-// Selects says whether nodeManagement.nodeSelector matches a node with these labels.
+// Selects reports whether nodeManagement.nodeSelector matches a node with these labels.
 func (c *Config) Selects(nodeLabels map[string]string) bool {
 	n := &c.NodeManagement
 	return n.NodeSelector == nil || matches(n.selector, n.NodeSelector, nodeLabels)

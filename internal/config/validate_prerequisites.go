@@ -28,7 +28,7 @@ func (r *Prerequisites) validate(p *field.Path) field.ErrorList {
 		switch {
 		case c.Type == ownCondition:
 			faults = append(faults, field.Invalid(at.Child("type"), c.Type,
-				"is what verification itself reports, so a node would wait for it for ever"))
+				"is what verification itself reports, so a node would never stop waiting for it"))
 		case seen[c.Type]:
 			faults = append(faults, field.Duplicate(at.Child("type"), c.Type))
 		default:

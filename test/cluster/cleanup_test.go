@@ -95,7 +95,7 @@ func TestNothingOutlivesItsStarter(t *testing.T) {
 	}
 }
 
-// alive says whether a process exists and is not a zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

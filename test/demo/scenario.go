@@ -62,7 +62,7 @@ func (s scenario) spec() nodeagent.NodeSpec {
 		Taints: []corev1.Taint{{Key: gate.Key, Value: gate.Value, Effect: gate.Effect}}}
 }
 
-// settled says whether the node is done, and then what is wrong with how it ended.
+// settled reports whether the node is done, and then what is wrong with how it ended.
 func (s scenario) settled(f marks.Facts) (done bool, fault string) {
 	exhausted := f.Condition != nil && f.Condition.Reason == marks.ReasonRetriesExhausted
 	switch {

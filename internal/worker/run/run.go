@@ -170,7 +170,7 @@ func (r *run) startReady(whole, advisory context.Context) {
 	}
 }
 
-// dependencies says whether the checks that s depends on have ended, and names one that
+// dependencies reports whether the checks that s depends on have ended, and names one that
 // did not pass. A check that is not in the list was not selected and holds nothing up.
 func (r *run) dependencies(s checks.Spec) (blocker string, ready bool) {
 	ready = true

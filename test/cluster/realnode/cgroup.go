@@ -18,7 +18,7 @@ const cgroupParent = "/kube-node-ready"
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// unified says whether the machine has cgroup v2 alone.
+// unified reports whether the machine has cgroup v2 alone.
 func unified() bool { return exists(cgroupMount + "/cgroup.controllers") }
 
 // cgroupRoots are the mounted hierarchies: one with cgroup v2, one for each controller with v1.
