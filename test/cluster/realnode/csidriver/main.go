@@ -41,16 +41,16 @@ func main() {
 	flag.StringVar(&d.node, "node", "", "the node's ID with the driver")
 	flag.Int64Var(&d.volumes, "volumes", 0, "how many volumes the node can have; 0 says nothing about it")
 	flag.Parse()
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	if err := d.run(ctx, *kubelet); err != nil {
+	if err := d.run(*kubelet); err != nil {
 		fmt.Fprintln(os.Stderr, "csidriver:", err)
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx is done. The kubelet takes the driver out of the CSINode once the registration socket is gone.
-func (d *driver) run(ctx context.Context, kubelet string) error {
+// run serves until the process is asked to end. The kubelet takes the driver out of the CSINode once the registration socket is gone.
+func (d *driver) run(kubelet string) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
 	d.endpoint = filepath.Join(kubelet, "plugins", d.name, "csi.sock")
 	node := grpc.NewServer()
 	csi.RegisterIdentityServer(node, d)
