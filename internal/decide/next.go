@@ -146,10 +146,7 @@ func fresh(at *time.Time, now time.Time) bool {
 
 // start begins the next attempt once nothing holds it back.
 func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
-	if why := absent(in); why != "" {
-		if in.Node.Record.Deletion == nil { // else it leaves because we had it deleted, and says so
-			p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
-		}
+	if !p.present(in, now) {
 		return
 	}
 	if awaitsPrerequisites(in, s) && !p.prerequisites(ev, now) {
@@ -179,11 +176,7 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 
 // release passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
 func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
-	if why := absent(in); why != "" {
-		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
-		return
-	}
-	if !p.prerequisites(ev, now) {
+	if !p.present(in, now) || !p.prerequisites(ev, now) {
 		return
 	}
 	a := attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
@@ -202,6 +195,15 @@ func (p *Plan) prerequisites(ev Evidence, now time.Time) bool {
 		return false
 	}
 	return true
+}
+
+// present reports whether the node is there to be verified; if not, the plan says so.
+func (p *Plan) present(in Input, now time.Time) bool {
+	why := absent(in)
+	if why != "" && in.Node.Record.Deletion == nil { // else it leaves because we had it deleted, and says so
+		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
+	}
+	return why == ""
 }
 
 // absent says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under

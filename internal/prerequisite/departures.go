@@ -7,10 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/karpenter/pkg/apis"
 
@@ -63,11 +63,7 @@ func (d *Departures) Start(ctx context.Context) error {
 			return nil
 		}
 	}
-	resource, ok := d.claims.discover(ctx, d.clients.Mapper, kind)
-	if ok {
-		informer := dynamicinformer.NewFilteredDynamicInformer(d.clients.Dynamic, resource, "", 0, cache.Indexers{}, nil).Informer()
-		d.claims.run(ctx, informer, "list and watch "+resource.GroupResource().String())
-	}
+	d.claims.runKind(ctx, d.clients, kind, metav1.NamespaceAll)
 	return nil
 }
 
@@ -121,11 +117,7 @@ func slimClaim(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	slim := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"providerID": providerID(u)}}}
-	slim.SetGroupVersionKind(u.GroupVersionKind())
-	slim.SetName(u.GetName())
-	slim.SetUID(u.GetUID())
-	slim.SetResourceVersion(u.GetResourceVersion())
+	slim := identified(u, map[string]any{"providerID": providerID(u)})
 	slim.SetDeletionTimestamp(u.GetDeletionTimestamp())
 	return slim, nil
 }

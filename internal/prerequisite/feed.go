@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -105,6 +106,14 @@ func (f *feed) discover(ctx context.Context, mapper meta.RESTMapper, kind schema
 		return true, nil
 	})
 	return resource, err == nil
+}
+
+// runKind waits until a kind is served, and then runs an informer of its objects until ctx is done.
+func (f *feed) runKind(ctx context.Context, c Clients, kind schema.GroupVersionKind, namespace string) {
+	if resource, ok := f.discover(ctx, c.Mapper, kind); ok {
+		informer := dynamicinformer.NewFilteredDynamicInformer(c.Dynamic, resource, namespace, 0, cache.Indexers{}, nil).Informer()
+		f.run(ctx, informer, "list and watch "+resource.GroupResource().String())
+	}
 }
 
 // objects returns what was read; nil before that.

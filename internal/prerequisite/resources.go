@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -44,12 +43,7 @@ func (w *resourceWatch) indexBy(label string) {
 }
 
 func (w *resourceWatch) run(ctx context.Context) {
-	resource, ok := w.discover(ctx, w.clients.Mapper, w.kind)
-	if !ok {
-		return
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(w.clients.Dynamic, resource, w.namespace, 0, cache.Indexers{}, nil).Informer()
-	w.feed.run(ctx, informer, "list and watch "+resource.GroupResource().String())
+	w.runKind(ctx, w.clients, w.kind, w.namespace)
 }
 
 // slimResource keeps what verdicts read.
@@ -65,14 +59,20 @@ func slimResource(o any) (any, error) {
 			conditions = append(conditions, map[string]any{"type": m["type"], "status": m["status"]})
 		}
 	}
-	slim := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": conditions}}}
+	slim := identified(u, map[string]any{"conditions": conditions})
+	slim.SetLabels(u.GetLabels())
+	return slim, nil
+}
+
+// identified is an object of which only its identity is left, with another status.
+func identified(u *unstructured.Unstructured, status map[string]any) *unstructured.Unstructured {
+	slim := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	slim.SetGroupVersionKind(u.GroupVersionKind())
 	slim.SetNamespace(u.GetNamespace())
 	slim.SetName(u.GetName())
 	slim.SetUID(u.GetUID())
 	slim.SetResourceVersion(u.GetResourceVersion())
-	slim.SetLabels(u.GetLabels())
-	return slim, nil
+	return slim
 }
 
 // sameResource spares the waiting nodes an agent's heartbeat, which changes neither a label nor a condition's status.
