@@ -112,9 +112,14 @@ func (c *Config) GatingTaints() []marks.Taint {
 // Vocabulary is the configured part of the marks on nodes.
 func (c *Config) Vocabulary() marks.Vocabulary {
 	if c.vocabulary.Gating == nil { // a Config made by hand
-		return marks.Vocabulary{Gating: c.GatingTaints(), Verified: c.NodeManagement.VerifiedLabel}
+		return c.makeVocabulary()
 	}
 	return c.vocabulary
+}
+
+func (c *Config) makeVocabulary() marks.Vocabulary {
+	n := &c.NodeManagement
+	return marks.Vocabulary{Gating: c.GatingTaints(), Verified: n.VerifiedLabel, Completed: n.CompletedAnnotation}
 }
 
 // Reference is the image to run: by digest if there is one, else by tag, which defaults to
@@ -187,7 +192,7 @@ func (p *Profile) override(e *Effective) {
 
 // compile prepares the selectors and the vocabulary, so that For, Selects and Vocabulary do not make them for every node.
 func (c *Config) compile() {
-	c.vocabulary = marks.Vocabulary{Gating: c.GatingTaints(), Verified: c.NodeManagement.VerifiedLabel}
+	c.vocabulary = c.makeVocabulary()
 	if n := &c.NodeManagement; n.NodeSelector != nil {
 		n.selector = selectorOf(n.NodeSelector)
 	}

@@ -230,8 +230,16 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {prerequisites: {conditions: [{type: node-ready/Verified}, {type: A}, {type: A}, {status: Yes}]}}", []string{
 			"1: nodeManagement.prerequisites.conditions[0].type: Invalid", "1: nodeManagement.prerequisites.conditions[2].type: Duplicate",
 			"1: nodeManagement.prerequisites.conditions[3].type: Required", "1: nodeManagement.prerequisites.conditions[3].status: Unsupported"}},
+		{"nodeManagement: {completedAnnotation: a b, minimumHoldSeconds: -1}", []string{
+			`1: nodeManagement.completedAnnotation: Invalid value: "a b"`, "1: nodeManagement.minimumHoldSeconds: Invalid value: -1"}},
+		{"nodeManagement: {completedAnnotation: node-ready/record}", []string{
+			`1: nodeManagement.completedAnnotation: Invalid value: "node-ready/record": annotations of node-ready mean something else; choose a key of your own`}},
+		{"nodeManagement: {completedAnnotation: karpenter.sh/do-not-disrupt}", []string{"1: nodeManagement.completedAnnotation: Invalid"}},
+		{"nodeManagement: {minimumHoldSeconds: 60}\nreconciliation: {verificationDeadlineSeconds: 60}\nprofiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, verificationDeadlineSeconds: 59}]", []string{
+			"2: reconciliation.verificationDeadlineSeconds: Invalid value: 60: must be more than nodeManagement.minimumHoldSeconds, which is 60",
+			"3: profiles[0].verificationDeadlineSeconds: Invalid value: 59: must be more than"}},
 		{"nodeManagement: {prerequisites: {pods: [{selector: {}, readyAnnotation: a b}]}}", []string{
-			"1: nodeManagement.prerequisites.pods[0].namespace: Required", "1: nodeManagement.prerequisites.pods[0].selector: Required",
+			"1: nodeManagement.prerequisites.pods[0].namespace: Required value: name it: whoever may annotate", "1: nodeManagement.prerequisites.pods[0].selector: Required",
 			"1: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid"}},
 		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b c}}}]}}", []string{"1: nodeManagement.prerequisites.pods[0].selector.matchLabels: Invalid"}},
 		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b}}, readyBy: both}]}}", []string{

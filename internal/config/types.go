@@ -180,6 +180,12 @@ type NodeManagement struct {
 	Taints []marks.Taint `json:"taints,omitempty"`
 	// VerifiedLabel marks a verified node. Default node-ready/verified=true.
 	VerifiedLabel marks.Label `json:"verifiedLabel"`
+	// CompletedAnnotation is an annotation that the patch which releases a node sets to the time of that, in Unix seconds, as
+	// startup.k8s.io/completedAt. Default: none is written.
+	CompletedAnnotation string `json:"completedAnnotation,omitempty"`
+	// MinimumHoldSeconds is how long a gating taint stays at least, counted from the node's creation: the first worker starts, and
+	// a node without checks is released, no sooner. It is less than any verificationDeadlineSeconds. Default 0.
+	MinimumHoldSeconds int32 `json:"minimumHoldSeconds,omitempty"`
 	// NodeSelector narrows the nodes that are looked at. Default: all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.

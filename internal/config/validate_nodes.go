@@ -2,12 +2,15 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 func (n *NodeManagement) validate(p *field.Path) field.ErrorList {
@@ -19,6 +22,8 @@ func (n *NodeManagement) validate(p *field.Path) field.ErrorList {
 	label := p.Child("verifiedLabel")
 	faults = append(faults, named(label.Child("key"), n.VerifiedLabel.Key, validation.IsQualifiedName)...)
 	faults = append(faults, each(label.Child("value"), n.VerifiedLabel.Value, validation.IsValidLabelValue(n.VerifiedLabel.Value))...)
+	faults = append(faults, n.validateCompleted(p.Child("completedAnnotation"))...)
+	faults = append(faults, inRange(p.Child("minimumHoldSeconds"), n.MinimumHoldSeconds, 0, maxSeconds)...)
 	faults = append(faults, metavalidation.ValidateLabelSelector(n.NodeSelector,
 		metavalidation.LabelSelectorValidationOptions{}, p.Child("nodeSelector"))...)
 	faults = append(faults, n.Prerequisites.validate(p.Child("prerequisites"))...)
@@ -28,6 +33,40 @@ func (n *NodeManagement) validate(p *field.Path) field.ErrorList {
 			"must be at least 0s, where 0s is never"))
 	}
 	return append(faults, n.Remediation.validate(p.Child("remediation"))...)
+}
+
+// validateCompleted faults what is no key of an annotation (as the API server has it, in any case), and the keys that something
+// else is read from.
+func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
+	key := n.CompletedAnnotation
+	if key == "" {
+		return nil
+	}
+	faults := each(p, key, validation.IsQualifiedName(strings.ToLower(key)))
+	for _, prefix := range append([]string{ownPrefix, marks.RuleTaintPrefix, "cluster.x-k8s.io/"}, foreign...) {
+		if strings.HasPrefix(key, prefix) {
+			faults = append(faults, field.Invalid(p, key, "annotations of "+strings.TrimSuffix(prefix, "/")+" mean something else; choose a key of your own, as startup.k8s.io/completedAt"))
+		}
+	}
+	return faults
+}
+
+// validateHold faults a deadline that is past before a node may be released.
+func (c *Config) validateHold() field.ErrorList {
+	hold := c.NodeManagement.MinimumHoldSeconds
+	late := func(p *field.Path, deadline int32) field.ErrorList {
+		if deadline <= 0 || hold < deadline {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(p, deadline, fmt.Sprintf("must be more than nodeManagement.minimumHoldSeconds, which is %d: every node would be past it", hold))}
+	}
+	faults := late(field.NewPath("reconciliation", "verificationDeadlineSeconds"), c.Reconciliation.VerificationDeadlineSeconds)
+	for i := range c.Profiles {
+		if d := c.Profiles[i].VerificationDeadlineSeconds; d != nil {
+			faults = append(faults, late(field.NewPath("profiles").Index(i).Child("verificationDeadlineSeconds"), *d)...)
+		}
+	}
+	return faults
 }
 
 // selector faults a label selector that is empty, with the reason given, or not valid.

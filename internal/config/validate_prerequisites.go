@@ -149,6 +149,9 @@ func driver(p *field.Path, name string, seen map[string]bool) field.ErrorList {
 
 func (r *PodPrerequisite) validate(p *field.Path) field.ErrorList {
 	faults := named(p.Child("namespace"), r.Namespace, validation.IsDNS1123Label)
+	if r.Namespace == "" && r.ReadyAnnotation != "" {
+		faults = field.ErrorList{field.Required(p.Child("namespace"), "name it: whoever may annotate its pods says when nodes are ready")}
+	}
 	faults = append(faults, selector(p.Child("selector"), &r.Selector, "select the pods; an empty selector would be met by any pod")...)
 	if r.ReadyAnnotation == "" {
 		if r.ReadyBy != "" {

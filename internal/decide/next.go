@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -149,7 +150,7 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	if !p.present(in, now) {
 		return
 	}
-	if awaitsPrerequisites(in, s) && !p.prerequisites(ev, now) {
+	if awaitsPrerequisites(in, s) && !p.prerequisites(in, ev, now) {
 		if ev.Waits != nil {
 			p.compare(in, s, ev, now)
 		}
@@ -176,25 +177,31 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 
 // release passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
 func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
-	if !p.present(in, now) || !p.prerequisites(ev, now) {
+	if !p.present(in, now) || !p.prerequisites(in, ev, now) {
 		return
 	}
 	a := attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
 	p.pass(in, s, a, attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
 }
 
-// prerequisites reports whether all of them hold; if that is not known, or one does not, the plan says so.
-func (p *Plan) prerequisites(ev Evidence, now time.Time) bool {
-	switch {
-	case ev.Waits == nil:
+// prerequisites reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the
+// plan says so.
+func (p *Plan) prerequisites(in Input, ev Evidence, now time.Time) bool {
+	if ev.Waits == nil {
 		p.need(NeedWaits)
 		return false
-	case len(*ev.Waits) > 0:
-		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(*ev.Waits), now)
-		p.Events = stuckEvent(*ev.Waits)
-		return false
 	}
-	return true
+	waits := *ev.Waits
+	if w, left := hold(in, now); left > 0 {
+		waits = append(slices.Clone(waits), w)
+		p.wait(left)
+	}
+	if len(waits) == 0 {
+		return true
+	}
+	p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
+	p.Events = stuckEvent(waits)
+	return false
 }
 
 // present reports whether the node is there to be verified; if not, the plan says so.

@@ -1,5 +1,10 @@
 package decide
 
+import (
+	"fmt"
+	"time"
+)
+
 // Wait is one thing that a node waits for before its first worker starts.
 type Wait struct {
 	// Kind is the prerequisite's key in the configuration: nodeReady, conditions, pods, csiNodes and so on.
@@ -19,6 +24,18 @@ func (w Wait) String() string {
 		return w.Why
 	}
 	return w.Why + ": " + w.Remedy
+}
+
+// hold is the wait of a gated node for nodeManagement.minimumHoldSeconds, and how long that still is; 0 once it is over. It counts
+// from the node's creation, which the API server wrote and every leader reads, so that a restart does not begin it anew.
+func hold(in Input, now time.Time) (w Wait, left time.Duration) {
+	seconds := in.Config.NodeManagement.MinimumHoldSeconds
+	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)
+	if left = end.Sub(now); !in.Node.Gated || seconds <= 0 || left <= 0 {
+		return Wait{}, 0
+	}
+	return Wait{Kind: "minimumHoldSeconds", Name: fmt.Sprint(seconds),
+		Why: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
 }
 
 // stuckEvent is the event of a node that waits for what does not come by itself; none where all may. There is one for all of them:

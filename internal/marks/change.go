@@ -2,6 +2,7 @@ package marks
 
 import (
 	"encoding/json"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -12,7 +13,7 @@ type Gate int
 // The changes to the gating taints.
 const (
 	GateKeep  Gate = iota
-	GateOpen       // remove all of them; the node takes workloads
+	GateOpen       // remove all of them; the node takes workloads, and Vocabulary.Completed says since when
 	GateClose      // put back those of the node's profile that are missing
 )
 
@@ -40,6 +41,9 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	annotations := c.Rules.annotations()
 	if !c.KeepRecord {
 		annotations[AnnotationRecord] = c.Record.Encode()
+	}
+	if t := c.Record.VerifiedTime; c.Gate == GateOpen && v.Completed != "" && t != nil {
+		annotations[v.Completed] = strconv.FormatInt(t.Unix(), 10)
 	}
 	if len(annotations) > 0 {
 		meta["annotations"] = annotations

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -93,6 +94,39 @@ func TestWhatAChangeLeavesOnTheNode(t *testing.T) {
 	}
 	if after := patched(t, n, Change{}); after.Labels["node-ready/verified"] != "true" {
 		t.Errorf("the label is gone: %v", after.Labels)
+	}
+}
+
+// Only the patch that releases a node says when that was, and only where an annotation is configured.
+func TestCompleted(t *testing.T) {
+	at := time.Unix(1700000000, 999)
+	passed := Change{Record: Record{VerifiedTime: &at}, Gate: GateOpen}
+	annotated := vocabulary
+	annotated.Completed = "startup.k8s.io/completedAt"
+	for name, tc := range map[string]struct {
+		change Change
+		names  Vocabulary
+		want   string
+	}{
+		"released":             {passed, annotated, "1700000000"},
+		"not configured":       {passed, vocabulary, ""},
+		"passed while open":    {Change{Record: passed.Record}, annotated, ""},
+		"closed after a pass":  {Change{Record: passed.Record, Gate: GateClose}, annotated, ""},
+		"only rules' taints":   {Change{KeepRecord: true}, annotated, ""},
+		"released from record": {Change{Record: Record{}, Gate: GateOpen}, annotated, ""},
+	} {
+		n := node()
+		merged, err := strategicpatch.StrategicMergePatch([]byte(`{"metadata":{"name":"n"}}`), tc.change.Patch(n, tc.names), corev1.Node{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := &corev1.Node{}
+		if err := json.Unmarshal(merged, after); err != nil {
+			t.Fatal(err)
+		}
+		if got := after.Annotations["startup.k8s.io/completedAt"]; got != tc.want || Observe(after, tc.names).Completed != (tc.want != "") {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }
 

@@ -60,6 +60,8 @@ type Vocabulary struct {
 	Gating []Taint
 	// Verified marks a node that passed.
 	Verified Label
+	// Completed is the annotation that says when a node was released; empty where none does.
+	Completed string
 }
 
 // Facts is what decisions need to know of a Node.
@@ -73,6 +75,7 @@ type Facts struct {
 	// GatedBy are the gating taints that it carries.
 	GatedBy           []Taint
 	Labelled          bool // carries the verified label with its value
+	Completed         bool // carries the annotation that says when it was released, whatever its value
 	Skip, DoNotDelete bool
 	ControlPlane      bool
 	Deleting          bool
@@ -133,6 +136,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 		Zone:      n.Labels[corev1.LabelTopologyZone],
 		Karpenter: KarpenterOf(n),
 		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
+		Completed: v.Completed != "" && hasKey(n.Annotations, v.Completed),
 		Skip:      n.Annotations[AnnotationSkip] == "true",
 		DoNotDelete: n.Annotations[AnnotationDoNotDelete] == "true" ||
 			n.Annotations[AnnotationKarpenterDoNotRepair] == "true" ||
