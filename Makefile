@@ -64,18 +64,20 @@ bench-worker: cluster-tools build ## Measure the worker: time over its slowest c
 	@go build -o .cache/bin/benchworker ./test/benchworker
 	@.cache/bin/benchworker
 
-RULER ?= ../shared/bench
+# Which cases, and how often: make bench CASES="burst-5000 idle-5000" TURNS=3
+CASES ?=
+TURNS ?= 5
+BENCH_RESULTS := docs/bench
 
 .PHONY: bench
-bench: cluster-tools build ## Measure the controller against the floor in the same run (RULER=folder of the ruler's source)
+bench: cluster-tools build ## Measure the controller against the floor, into docs/bench (CASES=names, TURNS=5)
 	@mkdir -p .cache/bin
 	@go build -o .cache/bin/bench ./test/bench
-	@.cache/bin/bench -ruler "$(RULER)"
-	@.cache/bin/bench -ruler "$(RULER)" -fail 5
-	@.cache/bin/bench -ruler "$(RULER)" -audit
-	@.cache/bin/bench -ruler "$(RULER)" -rule
-	@.cache/bin/bench -ruler "$(RULER)" -rule -audit
-	@.cache/bin/bench -ruler "$(RULER)" -rule -n 5000
+	@.cache/bin/bench -turns $(TURNS) -out $(BENCH_RESULTS) $(CASES)
+
+.PHONY: bench-plots
+bench-plots: ## Draw what make bench has measured
+	@cd test/benchplot && go run . "$(CURDIR)/$(BENCH_RESULTS)"
 
 FUZZTIME ?= 20s
 

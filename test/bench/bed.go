@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+// auditPolicy has the API server account for what the controller asks of it, and for nothing else.
+const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"], "rules": [
+  {"level": "Metadata", "users": ["system:serviceaccount:` + install.Namespace + `:` + install.ControllerAccount + `"]}, {"level": "None"}]}`
+
+// bed is the control plane that all turns of a case run on, with the chart's service accounts and rights.
+type bed struct {
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	audit   auditLog
+	dir     string
+	turns   int // begun so far
+}
+
+func newBed(ctx context.Context, o cluster.Options) (*bed, error) {
+	dir, err := os.MkdirTemp("", "kube-node-ready-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{dir: dir, audit: auditLog(filepath.Join(dir, "audit.log"))}
+	policy := filepath.Join(dir, "audit.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	o.APIServerArgs = append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + string(b.audit)}, o.APIServerArgs...)
+	if b.cluster, err = cluster.Start(ctx, o); err != nil {
+		return nil, err
+	}
+	if b.client, err = kubernetes.NewForConfig(fast(b.cluster.Config())); err == nil {
+		err = install.Rights(ctx, b.cluster)
+	}
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// fast is the configuration of a client that costs as little as one can.
+func fast(c *rest.Config) *rest.Config {
+	c.QPS, c.ContentType = -1, "application/vnd.kubernetes.protobuf"
+	return c
+}
+
+func (b *bed) stop() {
+	b.cluster.Stop()
+	_ = os.RemoveAll(b.dir)
+}
+
+// prefix is of the names of the next turn's nodes, which no other turn's have.
+func (b *bed) prefix() string {
+	b.turns++
+	return fmt.Sprintf("turn-%d", b.turns)
+}

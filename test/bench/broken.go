@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// newcomers come at newcomerRate, a second, beside a fleet of which a fifth is broken.
+	newcomers    = 300
+	newcomerRate = 33
+	brokenPrefix = "broken"
+	// failFirst is how long the broken nodes have to fail before the newcomers come.
+	failFirst = 20 * time.Second
+)
+
+// deleting switches deletion on, and has the broken nodes tried again and again while the guards hold it.
+var deleting = map[string]any{
+	"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 10, "exhaustedRetrySeconds": 10},
+	"nodeManagement": map[string]any{"deleteFailedNodes": true},
+}
+
+// broken is a case of an outage: healthy nodes come while a fifth of the fleet fails and is considered for deletion.
+func broken() benchCase {
+	return benchCase{name: "broken-5000", what: "300 healthy nodes at 33 a second, beside 5000 verified ones, and beside 4000 verified and 1000 that fail, deletion on", nodes: 5000,
+		prepare: func(ctx context.Context, b *bed, nodes int) error {
+			return verified(ctx, newFleet(b.client, "idle", nodes, gatingTaint, ""), nodes*4/5)
+		},
+		sides: []side{
+			{"sound", func(ctx context.Context, b *bed, r *result) error {
+				return outage(ctx, b, r, func(ctx context.Context, f *fleet) error { return verified(ctx, f, len(f.names)) })
+			}},
+			{"a fifth broken", func(ctx context.Context, b *bed, r *result) error {
+				return outage(ctx, b, r, func(ctx context.Context, f *fleet) error { return f.register(ctx, 0, nil) })
+			}},
+		}}
+}
+
+// outage lets the last fifth of the fleet come, and then the newcomers.
+func outage(ctx context.Context, b *bed, r *result, last func(context.Context, *fleet) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	prefix := b.prefix()
+	fifth := newFleet(b.client, brokenPrefix+"-"+prefix, r.Nodes/5, gatingTaint, verifiedLabel)
+	fresh := newFleet(b.client, prefix, newcomers, gatingTaint, verifiedLabel)
+	kubelets := newKubelets(ctx, b.client, time.Second, func(node string, _ int) int32 {
+		if strings.HasPrefix(node, brokenPrefix) {
+			return 1
+		}
+		return 0
+	})
+	if err := watch(ctx, b.client, func(n *corev1.Node) { fresh.see(n) }, kubelets.see); err != nil {
+		return err
+	}
+	err := b.during(ctx, r, deleting, "", func(*controller) error {
+		if err := last(ctx, fifth); err != nil {
+			return err
+		}
+		if err := pause(ctx, failFirst); err != nil {
+			return err
+		}
+		if err := fresh.register(ctx, newcomerRate, nil); err != nil {
+			return err
+		}
+		return fresh.await(ctx, limit)
+	})
+	if err != nil {
+		return err
+	}
+	r.times(fresh.waits())
+	return errors.Join(fresh.remove(ctx), fifth.remove(ctx))
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+)
+
+// benchCase is one thing that is measured.
+type benchCase struct {
+	name, what string
+	nodes      int
+	// long: it runs only when it is named.
+	long  bool
+	plane cluster.Options
+	// prepare, if set, is called once before the turns.
+	prepare func(ctx context.Context, b *bed, nodes int) error
+	// sides take turns; the first is what the others are compared with.
+	sides []side
+}
+
+// side is one of those that take turns.
+type side struct {
+	name string
+	turn func(ctx context.Context, b *bed, r *result) error
+}
+
+// verifies is a case in which nodes are verified by the floor and by the controller.
+func verifies(name, what string, nodes int, l load) benchCase {
+	return benchCase{name: name, what: what, nodes: nodes, sides: []side{
+		{"floor", func(ctx context.Context, b *bed, r *result) error { return l.verification(ctx, b, r, true) }},
+		{"controller", func(ctx context.Context, b *bed, r *result) error { return l.verification(ctx, b, r, false) }},
+	}}
+}
+
+// rules is a case in which nodes are released by the floor and by a rule. Nothing else runs that writes to nodes.
+func rules(name, what string, nodes int) benchCase {
+	return benchCase{name: name, what: what, nodes: nodes, prepare: makeRule, plane: cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, sides: []side{
+		{"floor", func(ctx context.Context, b *bed, r *result) error { return load{}.rule(ctx, b, r, true) }},
+		{"controller", func(ctx context.Context, b *bed, r *result) error { return load{}.rule(ctx, b, r, false) }},
+	}}
+}
+
+func (c benchCase) onlyWhenNamed() benchCase {
+	c.long = true
+	return c
+}
+
+// cases are all that can be measured.
+func cases() []benchCase {
+	second := load{run: time.Second}
+	bursts := []benchCase{}
+	for _, nodes := range []int{250, 500, 2500, 5000, 10000} { // and 1000
+		bursts = append(bursts, verifies(fmt.Sprintf("burst-%d", nodes), fmt.Sprintf("%d nodes at once, workers of 1 s", nodes), nodes, second).onlyWhenNamed())
+	}
+	return append([]benchCase{
+		verifies("burst-1000", "1000 nodes at once, workers of 1 s", 1000, second),
+		verifies("failing-1000", "1000 nodes at once, of every twentieth the first worker fails", 1000, load{run: time.Second, failing: 5}),
+		verifies("steady-10", "10 nodes a second, workers of 1 s", 200, load{run: time.Second, rate: 10}),
+		verifies("steady-33", "33 nodes a second, workers of 1 s", 660, load{run: time.Second, rate: 33}),
+		verifies("steady-100", "100 nodes a second, workers of 1 s", 2000, load{run: time.Second, rate: 100}),
+		verifies("slow-200", "200 nodes at once, every request to the API server takes 50 ms longer", 200, load{run: time.Second, delay: 50 * time.Millisecond}),
+		rules("rules-1000", "1000 nodes released by a bootstrap-only rule", 1000),
+		failover(),
+		idle("idle-5000", "5000 verified nodes that send their status, 17 and 300 times a second together", 5000),
+		broken(),
+		rules("rules-5000", "5000 nodes released by a bootstrap-only rule", 5000).onlyWhenNamed(),
+	}, bursts...)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+// controller is a running controller, and where its turn began in the audit log.
+type controller struct {
+	*install.Controller
+	bed  *bed
+	name string
+	mark int64
+}
+
+// settle is how long a controller has from being elected to being measured.
+const settle = time.Second
+
+// start starts a controller with the chart's rights and waits until one leads. kubeconfig overrides the service account's.
+func (b *bed) start(ctx context.Context, name string, settings map[string]any, kubeconfig string) (*controller, error) {
+	_ = os.Remove(b.cluster.LogFile(name)) // an earlier turn's
+	var args []string
+	if kubeconfig != "" {
+		args = []string{"--kubeconfig", kubeconfig}
+	}
+	started, err := install.StartController(ctx, b.cluster, name, settings, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &controller{Controller: started, bed: b, name: name}, nil
+}
+
+// lead waits until the controller leads, and begins to count its requests.
+func (c *controller) lead(ctx context.Context) error {
+	for {
+		page, _, err := c.scrape(ctx)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(page, []byte("\nkube_node_ready_leader 1\n")) {
+			break
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	err := pause(ctx, settle)
+	c.mark = c.bed.audit.mark()
+	return err
+}
+
+// scrape reads its metrics, and says how long that took.
+func (c *controller) scrape(ctx context.Context) ([]byte, time.Duration, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.MetricsURL, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	began := time.Now()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	page, err := io.ReadAll(response.Body)
+	return page, time.Since(began), err
+}
+
+// usage is what the process has used so far: CPU in seconds, and the most memory that it ever held, in MiB. The peak is the
+// address space's own (VmHWM): what wait reports for a child also covers the parent that it was forked from.
+func (c *controller) usage() (cpu, rss float64, err error) {
+	p, err := procfs.NewProc(c.Pid())
+	if err != nil {
+		return 0, 0, err
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		return 0, 0, err
+	}
+	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
+}
+
+// account enters what the controller used and asked for since it leads, by node of the turn.
+func (c *controller) account(r *result) error {
+	cpu, rss, err := c.usage()
+	if err != nil {
+		return err
+	}
+	counts, writes, reads, events, err := c.bed.audit.requests(c.mark)
+	if err != nil {
+		return err
+	}
+	r.Requests = counts
+	r.Values[metricCPU], r.Values[metricRSS] = cpu, rss
+	per := func(n int) float64 { return float64(n) / float64(r.Nodes) }
+	r.Values[metricWrites], r.Values[metricReads], r.Values[metricEvents] = per(writes), per(reads), per(events)
+	return nil
+}
+
+// end stops the controller. Errors in its log until then are a fault of the run.
+func (c *controller) end() error {
+	log, err := os.ReadFile(c.LogFile)
+	c.Terminate(10 * time.Second)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, `"level":"error"`) {
+			return fmt.Errorf("%s logged %s", c.name, line)
+		}
+	}
+	return nil
+}
+
+// during runs f beside a leading controller, accounts for it and ends it.
+func (b *bed) during(ctx context.Context, r *result, settings map[string]any, kubeconfig string, f func(*controller) error) error {
+	c, err := b.start(ctx, "controller", settings, kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err = c.lead(ctx); err == nil {
+		err = f(c)
+	}
+	if err == nil {
+		err = c.account(r)
+	}
+	return errors.Join(err, c.end())
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+const (
+	// calm is how long a controller has to look at the whole fleet before it counts as idle.
+	calm = 15 * time.Second
+	// idleFor is how long it is measured, several rounds of its resync.
+	idleFor = time.Minute
+	scrapes = 5
+)
+
+// idle is a case without work: verified nodes whose kubelets renew their status.
+func idle(name, what string, nodes int) benchCase {
+	at := func(rate float64) side {
+		return side{fmt.Sprintf("%.0f a second", rate), func(ctx context.Context, b *bed, r *result) error { return idles(ctx, b, r, rate) }}
+	}
+	return benchCase{name: name, what: what, nodes: nodes, sides: []side{at(17), at(300)}, prepare: func(ctx context.Context, b *bed, nodes int) error {
+		return verified(ctx, newFleet(b.client, "idle", nodes, gatingTaint, ""), nodes)
+	}}
+}
+
+// verified registers nodes as ones that passed long ago.
+func verified(ctx context.Context, f *fleet, nodes int) error {
+	f.names = f.names[:nodes]
+	now := metav1.Now().UTC()
+	return f.each(ctx, 0, func(ctx context.Context, name string) error {
+		n := f.node(name)
+		n.Spec.Taints = nil
+		n.Labels[verifiedLabel] = "true"
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: marks.ConditionType, Status: corev1.ConditionTrue,
+			Reason: marks.ReasonChecksPassed, Message: "All required checks passed in 1s, attempt 1"})
+		n, err := f.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		record := marks.Record{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{marks.AnnotationRecord: record.Encode()}}})
+		if err == nil {
+			_, err = f.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		return err
+	})
+}
+
+func idles(ctx context.Context, b *bed, r *result, rate float64) error {
+	f := newFleet(b.client, "idle", r.Nodes, gatingTaint, "")
+	return b.during(ctx, r, nil, "", func(c *controller) error {
+		if err := pause(ctx, calm); err != nil {
+			return err
+		}
+		before, _, err := c.usage()
+		if err != nil {
+			return err
+		}
+		c.mark = b.audit.mark()
+		err = f.heartbeats(ctx, rate, idleFor)
+		after, _, err2 := c.usage()
+		_, writes, _, events, err3 := b.audit.requests(c.mark)
+		if err := errors.Join(err, err2, err3); err != nil {
+			return err
+		}
+		r.Values[metricCore] = 100 * (after - before) / idleFor.Seconds()
+		r.Values[metricIdle] = float64(writes + events)
+		var took []float64
+		for range scrapes {
+			_, t, err := c.scrape(ctx)
+			if err != nil {
+				return err
+			}
+			took = append(took, float64(t.Microseconds())/1000)
+		}
+		r.Values[metricScrape] = spreadOf(took).Median
+		return nil
+	})
+}
+
+// heartbeats has kubelets renew their status, so many a second together.
+func (f *fleet) heartbeats(ctx context.Context, rate float64, d time.Duration) error {
+	end := time.Now().Add(d)
+	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
+	defer tick.Stop()
+	var fault firstFault
+	for time.Now().Before(end) {
+		select {
+		case <-tick.C:
+			name := f.names[rand.IntN(len(f.names))] //nolint:gosec // no secret
+			go func() {
+				if err := f.patchStatus(ctx, name, heartbeat()...); err != nil {
+					fault.note(err)
+				}
+			}()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return fault.get()
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// result is what one turn of one side measured.
+type result struct {
+	Side  string `json:"side"`
+	Turn  int    `json:"turn"`
+	Nodes int    `json:"nodes"`
+	// Values by metric.
+	Values map[string]float64 `json:"values"`
+	// Quantiles of the time that nodes were held, from the least to the most in steps of a fiftieth, in seconds.
+	Quantiles []float64 `json:"quantiles,omitempty"`
+	// Requests of the controller, by verb, resource and answer.
+	Requests map[string]int `json:"requests,omitempty"`
+}
+
+// What is measured, with its unit.
+const (
+	metricP50      = "p50 s"
+	metricP99      = "p99 s"
+	metricMax      = "max s"
+	metricTotal    = "in all s"
+	metricTakeover = "takes over in s"
+	metricPods     = "pods a node"
+	metricLeft     = "pods left"
+	metricWrites   = "writes a node"
+	metricReads    = "reads a node"
+	metricEvents   = "events a node"
+	metricIdle     = "writes while idle"
+	metricCPU      = "CPU s"
+	metricCore     = "% of a core"
+	metricRSS      = "RSS MiB"
+	metricScrape   = "scrape ms"
+)
+
+// metrics are in the order of the tables' columns. Of those that are compared, the ratio to the first side counts.
+var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
+	metricIdle, metricCPU, metricCore, metricRSS, metricScrape}
+
+var compared = []string{metricP50, metricP99, metricTotal}
+
+const quantileSteps = 50
+
+// times enters how long nodes were held; waits must be sorted.
+func (r *result) times(waits []float64, total float64) {
+	at := func(q float64) float64 { return waits[int(q*float64(len(waits)-1))] }
+	r.Values[metricP50], r.Values[metricP99], r.Values[metricMax], r.Values[metricTotal] = at(.5), at(.99), at(1), total
+	for i := range quantileSteps + 1 {
+		r.Quantiles = append(r.Quantiles, at(float64(i)/quantileSteps))
+	}
+}
+
+func (r *result) line() string {
+	var parts []string
+	for _, m := range metrics {
+		if v, ok := r.Values[m]; ok {
+			parts = append(parts, m+" "+number(v))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// spread is the median of several turns, between the least and the most.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func spreadOf(values []float64) spread {
+	slices.Sort(values)
+	n := len(values)
+	return spread{Median: (values[(n-1)/2] + values[n/2]) / 2, Min: values[0], Max: values[n-1]}
+}
+
+func (s spread) String() string {
+	if s.Min == s.Max {
+		return number(s.Median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Min), number(s.Max))
+}
+
+// number is a value with as many digits as mean something.
+func number(v float64) string {
+	switch {
+	case v == float64(int64(v)):
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// row is a line of the table: a side, or its ratio to the first side in the same turn.
+type row struct {
+	Side    string            `json:"side"`
+	Metrics map[string]spread `json:"metrics"`
+}
+
+// summarize makes a row of each side, and one of the ratio to the first.
+func summarize(turns []result, sides []side) []row {
+	values := func(side, metric string) map[int]float64 {
+		byTurn := map[int]float64{}
+		for _, r := range turns {
+			if v, ok := r.Values[metric]; ok && r.Side == side {
+				byTurn[r.Turn] = v
+			}
+		}
+		return byTurn
+	}
+	var rows []row
+	for i, s := range sides {
+		of, ratio := row{s.name, map[string]spread{}}, row{"ratio", map[string]spread{}}
+		for _, m := range metrics {
+			byTurn := values(s.name, m)
+			if len(byTurn) == 0 {
+				continue
+			}
+			all, ratios := []float64{}, []float64{}
+			for turn, v := range byTurn {
+				all = append(all, v)
+				if base, ok := values(sides[0].name, m)[turn]; ok && base > 0 && slices.Contains(compared, m) {
+					ratios = append(ratios, v/base)
+				}
+			}
+			of.Metrics[m] = spreadOf(all)
+			if i > 0 && len(ratios) > 0 {
+				ratio.Metrics[m] = spreadOf(ratios)
+			}
+		}
+		rows = append(rows, of)
+		if len(ratio.Metrics) > 0 {
+			ratio.Side = s.name + " / " + sides[0].name
+			rows = append(rows, ratio)
+		}
+	}
+	return rows
+}
+
+// printTable prints rows as a Markdown table, with the columns that any of them has.
+func printTable(w io.Writer, rows []row) {
+	columns := slices.DeleteFunc(slices.Clone(metrics), func(m string) bool {
+		return !slices.ContainsFunc(rows, func(r row) bool { _, ok := r.Metrics[m]; return ok })
+	})
+	_, _ = fmt.Fprintf(w, "| | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, r := range rows {
+		var cells []string
+		for _, m := range columns {
+			cell := ""
+			if v, ok := r.Metrics[m]; ok {
+				cell = v.String()
+			}
+			cells = append(cells, cell)
+		}
+		_, _ = fmt.Fprintf(w, "| %s | %s |\n", r.Side, strings.Join(cells, " | "))
+	}
+}

@@ -1,0 +1,168 @@
+// Command benchplot draws what bench has measured: how long nodes were held, and how cost grows with their number.
+//
+//	benchplot FOLDER    with the JSON files of bench; the SVG files are written beside them
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// measurement is what bench writes of a case, as far as it is drawn.
+type measurement struct {
+	Case  string
+	What  string
+	Nodes int
+	Turns []struct {
+		Side      string
+		Quantiles []float64
+	}
+	Summary []struct {
+		Side    string
+		Metrics map[string]struct{ Median float64 }
+	}
+}
+
+// burst begins the names of the cases that show how cost grows.
+const burst = "burst-"
+
+const width, height = 13 * vg.Centimeter, 8 * vg.Centimeter
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "benchplot FOLDER")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "benchplot:", err)
+		os.Exit(1)
+	}
+}
+
+func run(folder string) error {
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return err
+	}
+	var bursts []measurement
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var m measurement
+		if err := json.Unmarshal(content, &m); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		p, err := held(m)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if p != nil {
+			if err := save(strings.TrimSuffix(file, ".json")+".svg", [][]*plot.Plot{{p}}); err != nil {
+				return err
+			}
+		}
+		if strings.HasPrefix(m.Case, burst) {
+			bursts = append(bursts, m)
+		}
+	}
+	if len(bursts) < 2 {
+		return nil
+	}
+	slices.SortFunc(bursts, func(a, b measurement) int { return cmp.Compare(a.Nodes, b.Nodes) })
+	var tiles [2][]*plot.Plot
+	for i, metric := range []string{"p99 s", "CPU s", "RSS MiB", "writes a node"} {
+		p, err := growth(bursts, metric)
+		if err != nil {
+			return err
+		}
+		tiles[i/2] = append(tiles[i/2], p)
+	}
+	return save(filepath.Join(folder, "growth.svg"), tiles[:])
+}
+
+// held draws which part of the nodes was released after what time, all turns of a side together; nil where it was not measured.
+func held(m measurement) (*plot.Plot, error) {
+	sides := map[string][]float64{}
+	var names []string
+	for _, t := range m.Turns {
+		if len(t.Quantiles) > 0 && sides[t.Side] == nil {
+			names = append(names, t.Side)
+		}
+		sides[t.Side] = append(sides[t.Side], t.Quantiles...)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	slices.Sort(names)
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = m.What, "held for, s", "% of nodes released"
+	p.X.Min, p.Y.Min, p.Y.Max, p.Legend.Left, p.Legend.Top = 0, 0, 100, true, true
+	var lines []any
+	for _, name := range names {
+		waits := sides[name]
+		slices.Sort(waits)
+		points := make(plotter.XYs, len(waits))
+		for i, w := range waits {
+			points[i] = plotter.XY{X: w, Y: 100 * float64(i+1) / float64(len(waits))}
+		}
+		lines = append(lines, name, points)
+	}
+	return p, plotutil.AddLines(p, lines...)
+}
+
+// growth draws a metric over the number of nodes.
+func growth(bursts []measurement, metric string) (*plot.Plot, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text, p.Legend.Left, p.Legend.Top = "nodes at once", metric, true, true
+	p.X.Min, p.Y.Min = 0, 0
+	var lines []any
+	for _, side := range []string{"controller", "floor"} {
+		var points plotter.XYs
+		for _, m := range bursts {
+			for _, row := range m.Summary {
+				if v, ok := row.Metrics[metric]; ok && row.Side == side {
+					points = append(points, plotter.XY{X: float64(m.Nodes), Y: v.Median})
+				}
+			}
+		}
+		if len(points) > 0 {
+			lines = append(lines, side, points)
+		}
+	}
+	return p, plotutil.AddLinePoints(p, lines...)
+}
+
+// save writes plots in rows and columns.
+func save(file string, plots [][]*plot.Plot) error {
+	rows, columns := len(plots), len(plots[0])
+	canvas := vgsvg.New(vg.Length(columns)*width, vg.Length(rows)*height)
+	tiles := draw.Tiles{Rows: rows, Cols: columns, PadX: vg.Millimeter, PadY: vg.Millimeter}
+	for i, row := range plot.Align(plots, tiles, draw.New(canvas)) {
+		for j := range row {
+			plots[i][j].Draw(row[j])
+		}
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if _, err := canvas.WriteTo(out); err != nil {
+		_ = out.Close()
+		return err
+	}
+	return out.Close()
+}
