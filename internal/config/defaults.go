@@ -58,6 +58,9 @@ func (c *Config) SetDefaults() {
 	or(&n.VerifiedLabel.Value, "true")
 	or(&n.Remediation.Window, metav1.Duration{Duration: time.Hour})
 
+	or(&c.Admission.Mode, AdmissionOff)
+	or(&c.Admission.BackfillMaxAge, metav1.Duration{Duration: 10 * time.Minute})
+
 	or(&c.LeaderElection.ID, DefaultLease)
 	or(&c.Metrics.Port, 8080)
 	or(&c.Metrics.PerNode, PerNodeAll)

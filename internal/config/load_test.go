@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestDefaults(t *testing.T) {
-	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "webhook: {enabled: false}\nrules: {enabled: true}\n"} {
+	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "admission: {mode: off}\nrules: {enabled: true}\n", "admission: {mode: false}\n"} {
 		c, err := Parse([]byte(data), "config.yaml")
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)
@@ -158,12 +158,16 @@ func TestFaults(t *testing.T) {
 			"4: checks: unknown key here; it belongs in worker.checks"}},
 		{"worker: {maxRetries: 3}", []string{"1: worker.maxRetries: unknown key here; it belongs in reconciliation.maxRetries"}},
 		{"worker: {selector: {}}", []string{"1: worker.selector: unknown key"}}, // unexported
-		{"webhook: {enabled: true}\n", []string{"1: webhook.enabled: Invalid value: true: this release does not serve the webhook"}},
+		{"admission: {mode: true}", []string{"1: admission.mode: must be a string, not the boolean true"}},
+		{"admission: {mode: always}", []string{`1: admission.mode: Unsupported value: "always": supported values: "off", "auto", "policy", "webhook"`}},
+		{"admission: {mode: webhook}", []string{`1: admission.mode: Invalid value: "webhook": this release does not`}},
+		{"admission: {backfill: true, backfillMaxAge: 0s}", []string{"1: admission.backfill: Invalid value: true: this release does not", `1: admission.backfillMaxAge: Invalid value: "0s": must be at least 1s`}},
+		{"backfill: true", []string{"1: backfill: unknown key here; it belongs in admission.backfill"}},
 		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},
 		{"rules: {enabled: false, takeOver: true, staleAfter: 1m}", []string{
 			`1: rules.staleAfter: Invalid value: "1m0s": has no effect while rules.enabled is false`,
 			"1: rules.takeOver: Invalid value: true: has no effect while rules.enabled is false"}},
-		{"webhook: {failurePolicy: Fail}", []string{"1: webhook.failurePolicy: unknown key"}},
+		{"webhook: {enabled: true}", []string{"1: webhook: unknown key"}},
 
 		// worker
 		{"worker:\n  checks:\n  - {name: a, type: dnss}\n", []string{"3: worker.checks[0].type: Unsupported value"}},

@@ -36,19 +36,13 @@ type Config struct {
 	// Profiles give groups of nodes their own checks or taints. The first profile whose
 	// selector matches a node is the node's; a node that none matches has the defaults.
 	Profiles []Profile `json:"profiles,omitempty"`
-	// Webhook adds the gating taints to nodes at their creation.
-	Webhook Webhook `json:"webhook"`
+	// Admission taints nodes at their creation, for clusters whose autoscaler cannot.
+	Admission Admission `json:"admission"`
 	// Rules serves NodeReadinessRule resources.
 	Rules Rules `json:"rules"`
 
 	// vocabulary is made by Parse; empty in a Config made by hand.
 	vocabulary marks.Vocabulary
-}
-
-// Webhook is the mutating webhook on nodes.
-type Webhook struct {
-	// Enabled must be false: this release does not serve the webhook. Default false.
-	Enabled bool `json:"enabled,omitempty"`
 }
 
 // Rules is the controller of NodeReadinessRule resources.

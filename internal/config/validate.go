@@ -39,10 +39,7 @@ func (c *Config) Validate() field.ErrorList {
 	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
 	faults = append(faults, c.validateUnchecked()...)
 	faults = append(faults, c.validateHold()...)
-	if c.Webhook.Enabled {
-		faults = append(faults, field.Invalid(field.NewPath("webhook", "enabled"), true,
-			"this release does not serve the webhook; set it to false or remove the section"))
-	}
+	faults = append(faults, c.Admission.validate(field.NewPath("admission"))...)
 	faults = append(faults, c.Rules.validate(field.NewPath("rules"))...)
 	return faults
 }

@@ -34,6 +34,10 @@ const (
 	LabelKarpenterRegistered = "karpenter.sh/registered"
 	// LabelControlPlane marks a control-plane node (kubeadm's convention, KEP-2067).
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
+	// LabelAKSMode is what a node of AKS is for; AKSModeSystem nodes run what the cluster itself needs
+	// (https://learn.microsoft.com/azure/aks/use-system-pools).
+	LabelAKSMode  = "kubernetes.azure.com/mode"
+	AKSModeSystem = "system"
 )
 
 // Taint is matched on key and effect; the value is only used when the taint is put on a node.

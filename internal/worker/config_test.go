@@ -196,8 +196,6 @@ func TestToleratedKeysAreTheControllers(t *testing.T) {
 			want = slices.DeleteFunc(want, func(k string) bool { return slices.Contains(own, k) })
 		} else {
 			want = slices.DeleteFunc(want, func(k string) bool { return k == "worker" })
-			// Sections that are specified and that a later controller reads.
-			want = append(want, "webhook", "rules")
 		}
 		want = slices.DeleteFunc(want, func(k string) bool { return k == "" }) // fields that no file sets
 		slices.Sort(want)

@@ -18,7 +18,7 @@ type file struct {
 	Health         any `json:"health"`
 	Logging        any `json:"logging"`
 	Kubernetes     any `json:"kubernetes"`
-	Webhook        any `json:"webhook"`
+	Admission      any `json:"admission"`
 	Rules          any `json:"rules"`
 	Profiles       any `json:"profiles"`
 }

@@ -316,7 +316,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a typo in a check":          {"controller: {config: {worker: {checks: [{name: a, type: dns, dns: {nam: b}}]}}}", "additional properties 'nam' not allowed"},
 		"a typo in a pod field":      {"controller: {tolerations: [{keys: a}]}", "additional properties 'keys' not allowed"},
 		"a mode that is not there":   {"deploymentMode: sidecar", "value must be 'controller'"},
-		"no webhook yet":             {"webhook: {enabled: true}", "at '/webhook/enabled': value must be false"},
+		"no such admission":          {"controller: {config: {admission: {mode: always}}}", "at '/controller/config/admission/mode'"},
 		"a wrong type":               {"controller: {replicas: two}", "at '/controller/replicas': got string, want integer"},
 		"a word that is not one":     {"controller: {config: {reconciliation: {retryBackoff: quadratic}}}", "value must be one of 'exponential', 'linear'"},
 		"no digest":                  {"controller: {image: {digest: latest}}", "does not match pattern"},
