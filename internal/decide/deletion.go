@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,9 +18,6 @@ const (
 
 // Kinds lists them.
 func Kinds() []string { return []string{KindNodeClaim, KindNode} }
-
-// ErrLedger says that the ledger is there and cannot be understood. Trying again does not help.
-var ErrLedger = errors.New("the ledger of deletions is not readable")
 
 // Target is what a deletion deletes: the node's NodeClaim, else the Node itself.
 type Target struct{ Kind, Name, UID string }
@@ -47,6 +43,8 @@ type Deletion struct {
 // Ledger is what is known of the deletions of the last hour or window.
 type Ledger struct {
 	Deletions []Deletion
+	// Begun is since when every deletion is among them: a ledger that was just made, or emptied, knows of none before.
+	Begun time.Time
 	// Version identifies what was read: a deletion is entered on condition that it is still the same.
 	Version string
 	// Problem says why they are not known; then no limit can be checked.

@@ -43,7 +43,7 @@ func Guards() []Guard {
 		{GuardControlPlane, nil, "the node is of the control plane, and `includeControlPlane` is off", controlPlane},
 		{GuardNeverVerifiedOnly, nil, "the node once was verified: it is quarantined by its taint", verifiedBefore},
 		{GuardControlProbe, []Need{NeedProbes}, "the same checks fail on a verified node too, or there is none to run them on", nil},
-		{GuardMaxDeletionsPerHour, []Need{NeedLedger}, "so many nodes were deleted within the last hour, or the ledger cannot be read", hourly},
+		{GuardMaxDeletionsPerHour, []Need{NeedLedger}, "so many nodes were deleted within the last hour, or the ledger cannot be read or does not reach back so far", hourly},
 		{GuardMaxUnhealthy, []Need{NeedFleet, NeedLedger}, "too large a part of the NodePool, or of the cluster, failed or was deleted within the window", unhealthy},
 		{GuardMaxUnhealthyPerZone, []Need{NeedFleet, NeedLedger}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedFleet, NeedLedger}, "as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", inFlight},

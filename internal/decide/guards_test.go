@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
@@ -121,6 +122,31 @@ func TestStatusOf(t *testing.T) {
 		}
 		if got := StatusOf(tc.in, now); got != "" && !slices.Contains(Statuses(), got) {
 			t.Errorf("%s: %q is not listed", name, got)
+		}
+	}
+}
+
+// What was deleted before a ledger was begun is not known: the limits hold until it reaches back as far as they look.
+func TestYoungLedgerHolds(t *testing.T) {
+	window := func(d time.Duration) func(*Input) {
+		return func(in *Input) { in.Config.NodeManagement.Remediation.Window.Duration = d }
+	}
+	dryRun := func(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }
+	for name, tc := range map[string]struct {
+		in   Input
+		age  time.Duration
+		want string
+	}{
+		"just begun":           {exhausted(), 0, GuardMaxDeletionsPerHour},
+		"almost an hour old":   {exhausted(), time.Hour - time.Second, GuardMaxDeletionsPerHour},
+		"an hour old":          {exhausted(), time.Hour, ""},
+		"with a longer window": {exhausted(window(3 * time.Hour)), 2 * time.Hour, GuardMaxDeletionsPerHour},
+		"a short window":       {exhausted(window(time.Minute)), 30 * time.Minute, GuardMaxDeletionsPerHour},
+		"in a dry run":         {exhausted(dryRun), 0, GuardDryRun},
+	} {
+		plan, _ := ask(t, tc.in, pool(func(w *world) { w.ledger.Begun = now.Add(-tc.age) }))
+		if held := plan.Change.Record.Held; held != tc.want || (held == "") != (plan.Step == StepDelete) {
+			t.Errorf("%s: %s, held by %q: %s", name, plan.Step, held, plan.Change.Record.HeldMessage)
 		}
 	}
 }

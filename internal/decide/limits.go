@@ -6,15 +6,26 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
 // The guards that count nodes and deletions.
+
+// LookBack is how far back they count deletions: an hour, or the window where that is longer.
+func LookBack(r config.Remediation) time.Duration { return max(time.Hour, r.Window.Duration) }
 
 func hourly(in Input, ev Evidence, now time.Time) string {
 	if ev.Ledger.Problem != "" {
 		return ev.Ledger.Problem
 	}
-	limit, n := *in.Config.NodeManagement.Remediation.MaxDeletionsPerHour, int32(0)
+	r := in.Config.NodeManagement.Remediation
+	// A dry run deletes nothing, and may not begin a ledger.
+	if known := ev.Ledger.Begun.Add(LookBack(r)); now.Before(known) && !r.DryRun {
+		return fmt.Sprintf("the ledger of deletions was begun at %s and does not know what was deleted before, so nothing is deleted until %s",
+			ev.Ledger.Begun.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
+	}
+	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, d := range ev.Ledger.Deletions {
 		if d.NodeUID != in.Node.UID && now.Sub(d.Time) < time.Hour {
 			n++

@@ -124,7 +124,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		Waits:  watches.Evaluate,
 		Claims: &deletion.Claims{Reader: mgr.GetAPIReader()},
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
-			Keep: max(time.Hour, cfg.NodeManagement.Remediation.Window.Duration)},
+			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
 	if err := deletions.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up the deletion room: %w", err)

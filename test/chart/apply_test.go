@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
@@ -208,16 +208,16 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	t.Run("permissions", func(t *testing.T) { testPermissions(t, client) })
 
 	// What the controller remembers of deletions outlasts an upgrade.
-	ledger := `{"data":{"deletions.json":"[]"}}`
-	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), deletion.LedgerName, types.MergePatchType, []byte(ledger), metav1.PatchOptions{}); err != nil {
+	begun := `{"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`
+	if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), ledger.Name, types.MergePatchType, []byte(begun), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if notes = run(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, everything)...)...); !strings.Contains(notes, undeleted) {
 		t.Errorf("the notes do not say %q:\n%s", undeleted, notes)
 	}
 	awaitPods(t, client, 3)
-	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), deletion.LedgerName, metav1.GetOptions{})
-	if err != nil || kept.Data["deletions.json"] != "[]" {
+	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), ledger.Name, metav1.GetOptions{})
+	if err != nil || kept.Data[ledger.KeyDeletions] != "[]" || kept.Data[ledger.KeySince] == "" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
 	}
 

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -55,6 +56,11 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 		}
 	}
 	helmOn(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, deleting)...)...)
+	// A ledger that was just made holds deletions for an hour: this one was begun before that.
+	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "configmap", ledger.Name, "--type=merge",
+		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`); err != nil {
+		t.Fatal(stderr)
+	}
 	agent := startAgent(t, c)
 	configuration := decoded(t, render(t, deleting))
 	controller, err := install.StartController(t.Context(), c, "controller", configuration)

@@ -82,6 +82,9 @@ func (s *suite) helmUpgrade(ctx context.Context, t *testing.T) {
 	if strings.Contains(worker.config, "www.example.test") {
 		t.Fatal("the new configuration is there before the upgrade")
 	}
+	// A ledger that was just made holds deletions for an hour: this one was begun before that.
+	s.kubectl(ctx, t, "-n", namespace, "patch", "configmap", "kube-node-ready-remediations", "--type=merge",
+		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`)
 	s.deploy(ctx, t, withDeletion...)
 	s.awaitController(ctx, t)
 	eventually(ctx, t, 40*time.Second, "a worker with the new configuration runs on node-a", func() error {

@@ -134,6 +134,14 @@ func paths() map[string]path {
 			},
 			want: again(held(decide.GuardMaxDeletionsPerHour), func(r *result) { r.Ledger = 1 }), events: map[string]int{decide.EventHeld: 1}},
 
+		"hold by a ledger that was emptied": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: append([]string{"patch Node/status", "update ConfigMap"}, hold...),
+			begin: func(w *world) *corev1.Node {
+				w.fill(1)
+				w.emptyLedger()
+				return w.exhausted("n")
+			},
+			want: held(decide.GuardMaxDeletionsPerHour), events: map[string]int{decide.EventHeld: 1}},
+
 		"hold by nodeClaim": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: late,
 			begin: func(w *world) *corev1.Node { return w.exhausted("n", pooled) },
 			want:  held(decide.GuardNodeClaim), events: map[string]int{decide.EventHeld: 1}},
@@ -146,7 +154,7 @@ func paths() map[string]path {
 				w.claim(w.node("other", pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationSkip: "true"} }))
 				return n
 			},
-			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "create ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
+			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
 			want: result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
 			events: map[string]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeClaimDeleted: 1}},
@@ -161,7 +169,7 @@ func paths() map[string]path {
 				"create Pod", "patch Node", "patch Pod", "patch Node/status", // the first attempt
 				"delete Pod", "patch Node/status", // the deadline
 				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
-				"patch Node", "create ConfigMap", "delete Pod", "delete Node", "delete Pod"},
+				"patch Node", "update ConfigMap", "delete Pod", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
 
@@ -172,7 +180,7 @@ func paths() map[string]path {
 				w.lacks = func(node string) bool { return node == n.Name }
 				return n
 			},
-			writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "create ConfigMap", "delete Node", "delete Pod"},
+			writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "update ConfigMap", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
 
@@ -181,7 +189,7 @@ func paths() map[string]path {
 				w.exit = func(*corev1.Pod) int { return 1 }
 				return w.node("n")
 			},
-			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "create ConfigMap", "delete Pod", "delete Node"},
+			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			events: map[string]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeDeleted: 1}},
 	}
@@ -282,8 +290,8 @@ func (p path) answered(l *leader, w *world, n *corev1.Node) {
 		if l.fault.code == 404 || l.fault.code == 409 { // the object is another one by now, or gone: it is looked at again
 			return
 		}
-	case "create ConfigMap":
-		if l.fault.code == 409 { // somebody else created the ledger: it is read again
+	case "update ConfigMap":
+		if l.fault.code == 404 || l.fault.code == 409 { // somebody else wrote or deleted the ledger: it is read again
 			return
 		}
 	}

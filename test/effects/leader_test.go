@@ -93,7 +93,7 @@ func (w *world) leads(change ...func(*leader)) *leader {
 		Pods:   controller.Pods{Writer: marked, Namespace: w.podNamespace()},
 		Waits:  prerequisites{w}.Evaluate,
 		Claims: &deletion.Claims{Reader: live},
-		Ledger: &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns},
+		Ledger: &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns, ReadOnly: l.dry},
 	}
 	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.podNamespace()},

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -83,6 +84,7 @@ func begin(t *testing.T, settings string) *world {
 	w.configure(settings)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "kube-node-ready-worker"}})
+	w.beginLedger(w.clock.Now().Add(-24 * time.Hour))
 	t.Cleanup(w.end)
 	return w
 }
@@ -243,10 +245,24 @@ func (w *world) deleting(node string) bool {
 	return err != nil || c.DeletionTimestamp != nil
 }
 
+// beginLedger makes the ledger as one that was begun then.
+func (w *world) beginLedger(then time.Time) {
+	w.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: ledger.Name}}
+	w.must(ledger.Contents{Begun: then, Entries: []ledger.Entry{}}.Write(cm))
+	w.create(cm)
+}
+
+// emptyLedger does what helm upgrade --force does: it replaces the ledger by what the chart has, which is no data.
+func (w *world) emptyLedger() {
+	w.Helper()
+	w.must(api.Update(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: ledger.Name}}))
+}
+
 // ledger lists the UIDs of the nodes in the ledger.
 func (w *world) ledger() []string {
 	w.Helper()
-	l := deletion.Ledger{Reader: api, Namespace: w.ns}
+	l := deletion.Ledger{Reader: api, Namespace: w.ns, ReadOnly: true}
 	read, err := l.Read(w.ctx, w.clock.Now(), true)
 	w.must(err)
 	var uids []string

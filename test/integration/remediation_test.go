@@ -18,8 +18,8 @@ import (
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -162,7 +162,7 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	if probes < 1 || probes > 2 {
 		t.Errorf("%d probes for 2 failures", probes)
 	}
-	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, deletion.LedgerName, metav1.GetOptions{}); err != nil || !strings.Contains(l.Data["deletions.json"], broken.Name) {
+	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, ledger.Name, metav1.GetOptions{}); err != nil || !strings.Contains(l.Data["deletions.json"], broken.Name) {
 		t.Errorf("ledger %v %v", l, err)
 	}
 	s.eventually("no worker pod is left behind", func() string {
@@ -217,8 +217,8 @@ func TestOutageDeletesNothing(t *testing.T) {
 		s.claimStays(n.Name)
 	}
 	s.claimStays(first.Name)
-	if _, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, deletion.LedgerName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("something was entered in the ledger: %v", err)
+	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, ledger.Name, metav1.GetOptions{}); err != nil || l.Data[ledger.KeyDeletions] != "[]" {
+		t.Errorf("something was entered in the ledger: %v, %v", l.Data, err)
 	}
 }
 
@@ -267,20 +267,24 @@ func TestGuards(t *testing.T) {
 			}},
 		"deletions-per-hour": {with("maxDeletionsPerHour", 1), decide.GuardMaxDeletionsPerHour,
 			func(s *suite, _ *nodeagent.Node) { // one was deleted before this controller's time
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: deletion.LedgerName},
-					Data: map[string]string{"deletions.json": fmt.Sprintf(`[{"time":%q,"node":"x","nodeUID":"x","pool":"y","kind":"NodeClaim"}]`, time.Now().UTC().Format(time.RFC3339))}}, metav1.CreateOptions{}))
+				now := time.Now()
+				s.writeLedger(fmt.Sprintf(`[{"time":%q,"node":"x","nodeUID":"x","pool":"y","kind":"NodeClaim"}]`, now.UTC().Format(time.RFC3339)), now.Add(-24*time.Hour))
 			},
-			func(s *suite, _ *nodeagent.Node) {
-				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, deletion.LedgerName, metav1.DeleteOptions{}))
-			}},
+			func(s *suite, _ *nodeagent.Node) { s.writeLedger("[]", time.Now().Add(-24*time.Hour)) }},
 		"unreadable-ledger": {off, decide.GuardMaxDeletionsPerHour,
+			func(s *suite, _ *nodeagent.Node) { s.writeLedger("not JSON", time.Now().Add(-24*time.Hour)) },
+			func(s *suite, _ *nodeagent.Node) { s.writeLedger("[]", time.Now().Add(-24*time.Hour)) }},
+		// As helm upgrade --force does: it replaces the object by the chart's, which has no data.
+		"emptied-ledger": {off, decide.GuardMaxDeletionsPerHour,
 			func(s *suite, _ *nodeagent.Node) {
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: deletion.LedgerName},
-					Data: map[string]string{"deletions.json": "not JSON"}}, metav1.CreateOptions{}))
+				s.must(k8s.CoreV1().ConfigMaps(s.name).Update(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledger.Name}}, metav1.UpdateOptions{}))
 			},
+			func(s *suite, _ *nodeagent.Node) { s.writeLedger("[]", time.Now().Add(-24*time.Hour)) }},
+		"deleted-ledger": {off, decide.GuardMaxDeletionsPerHour,
 			func(s *suite, _ *nodeagent.Node) {
-				s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, deletion.LedgerName, types.MergePatchType, []byte(`{"data":{"deletions.json":null}}`), metav1.PatchOptions{}))
-			}},
+				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, ledger.Name, metav1.DeleteOptions{}))
+			},
+			func(s *suite, _ *nodeagent.Node) { s.writeLedger("[]", time.Now().Add(-24*time.Hour)) }},
 		"max-unhealthy-per-zone": {with("maxUnhealthyPerZone", 1), decide.GuardMaxUnhealthyPerZone,
 			func(s *suite, n *nodeagent.Node) {
 				zoned := `{"metadata":{"labels":{"topology.kubernetes.io/zone":"z"}}}`

@@ -121,6 +121,15 @@ func (s *apiServer) write(do func() error) error {
 func (s *apiServer) put(obj client.Object) {
 	s.ledger = obj.(*corev1.ConfigMap).DeepCopy()
 	s.ledger.ResourceVersion = strconv.Itoa(s.writes)
+	obj.SetResourceVersion(s.ledger.ResourceVersion)
+}
+
+// version is the ledger's; empty where there is none.
+func (s *apiServer) version() string {
+	if s.ledger == nil {
+		return ""
+	}
+	return s.ledger.ResourceVersion
 }
 
 // Delete has no objects to delete; it writes down what it was asked.

@@ -14,10 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
-
-// LedgerName is the ConfigMap, in the controller's namespace, that remembers deletions across restarts.
-const LedgerName = "kube-node-ready-remediations"
 
 // ledgerAge is how long what was read serves nodes that are held anyway.
 const ledgerAge = 2 * time.Second
@@ -29,115 +27,109 @@ type Ledger struct {
 	Reader    client.Reader
 	Writer    client.Writer
 	Namespace string
-	// Keep is how long entries matter: the longer of an hour, which it is at least, and the unhealthy window.
+	// Keep is how long entries matter; see decide.LookBack. An hour at least.
 	Keep time.Duration
+	// ReadOnly is for a dry run, which may not write it.
+	ReadOnly bool
 
-	last memo[contents]
-}
-
-// contents are the entries of the ConfigMap, and its resourceVersion; that of none is empty.
-type contents struct {
-	version string
-	entries []entry
+	last memo[ledger.Contents]
 }
 
 // Read returns the deletions that still matter, the oldest first. fresh reads the ledger anew, which a deletion is decided
-// on; without it, what was read up to two seconds ago will do. A ledger that cannot be read or understood is an error and
-// holds every deletion.
+// on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is kept is begun now.
+// One that cannot be read, understood or begun is an error and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
-	have, err := l.last.get(ctx, ledgerAge, fresh, func(ctx context.Context) (contents, error) {
-		cm, entries, err := l.load(ctx)
-		if err == nil && ahead(entries, now) {
+	have, err := l.last.get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
+		cm, c, err := l.load(ctx)
+		switch {
+		case err != nil || l.ReadOnly:
+		case c.Begun.IsZero():
+			c.Begun = now
+			c.Version, err = l.save(ctx, cm, c.Settle(now, l.keep()))
+		case c.Ahead(now):
 			// Entries from the future may be what holds every deletion, and nobody would then ever write them again.
 			// Where this fails they go on counting as made now, which errs on the safe side, and the next reader tries.
-			_ = l.save(ctx, cm, settle(entries, now, l.keep()))
+			if version, err := l.save(ctx, cm, c.Settle(now, l.keep())); err == nil {
+				c.Version = version
+			}
 		}
-		return contents{version: version(cm), entries: entries}, err
+		return c, err
 	})
 	if err != nil {
 		return decide.Ledger{}, err
 	}
-	out := decide.Ledger{Version: have.version}
-	for _, e := range settle(have.entries, now, l.keep()) {
+	settled := have.Settle(now, l.keep())
+	out := decide.Ledger{Version: have.Version, Begun: settled.Begun}
+	if out.Begun.IsZero() {
+		out.Begun = now
+	}
+	for _, e := range settled.Entries {
 		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
 	}
 	return out, nil
-}
-
-func version(cm *corev1.ConfigMap) string {
-	if cm == nil {
-		return ""
-	}
-	return cm.ResourceVersion
 }
 
 // Append enters a deletion that is about to happen at d.Time, which is the present, and was decided on the ledger of the
 // version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A Conflict error
 // means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, d decide.Deletion, node, kind, decidedOn string) error {
-	e := entry{Time: metav1.NewTime(d.Time), Node: node, UID: d.NodeUID, Pool: d.Pool, Zone: d.Zone, Kind: kind}
-	if !e.plausible() || node == "" || kind == "" {
-		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
+	e := ledger.Entry{Time: metav1.NewTime(d.Time), Node: node, UID: d.NodeUID, Pool: d.Pool, Zone: d.Zone, Kind: kind}
+	if err := e.Check(); err != nil {
+		return err
 	}
 	return l.last.change(ctx, func(ctx context.Context) error {
-		cm, entries, err := l.load(ctx)
+		cm, c, err := l.load(ctx)
 		if err != nil {
 			return err
 		}
-		if version(cm) != decidedOn {
+		if c.Version != decidedOn {
 			return fmt.Errorf("write the ledger of deletions: %w", conflict("it was changed since it was read"))
 		}
-		entries = slices.DeleteFunc(settle(entries, d.Time, l.keep()), func(old entry) bool { return old.UID == e.UID })
-		return l.save(ctx, cm, append(entries, e))
+		c = c.Settle(d.Time, l.keep())
+		c.Entries = append(slices.DeleteFunc(c.Entries, func(old ledger.Entry) bool { return old.UID == e.UID }), e)
+		_, err = l.save(ctx, cm, c)
+		return err
 	})
 }
 
 func (l *Ledger) keep() time.Duration { return max(l.Keep, time.Hour) }
 
-// load returns the ConfigMap, nil if there is none, and its entries.
-func (l *Ledger) load(ctx context.Context) (*corev1.ConfigMap, []entry, error) {
+// load returns the ConfigMap, nil if there is none, and what it holds.
+func (l *Ledger) load(ctx context.Context) (*corev1.ConfigMap, ledger.Contents, error) {
 	cm := &corev1.ConfigMap{}
-	err := l.Reader.Get(ctx, client.ObjectKey{Namespace: l.Namespace, Name: LedgerName}, cm)
+	err := l.Reader.Get(ctx, client.ObjectKey{Namespace: l.Namespace, Name: ledger.Name}, cm)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, nil
+		return nil, ledger.Contents{}, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("read the ledger of deletions: %w", err)
+		return nil, ledger.Contents{}, fmt.Errorf("read the ledger of deletions: %w", err)
 	}
-	entries, err := parse(cm)
-	return cm, entries, err
+	c, err := ledger.Parse(cm)
+	return cm, c, err
 }
 
-// save writes the entries on condition that the ConfigMap is still what load returned.
-func (l *Ledger) save(ctx context.Context, cm *corev1.ConfigMap, entries []entry) error {
-	raw, err := encode(entries)
-	if err != nil {
-		return fmt.Errorf("encode the ledger of deletions: %w", err)
+// save writes the contents on condition that the ConfigMap is still what load returned, and returns its new version.
+func (l *Ledger) save(ctx context.Context, cm *corev1.ConfigMap, c ledger.Contents) (version string, err error) {
+	missing := cm == nil
+	if missing {
+		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: ledger.Name, Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}}}
 	}
-	if cm == nil {
-		err = l.Writer.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: LedgerName, Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}},
-			Data:       map[string]string{ledgerKey: raw},
-		})
-		if apierrors.IsAlreadyExists(err) {
+	if err := c.Write(cm); err != nil {
+		return "", err
+	}
+	if missing {
+		if err = l.Writer.Create(ctx, cm); apierrors.IsAlreadyExists(err) {
 			err = conflict("it was created meanwhile")
 		}
-	} else {
-		if cm.Data == nil {
-			cm.Data = map[string]string{}
-		}
-		cm.Data[ledgerKey] = raw
-		err = l.Writer.Update(ctx, cm) // with the resourceVersion it was read at
-		if apierrors.IsNotFound(err) {
-			err = conflict("it was deleted meanwhile")
-		}
+	} else if err = l.Writer.Update(ctx, cm); apierrors.IsNotFound(err) { // with the resourceVersion it was read at
+		err = conflict("it was deleted meanwhile")
 	}
 	if err != nil {
-		return fmt.Errorf("write the ledger of deletions: %w", err)
+		return "", fmt.Errorf("write the ledger of deletions: %w", err)
 	}
-	return nil
+	return cm.ResourceVersion, nil
 }
 
 func conflict(cause string) error {
-	return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, LedgerName, errors.New(cause))
+	return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, ledger.Name, errors.New(cause))
 }

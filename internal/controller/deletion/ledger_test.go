@@ -1,7 +1,6 @@
 package deletion
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,16 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// ledgerOf is a ledger whose ConfigMap has this content, and the server behind it.
+// ledgerOf is a ledger that was begun long ago, whose ConfigMap has this content, and the server behind it.
 func ledgerOf(content string) (*Ledger, *apiServer) {
-	s := &apiServer{ledger: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LedgerName, ResourceVersion: "0"}}}
-	if content != "" {
-		s.ledger.Data = map[string]string{ledgerKey: content}
+	s := &apiServer{ledger: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: ledger.Name, ResourceVersion: "0"}}}
+	if content == "" {
+		content = "[]"
 	}
+	s.ledger.Data = map[string]string{ledger.KeyDeletions: content, ledger.KeySince: "2025-01-01T00:00:00Z"}
 	return &Ledger{Reader: s, Writer: s, Namespace: "ns", Keep: 24 * time.Hour}, s
 }
 
@@ -47,7 +48,7 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 
 func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
 	t.Helper()
-	return l.Append(t.Context(), decide.Deletion{Time: now, NodeUID: uid, Pool: "default"}, "n-"+uid, decide.KindNodeClaim, version(l.Reader.(*apiServer).ledger))
+	return l.Append(t.Context(), decide.Deletion{Time: now, NodeUID: uid, Pool: "default"}, "n-"+uid, decide.KindNodeClaim, l.Reader.(*apiServer).version())
 }
 
 func TestLedgerKeepsDeletions(t *testing.T) {
@@ -84,47 +85,19 @@ func TestLedgerEntriesFromTheFuture(t *testing.T) {
 	future := "[" + at("a", noon.AddDate(50, 0, 0)) + "]"
 	l, s := ledgerOf(future)
 	mustBe(t, "counts as now", read(t, l, noon), "a@01T12:00")
-	mustBe(t, "is corrected where it is kept", strings.Contains(s.ledger.Data[ledgerKey], "2026-01-01T12:00:00Z"), true)
+	mustBe(t, "is corrected where it is kept", strings.Contains(s.ledger.Data[ledger.KeyDeletions], "2026-01-01T12:00:00Z"), true)
 	mustBe(t, "and passes", read(t, l, noon.Add(24*time.Hour)), "")
 	mustBe(t, "writes", s.writes, 1)
 
 	l, s = ledgerOf(future)
-	s.failWrite = apierrors.NewForbidden(configMaps, LedgerName, errors.New("dry run"))
+	s.failWrite = apierrors.NewForbidden(configMaps, ledger.Name, errors.New("dry run"))
 	mustBe(t, "may not write: counts as now", read(t, l, noon.Add(time.Hour)), "a@01T13:00")
 
-	l, s = ledgerOf("[" + at("a", noon.Add(clockSlack)) + "]")
+	l, s = ledgerOf("[" + at("a", noon.Add(time.Minute)) + "]")
 	mustBe(t, "clocks differ a little", read(t, l, noon), "a@01T12:00")
 	mustBe(t, "nothing is written for that", s.writes, 0)
 	mustBe(t, "another entry", enter(t, l, "b", noon), nil)
 	mustBe(t, "corrects it as well", read(t, l, noon.Add(time.Hour)), "a@01T12:00 b@01T12:00")
-}
-
-func TestLedgerIsBounded(t *testing.T) {
-	for name, long := range map[string]string{"many": "", "many with long names": strings.Repeat("x", maxField-10)} {
-		var all []entry
-		for i := range maxEntries + 1 {
-			uid := fmt.Sprintf("%d", i)
-			all = append(all, entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Second)), Node: long + uid, UID: uid, Kind: decide.KindNode})
-		}
-		raw, err := json.Marshal(all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, s := ledgerOf(string(raw))
-		now := noon.Add(3 * time.Hour)
-		mustBe(t, name, enter(t, l, "new", now), nil)
-		read, err := l.Read(t.Context(), now, true)
-		got := read.Deletions
-		if err != nil || len(got) > maxEntries || len(got) < maxEntries/3 {
-			t.Fatalf("%s: %d entries, %v", name, len(got), err)
-		}
-		mustBe(t, name+": the newest is there", got[len(got)-1].NodeUID, "new")
-		mustBe(t, name+": and the one before", got[len(got)-2].NodeUID, fmt.Sprint(maxEntries))
-		mustBe(t, name+": small enough", len(s.ledger.Data[ledgerKey]) <= maxBytes, true)
-		if long == "" {
-			mustBe(t, "entries", len(got), maxEntries)
-		}
-	}
 }
 
 func TestLedgerConflicts(t *testing.T) {
@@ -142,52 +115,68 @@ func TestLedgerConflicts(t *testing.T) {
 
 	s.overtake = func(s *apiServer) { s.ledger = nil }
 	mustBe(t, "deleted meanwhile", apierrors.IsConflict(enter(t, l, "a", noon)), true)
-	full := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LedgerName}}
+	full := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: ledger.Name}}
 	s.overtake = func(s *apiServer) { s.ledger = full }
 	mustBe(t, "created meanwhile", apierrors.IsConflict(enter(t, l, "a", noon)), true)
 
-	s.failGet = apierrors.NewForbidden(configMaps, LedgerName, errors.New("no"))
+	s.failGet = apierrors.NewForbidden(configMaps, ledger.Name, errors.New("no"))
 	_, err = l.Read(t.Context(), noon, true)
-	mustBe(t, "an error of the API server is not decide.ErrLedger", apierrors.IsForbidden(err) && !errors.Is(err, decide.ErrLedger), true)
+	mustBe(t, "an error of the API server is not ledger.ErrUnreadable", apierrors.IsForbidden(err) && !errors.Is(err, ledger.ErrUnreadable), true)
 	mustBe(t, "nothing is entered blindly", apierrors.IsForbidden(enter(t, l, "a", noon)), true)
 }
 
-func TestLedgerGarbled(t *testing.T) {
-	const text = "the ledger of deletions is not readable: remove key deletions.json of ConfigMap ns/kube-node-ready-remediations to start a new one"
-	for name, content := range map[string]string{
-		"not JSON":         "{",
-		"not a list":       `{"a":1}`,
-		"null":             "null",
-		"two values":       "[] []",
-		"a null entry":     "[null]",
-		"no time":          `[{"nodeUID":"a"}]`,
-		"not a time":       `[{"nodeUID":"a","time":"NaN"}]`,
-		"a number":         `[{"nodeUID":"a","time":1e309}]`,
-		"no node UID":      `[{"time":"2026-01-01T12:00:00Z"}]`,
-		"an absurd name":   "[" + at(strings.Repeat("a", maxField+1), noon) + "]",
-		"some good ones":   "[" + at("a", noon) + `,{"nodeUID":7}]`,
-		"cut in the midst": "[" + at("a", noon)[:40],
-	} {
-		l, s := ledgerOf(content)
-		_, err := l.Read(t.Context(), noon, true)
-		if !errors.Is(err, decide.ErrLedger) || err.Error() != text {
-			t.Errorf("%s: read: %v", name, err)
-		}
-		if err := enter(t, l, "b", noon); !errors.Is(err, decide.ErrLedger) {
-			t.Errorf("%s: enter: %v", name, err)
-		}
-		mustBe(t, name+": writes", s.writes, 0)
-	}
-	l, s := ledgerOf("")
-	s.ledger.BinaryData = map[string][]byte{ledgerKey: {0xff}}
+// What cannot be understood holds every deletion, and is left as it is.
+func TestLedgerUnreadable(t *testing.T) {
+	l, s := ledgerOf("{")
 	_, err := l.Read(t.Context(), noon, true)
-	mustBe(t, "binary", errors.Is(err, decide.ErrLedger), true)
-
-	l, s = ledgerOf("")
-	for _, d := range []decide.Deletion{{NodeUID: "a"}, {Time: noon}, {Time: noon, NodeUID: "a", Pool: strings.Repeat("z", maxField+1)}} {
+	mustBe(t, "read", errors.Is(err, ledger.ErrUnreadable), true)
+	mustBe(t, "enter", errors.Is(enter(t, l, "b", noon), ledger.ErrUnreadable), true)
+	mustBe(t, "writes", s.writes, 0)
+	for _, d := range []decide.Deletion{{NodeUID: "a"}, {Time: noon}} {
 		mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), d, "n", decide.KindNode, "0") != nil, true)
 	}
-	mustBe(t, "gets and writes", s.gets+s.writes, 0)
+	mustBe(t, "writes", s.writes, 0)
+}
+
+// A ledger that was emptied or deleted, or was never begun, is begun anew, and says since when it knows of deletions.
+func TestLedgerIsBegun(t *testing.T) {
+	full := "[" + at("a", noon.Add(-time.Minute)) + "]"
+	for name, tc := range map[string]struct {
+		data map[string]string
+		want string
+	}{
+		"emptied, as by helm upgrade --force": {nil, ""},
+		"the list removed by hand":            {map[string]string{ledger.KeySince: "2025-01-01T00:00:00Z"}, ""},
+		"written by an older version":         {map[string]string{ledger.KeyDeletions: full}, "a@01T11:59"},
+		"not a time":                          {map[string]string{ledger.KeyDeletions: full, ledger.KeySince: "yesterday"}, "a@01T11:59"},
+	} {
+		l, s := ledgerOf("")
+		s.ledger.Data = tc.data
+		got, err := l.Read(t.Context(), noon, true)
+		mustBe(t, name+": begun", err == nil && got.Begun.Equal(noon) && got.Version == s.version(), true)
+		mustBe(t, name+": what was there", read(t, l, noon), tc.want)
+		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), decide.Deletion{Time: noon, NodeUID: "b"}, "n", decide.KindNode, got.Version), nil)
+		got, err = l.Read(t.Context(), noon.Add(time.Hour), true)
+		mustBe(t, name+": it stays begun", err == nil && got.Begun.Equal(noon), true)
+		mustBe(t, name+": writes", s.writes, 2)
+	}
+	s := &apiServer{}
+	l := &Ledger{Reader: s, Writer: s, Namespace: "ns"}
+	got, err := l.Read(t.Context(), noon, true)
+	mustBe(t, "deleted: begun", err == nil && got.Begun.Equal(noon) && s.ledger != nil, true)
+
+	s = &apiServer{failWrite: apierrors.NewForbidden(configMaps, ledger.Name, errors.New("no"))}
+	l = &Ledger{Reader: s, Writer: s, Namespace: "ns"}
+	_, err = l.Read(t.Context(), noon, true)
+	mustBe(t, "it cannot be begun", apierrors.IsForbidden(err), true)
+	l.ReadOnly = true
+	got, err = l.Read(t.Context(), noon, true)
+	mustBe(t, "a dry run begins none", err == nil && got.Begun.Equal(noon) && s.writes == 1, true)
+
+	l, s = ledgerOf("")
+	s.ledger.Data[ledger.KeySince] = "2076-01-01T00:00:00Z"
+	got, err = l.Read(t.Context(), noon, true)
+	mustBe(t, "begun in the future", err == nil && got.Begun.Equal(noon) && s.ledger.Data[ledger.KeySince] == "2026-01-01T12:00:00Z", true)
 }
 
 func TestLedgerIsReadOnceForAll(t *testing.T) {

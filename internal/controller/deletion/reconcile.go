@@ -18,12 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
@@ -51,6 +53,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Setup registers the room with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	if r.View.Config.NodeManagement.DeleteFailedNodes && !r.Ledger.ReadOnly {
+		if err := mgr.Add(manager.RunnableFunc(r.begin)); err != nil {
+			return err
+		}
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("deletion").
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
@@ -63,6 +70,28 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}).
 		Complete(r)
 }
+
+// begin begins the ledger when this replica leads, where that is yet to be done: the time that a new one holds deletions runs
+// from then, and not from when the first node failed.
+func (r *Reconciler) begin(ctx context.Context) error {
+	for try := 0; try < beginTries; try++ {
+		if _, err := r.Ledger.Read(ctx, r.View.Sights.Now(), true); err == nil || problem(err) != "" {
+			return nil // what a person has to mend is said of the nodes that it holds
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(beginRetry):
+		}
+	}
+	return nil // who asks for it next begins it
+}
+
+// beginTries and beginRetry are how often, and after what time, the ledger is begun before that is left to the first who needs it.
+const (
+	beginTries = 30
+	beginRetry = 2 * time.Second
+)
 
 // Consider puts a node into the queue, once however often it is asked for.
 func (r *Reconciler) Consider(name string) {
@@ -132,9 +161,9 @@ func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need,
 		}
 		ev.Fleet = &fleet
 	case decide.NeedLedger:
-		ledger, err := r.Ledger.Read(ctx, r.View.Sights.Now(), ev.Fresh)
-		ledger.Problem = problem(err)
-		ev.Ledger = &ledger
+		deletions, err := r.Ledger.Read(ctx, r.View.Sights.Now(), ev.Fresh)
+		deletions.Problem = problem(err)
+		ev.Ledger = &deletions
 		return unexplained(err)
 	case decide.NeedOccupants, decide.NeedWorkloads:
 		workloads, err := OrdinaryPods(ctx, r.Live, n.Name)
@@ -152,10 +181,10 @@ func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need,
 // that may pass.
 func problem(err error) string {
 	switch {
-	case errors.Is(err, decide.ErrLedger):
+	case errors.Is(err, ledger.ErrUnreadable):
 		return err.Error()
 	case apierrors.IsForbidden(err):
-		return "what the guard needs cannot be read: the service account may not"
+		return "what the guard needs cannot be read, or the ledger begun: the service account may not"
 	}
 	return ""
 }
@@ -202,9 +231,9 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 
 // delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID. Cut
 // short anywhere it is decided again; the ledger counts it once.
-func (r *Reconciler) delete(ctx context.Context, in decide.Input, t decide.Target, ledger string) error {
+func (r *Reconciler) delete(ctx context.Context, in decide.Input, t decide.Target, decidedOn string) error {
 	d := decide.Deletion{Time: r.View.Sights.Now(), NodeUID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone}
-	if err := r.Ledger.Append(ctx, d, in.Node.Name, t.Kind, ledger); err != nil {
+	if err := r.Ledger.Append(ctx, d, in.Node.Name, t.Kind, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
 	for _, p := range in.Pods {

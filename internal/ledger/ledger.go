@@ -1,0 +1,142 @@
+// Package ledger is the form of the ledger of deletions: what the controller writes into its ConfigMap, and kubectl node-ready reads.
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Name is the ConfigMap, in the controller's namespace.
+const Name = "kube-node-ready-remediations"
+
+// Keys of its data. Where one is missing, the ledger does not know what was deleted before: it was just made, or emptied.
+const (
+	KeyDeletions = "deletions.json"
+	// KeySince holds when the ledger was begun, as RFC 3339.
+	KeySince = "since"
+)
+
+const (
+	// The API server refuses objects over 1 MiB or so. Names are of no fixed length, hence the second bound.
+	maxEntries = 5000
+	maxBytes   = 768 << 10
+	// maxField is the longest that a name in Kubernetes can be.
+	maxField = 253
+	// clockSlack is how far ahead the clock of the one who made an entry may be before the entry is corrected.
+	clockSlack = time.Minute
+)
+
+// ErrUnreadable says that the ledger is there and cannot be understood. Trying again does not help.
+var ErrUnreadable = errors.New("the ledger of deletions is not readable")
+
+// Entry is one deletion. It is written before the deletion happens.
+type Entry struct {
+	Time metav1.Time `json:"time"`
+	Node string      `json:"node"`
+	UID  string      `json:"nodeUID"`
+	Pool string      `json:"pool,omitempty"`
+	Zone string      `json:"zone,omitempty"`
+	// Kind is what was deleted, one of decide.Kinds.
+	Kind string `json:"kind"`
+}
+
+// Contents are what the ConfigMap holds.
+type Contents struct {
+	// Version is its resourceVersion; empty where there is none.
+	Version string
+	// Begun is since when every deletion is in Entries; zero where nobody knows.
+	Begun   time.Time
+	Entries []Entry
+}
+
+// Parse reads the ConfigMap; nil is one that is not there. What cannot be an entry of ours makes the whole unreadable: an
+// entry that is dropped is a deletion that no limit counts.
+func Parse(cm *corev1.ConfigMap) (Contents, error) {
+	if cm == nil {
+		return Contents{}, nil
+	}
+	c := Contents{Version: cm.ResourceVersion}
+	unreadable := fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one", ErrUnreadable, KeyDeletions, cm.Namespace, cm.Name)
+	if _, binary := cm.BinaryData[KeyDeletions]; binary {
+		return c, unreadable
+	}
+	raw := cm.Data[KeyDeletions]
+	if raw == "" {
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(raw), &c.Entries); err != nil || c.Entries == nil { // nil: null
+		return c, unreadable
+	}
+	for _, e := range c.Entries {
+		if !e.plausible() {
+			return c, unreadable
+		}
+	}
+	if begun, err := time.Parse(time.RFC3339, cm.Data[KeySince]); err == nil {
+		c.Begun = begun
+	}
+	return c, nil
+}
+
+func (e Entry) plausible() bool {
+	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind)) <= maxField
+}
+
+// Check says what is missing from an entry that is to be written; nil for nothing.
+func (e Entry) Check() error {
+	if !e.plausible() || e.Node == "" || e.Kind == "" {
+		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
+	}
+	return nil
+}
+
+// Settle drops the entries that no longer matter, and sorts the others, the newest last. One from the future, made by a clock
+// that ran fast, counts as made now, and so does a beginning: it must neither be missed nor outstay its time.
+func (c Contents) Settle(now time.Time, keep time.Duration) Contents {
+	kept := []Entry{} // never null in JSON
+	for _, e := range c.Entries {
+		if e.Time.After(now) {
+			e.Time = metav1.NewTime(now)
+		}
+		if now.Sub(e.Time.Time) < keep {
+			kept = append(kept, e)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b Entry) int { return a.Time.Compare(b.Time.Time) })
+	c.Entries = kept
+	if c.Begun.After(now) {
+		c.Begun = now
+	}
+	return c
+}
+
+// Ahead reports whether a time is so far in the future that it would outstay its time by much.
+func (c Contents) Ahead(now time.Time) bool {
+	return c.Begun.Sub(now) > clockSlack || slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })
+}
+
+// Write puts the contents into the ConfigMap: as many of the entries as it should hold, the newest, which come last.
+func (c Contents) Write(cm *corev1.ConfigMap) error {
+	entries := c.Entries[max(0, len(c.Entries)-maxEntries):]
+	for {
+		raw, err := json.Marshal(entries)
+		if err != nil {
+			return fmt.Errorf("encode the ledger of deletions: %w", err)
+		}
+		if len(raw) > maxBytes {
+			entries = entries[len(entries)/10+1:]
+			continue
+		}
+		if cm.Data == nil {
+			cm.Data = map[string]string{}
+		}
+		cm.Data[KeyDeletions], cm.Data[KeySince] = string(raw), c.Begun.UTC().Format(time.RFC3339)
+		return nil
+	}
+}

@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func configMap(content string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: Name}, Data: map[string]string{KeyDeletions: content}}
+}
+
+func at(uid string) string {
+	return fmt.Sprintf(`{"time":"2026-01-01T12:00:00Z","node":"n-%s","nodeUID":%q,"pool":"default","kind":"NodeClaim"}`, uid, uid)
+}
+
+func TestBounded(t *testing.T) {
+	for name, long := range map[string]string{"many": "", "many with long names": strings.Repeat("x", maxField-10)} {
+		c := Contents{Begun: noon}
+		for i := range maxEntries + 1 {
+			uid := fmt.Sprint(i)
+			c.Entries = append(c.Entries, Entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Second)), Node: long + uid, UID: uid, Kind: "Node"})
+		}
+		cm := &corev1.ConfigMap{}
+		if err := c.Settle(noon.Add(3*time.Hour), 24*time.Hour).Write(cm); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(cm)
+		n := len(got.Entries)
+		if err != nil || n > maxEntries || n < maxEntries/3 || long == "" && n != maxEntries {
+			t.Fatalf("%s: %d entries, %v", name, n, err)
+		}
+		if got.Entries[n-1].UID != fmt.Sprint(maxEntries) || got.Entries[n-2].UID != fmt.Sprint(maxEntries-1) {
+			t.Errorf("%s: the newest are not there", name)
+		}
+		if size := len(cm.Data[KeyDeletions]); size > maxBytes {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+	}
+}
+
+func TestGarbled(t *testing.T) {
+	const text = "the ledger of deletions is not readable: remove key deletions.json of ConfigMap ns/kube-node-ready-remediations to start a new one"
+	for name, content := range map[string]string{
+		"not JSON":         "{",
+		"not a list":       `{"a":1}`,
+		"null":             "null",
+		"two values":       "[] []",
+		"a null entry":     "[null]",
+		"no time":          `[{"nodeUID":"a"}]`,
+		"not a time":       `[{"nodeUID":"a","time":"NaN"}]`,
+		"a number":         `[{"nodeUID":"a","time":1e309}]`,
+		"no node UID":      `[{"time":"2026-01-01T12:00:00Z"}]`,
+		"an absurd name":   "[" + at(strings.Repeat("a", maxField+1)) + "]",
+		"some good ones":   "[" + at("a") + `,{"nodeUID":7}]`,
+		"cut in the midst": "[" + at("a")[:40],
+	} {
+		if _, err := Parse(configMap(content)); !errors.Is(err, ErrUnreadable) || err.Error() != text {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cm := configMap("")
+	cm.BinaryData = map[string][]byte{KeyDeletions: {0xff}}
+	if _, err := Parse(cm); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("binary: %v", err)
+	}
+	for _, e := range []Entry{{UID: "a", Node: "n", Kind: "Node"}, {Time: metav1.NewTime(noon), Node: "n", Kind: "Node"},
+		{Time: metav1.NewTime(noon), UID: "a", Node: "n", Kind: "Node", Pool: strings.Repeat("z", maxField+1)}} {
+		if e.Check() == nil {
+			t.Errorf("could not be read again: %+v", e)
+		}
+	}
+}
