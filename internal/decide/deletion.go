@@ -45,6 +45,8 @@ type Ledger struct {
 	Deletions []Deletion
 	// Begun is since when every deletion is among them: a ledger that was just made, or emptied, knows of none before.
 	Begun time.Time
+	// Paused is why a person stopped deletions; empty where nobody did.
+	Paused string
 	// Version identifies what was read: a deletion is entered on condition that it is still the same.
 	Version string
 	// Problem says why they are not known; then no limit can be checked.
@@ -111,12 +113,12 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 	}
 	target := targetOf(in, *ev.Claim)
 	p.intend(in, target, now)
-	p.Step, p.Target = StepDelete, target
+	p.Step, p.Target, p.Because = StepDelete, target, doomedBy(in, s)
 	reason := EventNodeDeleted
 	if target.Kind == KindNodeClaim {
 		reason = EventNodeClaimDeleted
 	}
-	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, doomedBy(in, s))}}
+	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Because)}}
 }
 
 // doomedBy says what leads to the node's deletion.

@@ -28,6 +28,7 @@ const (
 	GuardMaxUnhealthy        = "maxUnhealthy"
 	GuardMaxUnhealthyPerZone = "maxUnhealthyPerZone"
 	GuardMaxInFlight         = "maxInFlight"
+	GuardPaused              = "paused"
 	GuardMaxDeletionsPerHour = "maxDeletionsPerHour"
 	GuardSparePods           = "sparePodsOtherThanDaemonSets"
 	GuardNodeClaim           = "nodeClaim"
@@ -43,6 +44,7 @@ func Guards() []Guard {
 		{GuardControlPlane, nil, "the node is of the control plane, and `includeControlPlane` is off", controlPlane},
 		{GuardNeverVerifiedOnly, nil, "the node once was verified: it is quarantined by its taint", verifiedBefore},
 		{GuardControlProbe, []Need{NeedProbes}, "the same checks fail on a verified node too, or there is none to run them on", nil},
+		{GuardPaused, []Need{NeedLedger}, "`kubectl node-ready pause` stopped deletions: the ledger carries the annotation `node-ready/paused`", paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger}, "so many nodes were deleted within the last hour, or the ledger cannot be read or does not reach back so far", hourly},
 		{GuardMaxUnhealthy, []Need{NeedFleet, NeedLedger}, "too large a part of the NodePool, or of the cluster, failed or was deleted within the window", unhealthy},
 		{GuardMaxUnhealthyPerZone, []Need{NeedFleet, NeedLedger}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
@@ -97,6 +99,13 @@ func verifiedBefore(in Input, _ Evidence, _ time.Time) string {
 		when = "at " + r.VerifiedTime.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("the node was verified %s, so it is quarantined by its taint and not deleted", when)
+}
+
+func paused(_ Input, ev Evidence, _ time.Time) string {
+	if ev.Ledger.Paused == "" {
+		return ""
+	}
+	return fmt.Sprintf("deletions are paused (%s); kubectl node-ready resume ends that", ev.Ledger.Paused)
 }
 
 func lookup(_ Input, ev Evidence, _ time.Time) string { return ev.Claim.Problem }

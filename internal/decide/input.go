@@ -110,6 +110,8 @@ type Plan struct {
 	Recorded *Recorded
 	// Target is what StepDelete deletes; of a deletion that is held, its kind.
 	Target Target
+	// Because is what led to StepDelete.
+	Because string
 	// Events are emitted once the step is taken, or, without a step, once the condition is written.
 	Events []Event
 	// Condition is what the node should say; nil leaves it as it is.

@@ -22,6 +22,12 @@ const (
 	KeySince = "since"
 )
 
+// AnnotationPaused on the ConfigMap stops deletions: its value says why, or just true. Empty and false are none.
+const AnnotationPaused = "node-ready/paused"
+
+// History is how many deletions are kept, with their reasons, beyond the time that the limits look back.
+const History = 200
+
 const (
 	// The API server refuses objects over 1 MiB or so. Names are of no fixed length, hence the second bound.
 	maxEntries = 5000
@@ -44,6 +50,10 @@ type Entry struct {
 	Zone string      `json:"zone,omitempty"`
 	// Kind is what was deleted, one of decide.Kinds.
 	Kind string `json:"kind"`
+	// Name is that of the object of Kind.
+	Name string `json:"name,omitempty"`
+	// Reason is what led to it; of the last History entries.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Contents are what the ConfigMap holds.
@@ -51,7 +61,9 @@ type Contents struct {
 	// Version is its resourceVersion; empty where there is none.
 	Version string
 	// Begun is since when every deletion is in Entries; zero where nobody knows.
-	Begun   time.Time
+	Begun time.Time
+	// Paused is why nothing may be deleted; empty where something may.
+	Paused  string
 	Entries []Entry
 }
 
@@ -61,7 +73,10 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if cm == nil {
 		return Contents{}, nil
 	}
-	c := Contents{Version: cm.ResourceVersion}
+	c := Contents{Version: cm.ResourceVersion, Paused: cm.Annotations[AnnotationPaused]}
+	if c.Paused == "false" {
+		c.Paused = ""
+	}
 	unreadable := fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one", ErrUnreadable, KeyDeletions, cm.Namespace, cm.Name)
 	if _, binary := cm.BinaryData[KeyDeletions]; binary {
 		return c, unreadable
@@ -85,7 +100,7 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 }
 
 func (e Entry) plausible() bool {
-	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind)) <= maxField
+	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
 }
 
 // Check says what is missing from an entry that is to be written; nil for nothing.
@@ -96,7 +111,7 @@ func (e Entry) Check() error {
 	return nil
 }
 
-// Settle drops the entries that no longer matter, and sorts the others, the newest last. One from the future, made by a clock
+// Settle drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One from the future, made by a clock
 // that ran fast, counts as made now, and so does a beginning: it must neither be missed nor outstay its time.
 func (c Contents) Settle(now time.Time, keep time.Duration) Contents {
 	kept := []Entry{} // never null in JSON
@@ -104,16 +119,23 @@ func (c Contents) Settle(now time.Time, keep time.Duration) Contents {
 		if e.Time.After(now) {
 			e.Time = metav1.NewTime(now)
 		}
-		if now.Sub(e.Time.Time) < keep {
-			kept = append(kept, e)
-		}
+		kept = append(kept, e)
 	}
 	slices.SortStableFunc(kept, func(a, b Entry) int { return a.Time.Compare(b.Time.Time) })
-	c.Entries = kept
+	history := max(0, len(kept)-History)
+	for i := range history {
+		kept[i].Reason = "" // there may be thousands
+	}
+	c.Entries = append(Since(kept[:history], now, keep), kept[history:]...)
 	if c.Begun.After(now) {
 		c.Begun = now
 	}
 	return c
+}
+
+// Since are the entries that are younger than age.
+func Since(entries []Entry, now time.Time, age time.Duration) []Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return now.Sub(e.Time.Time) >= age })
 }
 
 // Ahead reports whether a time is so far in the future that it would outstay its time by much.

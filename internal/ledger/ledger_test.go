@@ -78,3 +78,32 @@ func TestGarbled(t *testing.T) {
 		}
 	}
 }
+
+// The last deletions are kept with their reasons however old they are, and the reasons of no others.
+func TestHistory(t *testing.T) {
+	var c Contents
+	for i := range History + 2 {
+		c.Entries = append(c.Entries, Entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Minute)), UID: fmt.Sprint(i), Reason: "why"})
+	}
+	late := c.Settle(noon.AddDate(1, 0, 0), time.Hour).Entries
+	if len(late) != History || late[0].UID != "2" || late[0].Reason != "why" {
+		t.Errorf("a year later: %d, from %+v", len(late), late[0])
+	}
+	soon := c.Settle(noon.Add(4*time.Hour), 24*time.Hour).Entries
+	if len(soon) != History+2 || soon[1].Reason != "" || soon[2].Reason != "why" {
+		t.Errorf("within the time that counts: %d, %+v", len(soon), soon[:3])
+	}
+	if n := len(Since(soon, noon.Add(4*time.Hour), time.Hour)); n != 21 {
+		t.Errorf("within the hour: %d", n)
+	}
+}
+
+func TestPaused(t *testing.T) {
+	for value, want := range map[string]string{"": "", "false": "", "true": "true", "a reason": "a reason"} {
+		cm := configMap("[]")
+		cm.Annotations = map[string]string{AnnotationPaused: value}
+		if c, err := Parse(cm); err != nil || c.Paused != want {
+			t.Errorf("%q: %q, %v", value, c.Paused, err)
+		}
+	}
+}

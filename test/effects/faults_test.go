@@ -294,6 +294,9 @@ func (p path) answered(l *leader, w *world, n *corev1.Node) {
 		if l.fault.code == 404 || l.fault.code == 409 { // somebody else wrote or deleted the ledger: it is read again
 			return
 		}
+		if l.fault.code == 403 && w.emitted(n.Name, decide.EventHeld) > 0 { // it cannot be begun, and the node says so
+			return
+		}
 	}
 	w.Errorf("%q to %q came back as no error", l.fault.err, l.fault.hit)
 }

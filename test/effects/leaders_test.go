@@ -7,8 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -60,6 +64,27 @@ func TestHourlyLimitHoldsBesideAnotherLeader(t *testing.T) {
 				t.Errorf("looked at again it is held by %q, to be deleted: %v", r.Held, r.Deletion)
 			}
 		})
+	}
+}
+
+// Deletions are paused between the decision and the entry in the ledger: nothing is deleted.
+func TestPauseStopsWhatWasDecided(t *testing.T) {
+	for _, before := range []string{"patch Node", "update ConfigMap"} {
+		w := begin(t, `{"nodeManagement": {`+deletes+`}}`)
+		n := w.exhausted("n", pooled)
+		w.claim(n)
+		l := w.leads()
+		l.show()
+		l.once(before, func() {
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: ledger.Name}}
+			w.must(api.Patch(w.ctx, cm, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"node-ready/paused":"ticket 7"}}}`))))
+		})
+		w.must(l.consider(n))
+		l.show()
+		w.must(l.consider(n))
+		if r := w.record(n.Name); w.deleting(n.Name) || len(w.ledger()) > 0 || r.Held != decide.GuardPaused {
+			t.Errorf("before %s: deleted %t, ledger %v, held by %q", before, w.deleting(n.Name), w.ledger(), r.Held)
+		}
 	}
 }
 

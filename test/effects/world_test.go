@@ -279,8 +279,8 @@ func (w *world) fill(entries int) {
 		l := deletion.Ledger{Reader: api, Writer: api, Namespace: w.ns}
 		have, err := l.Read(w.ctx, w.clock.Now(), true)
 		w.must(err)
-		d := decide.Deletion{Time: w.clock.Now(), NodeUID: fmt.Sprintf("other-%d", i)}
-		w.must(l.Append(w.ctx, d, "other", decide.KindNode, have.Version))
+		e := ledger.Entry{Time: metav1.NewTime(w.clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: decide.KindNode}
+		w.must(l.Append(w.ctx, e, have.Version))
 	}
 }
 

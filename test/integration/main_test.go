@@ -150,6 +150,13 @@ func (s *suite) writeLedger(entries string, begun time.Time) {
 	s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, ledger.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
 }
 
+// pause annotates the ledger with a JSON value.
+func (s *suite) pause(value string) {
+	s.Helper()
+	patch := []byte(`{"metadata":{"annotations":{"` + ledger.AnnotationPaused + `":` + value + `}}}`)
+	s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, ledger.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
+}
+
 // must ends the test if the second value is an error.
 func (s *suite) must(_ any, err error) {
 	s.Helper()

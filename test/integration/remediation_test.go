@@ -285,6 +285,9 @@ func TestGuards(t *testing.T) {
 				s.must(nil, k8s.CoreV1().ConfigMaps(s.name).Delete(s.ctx, ledger.Name, metav1.DeleteOptions{}))
 			},
 			func(s *suite, _ *nodeagent.Node) { s.writeLedger("[]", time.Now().Add(-24*time.Hour)) }},
+		"paused": {off, decide.GuardPaused,
+			func(s *suite, _ *nodeagent.Node) { s.pause(`"ticket 7"`) },
+			func(s *suite, _ *nodeagent.Node) { s.pause(`null`) }},
 		"max-unhealthy-per-zone": {with("maxUnhealthyPerZone", 1), decide.GuardMaxUnhealthyPerZone,
 			func(s *suite, n *nodeagent.Node) {
 				zoned := `{"metadata":{"labels":{"topology.kubernetes.io/zone":"z"}}}`

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
@@ -39,14 +40,30 @@ type Ledger struct {
 // on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is kept is begun now.
 // One that cannot be read, understood or begun is an error and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
-	have, err := l.last.get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
+	have, err := l.read(ctx, now, fresh)
+	if err == nil && have.Begun.IsZero() && !l.ReadOnly {
+		if err = l.begin(ctx, now); err == nil {
+			have, err = l.read(ctx, now, true)
+		}
+	}
+	if err != nil {
+		return decide.Ledger{}, err
+	}
+	settled := have.Settle(now, l.keep())
+	out := decide.Ledger{Version: have.Version, Begun: settled.Begun, Paused: attempt.Text(settled.Paused)}
+	if out.Begun.IsZero() {
+		out.Begun = now
+	}
+	for _, e := range ledger.Since(settled.Entries, now, l.keep()) {
+		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
+	}
+	return out, nil
+}
+
+func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Contents, error) {
+	return l.last.get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
 		cm, c, err := l.load(ctx)
-		switch {
-		case err != nil || l.ReadOnly:
-		case c.Begun.IsZero():
-			c.Begun = now
-			c.Version, err = l.save(ctx, cm, c.Settle(now, l.keep()))
-		case c.Ahead(now):
+		if err == nil && c.Ahead(now) && !l.ReadOnly {
 			// Entries from the future may be what holds every deletion, and nobody would then ever write them again.
 			// Where this fails they go on counting as made now, which errs on the safe side, and the next reader tries.
 			if version, err := l.save(ctx, cm, c.Settle(now, l.keep())); err == nil {
@@ -55,25 +72,25 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 		}
 		return c, err
 	})
-	if err != nil {
-		return decide.Ledger{}, err
-	}
-	settled := have.Settle(now, l.keep())
-	out := decide.Ledger{Version: have.Version, Begun: settled.Begun}
-	if out.Begun.IsZero() {
-		out.Begun = now
-	}
-	for _, e := range settled.Entries {
-		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
-	}
-	return out, nil
 }
 
-// Append enters a deletion that is about to happen at d.Time, which is the present, and was decided on the ledger of the
+// begin writes down since when the ledger is kept, if nobody did.
+func (l *Ledger) begin(ctx context.Context, now time.Time) error {
+	return l.last.change(ctx, func(ctx context.Context) error {
+		cm, c, err := l.load(ctx)
+		if err != nil || !c.Begun.IsZero() {
+			return err
+		}
+		c.Begun = now
+		_, err = l.save(ctx, cm, c.Settle(now, l.keep()))
+		return err
+	})
+}
+
+// Append enters a deletion that is about to happen at e.Time, which is the present, and was decided on the ledger of the
 // version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A Conflict error
 // means that somebody else wrote since, so that the limits may not hold any more: decide again.
-func (l *Ledger) Append(ctx context.Context, d decide.Deletion, node, kind, decidedOn string) error {
-	e := ledger.Entry{Time: metav1.NewTime(d.Time), Node: node, UID: d.NodeUID, Pool: d.Pool, Zone: d.Zone, Kind: kind}
+func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
 	if err := e.Check(); err != nil {
 		return err
 	}
@@ -85,7 +102,7 @@ func (l *Ledger) Append(ctx context.Context, d decide.Deletion, node, kind, deci
 		if c.Version != decidedOn {
 			return fmt.Errorf("write the ledger of deletions: %w", conflict("it was changed since it was read"))
 		}
-		c = c.Settle(d.Time, l.keep())
+		c = c.Settle(e.Time.Time, l.keep())
 		c.Entries = append(slices.DeleteFunc(c.Entries, func(old ledger.Entry) bool { return old.UID == e.UID }), e)
 		_, err = l.save(ctx, cm, c)
 		return err

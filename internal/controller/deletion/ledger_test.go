@@ -46,9 +46,13 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 	return strings.Join(out, " ")
 }
 
+func deletionOf(uid string, at time.Time) ledger.Entry {
+	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: decide.KindNodeClaim}
+}
+
 func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
 	t.Helper()
-	return l.Append(t.Context(), decide.Deletion{Time: now, NodeUID: uid, Pool: "default"}, "n-"+uid, decide.KindNodeClaim, l.Reader.(*apiServer).version())
+	return l.Append(t.Context(), deletionOf(uid, now), l.Reader.(*apiServer).version())
 }
 
 func TestLedgerKeepsDeletions(t *testing.T) {
@@ -109,7 +113,7 @@ func TestLedgerConflicts(t *testing.T) {
 
 	first, _ := l.Read(t.Context(), noon, true)
 	mustBe(t, "written since", enter(t, l, "b", noon), nil)
-	err := l.Append(t.Context(), decide.Deletion{Time: noon, NodeUID: "c"}, "n-c", decide.KindNode, first.Version)
+	err := l.Append(t.Context(), deletionOf("c", noon), first.Version)
 	mustBe(t, "the limits were asked before that", apierrors.IsConflict(err), true)
 	mustBe(t, "and the entry is not there", read(t, l, noon), "a@01T12:00 b@01T12:00")
 
@@ -132,9 +136,7 @@ func TestLedgerUnreadable(t *testing.T) {
 	mustBe(t, "read", errors.Is(err, ledger.ErrUnreadable), true)
 	mustBe(t, "enter", errors.Is(enter(t, l, "b", noon), ledger.ErrUnreadable), true)
 	mustBe(t, "writes", s.writes, 0)
-	for _, d := range []decide.Deletion{{NodeUID: "a"}, {Time: noon}} {
-		mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), d, "n", decide.KindNode, "0") != nil, true)
-	}
+	mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), deletionOf("", noon), "0") != nil, true)
 	mustBe(t, "writes", s.writes, 0)
 }
 
@@ -155,7 +157,7 @@ func TestLedgerIsBegun(t *testing.T) {
 		got, err := l.Read(t.Context(), noon, true)
 		mustBe(t, name+": begun", err == nil && got.Begun.Equal(noon) && got.Version == s.version(), true)
 		mustBe(t, name+": what was there", read(t, l, noon), tc.want)
-		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), decide.Deletion{Time: noon, NodeUID: "b"}, "n", decide.KindNode, got.Version), nil)
+		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), deletionOf("b", noon), got.Version), nil)
 		got, err = l.Read(t.Context(), noon.Add(time.Hour), true)
 		mustBe(t, name+": it stays begun", err == nil && got.Begun.Equal(noon), true)
 		mustBe(t, name+": writes", s.writes, 2)

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -213,7 +214,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}
 	if plan.Step == decide.StepDelete {
-		if err := r.delete(ctx, in, plan.Target, ev.Ledger.Version); err != nil {
+		if err := r.delete(ctx, in, plan, ev.Ledger.Version); err != nil {
 			if !apierrors.IsConflict(err) {
 				r.Counters.Remediation(plan.Target.Kind, metrics.RemediationError)
 			}
@@ -231,9 +232,11 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 
 // delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID. Cut
 // short anywhere it is decided again; the ledger counts it once.
-func (r *Reconciler) delete(ctx context.Context, in decide.Input, t decide.Target, decidedOn string) error {
-	d := decide.Deletion{Time: r.View.Sights.Now(), NodeUID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone}
-	if err := r.Ledger.Append(ctx, d, in.Node.Name, t.Kind, decidedOn); err != nil {
+func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
+	t := plan.Target
+	e := ledger.Entry{Time: metav1.NewTime(r.View.Sights.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone,
+		Kind: t.Kind, Name: t.Name, Reason: plan.Because}
+	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
 	for _, p := range in.Pods {
