@@ -30,6 +30,9 @@ func reverify(ctx context.Context, v *invocation) error {
 		}
 		fmt.Fprintf(&v.out, "node/%s: %s\n", name, message)
 	}
+	if l := v.leader(ctx); l.Dead {
+		fmt.Fprintln(&v.out, plain(l.line(v.now)))
+	}
 	return errors.Join(errs...)
 }
 
@@ -86,7 +89,7 @@ func logs(ctx context.Context, v *invocation) error {
 		return errors.New(text)
 	}
 	pod := s.pods[at]
-	stream, err := v.cluster.core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: v.container, Follow: v.follow}).Stream(ctx)
+	stream, err := v.cluster.core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: v.container, Follow: v.followLog}).Stream(ctx)
 	if err != nil {
 		if apierrors.IsBadRequest(err) && s.in.Pods[at].State == workerpod.Pending {
 			return fmt.Errorf("worker %s/%s has not started: %w", pod.Namespace, pod.Name, err)

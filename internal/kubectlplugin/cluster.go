@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -19,6 +21,9 @@ import (
 
 // configKey is the chart's key of the controller's configuration in its ConfigMap.
 const configKey = "config.yaml"
+
+// componentController is the component that the chart's labels give the controller.
+const componentController = "controller"
 
 // pageSize is how many objects one list request asks for; kubectl's own is 500 too.
 const pageSize = 500
@@ -29,14 +34,18 @@ type cluster struct {
 	config *config.Config
 	// namespace of the worker pods; empty for all.
 	namespace string
-	rules     rulesLease
+	// controllerNamespace is empty where it is not known; see controllers.
+	controllerNamespace string
+	leases              coordinationclient.LeasesGetter
+	// claims reads NodeClaims.
+	claims dynamic.NamespaceableResourceInterface
 }
 
 // connect finds the controller's configuration: in the file at path if there is one, else in
 // the ConfigMap that the chart makes, in namespace if that is given. Without either, the
 // defaults count, and warn is told so.
 func connect(ctx context.Context, core corev1client.CoreV1Interface, path, namespace string, warn func(string)) (*cluster, error) {
-	c := &cluster{core: core, namespace: namespace}
+	c := &cluster{core: core, namespace: namespace, controllerNamespace: namespace}
 	if path != "" {
 		cfg, err := config.Load(path)
 		if err != nil {
@@ -77,7 +86,7 @@ func connect(ctx context.Context, core corev1client.CoreV1Interface, path, names
 // use takes over a configuration; the worker pods are in the namespace that it names, else
 // in the controller's.
 func (c *cluster) use(cfg *config.Config, controllers string) {
-	c.config, c.namespace = cfg, controllers
+	c.config, c.namespace, c.controllerNamespace = cfg, controllers, controllers
 	if cfg.Worker.Namespace != "" {
 		c.namespace = cfg.Worker.Namespace
 	}
@@ -85,7 +94,7 @@ func (c *cluster) use(cfg *config.Config, controllers string) {
 
 func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
 	list, err := c.core.ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{
-		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}.String()})
+		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController}.String()})
 	if err != nil {
 		return nil, err
 	}

@@ -19,12 +19,20 @@ func explain(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return err
 	}
-	n, report := s.summary(v.now), s.report()
-	if v.output == "json" {
-		return printJSON(&v.out, struct {
+	one := []subject{s}
+	v.karpenter(ctx, one)
+	s = one[0]
+	l := v.leader(ctx)
+	v.dead = l.Dead
+	n, report := v.summary(s), s.report()
+	if v.output != "" {
+		return v.printObject(struct {
 			summary
 			Report *result.Report `json:"report,omitempty"`
 		}{n, report})
+	}
+	if l.Dead {
+		fmt.Fprintf(&v.out, "%s\n\n", plain(l.line(v.now)))
 	}
 	v.print(v.facts(s, n), func(_, column int, text string) string {
 		if column == 1 {
@@ -60,6 +68,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	if o := s.in.Node.Record.Overdue; o != nil {
 		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.at(&o.Time)))
 	}
+	add("Karpenter", n.Karpenter)
 	if n.Next != nil {
 		add("Next", v.at(&n.Next.Time))
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,15 +28,27 @@ import (
 const (
 	exitError = 1
 	exitUsage = 2 // the command line or the configuration was refused
+	exitTime  = 3 // wait: not all nodes were verified in time
+	exitNever = 4 // wait: one will not be
 )
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	error
+	code int
+}
 
 const usage = `Where the verification of nodes stands, and how to start one again.
 
 Usage:
   kubectl node-ready status [NODE...]   where each node stands, and why
+  kubectl node-ready wait NODE...       until nodes are verified (or -l SELECTOR)
   kubectl node-ready explain NODE       everything about one node: checks, attempts, events
   kubectl node-ready reverify NODE...   verify nodes again now
   kubectl node-ready logs NODE          the log of the node's last worker
+  kubectl node-ready deletions          what was deleted, and why
+  kubectl node-ready pause [WHY...]     delete nothing, from now on
+  kubectl node-ready resume             delete again as the configuration says
   kubectl node-ready version
 
 Flags:
@@ -55,10 +69,14 @@ type command struct {
 }
 
 var commands = map[string]command{
-	"status":   {run: status, most: -1, flags: []string{"output", "selector", "unverified", "no-headers"}, formats: []string{"wide", "json"}},
-	"explain":  {run: explain, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json"}},
-	"reverify": {run: reverify, least: 1, most: -1},
-	"logs":     {run: logs, least: 1, most: 1, flags: []string{"follow", "container"}},
+	"status":    {run: status, most: -1, flags: []string{"output", "selector", "unverified", "no-headers", "all", "watch"}, formats: []string{"wide", "json", "yaml", "name"}},
+	"wait":      {run: wait, most: -1, flags: []string{"selector", "timeout"}},
+	"explain":   {run: explain, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json", "yaml"}},
+	"reverify":  {run: reverify, least: 1, most: -1},
+	"deletions": {run: deletions, flags: []string{"output"}, formats: []string{"json", "yaml"}},
+	"pause":     {run: pause, most: -1},
+	"resume":    {run: resume},
+	"logs":      {run: logs, least: 1, most: 1, flags: []string{"follow", "container"}},
 }
 
 // invocation is a command line and what it works on.
@@ -67,13 +85,15 @@ type invocation struct {
 	args      []string
 	out       bytes.Buffer // what the command prints, written when it ends
 	stream    io.Writer    // for what must appear at once
-	now       time.Time
+	time      *serverTime
+	now       time.Time // by it, when the command began or last looked
 	colour    bool
 	output    string
 	selector  string
 	container string
 
-	unverified, noHeaders, follow bool
+	unverified, noHeaders, followLog, all, watch, dead bool
+	timeout                                            time.Duration
 }
 
 // Streams are the process's input and output.
@@ -84,8 +104,7 @@ type Streams struct {
 }
 
 // Run is the plugin's main: args are the command line's without the program's name. It
-// returns the exit code: 0, 1 for an error, 2 for a command line or configuration that is
-// refused.
+// returns the exit code: 0, or one of those above.
 func Run(ctx context.Context, args []string, s Streams) int {
 	var (
 		v          invocation
@@ -102,11 +121,14 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	flags.Lookup("namespace").Usage = "the controller's namespace, where there is more than one controller"
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path to the kubeconfig file")
 	flags.StringVar(&configPath, "config", "", "the controller's configuration file, in place of its ConfigMap")
-	flags.StringVarP(&v.output, "output", "o", "", "wide or json (status), json (explain)")
-	flags.StringVarP(&v.selector, "selector", "l", "", "label selector of the nodes (status)")
+	flags.StringVarP(&v.output, "output", "o", "", "wide or name (status), json, yaml")
+	flags.StringVarP(&v.selector, "selector", "l", "", "label selector of the nodes (status, wait)")
+	flags.BoolVar(&v.all, "all", false, "every node, however many there are (status)")
+	flags.BoolVarP(&v.watch, "watch", "w", false, "print nodes again as they change (status)")
+	flags.DurationVar(&v.timeout, "timeout", 10*time.Minute, "how long to wait, 0 for no limit (wait)")
 	flags.BoolVar(&v.unverified, "unverified", false, "only nodes that are pending, verifying, failed or held (status)")
 	flags.BoolVar(&v.noHeaders, "no-headers", false, "leave the table's header out (status)")
-	flags.BoolVarP(&v.follow, "follow", "f", false, "stream the log (logs)")
+	flags.BoolVarP(&v.followLog, "follow", "f", false, "stream the log (logs)")
 	flags.StringVarP(&v.container, "container", "c", "worker", "container of the worker pod (logs)")
 	flags.StringVar(&colour, "color", "auto", "auto, always or never")
 	flags.BoolVarP(&help, "help", "h", false, "show this")
@@ -142,7 +164,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	default:
 		return refuse("--color must be auto, always or never, not %q", colour)
 	}
-	v.stream, v.now = s.Out, time.Now()
+	v.stream = s.Out
 	err := v.run(ctx, c, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides), overrides.Context.Namespace, configPath,
 		func(text string) { s.say("warning: %s", text) })
 	code := s.print(v.out.Bytes())
@@ -151,6 +173,10 @@ func Run(ctx context.Context, args []string, s Streams) int {
 		var faults strictyaml.Faults
 		if errors.As(err, &faults) {
 			return exitUsage
+		}
+		var own coded
+		if errors.As(err, &own) {
+			return own.code
 		}
 		return exitError
 	}
@@ -174,6 +200,9 @@ func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string
 	if len(v.args) < c.least {
 		return name + " needs the name of a node"
 	}
+	if c.most == 0 && len(v.args) > 0 {
+		return fmt.Sprintf("%s takes no argument, and there is %q", name, v.args[0])
+	}
 	if c.most >= 0 && len(v.args) > c.most {
 		return fmt.Sprintf("%s takes one node, and there is %q too", name, v.args[c.most])
 	}
@@ -191,6 +220,9 @@ func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string
 	if v.output != "" && !slices.Contains(c.formats, v.output) {
 		return fmt.Sprintf("the output of %s can be %s, not %q", name, strings.Join(c.formats, " or "), v.output)
 	}
+	if v.watch && v.output != "" && v.output != "wide" {
+		return "--watch prints a table, not " + v.output
+	}
 	if len(v.args) > 0 && v.selector != "" {
 		return "give either names of nodes or --selector"
 	}
@@ -203,18 +235,23 @@ func (v *invocation) run(ctx context.Context, c command, loader clientcmd.Client
 		return err
 	}
 	rc.UserAgent = "kubectl-node_ready/" + version.Version
+	v.time = &serverTime{}
+	rc.Wrap(v.time.observe)
 	core, err := corev1client.NewForConfig(rc)
 	if err != nil {
 		return err
 	}
-	v.cluster, err = connect(ctx, core, configPath, namespace, warn)
+	if v.cluster, err = connect(ctx, core, configPath, namespace, warn); err != nil {
+		return err
+	}
+	v.now = v.time.now()
+	if v.cluster.leases, err = coordinationclient.NewForConfig(rc); err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(rc)
 	if err != nil {
 		return err
 	}
-	leases, err := coordinationclient.NewForConfig(rc)
-	if err != nil {
-		return err
-	}
-	v.cluster.rules = newRulesLease(leases)
+	v.cluster.claims = client.Resource(schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"})
 	return c.run(ctx, v)
 }

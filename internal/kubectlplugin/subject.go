@@ -30,6 +30,8 @@ type subject struct {
 	node *corev1.Node
 	pods []corev1.Pod // those that the controller made
 	in   decide.Input // its Pods are those of pods, in the same order
+	// karpenter is what keeps Karpenter from calling the node initialised.
+	karpenter string
 }
 
 func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) subject {
@@ -66,6 +68,8 @@ type summary struct {
 	Held         *hold      `json:"held,omitempty"`
 	// Deletion is what was decided to be deleted.
 	Deletion *marks.Deletion `json:"deletion,omitempty"`
+	// Karpenter is why Karpenter does not call the node initialised, while it waits.
+	Karpenter string `json:"karpenter,omitempty"`
 	// RecordProblem says why the record cannot be read.
 	RecordProblem string      `json:"recordProblem,omitempty"`
 	Worker        *workerView `json:"worker,omitempty"`
@@ -108,7 +112,7 @@ func (s subject) summary(now time.Time) summary {
 	out := summary{
 		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Karpenter.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
 		Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries, Inconclusive: r.Inconclusive,
-		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition,
+		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition, Karpenter: s.karpenter,
 	}
 	if f.Condition != nil {
 		out.Why = f.Condition.Message

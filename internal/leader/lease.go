@@ -4,13 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
+
+// LabelVersion on the Lease is the version of who holds it.
+const LabelVersion = "node-ready/version"
+
+// labelValue makes a label's value of a version.
+func labelValue(v string) string {
+	v = strings.Map(func(r rune) rune {
+		if strings.ContainsRune("+/: ", r) {
+			return '_'
+		}
+		return r
+	}, v)
+	return strings.Trim(v[:min(len(v), validation.LabelValueMaxLength)], "-_.")
+}
 
 // New makes a fence of the Lease namespace/name, as controller-runtime makes its lock (pkg/leaderelection). It copies cfg,
 // which may be wrapped with the fence's Transport afterwards. recorder may be nil: then no event says who leads, and the
@@ -34,6 +52,7 @@ func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRe
 		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
 	return Wrap(&resourcelock.LeaseLock{
+		Labels:     map[string]string{LabelVersion: labelValue(version.Version)},
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString(), EventRecorder: recorder},

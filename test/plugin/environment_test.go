@@ -14,6 +14,11 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
@@ -29,6 +34,8 @@ type environment struct {
 	cluster *cluster.Cluster
 	agent   *nodeagent.Agent
 	client  kubernetes.Interface
+	// controller is the process that verifies.
+	controller *install.Controller
 }
 
 func start(ctx context.Context, t *testing.T) *environment {
@@ -54,11 +61,11 @@ func start(ctx context.Context, t *testing.T) *environment {
 	t.Cleanup(agent.Stop)
 	var settings map[string]any
 	must(yaml.Unmarshal([]byte(clusterConfiguration), &settings))
-	_, err = install.StartController(ctx, c, "controller", settings)
+	controller, err := install.StartController(ctx, c, "controller", settings)
 	must(err)
-	client, err := kubernetes.NewForConfig(c.Config())
+	k8s, err := kubernetes.NewForConfig(c.Config())
 	must(err)
-	return &environment{t: t, cluster: c, agent: agent, client: client}
+	return &environment{t: t, cluster: c, agent: agent, client: k8s, controller: controller}
 }
 
 // ran is what a command did.
@@ -145,6 +152,28 @@ func (e *environment) await(ctx context.Context, name string, done func(summary)
 			e.t.Fatalf("node %s ended as %+v", name, list.Nodes[0])
 		case <-time.After(100 * time.Millisecond):
 		}
+	}
+}
+
+// claim makes the NodeClaim of a node, which Karpenter does not call initialised.
+func (e *environment) claim(ctx context.Context, node string) {
+	e.t.Helper()
+	if _, err := envtest.InstallCRDs(e.cluster.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs}); err != nil {
+		e.t.Fatal(err)
+	}
+	k, err := client.New(e.cluster.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + node}, Spec: karpv1.NodeClaimSpec{
+		NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
+	if err := k.Create(ctx, c); err != nil {
+		e.t.Fatal(err)
+	}
+	c.Status.NodeName, c.Status.ProviderID = node, "test://"+node
+	c.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeInitialized, "StartupTaintsExist", `StartupTaint "node-ready/unverified=true:NoSchedule" still exists`)
+	if err := k.Status().Update(ctx, c); err != nil {
+		e.t.Fatal(err)
 	}
 }
 

@@ -3,16 +3,23 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -40,13 +47,13 @@ func TestKubectlFindsIt(t *testing.T) {
 const clusterConfiguration = `
 worker: {image: {repository: ghcr.io/kube-node-ready/kube-node-ready, tag: local}, checkTimeoutSeconds: 2, timeoutSeconds: 20}
 reconciliation: {maxRetries: 2, initialBackoffSeconds: 1, maxBackoffSeconds: 1, exhaustedRetrySeconds: -1}
-leaderElection: {enabled: false}
 `
 
 // TestOnCluster: a real control plane, a controller and four nodes: one that passes, one whose
 // DNS is broken until its retries are exhausted, one that opts out and one that was there before.
 func TestOnCluster(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctrl.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	e := start(ctx, t)
 
@@ -67,6 +74,7 @@ func TestOnCluster(t *testing.T) {
 
 	t.Run("status", func(t *testing.T) {
 		got := e.run(ctx, "status")
+		head := []string{`^Controller +\S+ leads for \d+s, version \S+$`, `^Deletions +off`, `^Nodes +1 verified, 1 failed, 1 excluded, 1 unmanaged$`, `^$`}
 		want := []string{
 			`^NODE +STATUS +SINCE +RETRIES +NEXT +WHY$`,
 			`^bad +failed +\d+s +2/2 +- +2 of 2 attempts failed, last: check dns: .+…$`,
@@ -74,7 +82,16 @@ func TestOnCluster(t *testing.T) {
 			`^old +unmanaged +- +- +-$`,
 			`^skipped +excluded +- +- +-$`,
 		}
-		matchLines(t, got, want)
+		matchLines(t, got, append(head, want...))
+		matchLines(t, e.run(ctx, "status", "-o", "name", "--unverified"), []string{`^node/bad$`})
+		var object struct {
+			Controller struct{ Leader struct{ Name string } }
+			Totals     map[string]int
+			Nodes      []summary
+		}
+		if got := e.run(ctx, "status", "-o", "yaml"); yaml.Unmarshal([]byte(got.out), &object) != nil || object.Controller.Leader.Name == "" || object.Totals["failed"] != 1 || len(object.Nodes) != 4 {
+			t.Errorf("yaml: %+v", got)
+		}
 		if strings.Contains(got.out, "\x1b") {
 			t.Error("there are colours, and the output is no terminal")
 		}
@@ -144,6 +161,110 @@ func TestOnCluster(t *testing.T) {
 		e.await(ctx, "bad", func(n summary) bool {
 			return n.Status == "verified" && n.Last != nil && n.Last.Number == 3 && len(n.Taints) == 0
 		})
+	})
+
+	t.Run("deletions", func(t *testing.T) {
+		matchLines(t, e.run(ctx, "deletions"), []string{`^Deletions: 0 of at most 10 in the last hour$`, `^Nothing was deleted\.$`})
+		matchLines(t, e.run(ctx, "pause", "DNS", "outage,", "ticket 7"), []string{`^configmap/kube-node-ready-remediations in kube-node-ready: nothing is deleted until 'kubectl node-ready resume'$`})
+		cm, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Get(ctx, ledger.Name, metav1.GetOptions{})
+		if err != nil || cm.Annotations["node-ready/paused"] != "DNS outage, ticket 7" {
+			t.Fatalf("the ledger: %v, %v", cm, err)
+		}
+		gone := ledger.Contents{Begun: time.Now().Add(-48 * time.Hour)}
+		for name, age := range map[string]time.Duration{"lately": time.Minute, "long-ago": 30 * time.Hour} {
+			gone.Entries = append(gone.Entries, ledger.Entry{Time: metav1.NewTime(time.Now().Add(-age)), Node: name, UID: name, Pool: "a", Kind: "NodeClaim", Name: "c-" + name, Reason: "5 attempts failed, last: check dns: Timeout"})
+		}
+		if err := gone.Settle(time.Now(), time.Hour).Write(cm); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		matchLines(t, e.run(ctx, "deletions"), []string{
+			`^Deletions: 1 of at most 10 in the last hour; paused: DNS outage, ticket 7$`, `^Counted since: 2d ago \(`,
+			`^AGE +NODE +DELETED +POOL +ZONE +REASON$`,
+			`^\d+s +lately +NodeClaim/c-lately +a +- +5 attempts failed, last: check dns: Timeout$`,
+			`^30h +long-ago +NodeClaim/c-long-ago +a +- +5 attempts failed, last: check dns: Timeout$`,
+		})
+		matchLines(t, e.run(ctx, "resume"), []string{`: deletions go on as the configuration says$`})
+		var view struct {
+			Paused    string
+			LastHour  int
+			Deletions []ledger.Entry
+		}
+		if got := e.run(ctx, "deletions", "-o", "yaml"); yaml.Unmarshal([]byte(got.out), &view) != nil || view.Paused != "" || view.LastHour != 1 || len(view.Deletions) != 2 {
+			t.Errorf("after resume: %+v", got)
+		}
+	})
+
+	t.Run("wait", func(t *testing.T) {
+		matchLines(t, e.run(ctx, "wait", "good", "bad"), []string{`^node/(good|bad) is verified$`, `^node/(good|bad) is verified$`})
+		matchLines(t, e.run(ctx, "wait", "-l", "pool=a"), []string{`^node/good is verified$`})
+		for _, tc := range []struct {
+			args []string
+			code int
+			err  string
+		}{
+			{[]string{"wait", "skipped"}, 4, "node skipped is excluded: it will not be verified"},
+			{[]string{"wait", "none", "--timeout", "300ms"}, 3, "not verified after 300ms:\nnode none: it is not there"},
+			{[]string{"wait", "-l", "pool=b"}, 1, "no node matches pool=b"},
+			{[]string{"wait"}, 2, "wait needs the names of nodes, or --selector"},
+		} {
+			if got := e.run(ctx, tc.args...); got.code != tc.code || !strings.Contains(got.err, tc.err) {
+				t.Errorf("%v: %+v", tc.args, got)
+			}
+		}
+		// A node that joins while it is waited for, and is watched.
+		watching, stop := context.WithCancel(ctx)
+		var waited, watched ran
+		var both sync.WaitGroup
+		both.Go(func() { waited = e.run(ctx, "wait", "joins") })
+		both.Go(func() { watched = e.run(watching, "status", "--watch", "--no-headers") })
+		time.Sleep(time.Second)
+		e.add(ctx, nodeagent.NodeSpec{Name: "joins", Taints: taint})
+		e.await(ctx, "joins", func(n summary) bool { return n.Status == "verified" && says(n, marks.ReasonChecksPassed) })
+		time.Sleep(time.Second)
+		stop()
+		both.Wait()
+		if waited.code != 0 || waited.out != "node/joins is verified\n" {
+			t.Errorf("wait: %+v", waited)
+		}
+		if watched.code != 0 || !regexp.MustCompile(`(?s)old +unmanaged.+\njoins +(pending|verifying) .+\njoins +verified `).MatchString(watched.out) {
+			t.Errorf("watch: %+v", watched)
+		}
+	})
+
+	t.Run("no leader", func(t *testing.T) {
+		e.controller.Kill()
+		e.add(ctx, nodeagent.NodeSpec{Name: "late", Taints: taint, Labels: map[string]string{"karpenter.sh/nodepool": "a"}, ProviderID: "test://late"})
+		e.claim(ctx, "late")
+		var got ran
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got.out, "no leader") && time.Now().Before(deadline); time.Sleep(time.Second) {
+			got = e.run(ctx, "status", "late")
+		}
+		matchLines(t, got, []string{`^Controller +no leader: \S+ was last heard of \d+s ago; nothing is verified$`, `^Deletions`, `^Nodes +1 pending$`, `^$`,
+			`^NODE`, `^late +pending +- +- +- +Karpenter: StartupTaintsExist$`})
+		if got := e.run(ctx, "explain", "late"); !strings.HasPrefix(got.out, "no leader: ") || !strings.Contains(got.out, `Karpenter        StartupTaintsExist: StartupTaint`) {
+			t.Errorf("explain: %+v", got)
+		}
+		if got := e.run(ctx, "wait", "late", "--timeout", "300ms"); got.code != 3 || !strings.Contains(got.out, "no leader: ") || !strings.Contains(got.err, "node late: pending") {
+			t.Errorf("wait: %+v", got)
+		}
+	})
+
+	t.Run("many nodes", func(t *testing.T) {
+		for i := range 60 {
+			if _, err := e.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i)}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := e.run(ctx, "status")
+		if n := strings.Count(got.out, "\n"); n > 10 || !strings.Contains(got.out, "\nlate ") || !regexp.MustCompile(`\n\d+ nodes are not shown: --all shows every node`).MatchString(got.out) {
+			t.Errorf("%d lines: %+v", n, got)
+		}
+		if got := e.run(ctx, "status", "--all"); strings.Count(got.out, "\nmany-") != 60 {
+			t.Errorf("--all: %+v", got)
+		}
 	})
 
 	t.Run("two controllers", func(t *testing.T) {
