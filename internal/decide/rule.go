@@ -98,6 +98,8 @@ type RuleNode struct {
 	Renewed map[string]time.Time
 	// Adopting is since when a rule, by its UID, has been seen to hold the node by a taint that nobody owns yet.
 	Adopting map[string]time.Time
+	// Stirred is when any node was last seen to join or to change its conditions.
+	Stirred time.Time
 }
 
 // RuleState is how a node stands with a rule that selects it.

@@ -7,6 +7,8 @@ const (
 	EventTaintAdded   = "TaintAdded"
 	EventTaintRemoved = "TaintRemoved"
 	EventTaintAdopted = "TaintAdopted"
+	// EventRuleFailed is ours: the node-readiness-controller says so in the rule's status alone.
+	EventRuleFailed = "RuleFailed"
 	// The following are on the rule.
 	EventRuleRefused     = "RuleRefused"
 	EventRuleOverruled   = "RuleOverruled"
@@ -27,6 +29,11 @@ func RuleEvent(a RuleAct, resourceVersion string) (e Event, ok bool) {
 		return Event{Reason: EventTaintAdopted, Key: a.Rule.UID, Message: fmt.Sprintf("Taint '%s' is now managed by rule '%s'", taint, a.Rule.Name)}, true
 	}
 	return Event{}, false
+}
+
+// RuleFailedEvent is the event on the node of what a rule could not do. It is emitted once for each rule.
+func RuleFailedEvent(a RuleAct, message string) Event {
+	return Event{Reason: EventRuleFailed, Key: a.Rule.UID, Message: fmt.Sprintf("Rule '%s' cannot be carried out, taint '%s' (%s): %s", a.Rule.Name, a.Rule.Taint.ID(), a.Operation, message)}
 }
 
 // RefusedEvent says why a rule is not obeyed.

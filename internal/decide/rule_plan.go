@@ -8,10 +8,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// adoptAfter is how long a rule holds a node by a taint that was there already (a kubelet's --register-with-taints, an
-// autoscaler's template) before it is written down that the rule owns it. A node that is ready sooner costs one write and
-// not two. Until then the process remembers it, and a rule that is deleted counts as the owner on every node that it holds.
-const adoptAfter = 10 * time.Second
+// A rule holds a node by a taint that was there already (a kubelet's --register-with-taints, an autoscaler's template) before
+// it is written down that the rule owns it: adoptCalm after the last node has joined or changed, adoptAfter at the latest. A
+// node of a burst that is ready sooner costs one write and not two. Until then the process remembers it, and a rule that is
+// deleted counts as the owner on every node that it holds.
+const (
+	adoptCalm  = 3 * time.Second
+	adoptAfter = 10 * time.Second
+)
 
 // RuleOperation is what a rule does to a node's taint.
 type RuleOperation string
@@ -126,7 +130,7 @@ func (d *ruling) letGo(r *Rule, id marks.TaintID) {
 	}
 }
 
-// holdsUnwritten reports whether a rule holds the node by a taint without its being written down: adoptAfter is not over.
+// holdsUnwritten reports whether a rule holds the node by a taint without its being written down: that is not due yet.
 func (d *ruling) holdsUnwritten(r *Rule) bool {
 	if d.owner(r.Taint.ID()) != "" || r.Fault != "" {
 		return false
@@ -172,9 +176,15 @@ func (d *ruling) enforce(e Evaluation) {
 		since, seen := d.node.Adopting[r.UID]
 		if !seen {
 			since = d.now
+		}
+		due := since.Add(adoptAfter)
+		if calm := since.Add(max(0, d.node.Stirred.Sub(since)) + adoptCalm); calm.Before(due) {
+			due = calm
+		}
+		left := due.Sub(d.now)
+		if !seen || left <= 0 { // it is said once: both are one event
 			d.act(r, RuleAdopt)
 		}
-		left := since.Add(adoptAfter).Sub(d.now)
 		if left <= 0 {
 			d.own(r)
 			return

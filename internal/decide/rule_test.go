@@ -186,15 +186,28 @@ func twoConditions(r *v1alpha1.NodeReadinessRule) {
 func TestATaintThatWasThereIsAdopted(t *testing.T) {
 	rules, n := compiled(aRule("a")), aWorker(carries(agentTaint))
 	first := NextRules(RuleNode{Node: n}, rules, 0, ruleTime)
-	if said(first) != "adopt a" || !first.Change.Empty() || !slices.Equal(first.Adopting, []string{"uid-a"}) || first.Wait != adoptAfter {
+	if said(first) != "adopt a" || !first.Change.Empty() || !slices.Equal(first.Adopting, []string{"uid-a"}) || first.Wait != adoptCalm {
 		t.Fatalf("%s, %v, %s", said(first), first.Adopting, first.Wait)
 	}
 	seen := RuleNode{Node: n, Adopting: map[string]time.Time{"uid-a": ruleTime}}
-	if soon := NextRules(seen, rules, 0, ruleTime.Add(time.Second)); said(soon) != "" || len(soon.Adopting) != 1 || soon.Wait != adoptAfter-time.Second {
-		t.Errorf("%s, %s", said(soon), soon.Wait)
+	for after, want := range map[time.Duration]time.Duration{time.Second: 2 * time.Second, adoptCalm - 1: 1, adoptCalm: 0} {
+		late := NextRules(seen, rules, 0, ruleTime.Add(after))
+		if said(late) == "" != (want > 0) || late.Wait != want {
+			t.Errorf("after %s: %s, %s", after, said(late), late.Wait)
+		}
+	}
+	seen.Stirred = ruleTime.Add(5 * time.Second) // nodes go on joining
+	for after, want := range map[time.Duration]time.Duration{5 * time.Second: 3 * time.Second, 8*time.Second - 1: 1, 8 * time.Second: 0} {
+		if late := NextRules(seen, rules, 0, ruleTime.Add(after)); late.Wait != want {
+			t.Errorf("nodes join, after %s: %s, %s", after, said(late), late.Wait)
+		}
+	}
+	seen.Stirred = ruleTime.Add(9 * time.Second)
+	if late := NextRules(seen, rules, 0, ruleTime.Add(9*time.Second)); late.Wait != adoptAfter-9*time.Second {
+		t.Errorf("%s, %s", said(late), late.Wait)
 	}
 	late := NextRules(seen, rules, 0, ruleTime.Add(adoptAfter))
-	if want := `owned {"uid-a":"readiness.k8s.io/agent:NoSchedule"}`; said(late) != want || len(late.Change.Add)+len(late.Change.Remove) > 0 {
+	if want := `adopt a; owned {"uid-a":"readiness.k8s.io/agent:NoSchedule"}`; said(late) != want || len(late.Change.Add)+len(late.Change.Remove) > 0 {
 		t.Errorf("%s", said(late))
 	}
 	seen.Node = aWorker(elsewhere, carries(agentTaint))

@@ -39,6 +39,7 @@ var kinds = map[string]struct {
 	decide.EventTaintAdded:       {corev1.EventTypeNormal, "AddTaint", event.RankOutcome},
 	decide.EventTaintRemoved:     {corev1.EventTypeNormal, "RemoveTaint", event.RankOutcome},
 	decide.EventTaintAdopted:     {corev1.EventTypeNormal, "AdoptTaint", event.RankProgress},
+	decide.EventRuleFailed:       {corev1.EventTypeWarning, "ChangeTaint", event.RankDecision},
 	decide.EventRuleRefused:      {corev1.EventTypeWarning, "Refuse", event.RankDecision},
 	decide.EventRuleOverruled:    {corev1.EventTypeWarning, "Overrule", event.RankDecision},
 	decide.EventRuleStandBack:    {corev1.EventTypeWarning, "StandBack", event.RankDecision},

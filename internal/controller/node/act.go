@@ -79,7 +79,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	return err
 }
 
-// refused reports whether the API server answered that it does not take a pod: a quota, an admission policy or its webhook
+// refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its webhook
 // being down, a namespace or service account that is missing, a pod that is too large, too much load. The pod of an answer
 // that came after it was stored is ended like any other of a recorded attempt.
 func refused(err error) bool {
@@ -136,12 +136,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
 	c.Rules = d.rules.Change
 	err := r.Nodes.Patch(ctx, named(d.node), client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary())))
-	switch {
-	case err == nil:
-	case apierrors.IsInvalid(err): // the UID: another node has the name by now
-		return errDecideAgain
-	default:
-		if r.Rules != nil && !c.Rules.Empty() && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err != nil {
+		// A conflict, also by another node of the name, is decided again at once.
+		if r.Rules != nil && !c.Rules.Empty() && refused(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			r.Rules.Failed(d.node, d.rules, err)
 		}
 		return err

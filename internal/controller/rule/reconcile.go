@@ -78,7 +78,7 @@ func (r *Room) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Resul
 		return ctrl.Result{}, nil // it is woken when that changes
 	}
 	wait, err := r.serve(ctx, s, c, o)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// Another writer was quicker. What it wrote comes as an event; this is for one that came before.
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 	}

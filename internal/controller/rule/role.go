@@ -66,7 +66,7 @@ func (c *Claim) run(ctx context.Context) {
 	tick := time.NewTicker(roleRenewal)
 	defer tick.Stop()
 	for {
-		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
+		if err := c.Renew(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "the role of serving NodeReadinessRules is not renewed", "lease", decide.RulesLeaseNamespace+"/"+decide.RulesLease)
 		}
 		select {
@@ -77,8 +77,8 @@ func (c *Claim) run(ctx context.Context) {
 	}
 }
 
-// renew takes the role where nobody else holds it, and renews it.
-func (c *Claim) renew(ctx context.Context) error {
+// Renew takes the role where nobody else holds it, and renews it.
+func (c *Claim) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roleRenewal)
 	defer cancel()
 	lease, err := c.Leases.Get(ctx, decide.RulesLease, metav1.GetOptions{})

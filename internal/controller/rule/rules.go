@@ -45,6 +45,7 @@ type Rules struct {
 	set     *set
 	serving serving
 	sights  map[string]*sight
+	stirred time.Time // when a node last joined or changed
 	flights flights
 }
 
@@ -78,7 +79,7 @@ func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) 
 	next.overruled = decide.Overruled(next.rules)
 	r.mu.Lock()
 	before := r.set
-	r.set = next
+	r.set, r.serving.definition = next, definitionPresent
 	r.flights.depart()
 	r.mu.Unlock()
 	return r.wake(ctx, before, next)
@@ -166,8 +167,11 @@ func (r *Rules) Plan(n *corev1.Node) (plan decide.RulePlan, done func(), err err
 		return plan, func() {}, nil
 	}
 	sight := r.sight(n)
-	observed := decide.RuleNode{Node: n, Renewed: sight.renewals(), Adopting: sight.adopting}
+	observed := decide.RuleNode{Node: n, Renewed: sight.renewals(), Adopting: sight.adopting, Stirred: r.stirred}
 	plan = decide.NextRules(observed, s.rules, r.Config.StaleAfter.Duration, now)
+	if plan.Change.Empty() {
+		r.recovered(sight) // also where the node has left the selector meanwhile
+	}
 	if r.Rehearsing && sight.rehearsed == rehearsal(plan) {
 		plan.Change, plan.Acts = marks.RuleChange{}, nil
 	}
@@ -182,15 +186,17 @@ func (r *Rules) Wrote(n *corev1.Node, plan decide.RulePlan) {
 	now := r.Now()
 	r.mu.Lock()
 	s := r.sight(n)
+	adopting := s.adopting
 	s.adopt(plan.Adopting, now)
-	s.failure, s.failed = decide.RuleFailure{}, nil
+	r.recovered(s)
 	changed := s.changed
 	if r.Rehearsing && len(plan.Acts) > 0 {
 		s.rehearsed = rehearsal(plan)
 	}
 	r.mu.Unlock()
 	for _, a := range plan.Acts {
-		if e, ok := decide.RuleEvent(a, n.ResourceVersion); ok {
+		_, said := adopting[a.Rule.UID] // before it was written down
+		if e, ok := decide.RuleEvent(a, n.ResourceVersion); ok && !(said && a.Operation == decide.RuleAdopt) {
 			r.Events.Emit(n, now, e)
 		}
 	}
@@ -203,14 +209,33 @@ func (r *Rules) Wrote(n *corev1.Node, plan decide.RulePlan) {
 // Failed accounts for a plan that the API server did not take.
 func (r *Rules) Failed(n *corev1.Node, plan decide.RulePlan, err error) {
 	r.mu.Lock()
-	s := r.sight(n)
-	s.failure, s.failed = decide.RuleFailure{Message: err.Error(), At: r.Now()}, map[string]bool{}
+	s, now := r.sight(n), r.Now()
+	before := s.failed
+	s.failure, s.failed = decide.RuleFailure{Message: err.Error(), At: now}, map[string]bool{}
 	for _, a := range plan.Acts {
-		s.failed[a.Rule.UID] = true
+		if uid := a.Rule.UID; !s.failed[uid] {
+			s.failed[uid] = true
+			if !before[uid] {
+				r.Events.Emit(n, now, decide.RuleFailedEvent(a, err.Error()))
+			}
+		}
 	}
 	r.mu.Unlock()
 	r.Counters.Failed(plan)
 	r.wakeRules(plan)
+}
+
+// recovered ends a failure on a node. r.mu must be held.
+func (r *Rules) recovered(s *sight) {
+	if s.failed == nil {
+		return
+	}
+	for i := range r.set.rules {
+		if s.failed[r.set.rules[i].UID] {
+			r.WakeRule(r.set.rules[i].Name)
+		}
+	}
+	s.failure, s.failed = decide.RuleFailure{}, nil
 }
 
 // wakeRules has the rule room look at the rules of a plan, whose status may have changed.

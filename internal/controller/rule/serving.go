@@ -34,9 +34,10 @@ type serving struct {
 	// role is whose part rules are among several installations.
 	role role
 
-	said    decide.RulesState // last
-	saidWhy string
-	nrcVer  map[string]string // resourceVersions of NRC's Leases, by namespace
+	said      decide.RulesState // last
+	saidWhy   string
+	stoodBack bool              // since rules were served last
+	nrcVer    map[string]string // resourceVersions of NRC's Leases, by namespace
 }
 
 // nrcListed ends the first list of NRC's Leases: there are no others.
@@ -115,7 +116,9 @@ func (r *Rules) settle(ctx context.Context) {
 	if state == decide.RulesServing && s == nil {
 		state, why = decide.RulesUnknown, "the rules are not listed yet"
 	}
+	back := state == decide.RulesServing && r.serving.stoodBack
 	r.serving.said, r.serving.saidWhy = state, why
+	r.serving.stoodBack = state == decide.RulesStandingBack || state != decide.RulesServing && r.serving.stoodBack
 	r.mu.Unlock()
 	if state == before && why == beforeWhy {
 		return
@@ -124,7 +127,7 @@ func (r *Rules) settle(ctx context.Context) {
 	l.Info("NodeReadinessRules: "+string(state), "why", why)
 	if s != nil {
 		for _, o := range s.objects {
-			if state == decide.RulesServing && before == decide.RulesStandingBack {
+			if back {
 				r.Events.EmitRule(o, r.Now(), decide.Event{Reason: decide.EventRuleServed, Key: fmt.Sprint(r.Now().Unix()), Message: "The rule is served here from now on"})
 			}
 			r.WakeRule(o.Name)

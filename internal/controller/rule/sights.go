@@ -56,7 +56,7 @@ func (r *Rules) SeeNode(before, now *corev1.Node) (look bool) {
 	s, at := r.sight(now), r.Now()
 	changed := before == nil || !maps.Equal(conditions(before), conditions(now))
 	if changed {
-		s.changed = at
+		s.changed, r.stirred = at, at
 	}
 	if r.set == nil {
 		return false

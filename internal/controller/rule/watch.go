@@ -149,7 +149,6 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 	if !informer.HasSynced() {
 		return
 	}
-	w.Rules.update(ctx, func(s *serving) { s.definition = definitionPresent })
 	var all []*v1alpha1.NodeReadinessRule
 	for _, o := range informer.GetStore().List() {
 		if rule, ok := o.(*v1alpha1.NodeReadinessRule); ok {
