@@ -126,14 +126,14 @@ func (w *world) unfinished(well, broken, limit int) string {
 }
 
 // oncePerTransition checks that nothing was said twice. What has the same key becomes one event: a deletion that is asked
-// for again, and what no write of the node guards, which is a worker's start and the deadline.
+// for again, and what no write of the node guards, which is a worker's start, the deadline, and a taint that is adopted and not written down yet.
 func (w *world) oncePerTransition() {
 	w.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for of, keys := range w.events {
 		for key, times := range keys {
-			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]string{decide.EventNodeDeleted, decide.EventNodeClaimDeleted, decide.EventStarted},
+			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]string{decide.EventNodeDeleted, decide.EventNodeClaimDeleted, decide.EventStarted, decide.EventTaintAdopted},
 				func(reason string) bool { return strings.HasSuffix(of, reason) }) {
 				w.Errorf("event %s %s was emitted %d times", of, key, times)
 			}

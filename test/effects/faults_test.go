@@ -3,6 +3,7 @@ package effects
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,8 @@ type path struct {
 	writes []string
 	// rounds: it does not settle, and is looked at so often, five minutes apart.
 	rounds int
+	// then is what happens once it has settled, one after the other.
+	then []func(w *world, node string)
 	// want is what the node comes to, undisturbed; its events by reason.
 	want   result
 	events map[string]int
@@ -34,6 +37,10 @@ type path struct {
 func (p path) run(l *leader, n *corev1.Node) {
 	l.w.Helper()
 	l.drive()
+	for ; l.w.done < len(p.then) && !l.isDead(); l.drive() {
+		p.then[l.w.done](l.w, n.Name)
+		l.w.done++
+	}
 	for range p.rounds {
 		if have, _ := l.w.get(n.Name); have == nil || l.isDead() {
 			return
@@ -213,7 +220,9 @@ var disturbances = map[string]fault{
 
 // Every path, disturbed at each of its writes, comes to what it comes to undisturbed: nothing is lost, nothing is done twice.
 func TestEveryWriteDisturbed(t *testing.T) {
-	for name, p := range paths() {
+	all := paths()
+	maps.Copy(all, rulePaths())
+	for name, p := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := begin(t, p.settings)
@@ -286,7 +295,7 @@ func (p path) answered(l *leader, w *world, n *corev1.Node) {
 		if w.emitted(n.Name, decide.EventInconclusive)+w.emitted(n.Name, decide.EventHeld) > 0 {
 			return
 		}
-	case "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Node", "delete NodeClaim":
+	case "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Node", "delete NodeClaim", "patch NodeReadinessRule", "patch NodeReadinessRule/status":
 		if l.fault.code == 404 || l.fault.code == 409 { // the object is another one by now, or gone: it is looked at again
 			return
 		}

@@ -49,6 +49,9 @@ type leader struct {
 	nodes     *node.Reconciler
 	deletions *deletion.Reconciler
 	fleet     *controller.Fleet
+	ruling    *ruling // nil in a world without rules
+	// staleAfter is rules.staleAfter.
+	staleAfter time.Duration
 	// dry: nothing on nodes changes.
 	dry bool
 	// before is called before each write, with its name.
@@ -101,6 +104,9 @@ func (w *world) leads(change ...func(*leader)) *leader {
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
 			return deletion.OrdinaryPods(ctx, live, node)
 		},
+	}
+	if len(w.ruleNames) > 0 {
+		l.ruling = l.rules(live, cache, writer)
 	}
 	return l
 }
@@ -237,7 +243,7 @@ func (l *leader) writer() client.WithWatch {
 			return l.write("update "+kind(o), func() error { return api.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, _ client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return l.write("patch "+kind(o), func() error { return api.Patch(ctx, o, p, opts...) })
+			return l.write("patch "+kind(o), func() error { return l.w.patches(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, _ client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return l.write("delete "+kind(o), func() error { return l.w.deletes(ctx, o, opts...) })
@@ -248,7 +254,10 @@ func (l *leader) writer() client.WithWatch {
 	})
 }
 
-func kind(o any) string { return strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1.") }
+func kind(o any) string {
+	t := fmt.Sprintf("%T", o)
+	return t[strings.LastIndex(t, ".")+1:]
+}
 
 func (l *leader) write(what string, do func() error) error {
 	l.mu.Lock()
@@ -305,6 +314,9 @@ func (l *leader) show() {
 		l.fleet.See(l.nodes.View.Observe(&nodes.Items[i]))
 	}
 	l.showPods(l.w.pods(""))
+	if l.ruling != nil {
+		l.ruling.show(nodes.Items)
+	}
 }
 
 func (l *leader) showPods(pods []corev1.Pod) {
@@ -341,6 +353,11 @@ func (l *leader) pass() time.Duration {
 	}
 	for _, name := range l.w.nodes {
 		sooner(l.nodes.Reconcile(l.w.ctx, request(name)))
+	}
+	if l.ruling != nil {
+		for _, name := range l.w.ruleNames {
+			sooner(l.ruling.room.Reconcile(l.w.ctx, request(name)))
+		}
 	}
 	for _, name := range l.takeConsidered() {
 		r, err := l.deletions.Reconcile(l.w.ctx, request(name))

@@ -10,17 +10,22 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
-// api is the API server, as its administrator sees it.
-var api client.WithWatch
+// api and typed are the API server, as its administrator sees it.
+var (
+	api   client.WithWatch
+	typed kubernetes.Interface
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -42,10 +47,17 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// serve installs Karpenter's definitions and waits until they are served.
+// serve installs the definitions of Karpenter's resources and of rules, and waits until they are served.
 func serve(control *cluster.Cluster) error {
-	_, err := envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs})
+	_, err := envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs,
+		Paths: []string{"../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"}})
 	if err != nil {
+		return err
+	}
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return err
+	}
+	if typed, err = kubernetes.NewForConfig(control.Config()); err != nil {
 		return err
 	}
 	direct, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme.Scheme})

@@ -23,6 +23,7 @@ type referee struct {
 	births  map[string]int    // of pods, by name
 	deleted map[string]string // nodes and NodeClaims that were deleted: kind/name to UID
 	events  map[string]map[string]int
+	ruled   map[string]ruled // nodes, by name
 }
 
 // Emit counts an event, by node and reason, and by key.
@@ -153,6 +154,9 @@ type result struct {
 	Events                string
 	Ledger, Deleted       int
 	Pods                  int
+	// Rules are the rules' taints on the node, and Added and Removed how often one was put on and taken off.
+	Rules          string
+	Added, Removed int
 }
 
 func (w *world) result(node string) result {
@@ -164,6 +168,7 @@ func (w *world) result(node string) result {
 	if c := f.Condition; c != nil {
 		res.Condition = string(c.Status) + " " + c.Reason
 	}
+	res.Rules, res.Added, res.Removed = w.rulesOn(n)
 	if d := f.Record.Deletion; d != nil {
 		res.Deletion = d.Kind + "/" + d.Name
 	}

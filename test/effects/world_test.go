@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -57,6 +58,10 @@ type world struct {
 	cfg   *config.Config
 	clock *clock
 	nodes []string
+	// ruleNames are the rules that there are, or were.
+	ruleNames []string
+	// done is how many steps of a path have happened.
+	done int
 	// exit says with which code a worker ends; stays for one that goes on. Default: 0.
 	exit func(*corev1.Pod) int
 	// lacks says whose prerequisites do not hold; nil: all do.
@@ -147,6 +152,11 @@ func (w *world) end() {
 		_ = api.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
 	_ = api.DeleteAllOf(ctx, &karpv1.NodeClaim{}, mine)
+	for _, name := range w.ruleNames {
+		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_ = api.Delete(ctx, r)
+		_ = api.Patch(ctx, r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}
 	_ = api.DeleteAllOf(ctx, &corev1.Node{}, mine)
 }
 
@@ -162,6 +172,7 @@ func (w *world) node(suffix string, change ...func(*corev1.Node)) *corev1.Node {
 	}
 	w.create(n) // with its status: the API server takes that of a new node, as a kubelet gives it
 	w.nodes = append(w.nodes, n.Name)
+	w.see(n)
 	return n
 }
 
