@@ -1,12 +1,15 @@
 package rules
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,8 +77,7 @@ func (w *world) gone(rule string) {
 
 // A continuous rule adds and removes its taint for as long as it exists, and who owns it is written beside it.
 func TestContinuous(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	w.node("cont-0", isReady)
 	r := w.rule("cont")
 	w.node("cont-1", bornWith("example.com/foreign"))
@@ -108,7 +110,7 @@ func TestContinuous(t *testing.T) {
 
 // A bootstrap-only rule lets go of a node once and for all, by an annotation in the patch that removes the taint.
 func TestBootstrapOnly(t *testing.T) {
-	w := in(t, nil)
+	w := beside(t)
 	w.node("boot-good", isReady)
 	w.node("boot-old", func(n *corev1.Node) {
 		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-boot": "true"}
@@ -117,7 +119,6 @@ func TestBootstrapOnly(t *testing.T) {
 	w.node("boot-born", bornWith("readiness.k8s.io/boot"))
 	w.node("boot-existing")
 	watch := w.watch()
-	w.controller()
 	w.tainted("boot-existing", "boot", true)
 	done := "readiness.k8s.io/bootstrap-completed-" + string(r.UID)
 	for _, name := range []string{"boot-existing", "boot-born"} {
@@ -135,7 +136,7 @@ func TestBootstrapOnly(t *testing.T) {
 		}
 		return ""
 	})
-	time.Sleep(3 * time.Second) // longer than the safety-net resync
+	time.Sleep(2 * time.Second) // longer than the safety-net resync
 	for _, name := range []string{"boot-existing", "boot-born", "boot-old"} {
 		if n := w.get(name); carries(n, "readiness.k8s.io/boot") {
 			t.Errorf("%s is tainted again", name)
@@ -194,8 +195,7 @@ func (h history) each(see func(*corev1.Node)) {
 
 // A node that leaves the selector loses exactly what the rule owns, and nothing else; one that comes back is held again.
 func TestLeavingTheSelector(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	pool := func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector.MatchLabels["pool"] = "gated" }
 	r := w.rule("leave", pool)
 	w.rule("stay")
@@ -224,6 +224,7 @@ func TestLeavingTheSelector(t *testing.T) {
 // A rule that is deleted while the controller is down releases its nodes once it is back, and a dry-run rule never does.
 func TestDeletedWhileDown(t *testing.T) {
 	w := in(t, nil)
+	w.config["leaderElection"] = map[string]any{"enabled": false} // whose Lease a killed process does not release
 	p := w.controller()
 	r, dry := w.rule("down"), w.rule("downdry")
 	w.node("down-1")
@@ -255,8 +256,7 @@ func TestDeletedWhileDown(t *testing.T) {
 
 // Turning dryRun on leaves taints as they are, and says what would change; turning it off goes on.
 func TestDryRunToggled(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	r := w.rule("dry")
 	for i := range 3 {
 		w.node(fmt.Sprint("dry-", i))
@@ -290,4 +290,60 @@ func TestDryRunToggled(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// What the API server does not take (an admission policy's answer is 422) is in the rule's status, in an event and in a metric, until
+// it is taken or the rule asks for it no more.
+func TestAChangeThatIsRefused(t *testing.T) {
+	w := beside(t)
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-taint"}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Update}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}}}}}},
+		Validations: []admissionv1.Validation{{Expression: "!has(object.spec.taints) || object.spec.taints.all(t, t.key != 'readiness.k8s.io/denied')", Message: "no such taint here"}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "no-taint"},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "no-taint", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	for _, o := range []client.Object{policy, binding} {
+		w.must(api.Create(w.ctx, o))
+		w.Cleanup(func() { _ = api.Delete(context.Background(), o) })
+	}
+	const taint = `{"spec":{"taints":[{"key":"readiness.k8s.io/denied","effect":"NoSchedule"}]}}`
+	w.node("denied-1")
+	w.node("denied-2")
+	w.eventually("the policy is in force", func() string {
+		err := client.NewDryRunClient(api).Patch(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "denied-1"}}, client.RawPatch("application/merge-patch+json", []byte(taint)))
+		if !apierrors.IsInvalid(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	w.rule("denied")
+	failed := func(want ...string) {
+		w.Helper()
+		w.eventually(fmt.Sprintf("%v have failed", want), func() string {
+			have, s := []string{}, w.read("denied").Status
+			for _, f := range s.FailedNodes {
+				have = append(have, f.NodeName)
+				if f.Reason != "EvaluationError" || !strings.Contains(f.Message, "no such taint here") {
+					t.Errorf("%+v", f)
+				}
+			}
+			if !slices.Equal(have, want) {
+				return fmt.Sprint(s)
+			}
+			return ""
+		})
+	}
+	failed("denied-1", "denied-2")
+	w.said("denied-1", "Warning RuleFailed/ChangeTaint Rule 'denied' cannot be carried out, taint 'readiness.k8s.io/denied:NoSchedule' (add)")
+	if fault := w.scraped(`node_readiness_failures_total{reason="AddTaintError",rule="denied"} 0`); !strings.Contains(fault, "AddTaintError") {
+		t.Error(fault)
+	}
+	leave := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "denied-2"}}
+	w.patch(leave, `{"metadata":{"labels":{"rules-test":"elsewhere"}}}`)
+	failed("denied-1")
+	w.must(api.Delete(w.ctx, leave))
+	w.must(api.Delete(w.ctx, binding))
+	w.tainted("denied-1", "denied", true)
+	failed([]string{}...)
 }

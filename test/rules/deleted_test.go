@@ -15,8 +15,7 @@ import (
 // is gone no node carries its taint or names it as an owner.
 func TestDeletedWhileTheNodeChanges(t *testing.T) {
 	const nodes, rounds = 6, 8
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	stop, writers := make(chan struct{}), sync.WaitGroup{}
 	for i := range nodes {
 		name := fmt.Sprint("changes-", i)

@@ -1,15 +1,18 @@
-// Package rules proves, on a real API server and with the controller as a process, what NodeReadinessRules do to nodes. The
-// tests run one after the other: of several controllers in a cluster one serves rules.
+// Package rules proves, on a real API server and with the controller as a process, what NodeReadinessRules do to nodes. Of several
+// controllers in a cluster one serves rules: tests that need one of their own run one after the other, and then all others
+// beside each other under one controller. What waits for a time is proved on a clock that is set (serving_test.go, test/effects).
 package rules
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
@@ -42,6 +46,7 @@ var (
 	control *cluster.Cluster
 	api     client.WithWatch
 	k8s     kubernetes.Interface
+	agent   *nodeagent.Agent
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -53,10 +58,23 @@ func run(m *testing.M) int {
 		defer control.Stop()
 		err = begin(ctx)
 	}
+	var images map[string]nodeagent.Image
+	if err == nil {
+		images, err = install.Images()
+	}
+	dns := ""
+	if err == nil {
+		dns, err = control.StartDNS(ctx, nil)
+	}
+	if err == nil {
+		agent, err = nodeagent.Start(ctx, control, nodeagent.Options{DNS: dns, Images: images})
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer agent.Stop()
+	_ = flag.Set("test.parallel", "20") // tests wait far more than they compute; the command line overrides it
 	return m.Run()
 }
 
@@ -101,12 +119,14 @@ type world struct {
 	name   string
 	config map[string]any
 	now    *install.Controller
+	beside bool // now is the controller of several tests
+	rules  []string
 }
 
-// in begins a test, whose controllers have the section rules.
+// in begins a test with controllers of its own, which have the section rules.
 func in(t *testing.T, rules map[string]any) *world {
 	t.Helper()
-	w := &world{T: t, ctx: t.Context(), name: t.Name()[len("Test"):], config: map[string]any{"reconciliation": map[string]any{"intervalSeconds": 2}}}
+	w := &world{T: t, ctx: t.Context(), name: t.Name()[len("Test"):], config: map[string]any{"reconciliation": map[string]any{"intervalSeconds": 1}}}
 	if rules != nil {
 		w.config["rules"] = rules
 	}
@@ -114,30 +134,57 @@ func in(t *testing.T, rules map[string]any) *world {
 	return w
 }
 
+// rival is a rule's taint that verification owns under the shared controller, and verify the label of the nodes that it verifies.
+const rival, verify = "readiness.k8s.io/both", "verify"
+
+var shared = sync.OnceValues(func() (*install.Controller, error) {
+	return install.StartController(context.Background(), control, "shared", map[string]any{
+		"reconciliation": map[string]any{"intervalSeconds": 1},
+		"worker":         map[string]any{"image": install.WorkerImage(), "checks": []any{map[string]any{"name": "api", "type": "kubernetesAPI"}}},
+		"nodeManagement": map[string]any{
+			"taints":       []any{map[string]any{"key": "node-ready/unverified", "value": "true", "effect": "NoSchedule"}, map[string]any{"key": rival, "effect": "NoSchedule"}},
+			"nodeSelector": map[string]any{"matchLabels": map[string]any{verify: "true"}},
+		},
+	})
+})
+
+// beside begins a test that runs beside others, under the controller that they share.
+func beside(t *testing.T) *world {
+	t.Helper()
+	w := in(t, nil)
+	t.Parallel()
+	c, err := shared()
+	w.must(err)
+	w.now, w.beside = c, true
+	return w
+}
+
 // end removes what the test has made.
 func (w *world) end() {
-	w.stop()
+	if !w.beside {
+		w.stop()
+	}
 	if w.Failed() && w.now != nil {
 		if b, err := os.ReadFile(w.now.LogFile); err == nil {
 			w.Logf("%s:\n%s", filepath.Base(w.now.LogFile), b)
 		}
 	}
 	ctx := context.Background()
-	var leases coordinationv1.LeaseList
-	_ = api.List(ctx, &leases, client.MatchingFields{"metadata.name": decide.NRCLease})
-	for i := range leases.Items {
-		_ = api.Delete(ctx, &leases.Items[i])
+	if !w.beside {
+		var leases coordinationv1.LeaseList
+		_ = api.List(ctx, &leases, client.MatchingFields{"metadata.name": decide.NRCLease})
+		for i := range leases.Items {
+			_ = api.Delete(ctx, &leases.Items[i])
+		}
 	}
-	forget(ctx)
+	w.forget(ctx)
 	_ = api.DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels{testLabel: w.name})
 }
 
-// forget deletes all rules, whatever finalizer is on them.
-func forget(ctx context.Context) {
-	var rules v1alpha1.NodeReadinessRuleList
-	_ = api.List(ctx, &rules)
-	for i := range rules.Items {
-		r := &rules.Items[i]
+// forget deletes the test's rules, whatever finalizer is on them.
+func (w *world) forget(ctx context.Context) {
+	for _, name := range w.rules {
+		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_ = api.Delete(ctx, r)
 		_ = api.Patch(ctx, r, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
 	}
@@ -202,7 +249,9 @@ func (w *world) rule(name string, change ...func(*v1alpha1.NodeReadinessRule)) *
 	return r
 }
 
+// draft is a rule that is not created yet.
 func (w *world) draft(name string, change ...func(*v1alpha1.NodeReadinessRule)) *v1alpha1.NodeReadinessRule {
+	w.rules = append(w.rules, name)
 	r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeReadinessRuleSpec{
 		Conditions:      []v1alpha1.ConditionRequirement{{Type: "agent/Ready", RequiredStatus: corev1.ConditionTrue}},
 		EnforcementMode: v1alpha1.ModeContinuous,

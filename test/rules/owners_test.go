@@ -17,8 +17,7 @@ import (
 // Of two rules on one taint the older decides, the other says so, and nothing flaps; when the older goes, the younger takes
 // over without the taint being off for a moment.
 func TestTwoRulesOnOneTaint(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	w.node("two-1")
 	older := w.rule("older")
 	time.Sleep(1100 * time.Millisecond) // the API server's timestamps hold seconds
@@ -32,7 +31,7 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 	w.condition("two-1", "agent/Ready", "True") // the older lets go, whatever the younger asks for
 	w.tainted("two-1", "older", false)
 	watch := w.watch()
-	time.Sleep(3 * time.Second) // longer than the safety-net resync
+	time.Sleep(2 * time.Second) // longer than the safety-net resync
 	watch.each(func(n *corev1.Node) {
 		if carries(n, "readiness.k8s.io/older") {
 			t.Error("the taint came back")
@@ -58,11 +57,9 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 
 // A taint that verification owns is no rule's.
 func TestARuleAndAProfileOnOneTaint(t *testing.T) {
-	w := in(t, nil)
-	w.config["nodeManagement"] = map[string]any{"taints": []any{map[string]any{"key": "readiness.k8s.io/both", "effect": "NoSchedule"}}, "nodeSelector": map[string]any{"matchLabels": map[string]any{"none": "x"}}}
-	w.controller()
+	w := beside(t)
 	w.rule("both")
-	w.node("both-1", isReady, bornWith("readiness.k8s.io/both"))
+	w.node("both-1", isReady, bornWith(rival))
 	w.said("both", "Warning RuleRefused/Refuse The rule is not obeyed: spec.taint: Invalid value: \"readiness.k8s.io/both:NoSchedule\": is one of the controller's gating taints")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_refused{rule="both"} 1`) })
 	if n := w.get("both-1"); !carries(n, "readiness.k8s.io/both") {
@@ -72,8 +69,7 @@ func TestARuleAndAProfileOnOneTaint(t *testing.T) {
 
 // Two writers in a tight loop on foreign taints, and rules that hold and release meanwhile: no taint of theirs is lost or restored.
 func TestForeignTaintsInATightLoop(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	w.node("loop-1")
 	w.rule("loop")
 	stop, writers := make(chan struct{}), sync.WaitGroup{}
@@ -128,8 +124,7 @@ func TestForeignTaintsInATightLoop(t *testing.T) {
 
 // A node that is replaced under its name starts afresh, whatever was remembered of the one before.
 func TestReplacedUnderItsName(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	r := w.rule("replaced", bootstrapOnly)
 	first := w.node("replaced-1")
 	for range 3 {
@@ -146,7 +141,7 @@ func TestReplacedUnderItsName(t *testing.T) {
 	// One that leaves the selector and is replaced by one outside it: the new one has a taint of somebody else's.
 	w.must(api.Delete(w.ctx, n))
 	w.node("replaced-1", bornWith("readiness.k8s.io/replaced"), func(n *corev1.Node) { n.Labels[testLabel] = "elsewhere" })
-	time.Sleep(3 * time.Second)
+	time.Sleep(2 * time.Second)
 	if n := w.get("replaced-1"); !carries(n, "readiness.k8s.io/replaced") || n.Annotations[marks.AnnotationRules] != "" {
 		t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
 	}

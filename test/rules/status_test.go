@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
 func kubectl(args ...string) ([]byte, error) {
@@ -23,9 +26,8 @@ func kubectl(args ...string) ([]byte, error) {
 
 // The status stays small however many nodes are held, and is not written per node event.
 func TestTheStatusIsBounded(t *testing.T) {
-	const count = 1500
-	w := in(t, nil)
-	w.controller()
+	const count = 300
+	w := beside(t)
 	stream, err := api.Watch(w.ctx, &v1alpha1.NodeReadinessRuleList{})
 	w.must(err)
 	defer stream.Stop()
@@ -58,7 +60,13 @@ func TestTheStatusIsBounded(t *testing.T) {
 	w.eventually("every node is held", func() string {
 		return w.scraped(fmt.Sprintf(`node_readiness_rule_nodes{rule="bounded",state="held"} %d`, count))
 	})
-	time.Sleep(6 * time.Second)
+	w.eventually("its status names some", func() string {
+		if len(w.read("bounded").Status.AppliedNodes) == 0 {
+			return "none"
+		}
+		return ""
+	})
+	time.Sleep(6 * time.Second) // another status
 	raw, err := kubectl("get", "nrr", "bounded", "-o", "json", "--show-managed-fields")
 	w.must(err)
 	compact, err := json.Marshal(json.RawMessage(raw))
@@ -74,8 +82,7 @@ func TestTheStatusIsBounded(t *testing.T) {
 
 // Another writer of the rule's metadata in a tight loop: the status gets through, and nothing of his is lost.
 func TestAStatusThatConflicts(t *testing.T) {
-	w := in(t, nil)
-	w.controller()
+	w := beside(t)
 	w.node("conflict-1")
 	r := w.rule("conflict")
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -117,59 +124,50 @@ func TestAStatusThatConflicts(t *testing.T) {
 	}
 }
 
-// A condition whose heartbeat stops counts as missing; one that was never renewed does not.
-func TestStaleAfter(t *testing.T) {
-	w := in(t, map[string]any{"staleAfter": "4s"})
-	w.controller()
-	w.node("stale-1", isReady)
-	w.node("stale-2", isReady)
-	w.rule("stale")
-	for range 4 {
-		w.condition("stale-1", "agent/Ready", "True")
-		time.Sleep(1100 * time.Millisecond)
-	}
-	if carries(w.get("stale-1"), "readiness.k8s.io/stale") {
-		t.Error("tainted while it is renewed")
-	}
-	w.tainted("stale-1", "stale", true)
-	if carries(w.get("stale-2"), "readiness.k8s.io/stale") {
-		t.Error("a condition that is never renewed is stale")
-	}
-	w.condition("stale-1", "agent/Ready", "True")
-	w.tainted("stale-1", "stale", false)
-}
-
-// The verification is a condition like any other, and its verdict and the rule's release need no more than that.
+// The verification is a condition like any other: a worker that passes its checks releases the node from the rule too, and a rule of
+// the bootstrap-only kind as well.
 func TestVerifiedAsACondition(t *testing.T) {
-	w := in(t, nil)
-	// Played here: this installation leaves the node's verification, and with it the condition, to another one.
-	w.config["nodeManagement"] = map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{"none": "x"}}}
-	w.controller()
-	w.node("verified-1")
-	w.rule("verified", func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].Type = string(marks.ConditionType) })
+	w := beside(t)
+	verified := func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].Type = string(marks.ConditionType) }
+	w.rule("verified", verified)
+	first := w.rule("verified-first", verified, bootstrapOnly)
+	gated := corev1.Taint{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	n, err := agent.AddNode(w.ctx, nodeagent.NodeSpec{Name: "verified-1", Labels: map[string]string{testLabel: w.name}, Taints: []corev1.Taint{gated}})
+	w.must(err)
+	w.Cleanup(func() { _ = n.Remove(context.Background()) })
 	w.tainted("verified-1", "verified", true)
-	w.condition("verified-1", string(marks.ConditionType), "True")
+	w.tainted("verified-1", "verified-first", true)
+	w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "verified-1"}}, `{"metadata":{"labels":{"verify":"true"}}}`)
 	w.tainted("verified-1", "verified", false)
+	now := w.tainted("verified-1", "verified-first", false)
+	if carries(now, gated.Key) || now.Annotations["readiness.k8s.io/bootstrap-completed-"+string(first.UID)] == "" || !strings.Contains(now.Annotations[marks.AnnotationRecord], `"lastOutcome":"passed"`) {
+		t.Errorf("%v %v", now.Spec.Taints, now.Annotations)
+	}
+	w.said("verified-1", "VerificationPassed")
 }
 
-// A rule's selector alone decides: control planes, skip and the verification's selector are no matter; --dry-run is.
+// A rule's selector alone decides: control planes, skip and the verification's selector are no matter.
 func TestTheSelectorAloneDecides(t *testing.T) {
-	w := in(t, nil)
-	w.config["nodeManagement"] = map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{"none": "x"}}}
+	w := beside(t)
 	w.node("alone-1", func(n *corev1.Node) {
 		n.Labels[marks.LabelControlPlane] = ""
 		n.Annotations = map[string]string{marks.AnnotationSkip: "true"}
 	})
 	r := w.rule("alone")
-	w.controller("--dry-run")
-	w.eventually("the dry run looks", func() string { return w.scraped(`node_readiness_rule_nodes{rule="alone",state="held"} 1`) })
-	time.Sleep(3 * time.Second)
-	if n, r := w.get("alone-1"), w.read("alone"); carries(n, "readiness.k8s.io/alone") || len(r.Finalizers) > 0 || len(w.events("alone-1")) > 0 {
-		t.Errorf("a dry run wrote: %v %v %v", n.Spec.Taints, r.Finalizers, w.events("alone-1"))
-	}
-	w.stop()
-	w.controller()
 	if n := w.tainted("alone-1", "alone", true); !owns(n, r) {
 		t.Errorf("%v", n.Annotations)
+	}
+}
+
+// A dry run of the controller writes nothing, on nodes or rules.
+func TestDryRun(t *testing.T) {
+	w := in(t, nil)
+	w.node("rehearsed-1")
+	w.rule("rehearsed")
+	w.controller("--dry-run")
+	w.eventually("the dry run looks", func() string { return w.scraped(`node_readiness_rule_nodes{rule="rehearsed",state="held"} 1`) })
+	time.Sleep(1500 * time.Millisecond) // longer than the safety-net resync
+	if n, r := w.get("rehearsed-1"), w.read("rehearsed"); carries(n, "readiness.k8s.io/rehearsed") || len(r.Finalizers) > 0 || len(w.events("rehearsed-1")) > 0 {
+		t.Errorf("a dry run wrote: %v %v %v", n.Spec.Taints, r.Finalizers, w.events("rehearsed-1"))
 	}
 }
