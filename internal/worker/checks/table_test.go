@@ -40,9 +40,15 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(pkg string, env string, args ...string) string {
+	programs := filepath.Join(dir, "bin")
+	build := exec.Command("go", "build", "-overlay", file("overlay.json", string(overlay)), "-o", programs+"/", "./internal/config/docgen", "./cmd/worker")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := func(program string, env string, args ...string) string {
 		t.Helper()
-		cmd := exec.Command("go", append([]string{"run", "-overlay", file("overlay.json", string(overlay)), pkg}, args...)...)
+		cmd := exec.Command(filepath.Join(programs, program), args...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), env)
 		out, _ := cmd.CombinedOutput() // what it prints says how it ended
 		return string(out)
@@ -58,7 +64,7 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(sources, "docs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	documented := run("./internal/config/docgen", "A=", "-root", sources)
+	documented := run("docgen", "A=", "-root", sources)
 	page, err := os.ReadFile(filepath.Join(sources, "docs/configuration.md"))
 	if err != nil {
 		t.Fatal(documented, err)
@@ -66,11 +72,11 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 	for _, c := range []struct{ of, got, want string }{
 		{"documentation of the type", string(page), "| `weekday` | mapping |  | `weekday` looks at the calendar. Its keys are below. |"},
 		{"documentation of a key", string(page), "\n### worker.checks[].weekday\n\n| key | type | default | meaning |\n|---|---|---|---|\n| `not` | string |  | `not` is a day that fails. |"},
-		{"a key that is unknown", run("./cmd/worker", `KUBE_NODE_READY_CONFIG={"worker": {"checks": [{"name": "a", "type": "weekday", "weekday": {"nott": "Never"}}]}}`),
+		{"a key that is unknown", run("worker", `KUBE_NODE_READY_CONFIG={"worker": {"checks": [{"name": "a", "type": "weekday", "weekday": {"nott": "Never"}}]}}`),
 			`worker.checks[0].weekday.nott: unknown key; did you mean "not"?`},
-		{"a value that is missing", run("./cmd/worker", "KUBE_NODE_READY_CONFIG=worker: {checks: [{name: a, type: weekday}]}"),
+		{"a value that is missing", run("worker", "KUBE_NODE_READY_CONFIG=worker: {checks: [{name: a, type: weekday}]}"),
 			"worker.checks[0].weekday.not: Required value: a day such as Monday"},
-		{"a run", run("./cmd/worker", "KUBE_NODE_READY_CONFIG=worker: {checks: [{name: a, type: weekday, weekday: {not: Never}}]}"), `"outcome":"passed","durationMs":0,"reason":"","message":"it is not Never"`},
+		{"a run", run("worker", "KUBE_NODE_READY_CONFIG=worker: {checks: [{name: a, type: weekday, weekday: {not: Never}}]}"), `"outcome":"passed","durationMs":0,"reason":"","message":"it is not Never"`},
 	} {
 		if !strings.Contains(c.got, c.want) {
 			t.Errorf("%s: no %q in\n%.3000s", c.of, c.want, c.got)
