@@ -1,11 +1,10 @@
-// Package nodeagent plays nodes without root: it registers them, runs the containers of the pods bound to them as
-// processes of this machine, and patches each pod's status with what became of them. That is what a worker needs; odd
-// statuses (an eviction, a missing image) are for a test to patch, and what a kubelet really does is the end-to-end
-// run's to show.
+// Package nodeagent plays nodes without root: it registers them, runs the worker of a pod bound to them as a process of
+// this machine, and patches the pod's status with what became of it. That is what a worker needs; odd statuses (an
+// eviction, a missing image) are for a test to patch, and what a kubelet really does is the end-to-end run's to show.
 //
-// There are no mounts, so a container is told by environment where its files are: see EnvServiceAccountDir,
-// EnvResolvConf and EnvTerminationLog. Init containers, probes, restarts and volumes other than the token do not exist
-// here: a pod that asks for an init container or a volume fails with reason Unsupported.
+// There are no mounts, so a container is told where its files are by the worker's own variables (internal/worker). Probes,
+// restarts, init containers, second containers and volumes other than the token do not exist here: a pod that asks for one
+// of the last three fails with reason Unsupported.
 package nodeagent
 
 import (
@@ -14,8 +13,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,20 +23,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
-)
-
-// Where a container finds what a container runtime would have mounted.
-const (
-	// EnvServiceAccountDir holds token, ca.crt and namespace; in a container it would be
-	// /var/run/secrets/kubernetes.io/serviceaccount.
-	EnvServiceAccountDir = "KUBE_NODE_READY_SERVICEACCOUNT_DIR"
-	// EnvResolvConf stands for /etc/resolv.conf. Its nameserver carries a port: "[127.0.0.1]:5353".
-	EnvResolvConf = "KUBE_NODE_READY_RESOLV_CONF"
-	// EnvTerminationLog stands for the container's terminationMessagePath.
-	EnvTerminationLog = "KUBE_NODE_READY_TERMINATION_LOG"
 )
 
 // Image maps a path in the image, as a container's command names it, to the program on this machine.
@@ -45,7 +34,7 @@ type Image map[string]string
 
 // Options of an agent.
 type Options struct {
-	// Images by name, as a container's image field has it. A pod of another image stays in ImagePullBackOff.
+	// Images by name, as a container's image field has it. A pod of another image stays Pending.
 	Images map[string]Image
 	// DNS is the address (host:port) of the cluster's DNS server, as cluster.StartDNS returns it.
 	DNS string
@@ -99,14 +88,13 @@ func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Agent, error) {
 		UpdateFunc: func(_, obj any) { a.observe(obj.(*corev1.Pod)) },
 		DeleteFunc: a.gone,
 	})
+	bound.Start(a.ctx.Done())
+	if err == nil && !cache.WaitForCacheSync(a.ctx.Done(), a.pods.HasSynced) {
+		err = fmt.Errorf("list pods: %w", context.Cause(a.ctx))
+	}
 	if err != nil {
 		a.Stop()
 		return nil, err
-	}
-	bound.Start(a.ctx.Done())
-	if !cache.WaitForCacheSync(a.ctx.Done(), a.pods.HasSynced) {
-		a.Stop()
-		return nil, fmt.Errorf("list pods: %w", context.Cause(a.ctx))
 	}
 	return a, nil
 }
@@ -130,17 +118,19 @@ func (a *Agent) Stop() {
 func (a *Agent) observe(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.nodes[pod.Spec.NodeName] == nil || a.ctx.Err() != nil {
+	node := a.nodes[pod.Spec.NodeName]
+	if node == nil || a.ctx.Err() != nil {
 		return
 	}
 	r := a.runs[pod.UID]
 	if r == nil {
-		r = newRun(a, pod.DeepCopy(), a.nodes[pod.Spec.NodeName])
+		r = newRun(a, pod.DeepCopy(), node)
 		a.runs[pod.UID] = r
 		a.wg.Go(r.live)
 	}
-	if pod.DeletionTimestamp != nil {
-		r.end(pod.DeletionGracePeriodSeconds)
+	if pod.DeletionTimestamp != nil && r.ending.Err() == nil {
+		r.grace = time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+		r.end()
 	}
 }
 
@@ -153,7 +143,7 @@ func (a *Agent) gone(obj any) {
 	defer a.mu.Unlock()
 	if r := a.runs[obj.(*corev1.Pod).UID]; r != nil {
 		r.cancel()
-		delete(a.runs, obj.(*corev1.Pod).UID)
+		delete(a.runs, r.pod.UID)
 	}
 }
 
@@ -163,7 +153,7 @@ func (a *Agent) serveLog(w http.ResponseWriter, request *http.Request) {
 	defer a.mu.Unlock()
 	for _, r := range a.runs {
 		if r.pod.Namespace == request.PathValue("namespace") && r.pod.Name == request.PathValue("pod") {
-			http.ServeFile(w, request, filepath.Join(r.dir, request.PathValue("container")+".log"))
+			http.ServeFile(w, request, r.path(logFile))
 			return
 		}
 	}

@@ -3,17 +3,14 @@ package nodeagent
 import (
 	"fmt"
 	"net"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
-
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // DNSMode is how a node's resolver behaves.
-type DNSMode int
+type DNSMode int32
 
 const (
 	// DNSWorks passes queries to the cluster's DNS server.
@@ -32,53 +29,39 @@ const patience = 10 * time.Second
 type resolver struct {
 	upstream string
 	mode     atomic.Int32
-	port     int
-	servers  []*dns.Server
+	udp      net.PacketConn
+	tcp      net.Listener
 }
 
 func newResolver(upstream string, mode DNSMode) (*resolver, error) {
 	r := &resolver{upstream: upstream}
-	r.mode.Store(int32(mode)) //nolint:gosec // one of three
-	var last error
-	for range 10 { // another process may take the port between its choice and its use
-		ports, err := cluster.FreePorts(address, 1)
-		if err != nil {
-			return nil, err
+	r.mode.Store(int32(mode))
+	var err error
+	for range 20 { // a port that is free for UDP may be taken for TCP
+		if r.udp, err = net.ListenPacket("udp", net.JoinHostPort(address, "0")); err != nil {
+			break
 		}
-		at := net.JoinHostPort(address, strconv.Itoa(ports[0]))
-		udp, err := net.ListenPacket("udp", at)
-		if err != nil {
-			last = err
+		if r.tcp, err = net.Listen("tcp", r.udp.LocalAddr().String()); err != nil {
+			_ = r.udp.Close()
 			continue
 		}
-		tcp, err := net.Listen("tcp", at)
-		if err != nil {
-			_ = udp.Close()
-			last = err
-			continue
-		}
-		r.port, r.servers = ports[0], []*dns.Server{{PacketConn: udp, Handler: r}, {Listener: tcp, Handler: r}}
-		for _, s := range r.servers {
-			go func() { _ = s.ActivateAndServe() }()
-		}
+		go func() { _ = (&dns.Server{PacketConn: r.udp, Handler: r}).ActivateAndServe() }()
+		go func() { _ = (&dns.Server{Listener: r.tcp, Handler: r}).ActivateAndServe() }()
 		return r, nil
 	}
-	return nil, fmt.Errorf("open a node's resolver: %w", last)
+	return nil, fmt.Errorf("open a node's resolver: %w", err)
 }
 
-// close ends the relay by its sockets: Shutdown would fail for a server that has not come to serve yet.
+// close ends the relay by its sockets: a server's Shutdown fails before it has come to serve.
 func (r *resolver) close() {
-	for _, s := range r.servers {
-		if s.PacketConn != nil {
-			_ = s.PacketConn.Close()
-		} else {
-			_ = s.Listener.Close()
-		}
-	}
+	_ = r.udp.Close()
+	_ = r.tcp.Close()
 }
 
 // nameserver is the relay's address as resolv.conf is to have it.
-func (r *resolver) nameserver() string { return fmt.Sprintf("[%s]:%d", address, r.port) }
+func (r *resolver) nameserver() string {
+	return fmt.Sprintf("[%s]:%d", address, r.udp.LocalAddr().(*net.UDPAddr).Port)
+}
 
 // ServeDNS answers a query, or not.
 func (r *resolver) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"runtime"
 
@@ -49,21 +50,17 @@ func (s NodeSpec) Object() *corev1.Node {
 			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
 		}
 	}
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Annotations: s.Annotations, Labels: map[string]string{
-			corev1.LabelHostname: s.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-		}},
-		Spec: corev1.NodeSpec{ProviderID: s.ProviderID, Taints: s.Taints},
+	labels := map[string]string{corev1.LabelHostname: s.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH}
+	maps.Copy(labels, s.Labels)
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Annotations: s.Annotations, Labels: labels},
+		Spec:       corev1.NodeSpec{ProviderID: s.ProviderID, Taints: s.Taints},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity, NodeInfo: corev1.NodeSystemInfo{BootID: uuid.NewString()},
 			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: s.Name}},
 			Conditions: []corev1.NodeCondition{ready(!s.NotReady)},
 		},
 	}
-	for key, value := range s.Labels {
-		node.Labels[key] = value
-	}
-	return node
 }
 
 // ready is the kubelet's condition, in its words.
@@ -78,35 +75,59 @@ func ready(is bool) corev1.NodeCondition {
 
 // AddNode registers a node, Ready unless the spec says otherwise, and serves it.
 func (a *Agent) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
-	n, err := a.newNode(spec.Name, spec.DNS)
-	if err != nil {
-		return nil, err
-	}
-	object := spec.Object()
-	object.Status.DaemonEndpoints = a.endpoints()
-	if _, err := a.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		a.forget(n)
-		return nil, fmt.Errorf("register node: %w", err)
-	}
-	n.takeUp()
-	return n, nil
+	return a.serve(spec.Name, spec.DNS, func(*Node) error {
+		object := spec.Object()
+		object.Status.DaemonEndpoints = a.endpoints()
+		_, err := a.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // AdoptNode serves a node that another party registered, Karpenter's kwok provider for example, and sets it Ready with
 // a new boot ID.
 func (a *Agent) AdoptNode(ctx context.Context, name string, dns DNSMode) (*Node, error) {
-	n, err := a.newNode(name, dns)
+	return a.serve(name, dns, func(n *Node) error {
+		return n.patchStatus(ctx, map[string]any{"conditions": []corev1.NodeCondition{ready(true)}, "daemonEndpoints": a.endpoints(),
+			"nodeInfo": map[string]any{"bootID": uuid.NewString()}})
+	})
+}
+
+// serve registers a node as given and starts the pods that are bound to it already.
+func (a *Agent) serve(name string, dns DNSMode, register func(*Node) error) (*Node, error) {
+	if a.Node(name) != nil {
+		return nil, fmt.Errorf("node %q is the agent's already", name)
+	}
+	relay, err := newResolver(a.options.DNS, dns)
 	if err != nil {
 		return nil, err
 	}
-	err = n.patchStatus(ctx, map[string]any{"conditions": []corev1.NodeCondition{ready(true)}, "daemonEndpoints": a.endpoints(),
-		"nodeInfo": map[string]any{"bootID": uuid.NewString()}})
-	if err != nil {
-		a.forget(n)
-		return nil, fmt.Errorf("adopt node: %w", err)
+	n := &Node{Name: name, agent: a, resolver: relay}
+	a.mu.Lock()
+	a.nodes[name] = n
+	a.mu.Unlock()
+	if err := register(n); err != nil {
+		n.forget()
+		return nil, fmt.Errorf("register node %q: %w", name, err)
 	}
-	n.takeUp()
+	for _, obj := range a.pods.GetStore().List() {
+		if pod := obj.(*corev1.Pod); pod.Spec.NodeName == name {
+			a.observe(pod)
+		}
+	}
 	return n, nil
+}
+
+// forget ends what runs on the node without a word.
+func (n *Node) forget() {
+	n.agent.mu.Lock()
+	defer n.agent.mu.Unlock()
+	delete(n.agent.nodes, n.Name)
+	for _, r := range n.agent.runs {
+		if r.node == n {
+			r.cancel()
+		}
+	}
+	n.resolver.close()
 }
 
 // endpoints tells the API server where logs are served.
@@ -121,41 +142,9 @@ func (a *Agent) Node(name string) *Node {
 	return a.nodes[name]
 }
 
-func (a *Agent) newNode(name string, dns DNSMode) (*Node, error) {
-	relay, err := newResolver(a.options.DNS, dns)
-	if err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.nodes[name] != nil {
-		relay.close()
-		return nil, fmt.Errorf("node %q is the agent's already", name)
-	}
-	n := &Node{Name: name, agent: a, resolver: relay}
-	a.nodes[name] = n
-	return n, nil
-}
-
-func (a *Agent) forget(n *Node) {
-	a.mu.Lock()
-	delete(a.nodes, n.Name)
-	a.mu.Unlock()
-	n.resolver.close()
-}
-
-// takeUp starts the pods that were bound to the node before the agent served it.
-func (n *Node) takeUp() {
-	for _, obj := range n.agent.pods.GetStore().List() {
-		if pod := obj.(*corev1.Pod); pod.Spec.NodeName == n.Name {
-			n.agent.observe(pod)
-		}
-	}
-}
-
 // SetDNS breaks or heals the node's resolver, for running containers too. It does not fail.
 func (n *Node) SetDNS(mode DNSMode) error {
-	n.resolver.mode.Store(int32(mode)) //nolint:gosec // one of three
+	n.resolver.mode.Store(int32(mode))
 	return nil
 }
 
@@ -175,22 +164,14 @@ func (n *Node) Reboot(ctx context.Context) error {
 
 // Remove deletes the node's machine and object: its containers are killed without a word.
 func (n *Node) Remove(ctx context.Context) error {
-	n.agent.forget(n)
-	n.agent.mu.Lock()
-	for _, r := range n.agent.runs {
-		if r.node == n {
-			r.cancel()
-		}
-	}
-	n.agent.mu.Unlock()
+	n.forget()
 	return n.agent.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
 }
 
 func (n *Node) patchStatus(ctx context.Context, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = n.agent.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
-	_, err = n.agent.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }

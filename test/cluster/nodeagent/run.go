@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -20,43 +17,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
-// maxMessage bounds a termination message, in bytes: k8s.io/kubernetes pkg/kubelet/container, runtime.go
-// (MaxContainerTerminationMessageLength).
-const maxMessage = 4096
+// Files of a pod beside its token's.
+const (
+	logFile         = "log"
+	resolvConf      = "resolv.conf"
+	terminationFile = "termination-log"
+)
+
+// errNoImage: the pod waits for its image.
+var errNoImage = errors.New("no such image")
 
 // run is one pod on one node, until its deletion is confirmed.
 type run struct {
 	agent  *Agent
 	node   *Node
-	pod    *corev1.Pod // as it was when the run began
-	dir    string
+	pod    *corev1.Pod     // as it was when the run began
 	ctx    context.Context // ends when nothing is to be reported any more
 	cancel context.CancelFunc
-
-	ending sync.Once
-	ended  chan struct{} // closed once the pod has a deletion timestamp
-	grace  time.Duration // of the deletion; set before ended is closed
+	ending context.Context // ends once the pod is being deleted
+	end    context.CancelFunc
+	grace  time.Duration // of the deletion; set before ending ends
 }
 
 func newRun(a *Agent, pod *corev1.Pod, n *Node) *run {
-	r := &run{agent: a, node: n, pod: pod, dir: filepath.Join(a.dir, string(pod.UID)), ended: make(chan struct{})}
+	r := &run{agent: a, node: n, pod: pod}
 	r.ctx, r.cancel = context.WithCancel(a.ctx)
+	r.ending, r.end = context.WithCancel(r.ctx)
 	return r
 }
 
-// end begins the pod's deletion.
-func (r *run) end(grace *int64) {
-	r.ending.Do(func() {
-		r.grace = time.Duration(ptr.Deref(grace, 0)) * time.Second
-		close(r.ended)
-	})
-}
+// path of a file of the pod's.
+func (r *run) path(name string) string { return filepath.Join(r.agent.dir, string(r.pod.UID), name) }
 
 // live runs the pod, waits for its deletion and confirms that, as a kubelet does once nothing of a pod runs any more.
 func (r *run) live() {
@@ -64,11 +61,7 @@ func (r *run) live() {
 	if r.pod.Status.Phase == corev1.PodPending || r.pod.Status.Phase == "" {
 		r.execute()
 	}
-	select {
-	case <-r.ended:
-	case <-r.ctx.Done():
-		return
-	}
+	<-r.ending.Done()
 	r.insist(func() error {
 		return r.agent.client.CoreV1().Pods(r.pod.Namespace).Delete(r.ctx, r.pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(r.pod.UID)),
@@ -76,157 +69,112 @@ func (r *run) live() {
 	})
 }
 
-// execute starts the containers, reports that they run, and reports how they ended.
+// execute starts the container, reports that it runs, and reports how it ended.
 func (r *run) execute() {
-	status := corev1.PodStatus{StartTime: ptr.To(metav1.Now()), HostIP: address, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}}
-	for _, c := range r.pod.Spec.Containers {
-		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image})
-	}
-	var started []*process.Process
-	err := r.prepare()
-	for i := 0; err == nil && i < len(r.pod.Spec.Containers); i++ {
-		var p *process.Process
-		if p, err = r.start(&r.pod.Spec.Containers[i]); err == nil {
-			defer p.Kill()
-			started = append(started, p)
-		}
-	}
-	var cannot *waiting
+	began := metav1.Now()
+	p, err := r.start()
 	switch {
-	case errors.As(err, &cannot):
-		status.Phase = corev1.PodPending
-		for i := range status.ContainerStatuses {
-			status.ContainerStatuses[i].State.Waiting = &corev1.ContainerStateWaiting{Reason: cannot.reason, Message: cannot.message}
-		}
-		r.report(status)
+	case errors.Is(err, errNoImage):
 		return
 	case err != nil:
 		r.report(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Unsupported", Message: err.Error()})
 		return
 	}
-	status.Phase = corev1.PodRunning
-	status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
-	for i := range status.ContainerStatuses {
-		c := &status.ContainerStatuses[i]
-		c.Ready, c.Started, c.State.Running = true, ptr.To(true), &corev1.ContainerStateRunning{StartedAt: *status.StartTime}
-	}
-	r.report(status)
-
-	status.Phase, status.Conditions[0].Status = corev1.PodSucceeded, corev1.ConditionFalse
-	for i, p := range started {
-		r.await(p)
-		c := &status.ContainerStatuses[i]
-		c.Ready, c.Started = false, ptr.To(false)
-		c.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(p.ExitCode()), Reason: "Completed", //nolint:gosec // an exit code
-			Message: r.message(c.Name), StartedAt: *status.StartTime, FinishedAt: metav1.Now()}}
-		if p.ExitCode() != 0 {
-			c.State.Terminated.Reason, status.Phase = "Error", corev1.PodFailed
+	is := func(phase corev1.PodPhase, state corev1.ContainerState) {
+		running, ready := state.Running != nil, corev1.ConditionFalse
+		if running {
+			ready = corev1.ConditionTrue
 		}
+		c := r.pod.Spec.Containers[0]
+		r.report(corev1.PodStatus{Phase: phase, StartTime: &began, HostIP: address, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: c.Name, Image: c.Image, State: state, Ready: running, Started: &running}}})
 	}
-	r.report(status)
-}
-
-// await waits for a container's end, which the pod's deletion brings about: SIGTERM, and SIGKILL after the grace.
-func (r *run) await(p *process.Process) {
+	is(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: began}})
 	select {
 	case <-p.Done():
-	case <-r.ended:
-		p.Terminate(r.grace)
-	case <-r.ctx.Done():
-		p.Kill()
-		<-p.Done()
+	case <-r.ending.Done():
+		p.Terminate(r.grace) // at once where nothing is to be reported any more: no grace is set
 	}
+	message, _ := os.ReadFile(r.path(terminationFile))                                                                                                                  // none where it wrote nothing
+	ended := &corev1.ContainerStateTerminated{ExitCode: int32(p.ExitCode()), Reason: "Completed", Message: string(message), StartedAt: began, FinishedAt: metav1.Now()} //nolint:gosec // an exit code
+	phase := corev1.PodSucceeded
+	if ended.ExitCode != 0 {
+		ended.Reason, phase = "Error", corev1.PodFailed
+	}
+	is(phase, corev1.ContainerState{Terminated: ended})
 }
 
-// waiting is why a container does not start yet.
-type waiting struct{ reason, message string }
-
-func (w *waiting) Error() string { return w.reason + ": " + w.message }
-
-// prepare makes the pod's folder with its token and resolv.conf.
-func (r *run) prepare() error {
-	isToken := func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }
-	token := false
-	for _, v := range r.pod.Spec.Volumes {
-		if v.Projected == nil || !slices.ContainsFunc(v.Projected.Sources, isToken) {
-			return fmt.Errorf("volume %q", v.Name)
-		}
-		token = true
+// start starts the pod's container, once it has its token and its resolv.conf.
+func (r *run) start() (*process.Process, error) {
+	spec := &r.pod.Spec
+	if len(spec.InitContainers) > 0 || len(spec.Containers) != 1 {
+		return nil, errors.New("init containers, or more containers than one")
 	}
-	if len(r.pod.Spec.InitContainers) > 0 {
-		return errors.New("init containers")
-	}
-	files := map[string]string{}
-	if token {
-		issued, err := r.agent.client.CoreV1().ServiceAccounts(r.pod.Namespace).CreateToken(r.ctx, r.pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.pod.Name, UID: r.pod.UID}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return &waiting{"CreateContainerConfigError", err.Error()}
-		}
-		files["token"], files["ca.crt"], files["namespace"] = issued.Status.Token, string(r.agent.cluster.CA()), r.pod.Namespace
-	}
-	svc := "svc." + cluster.ClusterDomain
-	files["resolv.conf"] = fmt.Sprintf("search %s.%s %s %s\nnameserver %s\noptions ndots:5\n", r.pod.Namespace, svc, svc, cluster.ClusterDomain, r.node.resolver.nameserver())
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		return err
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *run) start(c *corev1.Container) (*process.Process, error) {
+	c := &spec.Containers[0]
 	image, ok := r.agent.options.Images[c.Image]
 	if !ok {
-		return nil, &waiting{"ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q", c.Image)}
+		return nil, errNoImage
 	}
-	command := append(slices.Clone(c.Command), c.Args...)
-	if len(c.Command) == 0 {
-		command = append(slices.Collect(maps.Keys(image)), c.Args...) // an image's entrypoint is its one program
+	command := slices.Clone(c.Command)
+	for program := range image { // an image's entrypoint is its one program
+		if len(c.Command) == 0 {
+			command = []string{program}
+		}
 	}
 	if len(command) == 0 || image[command[0]] == "" {
 		return nil, fmt.Errorf("no program of this machine for command %q of image %s", command, c.Image)
 	}
+	if err := r.writeFiles(); err != nil {
+		return nil, err
+	}
 	// The API server's own address: no local process could reach a ClusterIP that is not loopback.
-	env := []string{"KUBERNETES_SERVICE_HOST=" + r.agent.cluster.Host(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(r.agent.cluster.Port()),
-		"PATH=/usr/bin:/bin", "HOSTNAME=" + r.pod.Name,
-		EnvServiceAccountDir + "=" + r.dir, EnvResolvConf + "=" + filepath.Join(r.dir, "resolv.conf"), EnvTerminationLog + "=" + r.termination(c.Name)}
+	env := []string{"KUBERNETES_SERVICE_HOST=" + r.agent.cluster.Host(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(r.agent.cluster.Port()), "PATH=/usr/bin:/bin", "HOSTNAME=" + r.pod.Name,
+		worker.EnvServiceAccountDir + "=" + r.path(""), worker.EnvResolvConf + "=" + r.path(resolvConf), worker.EnvTerminationLog + "=" + r.path(terminationFile)}
+	downward := map[string]string{
+		"metadata.name": r.pod.Name, "metadata.namespace": r.pod.Namespace, "metadata.uid": string(r.pod.UID),
+		"spec.nodeName": spec.NodeName, "status.podIP": address, "status.hostIP": address,
+	}
 	for _, v := range c.Env {
 		value := v.Value
 		if v.ValueFrom != nil && v.ValueFrom.FieldRef != nil {
-			value = map[string]string{
-				"metadata.name": r.pod.Name, "metadata.namespace": r.pod.Namespace, "metadata.uid": string(r.pod.UID),
-				"spec.nodeName": r.pod.Spec.NodeName, "status.podIP": address, "status.hostIP": address,
-			}[v.ValueFrom.FieldRef.FieldPath]
+			value = downward[v.ValueFrom.FieldRef.FieldPath]
 		}
 		env = append(env, v.Name+"="+value)
 	}
-	log, err := os.Create(filepath.Join(r.dir, c.Name+".log"))
+	log, err := os.Create(r.path(logFile))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	return r.agent.group.Start(process.Spec{Path: image[command[0]], Args: command[1:], Env: env, Dir: r.dir, Stdout: log, Stderr: log})
+	return r.agent.group.Start(process.Spec{Path: image[command[0]], Args: append(command[1:], c.Args...), Env: env, Dir: r.path(""), Stdout: log, Stderr: log})
 }
 
-func (r *run) termination(container string) string {
-	return filepath.Join(r.dir, container+".termination-log")
-}
-
-// message is the end of what a container wrote to its termination log; none where it wrote nothing.
-func (r *run) message(container string) string {
-	file, err := os.Open(r.termination(container))
-	if err != nil {
-		return ""
+// writeFiles writes the pod's resolv.conf and, where a volume asks for it, its token.
+func (r *run) writeFiles() error {
+	svc := "svc." + cluster.ClusterDomain
+	files := map[string]string{resolvConf: fmt.Sprintf("search %s.%s %s %s\nnameserver %s\noptions ndots:5\n", r.pod.Namespace, svc, svc, cluster.ClusterDomain, r.node.resolver.nameserver())}
+	for _, v := range r.pod.Spec.Volumes {
+		if v.Projected == nil || !slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			return fmt.Errorf("volume %q", v.Name)
+		}
+		issued, err := r.agent.client.CoreV1().ServiceAccounts(r.pod.Namespace).CreateToken(r.ctx, r.pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.pod.Name, UID: r.pod.UID}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		files["token"], files["ca.crt"], files["namespace"] = issued.Status.Token, string(r.agent.cluster.CA()), r.pod.Namespace
 	}
-	defer func() { _ = file.Close() }()
-	_, _ = file.Seek(-maxMessage, io.SeekEnd) // fails where there is less, and then all of it is read
-	text, _ := io.ReadAll(file)
-	return string(text)
+	if err := os.MkdirAll(r.path(""), 0o755); err != nil {
+		return err
+	}
+	for name, content := range files {
+		if err := os.WriteFile(r.path(name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *run) report(status corev1.PodStatus) {
