@@ -6,11 +6,15 @@ SHELL := /bin/bash
 
 export GOCACHE ?= $(CURDIR)/.cache/go-build
 export GOTOOLCHAIN ?= local
+# Binaries, tests, the linter and the tools are built alike, so that a package is compiled once for all of them, and for
+# every clone that shares the cache.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 STAMP := github.com/kube-node-ready/kube-node-ready/internal/version
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
+GO_BUILD := go build -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
 
 TOOLS := test/tools/build.sh
 # A control plane with DNS: what the demo and most tests run on.
@@ -33,9 +37,12 @@ demo: cluster-tools build ## Watch five nodes being verified on a real control p
 	@go build -o .cache/bin/demo ./test/demo
 	@exec .cache/bin/demo $(if $(KEEP),--keep)
 
+# Packages that are tested at once: they wait more than they compute.
+TEST_PACKAGES ?= 4
+
 .PHONY: test
 test: tools build ## Run the unit tests, and the integration tests on a real API server
-	go test -timeout 20m -parallel 8 ./...
+	go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
 BIN ?= bin
