@@ -103,6 +103,7 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 // A real API server, with the real operator's CRDs, admits every object of the chart, without a
 // warning and without an unknown field.
 func TestAPIServerAdmitsTheChart(t *testing.T) {
+	t.Parallel()
 	c, err := cluster.Start(t.Context(), cluster.Options{WithoutScheduler: true})
 	if err != nil {
 		t.Fatal(err)

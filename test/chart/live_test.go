@@ -42,6 +42,7 @@ controller:
 // The chart's configuration and permissions run a controller that verifies and deletes, "helm test"
 // passes, and a real Prometheus that scrapes the controller answers every query of the dashboard.
 func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
+	t.Parallel()
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)

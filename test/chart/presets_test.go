@@ -23,6 +23,7 @@ import (
 // With each preset alone, the permissions that the chart makes for it let the controller see all that the preset waits for, and the
 // worker perform its checks.
 func TestPermissionsOfPresetsSuffice(t *testing.T) {
+	t.Parallel()
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)

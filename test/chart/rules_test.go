@@ -13,20 +13,20 @@ import (
 // The definition of NodeReadinessRule is installed, kept at uninstall with its rules, found again by the next installation, and
 // not put onto somebody else's.
 func TestTheDefinitionOfRules(t *testing.T) {
+	t.Parallel()
 	c, err := cluster.Start(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	t.Setenv("KUBECONFIG", c.Kubeconfig())
 	install := func(more ...string) string {
 		t.Helper()
-		_, failure := helm(t, append([]string{"install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)
+		_, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)
 		return failure
 	}
 	uninstall := func() {
 		t.Helper()
-		if _, failure := helm(t, "uninstall", "kube-node-ready", "--namespace", namespace); failure != "" {
+		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "uninstall", "kube-node-ready", "--namespace", namespace); failure != "" {
 			t.Fatal(failure)
 		}
 	}
