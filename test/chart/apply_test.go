@@ -239,7 +239,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 // awaitPods waits until the newest ReplicaSet has its pods.
 func awaitPods(t *testing.T, client kubernetes.Interface, want int32) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var status string
 	for {

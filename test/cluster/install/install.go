@@ -134,7 +134,7 @@ func StartController(ctx context.Context, c *cluster.Cluster, name string, confi
 }
 
 // readyTimeout bounds a controller's start, which waits for its caches.
-const readyTimeout = 30 * time.Second
+const readyTimeout = 90 * time.Second
 
 func (r *Controller) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("it took too long"))
