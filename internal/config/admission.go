@@ -15,7 +15,7 @@ type Admission struct {
 	// it, else webhook) or off. Default off.
 	Mode AdmissionMode `json:"mode,omitempty"`
 	// Backfill taints a node that slipped past: one that was never verified, is younger than backfillMaxAge and runs no
-	// ordinary pod. Default false.
+	// ordinary pod. The controller does that at any time, whatever the mode; a dry run never does. Default false.
 	Backfill bool `json:"backfill,omitempty"`
 	// BackfillMaxAge is up to which age a node that slipped past is tainted. Default 10m.
 	BackfillMaxAge metav1.Duration `json:"backfillMaxAge,omitempty"`
@@ -45,9 +45,6 @@ func (a *Admission) validate(p *field.Path) field.ErrorList {
 	faults := oneOf(p.Child("mode"), a.Mode, AdmissionOff, AdmissionAuto, AdmissionPolicy, AdmissionWebhook)
 	if len(faults) == 0 && a.Mode != AdmissionOff {
 		faults = append(faults, field.Invalid(p.Child("mode"), a.Mode, "this release does not taint nodes at their creation; set it to off"))
-	}
-	if a.Backfill {
-		faults = append(faults, field.Invalid(p.Child("backfill"), true, "this release does not taint nodes that slipped past; set it to false"))
 	}
 	if a.BackfillMaxAge.Duration < time.Second {
 		faults = append(faults, field.Invalid(p.Child("backfillMaxAge"), a.BackfillMaxAge.Duration.String(), "must be at least 1s"))

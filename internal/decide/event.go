@@ -27,6 +27,7 @@ const (
 	EventNodeDeleted      = "NodeDeleted"
 	EventHeld             = "RemediationHeld"
 	EventQuarantined      = "Quarantined"
+	EventBackfilled       = "Backfilled"
 )
 
 func started(pod *workerpod.Observation) Event {

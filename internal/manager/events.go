@@ -34,6 +34,7 @@ var kinds = map[string]struct {
 	decide.EventExhausted:        {corev1.EventTypeWarning, "Verify", event.RankDecision},
 	decide.EventHeld:             {corev1.EventTypeWarning, "Delete", event.RankDecision},
 	decide.EventQuarantined:      {corev1.EventTypeWarning, "Quarantine", event.RankDecision},
+	decide.EventBackfilled:       {corev1.EventTypeWarning, "AddTaint", event.RankDecision},
 	decide.EventNodeClaimDeleted: {corev1.EventTypeWarning, "Delete", event.RankDecision},
 	decide.EventNodeDeleted:      {corev1.EventTypeWarning, "Delete", event.RankDecision},
 	decide.EventTaintAdded:       {corev1.EventTypeNormal, "AddTaint", event.RankOutcome},

@@ -20,6 +20,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -129,19 +130,29 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err := deletions.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up the deletion room: %w", err)
 	}
+	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
+		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
+	}
 	nodes := &node.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet, Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
-		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
-			return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
-		},
+		Workloads: workloads,
 	}
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
 		return nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	if err := nodes.Setup(mgr, watches.Events(), departures.Known); err != nil {
 		return nil, fmt.Errorf("set up the node room: %w", err)
+	}
+	switch {
+	case cfg.Admission.Backfill && o.DryRun:
+		o.Log.Info("dry run: admission.backfill is off, no node is tainted")
+	case cfg.Admission.Backfill:
+		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads, Counters: counters, Events: events, Limit: backfill.NewLimit()}
+		if err := late.Setup(mgr); err != nil {
+			return nil, fmt.Errorf("set up the backfill room: %w", err)
+		}
 	}
 	return &rooms{view: view, counters: counters}, nil
 }

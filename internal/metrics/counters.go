@@ -27,6 +27,7 @@ type Counters struct {
 	checkResults    *prometheus.CounterVec
 	checkDuration   *prometheus.HistogramVec
 	remediations    *prometheus.CounterVec
+	backfills       *prometheus.CounterVec
 	eventsDropped   prometheus.Counter
 
 	known map[string]string // types of the configured checks, by name
@@ -63,6 +64,11 @@ func NewCounters(checks map[string]string) *Counters {
 			c.remediations.WithLabelValues(k, r)
 		}
 	}
+	c.backfills = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "backfills_total",
+		Help: "Nodes that slipped past admission, by what became of them: tainted, or occupied by ordinary pods and left alone."}, []string{"result"})
+	for _, r := range []string{BackfillTainted, BackfillOccupied} {
+		c.backfills.WithLabelValues(r)
+	}
 	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
 		Help: "Events on nodes that were not written: too many at once, or refused by the API server."})
 	return c
@@ -76,7 +82,7 @@ const (
 
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.eventsDropped}
+	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped}
 }
 
 // ReconcileError counts a reconcile that will be tried again.
@@ -93,6 +99,15 @@ const (
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }
+
+// Results of a look at a node that slipped past admission.
+const (
+	BackfillTainted  = "tainted"
+	BackfillOccupied = "occupied"
+)
+
+// Backfill counts a node that slipped past admission.
+func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result).Inc() }
 
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }

@@ -16,9 +16,10 @@ import (
 // change of docs/security.md.
 func TestPermissionsAreTheLeast(t *testing.T) {
 	configurations := map[string]string{
-		"default":  "",
-		"evicting": "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
-		"deleting": "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
+		"default":     "",
+		"evicting":    "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
+		"backfilling": "controller: {config: {admission: {backfill: true}}}",
+		"deleting":    "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
 		"deleting-dry-run": `
 controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}}`,
 		"prerequisites": `

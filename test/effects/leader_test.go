@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -48,6 +50,7 @@ type leader struct {
 	w         *world
 	nodes     *node.Reconciler
 	deletions *deletion.Reconciler
+	backfills *backfill.Reconciler
 	fleet     *controller.Fleet
 	ruling    *ruling // nil in a world without rules
 	// staleAfter is rules.staleAfter.
@@ -108,6 +111,8 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	if len(w.ruleNames) > 0 {
 		l.ruling = l.rules(live, cache, writer)
 	}
+	l.backfills = &backfill.Reconciler{View: view, Live: live, Writer: marked, Workloads: l.nodes.Workloads, Counters: counters, Events: w,
+		Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
 	return l
 }
 

@@ -1,0 +1,146 @@
+// Package backfill taints nodes that slipped past admission: those that were created while nothing that taints a node at its birth
+// was at work. It has a queue of its own and takes one node after the other, so that the rate is limited and no verification waits.
+package backfill
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+)
+
+// PerSecond is how many nodes are looked at in a second, each by a read, a list of its pods and, at most, a write; and how many may
+// be at once before that. An autoscaler's burst of some hundred nodes is through before its nodes are Ready and can take a pod,
+// and a configuration that would taint what it should not is seen before it has tainted a fleet.
+const PerSecond = 10
+
+// conflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before the node
+// goes back into the queue: a node that just joined is written by many.
+const conflictRetries = 8
+
+// Reconciler taints nodes that slipped past. It is not for a dry run.
+type Reconciler struct {
+	View *controller.View
+	// Live reads from the API server.
+	Live client.Reader
+	// Writer writes our marks.
+	Writer client.Writer
+	// Workloads lists the ordinary pods on a node, from the API server.
+	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
+	Counters  *metrics.Counters
+	Events    controller.Emitter
+	// Limit is asked before a node is read from the API server.
+	Limit flowcontrol.RateLimiter
+}
+
+// NewLimit makes the limit of PerSecond.
+func NewLimit() flowcontrol.RateLimiter {
+	return flowcontrol.NewTokenBucketRateLimiter(PerSecond, PerSecond)
+}
+
+// Setup registers the room and its watch with the manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("backfill").
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(r.arrivals())).
+		WithOptions(ctrlcontroller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// arrivals lets through what may have slipped past: a node that is new to this process, or whose marks changed.
+func (r *Reconciler) arrivals() predicate.Predicate {
+	slipped := func(o client.Object) bool {
+		n := o.(*corev1.Node)
+		return len(decide.Slipped(n, r.View.Observe(n), r.View.Sights.Now())) > 0
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return slipped(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+			changed := !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
+				!equality.Semantic.DeepEqual(old.Labels, now.Labels) || !equality.Semantic.DeepEqual(old.Annotations, now.Annotations)
+			return changed && slipped(now)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// Reconcile looks at one node. One that runs ordinary pods has been taken into service: it is looked at again only when its marks
+// change, or by a successor.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+	n := &corev1.Node{}
+	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if len(decide.Slipped(n, r.View.Observe(n), r.View.Sights.Now())) == 0 {
+		return ctrl.Result{}, nil // the queue was long
+	}
+	if err := r.Limit.Wait(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	var err error
+	for range conflictRetries {
+		// Invalid is the answer where another node has the name by now: a UID cannot change.
+		if err = r.backfill(ctx, req.Name); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			break
+		}
+	}
+	if err = client.IgnoreNotFound(err); err != nil {
+		r.Counters.ReconcileError()
+	}
+	return ctrl.Result{}, err
+}
+
+// backfill decides on a fresh read of the node, and of its pods after that, and writes on condition that the node is still the same.
+func (r *Reconciler) backfill(ctx context.Context, name string) error {
+	n := &corev1.Node{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		return err
+	}
+	in := r.View.Observe(n)
+	if len(decide.Slipped(n, in, r.View.Sights.Now())) == 0 {
+		return nil
+	}
+	workloads, err := r.Workloads(ctx, name)
+	if err != nil {
+		return err
+	}
+	change, e, ok := decide.Backfill(n, in, workloads, r.View.Sights.Now())
+	l := log.FromContext(ctx).WithValues("node", name)
+	if !ok {
+		l.Info("the node slipped past admission and runs ordinary pods: it is left alone", "pods", workloads.Names)
+		r.Counters.Backfill(metrics.BackfillOccupied)
+		return nil
+	}
+	target := &corev1.Node{}
+	target.Name = name
+	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))); err != nil {
+		return fmt.Errorf("taint node %s, which slipped past admission: %w", name, err)
+	}
+	l.Info("tainted: the node slipped past admission", "taints", change.Close)
+	r.Counters.Backfill(metrics.BackfillTainted)
+	r.Events.Emit(n, r.View.Sights.Now(), e)
+	return nil
+}

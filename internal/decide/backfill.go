@@ -1,0 +1,48 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// Slipped lists the taints that a node still gets which slipped past admission: those that it would have been born with, if it was
+// never verified or completed, carries no gating taint, is not on its way out and is younger than admission.backfillMaxAge. The age
+// counts from its creation, as the API server wrote it. Whether it runs ordinary pods the Node does not show; see Backfill.
+func Slipped(n *corev1.Node, in Input, now time.Time) []marks.Taint {
+	a, f := in.Config.Admission, in.Node
+	switch {
+	case !a.Backfill, now.Sub(f.Created) >= a.BackfillMaxAge.Duration:
+		return nil
+	case f.Gated, f.Labelled, f.Completed, f.Record.MayHaveVerified(), f.Deleting, f.Leaving != "":
+		return nil
+	}
+	return BirthTaints(n, in.Config)
+}
+
+// Backfill is how a node that slipped past is tainted, and what is said of it; ok is false where there is nothing to do, or the
+// node runs ordinary pods. A taint of effect NoExecute goes on with effect NoSchedule: nothing in the write shows a pod that was
+// bound since the node's pods were listed, and it must not be evicted.
+func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Change, e Event, ok bool) {
+	taints := Slipped(n, in, now)
+	if len(taints) == 0 || w.busy() != "" {
+		return marks.Change{}, Event{}, false
+	}
+	var ids []string
+	for i, t := range taints {
+		if t.Effect == corev1.TaintEffectNoExecute {
+			taints[i] = t.StandIn()
+		}
+		if id := taints[i].ID().String(); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return marks.Change{KeepRecord: true, Gate: marks.GateClose, Close: taints},
+		Event{Reason: EventBackfilled, Key: n.ResourceVersion, Message: fmt.Sprintf(
+			"The node was created without a gating taint and runs no ordinary pod: %s was added, and stays until the node is verified", strings.Join(ids, ", "))}, true
+}
