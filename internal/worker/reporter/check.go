@@ -55,8 +55,19 @@ func observed(status, reason, format string, a ...any) observation {
 	return observation{status, reason, result.Clip(result.Sanitise(fmt.Sprintf(format, a...)), maxMessage)}
 }
 
-// check asks the endpoint once. Its answer's status decides and redirects are not followed: the endpoint is whom the
-// configuration trusts, and where it points to is not.
+// maxRedirects is net/http's own limit.
+const maxRedirects = 10
+
+// sameOrigin follows a redirect within the endpoint's scheme, host and port, as from /healthz to /healthz/. Elsewhere is not followed:
+// the endpoint is whom the configuration trusts, and where it points to is not.
+func sameOrigin(to *http.Request, via []*http.Request) error {
+	if from := via[0].URL; to.URL.Scheme != from.Scheme || to.URL.Host != from.Host || len(via) > maxRedirects {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// check asks the endpoint once. Its answer's status decides.
 func check(ctx context.Context, c Config) observation {
 	where := shown(c.Endpoint)
 	unreachable := func(err error) observation {
@@ -77,7 +88,7 @@ func check(ctx context.Context, c Config) observation {
 			DialContext: dial, TLSClientConfig: config,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: sameOrigin,
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Endpoint.String(), nil)
 	if err != nil {

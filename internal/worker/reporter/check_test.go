@@ -34,15 +34,20 @@ func expect(t *testing.T, what string, got, want observation) {
 }
 
 func TestTheStatusDecides(t *testing.T) {
-	followed := false
+	followed := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
+	defer elsewhere.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/followed":
-			followed = true
+		case "/loop":
+			followed++
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		case "/301":
+			http.Redirect(w, r, "/200", http.StatusMovedPermanently)
 		case "/204":
 			w.WriteHeader(http.StatusNoContent)
 		case "/302":
-			http.Redirect(w, r, "/followed", http.StatusFound)
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
 		case "/503":
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = fmt.Fprint(w, "starting\n")
@@ -54,8 +59,12 @@ func TestTheStatusDecides(t *testing.T) {
 	expect(t, "204", ask(t, at("/204"), ""), observation{"True", "EndpointOK", "Endpoint reports ready at " + at("/204")})
 	expect(t, "503", ask(t, at("/503"), ""), observation{"False", "EndpointNotReady", "Endpoint returned non-2xx status code 503 at " + at("/503") + ": starting"})
 	got := ask(t, at("/302"), "")
-	if got.status != "False" || got.reason != "EndpointNotReady" || !strings.Contains(got.message, "status code 302") || followed {
-		t.Errorf("a redirect: got %+v, followed %v", got, followed)
+	if got.status != "False" || got.reason != "EndpointNotReady" || !strings.Contains(got.message, "status code 302") || followed > 0 {
+		t.Errorf("a redirect to elsewhere: got %+v, followed %d times", got, followed)
+	}
+	expect(t, "a redirect", ask(t, at("/301"), ""), observation{"True", "EndpointOK", "Endpoint reports ready at " + at("/301")})
+	if got := ask(t, at("/loop"), ""); got.status != "False" || followed != 1+maxRedirects {
+		t.Errorf("redirects in a circle: got %+v, followed %d times", got, followed)
 	}
 	local := strings.Replace(at("/200"), "127.0.0.1", "LocalHost", 1)
 	expect(t, "localhost", ask(t, local, ""), observation{"True", "EndpointOK", "Endpoint reports ready at " + local})
