@@ -77,6 +77,11 @@ func TestARuleIsImmutableButForDryRun(t *testing.T) {
 	w.patch(r, `{"spec":{"conditionPolicy":"allOf"}}`)
 	w.patch(r, `{"spec":{"conditionPolicy":null}}`)
 	w.patch(r, `{"spec":{"taint":{"timeAdded":"2026-01-01T00:00:00Z"}}}`)
+	plain := w.rule("immutable-plain", func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Value = "" })
+	w.patch(plain, `{"spec":{"taint":{"value":"added"}}}`) // as the node-readiness-controller's does
+	if err := api.Patch(w.ctx, plain, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"taint":{"value":null}}}`))); err == nil {
+		t.Error("a value was removed")
+	}
 }
 
 // A rule is found by its short name, with the columns and the selectable fields of NRC's.
@@ -84,6 +89,14 @@ func TestAFieldOfTheSpecSelectsRules(t *testing.T) {
 	w := beside(t)
 	w.rule("one")
 	w.rule("two", bootstrapOnly, dryRun)
+	out, err := kubectl("get", "nrr", "one", "two", "--no-headers=false")
+	w.must(err)
+	lines := strings.Split(string(out), "\n")
+	for i, want := range []string{"NAME MODE TAINT EFFECT DRYRUN AGE", "one continuous readiness.k8s.io/one NoSchedule", "two bootstrap-only readiness.k8s.io/two NoSchedule true"} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 	for field, want := range map[string]string{"spec.enforcementMode": "bootstrap-only", "spec.taint.key": "readiness.k8s.io/two", "spec.dryRun": "true"} {
 		var list v1alpha1.NodeReadinessRuleList
 		w.must(api.List(w.ctx, &list, client.MatchingFields{field: want}))

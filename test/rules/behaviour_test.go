@@ -347,3 +347,54 @@ func TestAChangeThatIsRefused(t *testing.T) {
 	w.tainted("denied-1", "denied", true)
 	failed([]string{}...)
 }
+
+// How conditions count: all of them or any, what is missing by its default or as Unknown, whatever status is asked for.
+func TestHowConditionsCount(t *testing.T) {
+	w := beside(t)
+	asks := func(policy v1alpha1.ConditionPolicy, conditions ...v1alpha1.ConditionRequirement) func(*v1alpha1.NodeReadinessRule) {
+		return func(r *v1alpha1.NodeReadinessRule) { r.Spec.ConditionPolicy, r.Spec.Conditions = policy, conditions }
+	}
+	need := func(kind string, required, byDefault corev1.ConditionStatus) v1alpha1.ConditionRequirement {
+		return v1alpha1.ConditionRequirement{Type: kind, RequiredStatus: required, DefaultStatus: byDefault}
+	}
+	yes, no := need("yes", "True", ""), need("no", "True", "")
+	rules := map[string]struct {
+		held   bool
+		change func(*v1alpha1.NodeReadinessRule)
+	}{
+		"all":             {true, asks("", yes, no)},
+		"all-of":          {true, asks(v1alpha1.PolicyAllOf, yes, no)},
+		"any-of":          {false, asks(v1alpha1.PolicyAnyOf, yes, no)},
+		"any-of-none":     {true, asks(v1alpha1.PolicyAnyOf, no, need("missing", "True", ""))},
+		"false":           {false, asks("", need("no", "False", ""))},
+		"missing":         {true, asks("", need("missing", "True", ""))},
+		"missing-unknown": {false, asks("", need("missing", "Unknown", ""))},
+		"missing-default": {false, asks("", need("missing", "True", "True"))},
+		"there-default":   {true, asks("", need("no", "True", "True"))},
+	}
+	for name, c := range rules {
+		w.rule("count-"+name, c.change)
+	}
+	evicts := w.rule("count-evicts", asks("", no), func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Effect = corev1.TaintEffectNoExecute })
+	w.node("count-1", func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "yes", Status: "True"}, corev1.NodeCondition{Type: "no", Status: "False"})
+	})
+	if n := w.tainted("count-1", "count-evicts", true); marks.OwnedOn(n)[string(evicts.UID)].Effect != corev1.TaintEffectNoExecute {
+		t.Errorf("%v", n.Annotations)
+	}
+	for name, c := range rules {
+		w.tainted("count-1", "count-"+name, c.held)
+		state := map[bool]string{true: "held", false: "released"}[c.held]
+		w.eventually("the metric of "+name, func() string {
+			return w.scraped(fmt.Sprintf(`node_readiness_rule_nodes{rule="count-%s",state="%s"} 1`, name, state))
+		})
+	}
+	w.eventually("the status says how", func() string {
+		e := w.read("count-all").Status.NodeEvaluations
+		want := []v1alpha1.ConditionResult{{Type: "yes", CurrentStatus: "True", RequiredStatus: "True"}, {Type: "no", CurrentStatus: "False", RequiredStatus: "True"}}
+		if len(e) != 1 || e[0].NodeName != "count-1" || e[0].TaintStatus != v1alpha1.TaintPresent || !slices.Equal(e[0].ConditionResults, want) {
+			return fmt.Sprint(e)
+		}
+		return ""
+	})
+}

@@ -26,7 +26,7 @@ func kubectl(args ...string) ([]byte, error) {
 
 // The status stays small however many nodes are held, and is not written per node event.
 func TestTheStatusIsBounded(t *testing.T) {
-	const count = 300
+	const count = 150
 	w := beside(t)
 	stream, err := api.Watch(w.ctx, &v1alpha1.NodeReadinessRuleList{})
 	w.must(err)
