@@ -37,12 +37,13 @@ demo: cluster-tools build ## Watch five nodes being verified on a real control p
 	@go build -o .cache/bin/demo ./test/demo
 	@exec .cache/bin/demo $(if $(KEEP),--keep)
 
-# Packages that are tested at once: they wait more than they compute.
+# Packages that are tested at once: they wait more than they compute. The longest come first, or the others wait for them.
 TEST_PACKAGES ?= 4
+LONG_TESTS := ./test/rules ./test/integration ./test/chart ./test/effects
 
 .PHONY: test
 test: tools build ## Run the unit tests, and the integration tests on a real API server
-	go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 ./...
+	go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
 BIN ?= bin
