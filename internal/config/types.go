@@ -275,6 +275,9 @@ const (
 type Health struct {
 	// Port of /healthz and /readyz. Default 8081.
 	Port int32 `json:"port,omitempty"`
+	// PprofBindAddress is where profiles of the process are served, as host:port, below /debug/pprof: anybody who reaches it can read
+	// and slow the process, so 127.0.0.1:6060, behind kubectl port-forward, is a good one. Default: none.
+	PprofBindAddress string `json:"pprofBindAddress,omitempty"`
 }
 
 // Logging is the zap logger's.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,7 +123,23 @@ func (c *Config) validatePorts() field.ErrorList {
 	if len(faults) == 0 && serves && c.Metrics.Port == c.Health.Port {
 		faults = append(faults, field.Invalid(health, c.Health.Port, "is metrics.port as well; each needs a port of its own"))
 	}
-	return faults
+	return append(faults, validatePprof(field.NewPath("health", "pprofBindAddress"), c.Health.PprofBindAddress, c.Metrics.Port, c.Health.Port)...)
+}
+
+// validatePprof holds an address to host:port, with a port that serves nothing else.
+func validatePprof(p *field.Path, address string, taken ...int32) field.ErrorList {
+	if address == "" {
+		return nil
+	}
+	_, given, err := net.SplitHostPort(address)
+	port, bad := strconv.ParseInt(given, 10, 32)
+	switch {
+	case err != nil || bad != nil || port < 1 || port > 65535:
+		return field.ErrorList{field.Invalid(p, address, "must be host:port, as 127.0.0.1:6060, or empty for none")}
+	case slices.Contains(taken, int32(port)):
+		return field.ErrorList{field.Invalid(p, address, "has the port of metrics or health; it needs one of its own")}
+	}
+	return nil
 }
 
 func (k *Kubernetes) validate(p *field.Path) field.ErrorList {

@@ -62,6 +62,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		Logger:                 o.Log,
 		Cache:                  cacheOptions(cfg, workerNamespace),
 		Metrics:                server.Options{BindAddress: metricsAddress(cfg)},
+		PprofBindAddress:       cfg.Health.PprofBindAddress,
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
 		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},
 	}

@@ -24,6 +24,8 @@ type bed struct {
 	audit   auditLog
 	dir     string
 	turns   int // begun so far
+	// profiles is the folder for the controllers' heap profiles; empty for none.
+	profiles string
 }
 
 func newBed(ctx context.Context, o cluster.Options) (*bed, error) {

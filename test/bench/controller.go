@@ -6,22 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
 
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // controller is a running controller, and where its turn began in the audit log.
 type controller struct {
 	*install.Controller
-	bed  *bed
-	name string
-	mark int64
+	bed     *bed
+	name    string
+	mark    int64
+	profile string // the address of its profiles; empty where it serves none
 }
 
 // settle is how long a controller has from being elected to being measured.
@@ -30,6 +34,18 @@ const settle = time.Second
 // start starts a controller with the chart's rights and waits until one leads. kubeconfig overrides the service account's.
 func (b *bed) start(ctx context.Context, name string, settings map[string]any, kubeconfig string) (*controller, error) {
 	_ = os.Remove(b.cluster.LogFile(name)) // an earlier turn's
+	profile := ""
+	if b.profiles != "" {
+		ports, err := cluster.FreePorts("127.0.0.1", 1)
+		if err != nil {
+			return nil, err
+		}
+		profile = fmt.Sprintf("127.0.0.1:%d", ports[0])
+		if settings = maps.Clone(settings); settings == nil {
+			settings = map[string]any{}
+		}
+		settings["health"] = map[string]any{"pprofBindAddress": profile}
+	}
 	var args []string
 	if kubeconfig != "" {
 		args = []string{"--kubeconfig", kubeconfig}
@@ -38,7 +54,7 @@ func (b *bed) start(ctx context.Context, name string, settings map[string]any, k
 	if err != nil {
 		return nil, err
 	}
-	return &controller{Controller: started, bed: b, name: name}, nil
+	return &controller{Controller: started, bed: b, name: name, profile: profile}, nil
 }
 
 // lead waits until the controller leads, and begins to count its requests.
@@ -60,9 +76,26 @@ func (c *controller) lead(ctx context.Context) error {
 	return err
 }
 
+// save writes a profile into the bed's folder; the kind is its path below /debug/pprof. Without a folder it does nothing.
+func (c *controller) save(ctx context.Context, kind string) error {
+	if c.profile == "" {
+		return nil
+	}
+	page, _, err := get(ctx, "http://"+c.profile+"/debug/pprof/"+kind)
+	if err != nil {
+		return err
+	}
+	kind, _, _ = strings.Cut(kind, "?")
+	return os.WriteFile(filepath.Join(c.bed.profiles, fmt.Sprintf("%s-%d", kind, time.Now().Unix())), page, 0o600)
+}
+
 // scrape reads its metrics, and says how long that took.
 func (c *controller) scrape(ctx context.Context) ([]byte, time.Duration, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.MetricsURL, nil)
+	return get(ctx, c.MetricsURL)
+}
+
+func get(ctx context.Context, url string) ([]byte, time.Duration, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -136,7 +169,7 @@ func (b *bed) during(ctx context.Context, r *result, settings map[string]any, ku
 		err = f(c)
 	}
 	if err == nil {
-		err = c.account(r)
+		err = errors.Join(c.account(r), c.save(ctx, "heap"))
 	}
 	return errors.Join(err, c.end())
 }

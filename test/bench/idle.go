@@ -68,7 +68,9 @@ func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 			return err
 		}
 		c.mark = b.audit.mark()
-		err = f.heartbeats(ctx, rate, idleFor)
+		profiled := make(chan error)
+		go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", idleFor.Seconds()/2)) }()
+		err = errors.Join(f.heartbeats(ctx, rate, idleFor), <-profiled)
 		after, _, err2 := c.usage()
 		_, writes, _, events, err3 := b.audit.requests(c.mark)
 		if err := errors.Join(err, err2, err3); err != nil {

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
@@ -45,12 +46,12 @@ type measurement struct {
 }
 
 func run(ctx context.Context, args []string) error {
-	klog.SetOutput(io.Discard) // a slow watch of a burst
-	klog.LogToStderr(false)
+	klog.SetLogger(logr.Discard()) // watches that end with a turn
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	turns := flags.Int("turns", 5, "how often each side has its turn")
 	nodes := flags.Int("nodes", 0, "nodes, in place of the case's own number")
 	out := flags.String("out", "", "`folder` for one JSON file a case, which plot reads")
+	profiles := flags.String("profiles", "", "`folder` for the controllers' heap profiles, and a CPU profile of an idle one")
 	list := flags.Bool("list", false, "list the cases")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(flags.Output(), "bench [flags] [CASE...]")
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 		if *nodes > 0 {
 			c.nodes = *nodes
 		}
-		m, err := measure(ctx, c, *turns, os.Stderr)
+		m, err := measure(ctx, c, *turns, *profiles, os.Stderr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -112,13 +113,14 @@ func printCases(w io.Writer) {
 
 // measure lets the sides of a case take turns. Every second turn is in the opposite order, so that neither always finds the
 // larger etcd.
-func measure(ctx context.Context, c benchCase, turns int, progress io.Writer) (measurement, error) {
+func measure(ctx context.Context, c benchCase, turns int, profiles string, progress io.Writer) (measurement, error) {
 	m := measurement{Case: c.name, What: c.what, Nodes: c.nodes, Began: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	b, err := newBed(ctx, c.plane)
 	if err != nil {
 		return m, err
 	}
 	defer b.stop()
+	b.profiles = profiles
 	if c.prepare != nil {
 		if err := c.prepare(ctx, b, c.nodes); err != nil {
 			return m, fmt.Errorf("prepare: %w", err)

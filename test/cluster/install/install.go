@@ -85,7 +85,7 @@ type Controller struct {
 
 // StartController starts the controller that make build has built, as the chart's service
 // account, and waits until it is ready; it ends with the cluster. The configuration has the
-// controller's own keys. Its metrics and health sections are replaced by free ports. Name
+// controller's own keys. Its metrics section and the port of health are replaced by free ports. Name
 // tells several of them apart; starting a name again replaces its configuration.
 func StartController(ctx context.Context, c *cluster.Cluster, name string, configuration map[string]any, args ...string) (*Controller, error) {
 	program, err := Binary("kube-node-ready-controller")
@@ -105,7 +105,11 @@ func StartController(ctx context.Context, c *cluster.Cluster, name string, confi
 		full = map[string]any{}
 	}
 	full["metrics"] = map[string]any{"port": ports[0]}
-	full["health"] = map[string]any{"port": ports[1]}
+	health, _ := full["health"].(map[string]any)
+	if health = maps.Clone(health); health == nil {
+		health = map[string]any{}
+	}
+	health["port"], full["health"] = ports[1], health
 	content, err := yaml.Marshal(full)
 	if err != nil {
 		return nil, err
