@@ -143,7 +143,7 @@ type Reconciliation struct {
 	// it recovers from an outage without a hand. A deleted node never is. Default 600; -1 never. With
 	// nodeManagement.deleteFailedNodes it is tried at least every ten minutes: only a fresh failure may delete.
 	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty"`
-	// IntervalSeconds is the safety-net resync of every node. Default 30.
+	// IntervalSeconds is the safety-net resync of every node; a verified one has its turn in every tenth. Default 30.
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
 	// MaxConcurrentVerifications bounds the worker pods that occupy a node at once, control probes included: until their
 	// container has ended or they are gone. Default 0: no limit.

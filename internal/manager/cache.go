@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -55,6 +56,11 @@ func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 			maps.DeleteFunc(n.Status.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool { return !awaited[name] })
 			if len(n.Status.Allocatable) == 0 {
 				n.Status.Allocatable = nil
+			}
+			for i := range n.Status.Conditions {
+				if c := &n.Status.Conditions[i]; c.Type != marks.ConditionType { // of others' the status decides
+					c.Reason, c.Message = "", ""
+				}
 			}
 			n.Status = corev1.NodeStatus{Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions,
 				NodeInfo: corev1.NodeSystemInfo{BootID: strings.Clone(n.Status.NodeInfo.BootID)}}

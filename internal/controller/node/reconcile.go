@@ -4,6 +4,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +17,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
 // conflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before
 // the node goes back into the queue.
 const conflictRetries = 8
+
+// settledRounds is how many rounds of the resync a verified node sits out.
+const settledRounds = 10
 
 // rulesRetry is how soon a node looks again whether the rules are known.
 const rulesRetry = 2 * time.Second
@@ -89,7 +94,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		switch {
 		case err == nil:
 			r.wakeWaiting()
-			if interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second; wait <= 0 || wait > interval {
+			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
+			if r.settled(n) {
+				interval *= settledRounds
+			}
+			if wait <= 0 || wait > interval {
 				wait = interval
 			}
 			// Without a priority the queue would keep the one that this reconcile had.
@@ -106,6 +115,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			return r.gone(req.Name, err)
 		}
 	}
+}
+
+// settled reports whether the node carries the label of a verified one and no taint that is ours to remove: only watches can show that
+// something is to be done about it, and what they might have missed is less urgent than on a node that is held.
+func (r *Reconciler) settled(n *corev1.Node) bool {
+	v := r.View.Config.Vocabulary()
+	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.Ruled(n) && !slices.ContainsFunc(n.Spec.Taints, v.Gates)
 }
 
 var (
