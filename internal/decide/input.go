@@ -57,6 +57,8 @@ func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads 
 type Evidence struct {
 	// Fresh: the Input's node was read from the API server just now, not from a cache.
 	Fresh bool
+	// Current: the Input's node, from a cache, is proved to hold every record that was written for it.
+	Current bool
 	// Waits are the prerequisites that do not hold.
 	Waits *[]Wait
 	// Slot: there is room for one more worker pod, and it is reserved.

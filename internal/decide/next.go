@@ -164,7 +164,7 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	if !p.slot(ev, now) {
 		return
 	}
-	if !ev.Fresh {
+	if !ev.Fresh && !ev.Current {
 		p.need(NeedFresh) // a cache that missed the last record would start an attempt that is recorded already
 		return
 	}

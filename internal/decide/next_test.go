@@ -327,6 +327,15 @@ func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	}
 }
 
+// A node of the cache that is proved to be current is not read.
+func TestAStartOnACurrentNodeCostsNoRead(t *testing.T) {
+	room := true
+	plan := Next(given(), Evidence{Current: true, Waits: &[]Wait{}, Slot: &room}, now)
+	if plan.Step != StepStart || plan.Need != NeedNothing {
+		t.Errorf("%+v", plan)
+	}
+}
+
 // A cache that missed the last record must not start an attempt that is recorded already.
 func TestAStartIsDecidedOnAFreshNode(t *testing.T) {
 	recorded := failing(1)

@@ -225,7 +225,7 @@ func TestNextKeepsToTheRules(t *testing.T) {
 	steps, overdue, most := map[Step]int{}, map[string]int{}, 0
 	for seed := range uint64(40_000) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
-		in, ev := d.input(), Evidence{}
+		in, ev := d.input(), Evidence{Current: seed%3 == 0}
 		if d.chance(5) {
 			ev.ProbeRefused = "quota"
 		}
@@ -379,7 +379,7 @@ var rulesOfPlans = []struct {
 		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
 	}},
 	{"no worker starts beside another, on a lost node or one that is leaving, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
-		return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+		return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && (ev.Fresh || ev.Current) && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
 			!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
 	}},
 	{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -15,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
@@ -112,6 +114,11 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		cfg.NodeManagement.Remediation.DryRun = true
 		cfg.WithoutDeadlines() // they need records
 	}
+	versions := controller.NewVersions(time.Now)
+	marked = versions.Writer(marked)
+	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
+		return nil, err
+	}
 	counters := metrics.NewCounters(checkTypes(cfg))
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
@@ -135,7 +142,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
 	}
 	nodes := &node.Reconciler{
-		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet, Counters: counters, Events: events,
+		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Versions: versions, Fleet: fleet, Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
 		Workloads: workloads,
@@ -156,6 +163,18 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		}
 	}
 	return &rooms{view: view, counters: counters}, nil
+}
+
+// begin has the versions begin once this process leads.
+func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		server, err := discovery.NewDiscoveryClientForConfig(rc)
+		if err != nil {
+			return err
+		}
+		_ = v.Begin(ctx, live, server) // it fails with ctx alone
+		return nil
+	})
 }
 
 // watchOthers watches the objects of others: what prerequisites need, and NodeClaims.

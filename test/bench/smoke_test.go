@@ -15,6 +15,8 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.stop)
+	// A machine that is busy otherwise may let a lease run out, and no other replica is there to need it.
+	alone := load{settings: map[string]any{"leaderElection": map[string]any{"enabled": false}}}
 	turn := func(do func(context.Context, *bed, *result, bool) error) result {
 		r := result{Nodes: nodes, Values: map[string]float64{}}
 		if err := do(t.Context(), b, &r, false); err != nil {
@@ -31,11 +33,17 @@ func TestRequests(t *testing.T) {
 			}
 		}
 	}
-	// The pod, the node, the node's condition, the pod's end; and an event.
-	atMost("verification", turn(load{}.verification), map[string]float64{metricWrites: 4, metricReads: 1, metricEvents: 1, metricPods: 1, metricLeft: 0})
+	// The pod, the node, the node's condition, the pod's end; and an event. What takes five seconds, on a slow machine, says so: a
+	// condition and an event more. A read is for a node that is not proved to be current, as after a pause of the watch.
+	verified := turn(alone.verification)
+	slow := 0.0
+	if verified.Values[metricMax] >= 5 {
+		slow = 1
+	}
+	atMost("verification", verified, map[string]float64{metricWrites: 4 + slow, metricReads: 0.5, metricEvents: 1 + slow, metricPods: 1, metricLeft: 0})
 	if err := makeRule(t.Context(), b, nodes); err != nil {
 		t.Fatal(err)
 	}
 	// The node; and what the rule's own status costs, however many nodes there are.
-	atMost("rule", turn(load{}.rule), map[string]float64{metricWrites: 1 + 4.0/nodes, metricReads: 4.0 / nodes, metricEvents: 2})
+	atMost("rule", turn(alone.rule), map[string]float64{metricWrites: 1 + 4.0/nodes, metricReads: 4.0 / nodes, metricEvents: 2})
 }

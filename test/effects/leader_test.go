@@ -55,6 +55,7 @@ type leader struct {
 	ruling    *ruling // nil in a world without rules
 	// staleAfter is rules.staleAfter.
 	staleAfter time.Duration
+	versions   *controller.Versions
 	// dry: nothing on nodes changes.
 	dry bool
 	// before is called before each write, with its name.
@@ -72,6 +73,7 @@ type leader struct {
 	dead       bool
 	writes     []string
 	lists      []string
+	reads      []string // of nodes, from the API server
 	errs       []error
 	considered []string
 	seen       map[types.UID]*corev1.Pod
@@ -91,6 +93,10 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	if l.dry {
 		marked = client.NewDryRunClient(writer)
 	}
+	l.versions = controller.NewVersions(w.clock.Now)
+	marked = l.versions.Writer(marked)
+	w.must(l.versions.Begin(w.ctx, live, typed.Discovery()))
+	l.lists = nil
 	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Sights: controller.NewSights(w.clock.Now, l.dry),
 		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
 	l.fleet = controller.NewFleet(view)
@@ -101,7 +107,7 @@ func (w *world) leads(change ...func(*leader)) *leader {
 		Claims: &deletion.Claims{Reader: live},
 		Ledger: &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns, ReadOnly: l.dry},
 	}
-	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.fleet, Counters: counters, Events: w,
+	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.versions, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.podNamespace()},
 		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Deletions: l,
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
@@ -162,6 +168,11 @@ func (l *leader) live() client.WithWatch {
 			if l.isDead() {
 				return errDead
 			}
+			if _, ok := o.(*corev1.Node); ok {
+				l.mu.Lock()
+				l.reads = append(l.reads, key.Name)
+				l.mu.Unlock()
+			}
 			return c.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -177,12 +188,15 @@ func (l *leader) live() client.WithWatch {
 // cache is live with the indexes of a View, whose values are those of labels.
 func (l *leader) cache() client.WithWatch {
 	return interceptor.NewClient(l.live(), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if l.isDead() {
+				return errDead
+			}
 			if old := l.stale[key.Name]; old != nil {
 				old.DeepCopyInto(o.(*corev1.Node))
 				return nil
 			}
-			return c.Get(ctx, key, o, opts...)
+			return api.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if l.isDead() {
@@ -317,6 +331,7 @@ func (l *leader) show() {
 	l.w.must(api.List(l.w.ctx, &nodes, client.MatchingLabels{worldLabel: l.w.ns}))
 	for i := range nodes.Items {
 		l.fleet.See(l.nodes.View.Observe(&nodes.Items[i]))
+		l.versions.See(&nodes.Items[i])
 	}
 	l.showPods(l.w.pods(""))
 	if l.ruling != nil {

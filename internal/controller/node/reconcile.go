@@ -65,6 +65,8 @@ type Reconciler struct {
 	Nodes client.Client
 	// Live reads from the API server.
 	Live client.Reader
+	// Versions knows which nodes of the cache need no read. What Nodes writes to nodes must be written through its Writer.
+	Versions *controller.Versions
 	// Pods are the effects on worker pods.
 	Pods          controller.Pods
 	Slots         *controller.Slots
@@ -140,6 +142,7 @@ func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
+	r.Versions.Gone(name)
 	r.View.Sights.NodeGone(name)
 	if r.Rules != nil {
 		r.Rules.NodeGone(name)
@@ -202,7 +205,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 	if !decide.Concerns(in) && len(in.Pods) == 0 && !d.rules.Concerns() {
 		return d, errNothingToDo
 	}
-	ev := decide.Evidence{Fresh: fresh}
+	ev := decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
 	for {
 		plan := decide.Next(in, ev, r.View.Sights.Now())
 		switch plan.Need {

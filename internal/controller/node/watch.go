@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ const workers = 32
 func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
-		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(nodeChanges())).
+		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(r.nodeChanges())).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(unmet, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(r.queue.set)).
@@ -117,16 +118,21 @@ func isWorker(o client.Object) bool {
 	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
 }
 
-// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat.
-func nodeChanges() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat, which shows no more than that the watch is
+// alive.
+func (r *Reconciler) nodeChanges() predicate.Predicate {
+	return predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool {
+		r.Versions.See(e.Object.(*corev1.Node))
+		return true
+	}, UpdateFunc: func(e event.UpdateEvent) bool {
 		old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 		if old.ResourceVersion == now.ResourceVersion {
 			return false // the informer's resync; ours is RequeueAfter
 		}
+		r.Versions.See(now)
 		return !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
-			!equality.Semantic.DeepEqual(old.Labels, now.Labels) ||
-			!equality.Semantic.DeepEqual(old.Annotations, now.Annotations) ||
+			!maps.Equal(old.Labels, now.Labels) ||
+			!maps.Equal(old.Annotations, now.Annotations) ||
 			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
 			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
 			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) || // what a prerequisite asks for: the cache drops the rest
@@ -137,19 +143,19 @@ func nodeChanges() predicate.Predicate {
 
 // conditionsChanged compares types and statuses, in both directions. Our own condition does not count: we wrote it.
 func conditionsChanged(old, now *corev1.Node) bool {
-	before := statuses(old)
-	after := statuses(now)
-	return !equality.Semantic.DeepEqual(before, after)
+	return !statusesWithin(old, now) || !statusesWithin(now, old)
 }
 
-func statuses(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
-	m := map[corev1.NodeConditionType]corev1.ConditionStatus{}
-	for _, c := range n.Status.Conditions {
-		if c.Type != marks.ConditionType {
-			m[c.Type] = c.Status
+// statusesWithin reports whether every condition of a, but for ours, is one of b with the same status.
+func statusesWithin(a, b *corev1.Node) bool {
+	for _, c := range a.Status.Conditions {
+		if c.Type != marks.ConditionType && !slices.ContainsFunc(b.Status.Conditions, func(o corev1.NodeCondition) bool {
+			return o.Type == c.Type && o.Status == c.Status
+		}) {
+			return false
 		}
 	}
-	return m
+	return true
 }
 
 // overdue reports whether our condition says that the node is past its deadline, which counts in the fleet.

@@ -2,10 +2,13 @@ package node
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 )
 
 // A device plugin that registers late ends a wait for what is allocatable, without a change of anything else.
@@ -15,6 +18,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 		n.ResourceVersion = version
 		return n
 	}
+	r := Reconciler{Versions: controller.NewVersions(time.Now)}
 	for _, test := range []struct {
 		old, now *corev1.Node
 		want     bool
@@ -22,7 +26,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 		{offers("1", "0"), offers("2", "1"), true},
 		{offers("1", "1"), offers("2", "1"), false},
 	} {
-		if got := nodeChanges().Update(event.UpdateEvent{ObjectOld: test.old, ObjectNew: test.now}); got != test.want {
+		if got := r.nodeChanges().Update(event.UpdateEvent{ObjectOld: test.old, ObjectNew: test.now}); got != test.want {
 			t.Errorf("%v to %v: woken %v", test.old.Status.Allocatable, test.now.Status.Allocatable, got)
 		}
 	}
