@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/exposition"
 )
 
 // Results of a write.
@@ -24,10 +23,10 @@ const stalledAfter = 3 * time.Minute
 
 // Metrics are the reporter's, under the names of the SIG's.
 type Metrics struct {
-	registry *prometheus.Registry
-	duration prometheus.Histogram
-	checks   *prometheus.CounterVec
-	writes   *prometheus.CounterVec
+	registry exposition.Registry
+	duration *exposition.Metric
+	checks   *exposition.Metric
+	writes   *exposition.Metric
 	interval time.Duration
 	// last is when the last check ended, or the reporter was made.
 	last atomic.Pointer[time.Time]
@@ -35,25 +34,17 @@ type Metrics struct {
 
 // NewMetrics makes the metrics of a reporter that checks at an interval.
 func NewMetrics(version string, interval time.Duration) *Metrics {
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_readiness_reporter_build_info", Help: "1, labelled with the reporter's version."}, []string{"version"})
-	build.WithLabelValues(version).Set(1)
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "node_readiness_reporter_check_duration_seconds",
-			Help: "How long checks of the endpoint took.", Buckets: []float64{.005, .1, .25, .5, 1, 2.5, 5, 10}}),
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "node_readiness_reporter_checks_total",
-			Help: "Checks of the endpoint: healthy (2xx), unhealthy (another status), error (no answer)."}, []string{"result"}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "node_readiness_reporter_condition_writes_total",
-			Help: "Writes of the condition: success, error, or skipped since nothing had changed."}, []string{"result"}),
-		interval: interval,
-	}
+	m := &Metrics{interval: interval}
+	m.registry.Gauge("node_readiness_reporter_build_info", "1, labelled with the reporter's version.", "version").Set(1, version)
+	m.duration = m.registry.Histogram("node_readiness_reporter_check_duration_seconds", "How long checks of the endpoint took.", []float64{.005, .1, .25, .5, 1, 2.5, 5, 10})
+	m.checks = m.registry.Counter("node_readiness_reporter_checks_total", "Checks of the endpoint: healthy (2xx), unhealthy (another status), error (no answer).", "result")
+	m.writes = m.registry.Counter("node_readiness_reporter_condition_writes_total", "Writes of the condition: success, error, or skipped since nothing had changed.", "result")
 	for _, result := range []string{"healthy", "unhealthy", "error"} {
-		m.checks.WithLabelValues(result)
+		m.checks.Add(0, result)
 	}
 	for _, result := range []string{resultSuccess, resultError, resultSkipped} {
-		m.writes.WithLabelValues(result)
+		m.writes.Add(0, result)
 	}
-	m.registry.MustRegister(build, m.duration, m.checks, m.writes)
 	m.beat()
 	return m
 }
@@ -66,17 +57,17 @@ func (m *Metrics) beat() {
 func (m *Metrics) checked(o observation, took time.Duration) {
 	m.beat()
 	m.duration.Observe(took.Seconds())
-	m.checks.WithLabelValues(map[string]string{reasonOK: "healthy", reasonNotReady: "unhealthy", reasonConnectionError: "error"}[o.reason]).Inc()
+	m.checks.Add(1, map[string]string{reasonOK: "healthy", reasonNotReady: "unhealthy", reasonConnectionError: "error"}[o.reason])
 }
 
-func (m *Metrics) written(result string) { m.writes.WithLabelValues(result).Inc() }
+func (m *Metrics) written(result string) { m.writes.Add(1, result) }
 
 // ServeHTTP serves /metrics and /healthz, which fails once no check has ended for long: an API server that is gone, or an agent
 // that is, is no fault of the reporter.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/metrics":
-		promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		m.registry.ServeHTTP(w, r)
 	case "/healthz":
 		if since := time.Since(*m.last.Load()); since > m.interval+stalledAfter {
 			http.Error(w, fmt.Sprintf("no check has ended for %v", since.Round(time.Second)), http.StatusServiceUnavailable)
