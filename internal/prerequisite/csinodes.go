@@ -2,18 +2,16 @@ package prerequisite
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // csiNodeWatch watches CSINodes, of which each node has one of its own name.
@@ -46,44 +44,23 @@ func (w *Watches) csiNodeRule(c config.CSINodePrerequisite) rule {
 	return csiNodeRule{watch, c}
 }
 
-func (r csiNodeRule) describe() (kind, name string) { return "csiNodes", r.Driver }
+func (r csiNodeRule) describe() (kind, name string) { return verdict.KindCSINodes, r.Driver }
 
 func (r csiNodeRule) topics(nodeName string) []topic {
 	return []topic{r.topic(state, ""), r.topic(byNode, nodeName)}
 }
 
 func (r csiNodeRule) unmet(n *corev1.Node) string {
-	if why := r.missing(n); why != "" {
-		return fmt.Sprintf("CSI driver %s (%s)", r.Driver, why)
-	}
-	return ""
-}
-
-func (r csiNodeRule) missing(n *corev1.Node) string {
 	all := r.objects()
 	if all == nil {
-		return r.why()
+		return verdict.UnreadCSINode(r.CSINodePrerequisite, r.why())
 	}
-	found, ok, err := all.GetByKey(n.Name)
-	switch {
-	case err != nil:
-		return err.Error()
-	case !ok:
-		return "the node has no CSINode"
+	own, _, err := all.GetByKey(n.Name)
+	if err != nil {
+		return verdict.UnreadCSINode(r.CSINodePrerequisite, err.Error())
 	}
-	c := found.(*storagev1.CSINode)
-	// The kubelet makes it with the node as owner (CreateCSINode in k8s.io/kubernetes pkg/volume/csi/nodeinfomanager).
-	if !slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID }) {
-		return "the CSINode is that of an earlier node of this name"
-	}
-	i := slices.IndexFunc(c.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == r.Driver })
-	switch {
-	case i < 0:
-		return "the kubelet has not registered it"
-	case r.Allocatable && (c.Spec.Drivers[i].Allocatable == nil || c.Spec.Drivers[i].Allocatable.Count == nil):
-		return "it is registered without a volume limit"
-	}
-	return ""
+	c, _ := own.(*storagev1.CSINode) // nil where there is none
+	return verdict.CSINode(r.CSINodePrerequisite, n, c)
 }
 
 func slimCSINode(o any) (any, error) {

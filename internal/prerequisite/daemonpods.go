@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // daemonPod is what is kept of a DaemonSet's pod: there are some for every node, and a corev1.Pod takes three times the
@@ -34,7 +36,7 @@ func slimDaemonPod(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	slim := &daemonPod{node: p.Spec.NodeName, ready: podReady(p), ObjectMeta: metav1.ObjectMeta{
+	slim := &daemonPod{node: p.Spec.NodeName, ready: verdict.PodReady(p), ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		slim.owner = c.UID

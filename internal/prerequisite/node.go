@@ -1,39 +1,33 @@
 package prerequisite
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // nodeReady is prerequisites.nodeReady.
 type nodeReady struct{}
 
-func (nodeReady) describe() (kind, name string) { return "nodeReady", string(corev1.NodeReady) }
-func (nodeReady) topics(string) []topic         { return nil }
-func (nodeReady) unmet(n *corev1.Node) string {
-	return conditionRule{Type: corev1.NodeReady, Status: corev1.ConditionTrue}.unmet(n)
+func (nodeReady) describe() (kind, name string) {
+	return verdict.KindNodeReady, string(corev1.NodeReady)
 }
+func (nodeReady) topics(string) []topic       { return nil }
+func (nodeReady) unmet(n *corev1.Node) string { return verdict.Condition(n, verdict.NodeReady) }
 
 // conditionRule is one entry of prerequisites.conditions.
 type conditionRule config.ConditionPrerequisite
 
 func (r conditionRule) describe() (kind, name string) {
-	return "conditions", fmt.Sprintf("%s=%s", r.Type, r.Status)
+	return verdict.KindConditions, verdict.ConditionName(config.ConditionPrerequisite(r))
 }
 
 func (conditionRule) topics(string) []topic { return nil }
 
 func (r conditionRule) unmet(n *corev1.Node) string {
-	for _, c := range n.Status.Conditions {
-		if c.Type == r.Type && c.Status == r.Status {
-			return ""
-		}
-	}
-	return fmt.Sprintf("the node's condition %s to be %s", r.Type, r.Status)
+	return verdict.Condition(n, config.ConditionPrerequisite(r))
 }
 
 // allocatableRule is one entry of prerequisites.allocatable.
@@ -42,16 +36,8 @@ type allocatableRule struct {
 	least resource.Quantity
 }
 
-func (r allocatableRule) describe() (kind, name string) { return "allocatable", string(r.name) }
-func (allocatableRule) topics(string) []topic           { return nil }
-
-func (r allocatableRule) unmet(n *corev1.Node) string {
-	have, ok := n.Status.Allocatable[r.name]
-	switch {
-	case !ok:
-		return fmt.Sprintf("%s %s allocatable (the node offers none)", r.least.String(), r.name)
-	case have.Cmp(r.least) < 0:
-		return fmt.Sprintf("%s %s allocatable (the node offers %s)", r.least.String(), r.name, have.String())
-	}
-	return ""
+func (r allocatableRule) describe() (kind, name string) {
+	return verdict.KindAllocatable, string(r.name)
 }
+func (allocatableRule) topics(string) []topic         { return nil }
+func (r allocatableRule) unmet(n *corev1.Node) string { return verdict.Allocatable(n, r.name, r.least) }

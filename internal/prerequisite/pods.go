@@ -1,11 +1,8 @@
 package prerequisite
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // Indexes of pods and of ControllerRevisions.
@@ -32,10 +30,6 @@ type podWatch struct {
 	namespace       string
 	selector        labels.Selector
 	pods, revisions *feed // revisions is nil unless currentRevision is asked for
-}
-
-func podKey(p config.PodPrerequisite) string {
-	return p.Namespace + "/" + metav1.FormatLabelSelector(&p.Selector)
 }
 
 // podsByNode indexes pods by the node that they are bound to.
@@ -87,7 +81,7 @@ func (w *Watches) podRule(p config.PodPrerequisite) (rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prerequisites.pods in namespace %s: selector: %w", p.Namespace, err)
 	}
-	watch := once(w, "pods "+podKey(p), func() *podWatch {
+	watch := once(w, "pods "+verdict.PodsName(p), func() *podWatch {
 		return &podWatch{client: w.clients.Kubernetes, namespace: p.Namespace, selector: selector, pods: newFeed(w.wakes, podsByNode, slimPod)}
 	})
 	if p.CurrentRevision {
@@ -96,7 +90,9 @@ func (w *Watches) podRule(p config.PodPrerequisite) (rule, error) {
 	return podRule{watch, p}, nil
 }
 
-func (r podRule) describe() (kind, name string) { return "pods", podKey(r.PodPrerequisite) }
+func (r podRule) describe() (kind, name string) {
+	return verdict.KindPods, verdict.PodsName(r.PodPrerequisite)
+}
 
 func (r podRule) topics(nodeName string) []topic {
 	topics := []topic{r.pods.topic(state, ""), r.pods.topic(byNode, nodeName)}
@@ -108,100 +104,29 @@ func (r podRule) topics(nodeName string) []topic {
 
 // unmet says what is missing on the node; empty when a pod fits.
 func (r podRule) unmet(n *corev1.Node) string {
-	why := r.missing(n.Name)
-	if why == "" {
-		return ""
-	}
-	return fmt.Sprintf("a pod %s in namespace %s (%s)", metav1.FormatLabelSelector(&r.Selector), r.Namespace, why)
-}
-
-func (r podRule) missing(nodeName string) string {
 	pods := r.pods.objects()
 	if pods == nil {
-		return r.pods.why()
+		return verdict.NoPods(r.PodPrerequisite, r.pods.why())
 	}
 	var revisions cache.Indexer
 	if r.CurrentRevision {
 		if revisions = r.revisions.objects(); revisions == nil {
-			return r.revisions.why()
+			return verdict.NoPods(r.PodPrerequisite, r.revisions.why())
 		}
 	}
-	found, err := pods.ByIndex(byNode, nodeName)
-	if err != nil {
-		return err.Error()
-	}
-	// By name, as the index has no order and the message must not vary.
-	slices.SortFunc(found, func(a, b any) int { return cmp.Compare(a.(*corev1.Pod).Name, b.(*corev1.Pod).Name) })
-	first := "there is none on the node"
-	for i, o := range found {
-		why := r.fault(o.(*corev1.Pod), revisions)
-		if why == "" {
-			return ""
-		}
-		if i == 0 {
-			first = why
-		}
-	}
-	return first
+	return verdict.Pods(r.PodPrerequisite, indexed[*corev1.Pod](pods, byNode, n.Name), func(uid string) []*appsv1.ControllerRevision {
+		return indexed[*appsv1.ControllerRevision](revisions, byOwner, uid)
+	})
 }
 
-// fault says why a pod does not count yet; empty when it does.
-func (r podRule) fault(pod *corev1.Pod, revisions cache.Indexer) string {
-	switch {
-	case pod.DeletionTimestamp != nil:
-		return pod.Name + " is terminating"
-	case len(r.unready(pod)) > 0:
-		return pod.Name + " " + strings.Join(r.unready(pod), " and ")
-	case r.CurrentRevision && !current(pod, revisions):
-		return pod.Name + " is not of its DaemonSet's current revision"
+// indexed is what an index of ours has under a value.
+func indexed[T any](objects cache.Indexer, index, value string) []T {
+	found, _ := objects.ByIndex(index, value) // fails only for an index that is not there
+	out := make([]T, 0, len(found))
+	for _, o := range found {
+		out = append(out, o.(T))
 	}
-	return ""
-}
-
-// unready lists the signs of readiness that the pod lacks and needs.
-func (r podRule) unready(pod *corev1.Pod) []string {
-	key, value := r.Annotation()
-	annotated := key != ""
-	var lacks []string
-	if (!annotated || r.ReadyBy != config.ReadyByAnnotation) && !podReady(pod) {
-		lacks = append(lacks, "is not Ready")
-	}
-	if have, ok := pod.Annotations[key]; annotated && (!ok || have != value) {
-		lacks = append(lacks, fmt.Sprintf("does not carry annotation %s=%s", key, value))
-	}
-	if annotated && r.ReadyBy == config.ReadyByAny && len(lacks) < 2 {
-		return nil // it has one of the two
-	}
-	return lacks
-}
-
-// current reports whether the pod is of its DaemonSet's newest ControllerRevision, the one that the DaemonSet
-// controller itself compares with (k8s.io/kubernetes pkg/controller/daemon/update.go).
-func current(pod *corev1.Pod, revisions cache.Indexer) bool {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "DaemonSet" {
-		return false
-	}
-	owned, err := revisions.ByIndex(byOwner, string(owner.UID))
-	if err != nil {
-		return false
-	}
-	var newest *appsv1.ControllerRevision
-	for _, o := range owned {
-		if r := o.(*appsv1.ControllerRevision); newest == nil || r.Revision > newest.Revision {
-			newest = r
-		}
-	}
-	return newest != nil && newest.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
-}
-
-func podReady(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return out
 }
 
 func slimPod(o any) (any, error) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // pod is a pod of the DaemonSet with UID ds; each change makes it more of what is waited for.
@@ -108,9 +109,12 @@ func TestReadyBy(t *testing.T) {
 		{"warm/done=a=b", config.ReadyByAnnotation, pod("p", "node-a", func(p *corev1.Pod) { p.Annotations["warm/done"] = "a=b" }), ""},
 		{"warm/done", config.ReadyByAny, pod("p", "node-a", ready, warm, terminating), "p is terminating"},
 	} {
-		r := podRule{PodPrerequisite: config.PodPrerequisite{ReadyAnnotation: test.annotation, ReadyBy: test.by}}
-		if got := r.fault(test.pod, nil); got != test.why {
-			t.Errorf("%q by %q: %v %v: %q, want %q", test.annotation, test.by, test.pod.Annotations, test.pod.Status.Conditions, got, test.why)
+		p, want := config.PodPrerequisite{ReadyAnnotation: test.annotation, ReadyBy: test.by}, test.why
+		if want != "" {
+			want = verdict.NoPods(p, want)
+		}
+		if got := verdict.Pods(p, []*corev1.Pod{test.pod}, nil); got != want {
+			t.Errorf("%q by %q: %v %v: %q, want %q", test.annotation, test.by, test.pod.Annotations, test.pod.Status.Conditions, got, want)
 		}
 	}
 }
