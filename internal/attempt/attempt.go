@@ -1,4 +1,5 @@
-// Package attempt is one run of a node's checks and what came of it, whatever ran it: a pod today.
+// Package attempt is one run of a node's checks and what came of it, whatever ran it: a
+// worker's pod, or the process of a DaemonSet on the node.
 package attempt
 
 import (

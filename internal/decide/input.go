@@ -5,6 +5,7 @@ package decide
 import (
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -23,10 +24,22 @@ type Input struct {
 	Pods []workerpod.Observation
 	// Vanished is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
 	Vanished int32
+	// Self is the process that asks, where it verifies the node by itself; nil where worker pods do.
+	Self *Self
 	// NeededSince is when this process first saw that the node must be verified; zero where nobody keeps account.
 	NeededSince time.Time
 	// Rehearsed: this is a dry run, and the node has had its attempt, or its deletion was considered.
 	Rehearsed bool
+}
+
+// Self is a process on the node itself that runs the checks, as a DaemonSet's does.
+type Self struct {
+	// Attempt is the process's last one; its Number is 0 while there was none.
+	Attempt attempt.Attempt
+	// Began is when it began, on the process's own clock.
+	Began time.Time
+	// Released: the process released the node, and waits to be ended.
+	Released bool
 }
 
 // Need names evidence that a decision lacks. It costs something to load, so it is loaded only when it is asked for.

@@ -68,13 +68,8 @@ func isSuperseded(reason string) bool {
 
 // judge decides what a result, which came at the given time, means for the node.
 func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
-	if other := superseded(in, pod.Attempt.Basis, result); other != nil {
-		p.record(in, s, pod.Attempt, other, now)
-		return
-	}
 	switch {
-	case result.Outcome == attempt.Passed:
-		p.pass(in, s, pod.Attempt, result, now)
+	case p.conclude(in, s, pod.Attempt, result, now):
 	case result.Outcome == attempt.Failed && controlled(in.Config):
 		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, attempt: pod.Attempt, result: &result}, ev, now)
 	case in.Config.NodeManagement.DeleteFailedNodes && expired(in, now) && mayLieOnNode(in, pod, result):
@@ -82,6 +77,19 @@ func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time,
 	default:
 		p.record(in, s, pod.Attempt, &result, now)
 	}
+}
+
+// conclude handles a result that no other node need be asked about: one that does not count, and a pass. It reports whether it did.
+func (p *Plan) conclude(in Input, s spent, a attempt.Attempt, result attempt.Result, now time.Time) bool {
+	if other := superseded(in, a.Basis, result); other != nil {
+		p.record(in, s, a, other, now)
+		return true
+	}
+	if result.Outcome == attempt.Passed {
+		p.pass(in, s, a, result, now)
+		return true
+	}
+	return false
 }
 
 // pass records a pass, once its node may be released.

@@ -50,7 +50,11 @@ func (p *Plan) settle(in Input, now time.Time) {
 func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
 	s := spentOf(in)
 	switch {
+	case forced(in):
+		p.force()
 	case p.begin(in, s, current, now):
+	case in.Self != nil && in.Self.Attempt.Number == in.Node.Record.Sequence+1:
+		p.self(in, s, now)
 	case current == nil && in.Vanished == in.Node.Record.Sequence+1:
 		p.record(in, s, attempt.Attempt{Number: in.Vanished}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case current == nil:

@@ -1,0 +1,120 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// byItself has the node verified by a process on it, which ran nothing yet.
+func byItself(in *Input) { in.Self = &Self{} }
+
+// ran is a process that makes, or made, the attempt that the pod would have made.
+func ran(pod workerpod.Observation) func(*Input) {
+	return func(in *Input) { in.Self = &Self{Attempt: pod.Attempt, Began: pod.Seen.Running} }
+}
+
+// A process on the node gets the decisions that a controller makes with a pod: each case asks both.
+func TestAProcessOnTheNodeIsDecidedLikeAPod(t *testing.T) {
+	longAgo := func(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }
+	for name, tc := range map[string]struct {
+		given func(change ...func(*Input)) Input
+		pod   *workerpod.Observation
+	}{
+		"nothing yet":       {given, nil},
+		"between attempts":  {func(c ...func(*Input)) Input { return failing(2, c...) }, nil},
+		"the next is due":   {func(c ...func(*Input)) Input { return failing(2, append(c, longAgo)...) }, nil},
+		"exhausted":         {func(c ...func(*Input)) Input { return failing(5, c...) }, nil},
+		"verified":          {verified, nil},
+		"the node is lost":  {func(c ...func(*Input)) Input { return given(append(c, lost)...) }, nil},
+		"passed":            {given, new(pod(1, ended(attempt.Passed)))},
+		"failed":            {given, new(pod(1, ended(attempt.Failed)))},
+		"failed the last":   {func(c ...func(*Input)) Input { return failing(4, c...) }, new(pod(5, ended(attempt.Failed)))},
+		"inconclusive":      {given, new(pod(1, ended(attempt.Inconclusive)))},
+		"rebooted":          {given, new(pod(1, fromBoot, ended(attempt.Passed)))},
+		"other checks":      {given, new(pod(1, otherChecks, ended(attempt.Passed)))},
+		"gate came back":    {given, new(pod(1, openGate, ended(attempt.Passed)))},
+		"recorded already":  {func(c ...func(*Input)) Input { return failing(2, c...) }, new(pod(2, ended(attempt.Failed)))},
+		"not registered":    {func(c ...func(*Input)) Input { return given(append(c, managed)...) }, new(pod(1, ended(attempt.Passed)))},
+		"re-verified badly": {func(c ...func(*Input)) Input { return verified(append(c, unlabelled)...) }, new(pod(2, openGate, ended(attempt.Failed)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changePod, changeSelf := []func(*Input){}, []func(*Input){byItself}
+			if tc.pod != nil {
+				changePod, changeSelf = append(changePod, with(*tc.pod)), append(changeSelf, ran(*tc.pod))
+			}
+			byPod, _ := ask(t, tc.given(changePod...), world{})
+			bySelf, _ := ask(t, tc.given(changeSelf...), world{})
+			if bySelf.Step != byPod.Step || bySelf.Number != byPod.Number || bySelf.Wait != byPod.Wait || reasonOf(bySelf.Condition) != reasonOf(byPod.Condition) {
+				t.Errorf("by itself %+v\nby a pod  %+v", bySelf, byPod)
+			}
+			one, other := marks.Change{Record: bySelf.Change.Record, Gate: bySelf.Change.Gate, Label: bySelf.Change.Label}, marks.Change{Record: byPod.Change.Record, Gate: byPod.Change.Gate, Label: byPod.Change.Label}
+			if one.Record.Encode() != other.Record.Encode() || one.Gate != other.Gate || (one.Label == nil) != (other.Label == nil) || one.Label != nil && *one.Label != *other.Label {
+				t.Errorf("by itself %+v\nby a pod  %+v", one, other)
+			}
+		})
+	}
+}
+
+// While the process runs the checks the node says so, after what was before.
+func TestAProcessUnderWay(t *testing.T) {
+	running := pod(3)
+	plan, asked := ask(t, failing(2, ran(running)), world{})
+	if plan.Step != StepNone || len(asked) != 0 || reasonOf(plan.Condition) != marks.ReasonVerifying || plan.Condition.Since != running.Seen.Running {
+		t.Errorf("%+v, asked for %v", plan, asked)
+	}
+	if want := "The node's own pod runs the checks, attempt 3; before: check dns: Timeout: no answer"; plan.Condition.Message != want {
+		t.Errorf("says %q, want %q", plan.Condition.Message, want)
+	}
+}
+
+// The label given by hand takes the taints off, and nothing else: not what the checks found.
+func TestALabelByHandReleases(t *testing.T) {
+	labelled := func(in *Input) { in.Node.Labelled = true }
+	released := func(in *Input) { in.Self.Released = true }
+	for name, tc := range map[string]struct {
+		in     Input
+		forced bool
+	}{
+		"before any attempt":        {given(byItself, labelled), true},
+		"under way":                 {given(ran(pod(1)), labelled), true},
+		"after failures":            {failing(5, byItself, labelled), true},
+		"verified before":           {verified(byItself, gated), true},
+		"not gated":                 {verified(byItself), false},
+		"not labelled":              {given(byItself), false},
+		"a controller":              {given(labelled), false},
+		"opted out":                 {given(byItself, labelled, skipped), false},
+		"not selected":              {given(byItself, labelled, unselected), false},
+		"by the process, and again": {verified(byItself, gated, released), false},
+	} {
+		plan, _ := ask(t, tc.in, world{})
+		if forced := plan.Step == StepRecord && plan.Change.KeepRecord && plan.Change.Gate == gateOpen && plan.Change.Label == nil; forced != tc.forced {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		if tc.forced && plan.Condition != nil {
+			t.Errorf("%s: says %+v", name, plan.Condition)
+		}
+	}
+}
+
+// What a node will say once it is released can be said before, and only of a pass.
+func TestOutlook(t *testing.T) {
+	for outcome, want := range map[attempt.Outcome]string{attempt.Passed: marks.ReasonChecksPassed, attempt.Failed: "", attempt.Inconclusive: ""} {
+		in := given(ran(pod(1, ended(outcome))))
+		plan, _ := ask(t, in, world{})
+		if got := reasonOf(plan.Outlook(in)); got != want {
+			t.Errorf("%s: %q, want %q", outcome, got, want)
+		}
+		if outcome != attempt.Passed {
+			continue
+		}
+		in.Node.Record, in.Node.Gated, in.Node.Labelled, in.Node.HasRecord = plan.Change.Record, false, true, true
+		after, _ := ask(t, in, world{})
+		if *after.Condition != *plan.Outlook(in) {
+			t.Errorf("says %+v, and then %+v", plan.Outlook(in), after.Condition)
+		}
+	}
+}
