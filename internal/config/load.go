@@ -4,29 +4,53 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
 // Load reads the file at path. The error is a strictyaml.Faults when the file can be read
 // but is not right.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return load(path, Parse) }
+
+// LoadDaemonSet is Load for DaemonSet mode.
+func LoadDaemonSet(path string) (*Config, error) { return load(path, ParseDaemonSet) }
+
+func load(path string, parse func([]byte, string) (*Config, error)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	return Parse(data, path)
+	return parse(data, path)
 }
 
 // Parse reads a configuration and fills in the defaults and what presets stand for. It reports every fault at once, in
 // a strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not
 // allowed. name stands for the file in its messages.
 func Parse(data []byte, name string) (*Config, error) {
-	c := &Config{}
+	return read(data, name, &Config{}, (*Config).Validate)
+}
+
+// ParseDaemonSet is Parse for DaemonSet mode: what takes a controller is a fault, rules are off by default, and nodes that never
+// had the taint are verified too.
+func ParseDaemonSet(data []byte, name string) (*Config, error) {
+	c, err := read(data, name, &Config{Rules: Rules{Enabled: new(bool)}}, func(c *Config) field.ErrorList {
+		return append(c.Validate(), c.validateDaemonSet()...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.NodeManagement.VerifyUntainted = true
+	return c, nil
+}
+
+// read reads a configuration over what is set already.
+func read(data []byte, name string, c *Config, validate func(*Config) field.ErrorList) (*Config, error) {
 	c.SetDefaults()
 	doc := strictyaml.Decode(data, name, c)
 	relocate(doc.Faults)
 	c.setLateDefaults()
-	if err := doc.Err(c.Validate()); err != nil {
+	if err := doc.Err(validate(c)); err != nil {
 		return nil, err
 	}
 	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {

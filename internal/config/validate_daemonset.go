@@ -1,0 +1,68 @@
+package config
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateDaemonSet faults what a process on each node cannot do: what needs a view of the cluster, or one leader. The sections of a
+// controller's own process, leaderElection and kubernetes, are not read.
+func (c *Config) validateDaemonSet() field.ErrorList {
+	const controller = "; use deploymentMode controller for it"
+	var faults field.ErrorList
+	refuse := func(is bool, p *field.Path, value any, why string) {
+		if is {
+			faults = append(faults, field.Invalid(p, value, why))
+		}
+	}
+	n, node := &c.NodeManagement, field.NewPath("nodeManagement")
+	refuse(n.DeleteFailedNodes, node.Child("deleteFailedNodes"), true,
+		"a node in DaemonSet mode cannot judge its own deletion: remove it"+controller)
+	refuse(n.Reverify.Interval.Duration > 0, node.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
+		"no pod is on a verified node in DaemonSet mode to verify it again: remove it, and remove the verified label to verify again"+controller)
+	faults = append(faults, n.Prerequisites.validateDaemonSet(node.Child("prerequisites"))...)
+	faults = append(faults, presetsInDaemonSet(node.Child("presets"), n.Presets)...)
+	for i := range c.Profiles {
+		profile, p := &c.Profiles[i], field.NewPath("profiles").Index(i)
+		if profile.Prerequisites != nil {
+			faults = append(faults, profile.Prerequisites.validateDaemonSet(p.Child("prerequisites"))...)
+		}
+		faults = append(faults, presetsInDaemonSet(p.Child("presets"), profile.Presets)...)
+		const one = "the pods of a DaemonSet are all alike: remove it, and set it under worker for all nodes" + controller
+		refuse(len(profile.Tolerations) > 0, p.Child("tolerations"), "(not shown)", one)
+		refuse(profile.Resources != nil, p.Child("resources"), "(not shown)", one)
+	}
+	refuse(c.Reconciliation.MaxConcurrentVerifications > 0, field.NewPath("reconciliation", "maxConcurrentVerifications"), c.Reconciliation.MaxConcurrentVerifications,
+		"each node verifies itself in DaemonSet mode, and nobody counts them: remove it"+controller)
+	refuse(c.Worker.Namespace != "", field.NewPath("worker", "namespace"), c.Worker.Namespace,
+		"there are no worker pods in DaemonSet mode: remove it, and install the release into that namespace")
+	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true, "nobody looks after nodes that slipped past: set it to false or remove it"+controller)
+	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode, "the webhook is served by controllers: set it to policy or off"+controller)
+	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true, "NodeReadinessRules need a controller: set it to false or remove it"+controller)
+	return faults
+}
+
+// validateDaemonSet faults the prerequisites that are not about the node's own objects.
+func (r *Prerequisites) validateDaemonSet(p *field.Path) field.ErrorList {
+	const others = " is about more than the node's own objects, which is all that is read in DaemonSet mode: "
+	var faults field.ErrorList
+	if r.DaemonSets.Mode == DaemonSetsAuto || len(r.DaemonSets.Named) > 0 {
+		faults = append(faults, field.Invalid(p.Child("daemonSets"), "(not shown)", "daemonSets"+others+"name the DaemonSets' pods under pods, or use deploymentMode controller"))
+	}
+	if len(r.ResourceSlices) > 0 {
+		faults = append(faults, field.Invalid(p.Child("resourceSlices"), "(not shown)", "resourceSlices"+others+"wait for the driver's pod under pods, or use deploymentMode controller"))
+	}
+	if len(r.Resources) > 0 {
+		faults = append(faults, field.Invalid(p.Child("resources"), "(not shown)", "resources"+others+"wait for a node condition under conditions, or use deploymentMode controller"))
+	}
+	return faults
+}
+
+// presetsInDaemonSet faults presets: each waits for DaemonSets.
+func presetsInDaemonSet(p *field.Path, presets []Preset) field.ErrorList {
+	var faults field.ErrorList
+	for i, name := range presets {
+		faults = append(faults, field.Invalid(p.Index(i), name,
+			"a preset waits for DaemonSets, which DaemonSet mode cannot look at: write its pods under prerequisites.pods and its checks under worker.checks (docs/presets.md), or use deploymentMode controller"))
+	}
+	return faults
+}
