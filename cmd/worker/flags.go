@@ -55,7 +55,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	switch rest := f.set.Args(); {
 	case len(rest) == 0, slices.Equal(rest, []string{"verify"}):
 	default:
-		return f, fmt.Errorf("unknown command %q; there are verify, which is the default, and report, which must come first", strings.Join(rest, " "))
+		return f, fmt.Errorf("unknown command %q; there are verify, which is the default, and report and daemonset, which must come first", strings.Join(rest, " "))
 	}
 	if f.kube != "" && !f.dryRun {
 		return f, errors.New("--kubeconfig is for --dry-run: a worker has its pod's service account")
@@ -85,11 +85,12 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 }
 
 func (f *flags) usage() string {
-	return `Verifies the node that it runs on, or reports an agent's health as its condition.
+	return `Verifies the node that it runs on, once or as a DaemonSet's process, or reports an agent's health as its condition.
 
 Usage:
   ` + program + ` [verify] [flags]
-  ` + program + ` report [flags]   (` + program + ` report --help)
+  ` + program + ` report [flags]      (` + program + ` report --help)
+  ` + program + ` daemonset [flags]   (` + program + ` daemonset --help)
 
 Flags:
 ` + f.set.FlagUsages() + `

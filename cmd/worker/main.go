@@ -1,7 +1,9 @@
 // Command kube-node-ready-worker verifies the node that it runs on: it performs the checks of
 // its configuration, reports to standard output and the container's termination log, and
 // exits with a code that says who is at fault (see internal/result). As "report" it turns an
-// agent's health endpoint into a condition of the node instead (see internal/worker/reporter).
+// agent's health endpoint into a condition of the node instead (see internal/worker/reporter). As
+// "daemonset", or under the name kube-node-ready, it does without a controller what one does for
+// its node (see internal/daemonset).
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -37,7 +40,11 @@ func main() {
 	// (Caught and not ignored, for what is ignored stays so in the commands of checks.)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stdout, stderr := report.NewOutput(os.Stdout), report.NewOutput(os.Stderr)
-	code := run(ctx, os.Args[1:], os.Getenv, stdout, stderr, os.Exit)
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == nameOfDaemonSet {
+		args = append([]string{commandDaemonSet}, args...)
+	}
+	code := run(ctx, args, os.Getenv, stdout, stderr, os.Exit)
 	end := time.Now().Add(report.FlushTime)
 	stdout.Flush(end)
 	stderr.Flush(end)
@@ -46,8 +53,13 @@ func main() {
 
 // run is the program, without what belongs to the process. exit ends that where run cannot.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, exit func(int)) int {
-	if len(args) > 0 && args[0] == commandReport {
-		return reportCondition(ctx, args[1:], getenv, stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case commandReport:
+			return reportCondition(ctx, args[1:], getenv, stdout, stderr)
+		case commandDaemonSet:
+			return verifyOwnNode(ctx, args[1:], getenv, stdout, stderr)
+		}
 	}
 	f, err := parseFlags(args, getenv, report.IsTerminal(stdout))
 	switch {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,16 @@ const (
 	dryRunServiceHost = dns.DefaultName + "." + resolver.DefaultClusterDomain
 	dryRunServicePort = "443"
 )
+
+// DryRunClient is the API client of a dry run: a pod's, else of a kubeconfig, path or else the one that kubectl would use. The error
+// is apiserver.ErrNoCluster where there is neither.
+func DryRunClient(getenv func(string) string, path string) (*apiserver.Client, error) {
+	x, err := surroundings(getenv)
+	if errors.Is(err, apiserver.ErrNoCluster) {
+		err = x.outside(getenv, path)
+	}
+	return x.API, err
+}
 
 // outside makes a host's place out of a pod's. The error is why the API cannot be called.
 func (x *place) outside(getenv func(string) string, path string) error {

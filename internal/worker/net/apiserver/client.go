@@ -177,14 +177,15 @@ func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	return c.exchange(ctx, c.http, c.URL(c.Host, r.Path), r)
 }
 
-func (c *Client) exchange(ctx context.Context, client *http.Client, url string, r Request) (Response, error) {
+// request is what is sent: with the service account's token, for JSON.
+func (c *Client) request(ctx context.Context, url string, r Request) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, r.Method, url, bytes.NewReader(r.Body))
 	if err != nil {
-		return Response{}, err
+		return nil, err
 	}
 	token, err := c.Token()
 	if err != nil {
-		return Response{}, err
+		return nil, err
 	}
 	maps.Copy(request.Header, r.Header)
 	if token != "" {
@@ -194,6 +195,14 @@ func (c *Client) exchange(ctx context.Context, client *http.Client, url string, 
 	request.Header.Set("User-Agent", userAgent)
 	if r.ContentType != "" {
 		request.Header.Set("Content-Type", r.ContentType)
+	}
+	return request, nil
+}
+
+func (c *Client) exchange(ctx context.Context, client *http.Client, url string, r Request) (Response, error) {
+	request, err := c.request(ctx, url, r)
+	if err != nil {
+		return Response{}, err
 	}
 	sent := time.Now()
 	response, err := client.Do(request)

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/daemonset"
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+)
+
+const (
+	commandDaemonSet = "daemonset"
+	// nameOfDaemonSet is the name under which the program is commandDaemonSet without being told so.
+	nameOfDaemonSet = "kube-node-ready"
+)
+
+const daemonSetUsage = `Verifies the node that it runs on until it passes, and then releases it: the process of a DaemonSet's pod.
+
+Usage:
+  ` + program + ` daemonset [flags]
+  ` + nameOfDaemonSet + ` [flags]
+
+Environment:
+  NODE_NAME                   the Node; required but for a dry run
+  POD_NAMESPACE, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, LOG_LEVEL, LOG_FORMAT
+
+A dry run exits with 0 if every required check passed, else with the code of "` + program + ` verify";
+in a pod it waits to be ended instead. Any run exits with 2 if its configuration is refused.
+
+Flags:
+`
+
+// daemonSet is the command line of the DaemonSet's process.
+type daemonSet struct {
+	path, kubeconfig, level, format string
+	dryRun, version                 bool
+	set                             *pflag.FlagSet
+}
+
+func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, error) {
+	d := &daemonSet{set: pflag.NewFlagSet(commandDaemonSet, pflag.ContinueOnError)}
+	d.set.Usage = func() {}
+	d.set.SortFlags = false
+	d.set.StringVar(&d.path, "config", "", "configuration `file`, the controller's; default "+config.DefaultPath+", and in a dry run without that the defaults")
+	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and say what would be written; outside a cluster run what needs none, and the rest with a kubeconfig")
+	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config")
+	d.set.StringVar(&d.level, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
+	d.set.StringVar(&d.format, "log-format", getenv("LOG_FORMAT"), "`format`: json or console; overrides logging.format (LOG_FORMAT)")
+	d.set.BoolVar(&d.version, "version", false, "print the version")
+	if err := d.set.Parse(args); err != nil {
+		return d, err
+	}
+	switch {
+	case d.set.NArg() > 0:
+		return d, fmt.Errorf("unexpected argument %q", d.set.Arg(0))
+	case d.kubeconfig != "" && !d.dryRun:
+		return d, errors.New("--kubeconfig is for --dry-run: a DaemonSet's process has its pod's service account")
+	case getenv(worker.EnvNodeName) == "" && !d.dryRun && !d.version:
+		return d, errors.New("NODE_NAME is not set: the pod gets it from the field spec.nodeName")
+	}
+	return d, nil
+}
+
+// load reads the configuration.
+func (d *daemonSet) load() (*config.Config, error) {
+	cfg, err := config.LoadDaemonSet(cmp.Or(d.path, config.DefaultPath))
+	if errors.Is(err, fs.ErrNotExist) && d.path == "" && d.dryRun {
+		return config.ParseDaemonSet(nil, "defaults")
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logging.Level, cfg.Logging.Format = cmp.Or(d.level, cfg.Logging.Level), cmp.Or(d.format, cfg.Logging.Format)
+	return cfg, nil
+}
+
+// verifyOwnNode runs the DaemonSet's process and returns the exit code.
+func verifyOwnNode(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	d, err := parseDaemonSet(args, getenv)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, daemonSetUsage+d.set.FlagUsages())
+		return result.ExitPassed
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v\nRun %s daemonset --help for the flags.\n", program, err, program)
+		return result.ExitConfig
+	case d.version:
+		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
+		return result.ExitPassed
+	}
+	cfg, err := d.load()
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		return result.ExitConfig
+	}
+	log, err := logging.New(cmp.Or(d.level, cfg.Logging.Level), cmp.Or(d.format, cfg.Logging.Format), stderr)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)\n", program, err)
+		return result.ExitConfig
+	}
+	node := getenv(worker.EnvNodeName)
+	if node == "" { // of a dry run
+		node, _ = os.Hostname() // the node's name, where this is one
+	}
+	log = log.With(zap.String("node", node))
+	p := &daemonset.Process{Config: cfg, Node: node, Log: log, Metrics: daemonset.NewMetrics(node, time.Duration(cfg.Reconciliation.IntervalSeconds)*time.Second),
+		Connect: func() (daemonset.API, error) { return worker.Client(getenv) },
+		Verify: func(ctx context.Context, c worker.Config) result.Report {
+			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig, OnFinish: logCheck(log)})
+		}}
+	if d.dryRun {
+		return rehearse(ctx, d, p, getenv)
+	}
+	if _, err := worker.Client(getenv); err != nil { // none comes later
+		log.Error("the node cannot be read or written", zap.Error(err))
+		return result.ExitClient
+	}
+	serve(cfg, p)
+	log.Info("verifying this node", zap.String("version", version.Version))
+	if err := p.Run(ctx); err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		return result.ExitConfig
+	}
+	return result.ExitPassed
+}
+
+// rehearse is the dry run. In a pod it does not end by itself: its kubelet would start it again.
+func rehearse(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func(string) string) int {
+	inPod := getenv(worker.EnvServiceHost) != ""
+	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
+	case errors.Is(err, apiserver.ErrNoCluster):
+		p.Log.Info("dry run: there is no cluster here; what needs none is checked")
+		p.Connect = nil
+	case err != nil:
+		p.Log.Warn("dry run: the cluster cannot be used; what needs none is checked", zap.Error(err))
+		p.Connect = nil
+	default:
+		p.Connect = func() (daemonset.API, error) { return api, nil }
+	}
+	if inPod {
+		serve(p.Config, p)
+	}
+	report, err := p.Rehearse(ctx)
+	if err != nil {
+		p.Log.Error("the configuration cannot be used", zap.Error(err))
+		return result.ExitConfig
+	}
+	if inPod {
+		<-ctx.Done()
+		return result.ExitPassed
+	}
+	return report.ExitCode()
+}
+
+// serve serves metrics and health. A port that is taken is no reason to keep a node from being verified.
+func serve(cfg *config.Config, p *daemonset.Process) {
+	ports := []int32{cfg.Health.Port}
+	if *cfg.Metrics.Enabled {
+		ports = append(ports, cfg.Metrics.Port)
+	}
+	for _, port := range ports {
+		listen, err := p.Metrics.Listen(port)
+		if err != nil {
+			p.Log.Error("nothing is served on the port; set metrics.port or health.port to a free one", zap.Int32("port", port), zap.Error(err))
+			continue
+		}
+		guard.Go(listen, func(caught *guard.Panic) {
+			p.Log.Error("a port is served no more", zap.Int32("port", port), zap.Error(caught))
+		})
+	}
+}

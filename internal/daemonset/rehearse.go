@@ -1,0 +1,70 @@
+package daemonset
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+)
+
+// Rehearse runs the node's checks once, says what would be written, and writes nothing. Without a cluster, or such a node, it runs
+// those of a node that no profile selects. It returns the report.
+func (p *Process) Rehearse(ctx context.Context) (result.Report, error) {
+	if err := p.prepare(); err != nil {
+		return result.Report{}, err
+	}
+	n := &corev1.Node{}
+	known := p.Connect != nil
+	if known {
+		found, err := p.read(ctx)
+		if known = err == nil; known {
+			n = found
+		} else {
+			p.Log.Warn("the node cannot be read; the checks of a node that no profile selects are run", zap.Error(err))
+		}
+	}
+	in := p.observe(n)
+	look := next{}
+	if known {
+		for _, w := range p.waits(ctx, n, in.Profile.Prerequisites, &look) {
+			p.Log.Info("dry run: the node would wait for "+w.Why, zap.String("kind", w.Kind), zap.String("name", w.Name))
+		}
+	}
+	number := in.Node.Record.Sequence + 1
+	p.Metrics.begin(p.told(in.Profile).Expand())
+	report := p.Verify(ctx, p.told(in.Profile))
+	p.Metrics.finished(report, time.Now())
+	if ctx.Err() != nil {
+		return report, nil
+	}
+	p.self = decide.Self{Began: time.Now(), Attempt: attempt.Attempt{Number: number, Result: resultOf(report),
+		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}}
+	p.Log.Info("dry run: the checks ended", zap.String("outcome", string(report.Outcome)))
+	if known {
+		p.foretell(in, p.decide(ctx, in, n, &look))
+	}
+	return report, nil
+}
+
+// foretell logs what a plan would have done.
+func (p *Process) foretell(in decide.Input, plan decide.Plan) {
+	switch {
+	case plan.Step != decide.StepRecord:
+		p.Log.Info("dry run: nothing would be written", zap.Bool("selected", in.Selected), zap.Bool("gated", in.Node.Gated), zap.Bool("labelled", in.Node.Labelled))
+		return
+	case plan.Change.Gate == marks.GateOpen:
+		p.Log.Info("dry run: the gating taints would be removed")
+	case plan.Change.Gate == marks.GateClose:
+		p.Log.Info("dry run: the gating taints would be put on")
+	}
+	if l := plan.Change.Label; l != nil && *l != in.Node.Labelled {
+		p.Log.Info("dry run: the verified label would be changed", zap.Bool("verified", *l))
+	}
+	p.Log.Info("dry run: the record would say", zap.String("record", plan.Change.Record.Encode()))
+}
