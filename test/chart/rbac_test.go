@@ -16,7 +16,10 @@ import (
 // change of docs/security.md.
 func TestPermissionsAreTheLeast(t *testing.T) {
 	configurations := map[string]string{
-		"default":     "",
+		"default": "",
+		"daemonset": `
+deploymentMode: daemonset
+controller: {config: {nodeManagement: {prerequisites: {csiNodes: [{driver: a.io}], pods: [{namespace: a, selector: {matchLabels: {a: b}}, currentRevision: true}]}}}}`,
 		"evicting":    "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
 		"backfilling": "controller: {config: {admission: {backfill: true}}}",
 		"deleting":    "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",

@@ -16,6 +16,22 @@
 {{- include "kube-node-ready.fullname" . }}-worker
 {{- end -}}
 
+{{/* "controller" or "daemonset": the component that verifies nodes. */}}
+{{- define "kube-node-ready.component" -}}
+{{- .Values.deploymentMode -}}
+{{- end -}}
+
+{{/* The name of what verifies nodes: a Deployment or a DaemonSet, its configuration and what scrapes it. */}}
+{{- define "kube-node-ready.mainName" -}}
+{{- if eq .Values.deploymentMode "daemonset" }}{{ include "kube-node-ready.fullname" . }}{{ else }}{{ include "kube-node-ready.controllerName" . }}{{ end -}}
+{{- end -}}
+
+{{/* Who runs the checks: the workers' service account, or the DaemonSet's, which also writes its node. */}}
+{{- define "kube-node-ready.checkingServiceAccount" -}}
+{{- $own := ternary (include "kube-node-ready.fullname" .) (include "kube-node-ready.workerName" .) (eq .Values.deploymentMode "daemonset") -}}
+{{- .Values.worker.serviceAccount.name | default $own -}}
+{{- end -}}
+
 {{- define "kube-node-ready.controllerServiceAccount" -}}
 {{- .Values.controller.serviceAccount.name | default (include "kube-node-ready.controllerName" .) -}}
 {{- end -}}
@@ -85,15 +101,37 @@ metadata:
 {{- include "kube-node-ready.imageReference" (dict "repository" $image.repository "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
 {{- end -}}
 
-{{/* The configuration file: controller.config over what the chart derives from other values. */}}
+{{/* The configuration file: controller.config over what the chart derives from other values, and "config" over both. */}}
 {{- define "kube-node-ready.config" -}}
 {{- $derived := dict
   "worker" (dict
     "image" (include "kube-node-ready.workerImage" . | fromYaml)
-    "serviceAccountName" (.Values.worker.serviceAccount.name | default (include "kube-node-ready.workerName" .)))
+    "serviceAccountName" (include "kube-node-ready.checkingServiceAccount" .))
   "leaderElection" (dict "id" (include "kube-node-ready.controllerName" .)) -}}
 {{- with .Values.imagePullSecrets }}{{ $_ := set $derived.worker "imagePullSecrets" . }}{{ end -}}
-{{- mergeOverwrite $derived (deepCopy .Values.controller.config) | toYaml -}}
+{{- $config := mergeOverwrite $derived (deepCopy .Values.controller.config) -}}
+{{- $short := .Values.config -}}
+{{- with $short.dnsTestDomains }}{{ $_ := set $config.worker "dnsTestDomains" . }}{{ end -}}
+{{- with $short.initialTimeout }}
+{{- $_ := set $config.worker "timeoutSeconds" (mul (regexFind "^[0-9]+" . | int) (get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[smh]$" .)) | int) }}
+{{- end -}}
+{{- $reconciliation := $config.reconciliation | default dict -}}
+{{- with $short.maxRetries }}{{ $_ := set $reconciliation "maxRetries" (int .) }}{{ end -}}
+{{- with $short.retryBackoff }}{{ $_ := set $reconciliation "retryBackoff" . }}{{ end -}}
+{{- $_ := set $config "reconciliation" $reconciliation -}}
+{{- if or $short.taintKey $short.taintValue $short.taintEffect }}
+{{- $node := $config.nodeManagement | default dict }}
+{{- $taints := $node.taints | default (list (dict "key" "node-ready/unverified" "value" "true" "effect" "NoSchedule")) }}
+{{- if gt (len $taints) 1 }}
+{{- fail (printf "config.taintKey, config.taintValue and config.taintEffect are about one taint, and controller.config.nodeManagement.taints names %d: leave the former empty, or name one there" (len $taints)) }}
+{{- end }}
+{{- $taint := deepCopy (first $taints) }}
+{{- with $short.taintKey }}{{ $_ := set $taint "key" . }}{{ end }}
+{{- with $short.taintValue }}{{ $_ := set $taint "value" . }}{{ end }}
+{{- with $short.taintEffect }}{{ $_ := set $taint "effect" . }}{{ end }}
+{{- $_ := set $config "nodeManagement" (set $node "taints" (list $taint)) }}
+{{- end -}}
+{{- $config | toYaml -}}
 {{- end -}}
 
 {{- define "kube-node-ready.workerNamespace" -}}

@@ -1,0 +1,85 @@
+package daemonset
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// proxy stands between a process and the API server, and counts the writes.
+type proxy struct {
+	mu     sync.Mutex
+	writes []string
+	// disturb, if set, is called before and after each write, with its number from 1.
+	disturb func(number int, done bool)
+}
+
+// through lets the scene's processes reach the API server through a proxy.
+func (s *scene) through() *proxy {
+	s.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(control.CA())
+	target, err := url.Parse(control.URL())
+	s.must(target, err)
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1 // of watches
+	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	p := &proxy{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPatch {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		p.mu.Lock()
+		p.writes = append(p.writes, strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"+s.name))
+		number, disturb := len(p.writes), p.disturb
+		p.mu.Unlock()
+		if disturb != nil {
+			disturb(number, false)
+		}
+		answer := httptest.NewRecorder()
+		if r.Context().Err() == nil {
+			forward.ServeHTTP(answer, r)
+		}
+		if disturb != nil {
+			disturb(number, true)
+		}
+		for k, v := range answer.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()) // the process may be gone
+	}))
+	cert, key, err := control.ServingCertificate()
+	s.must(cert, err)
+	pair, err := tls.X509KeyPair(cert, key)
+	s.must(pair, err)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	s.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	s.must(host, err)
+	s.host = host
+	s.apiPort, err = net.LookupPort("tcp", port)
+	s.must(nil, err)
+	return p
+}
+
+func (p *proxy) seen() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.writes...)
+}
+
+// meet sets what disturbs the writes from now on, which are counted from 1 again.
+func (p *proxy) meet(disturb func(number int, done bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes, p.disturb = nil, disturb
+}
