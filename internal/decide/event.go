@@ -28,6 +28,8 @@ const (
 	EventHeld             = "RemediationHeld"
 	EventQuarantined      = "Quarantined"
 	EventBackfilled       = "Backfilled"
+	// EventTaintUnknown is on a NodePool.
+	EventTaintUnknown = "StartupTaintUnknown"
 )
 
 func started(pod *workerpod.Observation) Event {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/event"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 )
 
 // emitter writes what was decided as Kubernetes events.
@@ -46,6 +48,7 @@ var kinds = map[string]struct {
 	decide.EventRuleStandBack:    {corev1.EventTypeWarning, "StandBack", event.RankDecision},
 	decide.EventRuleServed:       {corev1.EventTypeNormal, "Serve", event.RankDecision},
 	decide.EventRuleOtherWriter:  {corev1.EventTypeWarning, "Serve", event.RankDecision},
+	decide.EventTaintUnknown:     {corev1.EventTypeWarning, "Gate", event.RankDecision},
 }
 
 // Emit queues an event on the node.
@@ -56,6 +59,11 @@ func (e emitter) Emit(n *corev1.Node, at time.Time, what decide.Event) {
 // EmitRule queues an event on the rule.
 func (e emitter) EmitRule(r *v1alpha1.NodeReadinessRule, at time.Time, what decide.Event) {
 	e.recorder.EmitOn(corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Name, UID: r.UID}, at, eventOf(what))
+}
+
+// emitPool queues an event on the NodePool.
+func (e emitter) emitPool(p decide.NodePool, what decide.Event) {
+	e.recorder.EmitOn(corev1.ObjectReference{APIVersion: nodepool.Kind.GroupVersion().String(), Kind: nodepool.Kind.Kind, Name: p.Name, UID: types.UID(p.UID)}, time.Now(), eventOf(what))
 }
 
 func eventOf(e decide.Event) event.Event {

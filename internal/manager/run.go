@@ -22,6 +22,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/autoscaler"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
@@ -161,6 +162,11 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		if err := late.Setup(mgr); err != nil {
 			return nil, fmt.Errorf("set up the backfill room: %w", err)
 		}
+	}
+	pools := &autoscaler.Room{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
+		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second, Emit: events.emitPool, Count: counters.UnknownTaints}
+	if err := mgr.Add(pools); err != nil {
+		return nil, err
 	}
 	return &rooms{view: view, counters: counters}, nil
 }

@@ -29,6 +29,7 @@ type Counters struct {
 	remediations    *prometheus.CounterVec
 	backfills       *prometheus.CounterVec
 	eventsDropped   prometheus.Counter
+	unknownTaints   *prometheus.GaugeVec
 
 	known map[string]string // types of the configured checks, by name
 }
@@ -71,6 +72,8 @@ func NewCounters(checks map[string]string) *Counters {
 	}
 	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
 		Help: "Events on nodes that were not written: too many at once, or refused by the API server."})
+	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "unknown_startup_taint",
+		Help: "1 for a gating taint that Karpenter does not know: it is not in the NodePool's startupTaints; without a NodePool, in none's."}, []string{"nodepool", "taint"})
 	return c
 }
 
@@ -82,7 +85,7 @@ const (
 
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped}
+	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that will be tried again.
@@ -111,6 +114,14 @@ func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result)
 
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }
+
+// UnknownTaints sets those that there are now.
+func (c *Counters) UnknownTaints(unknown []decide.UnknownTaint) {
+	c.unknownTaints.Reset()
+	for _, u := range unknown {
+		c.unknownTaints.WithLabelValues(u.Pool, u.Taint.Key+":"+string(u.Taint.Effect)).Set(1)
+	}
+}
 
 // Recorded counts an attempt whose result was recorded, of a node that was created at the given time.
 func (c *Counters) Recorded(a decide.Recorded, created, now time.Time) {

@@ -86,6 +86,7 @@ func sample() (*prometheus.Registry, error) {
 	counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Passed, Report: &result.Report{
 		Checks: []result.Check{{Name: "dns", Type: "dns", Outcome: result.Passed}},
 	}}}, now, now)
+	counters.UnknownTaints([]decide.UnknownTaint{{Pool: "p"}})
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) ([]decide.Input, error) { return []decide.Input{in}, nil }

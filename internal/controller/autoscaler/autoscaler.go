@@ -1,0 +1,87 @@
+// Package autoscaler says where Karpenter does not know a gating taint: it then launches more nodes than are needed, and nothing on a
+// node shows why.
+package autoscaler
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+)
+
+// Room looks at the NodePools from time to time. It runs on the leader alone.
+type Room struct {
+	Gating []marks.Taint
+	// Live reads NodePools from the API server, Nodes reads nodes from the cache.
+	Live, Nodes client.Reader
+	Every       time.Duration
+	// Emit emits an event on a NodePool, Count sets the metric.
+	Emit  func(decide.NodePool, decide.Event)
+	Count func([]decide.UnknownTaint)
+
+	told []decide.UnknownTaint
+}
+
+// Start looks until ctx is done.
+func (r *Room) Start(ctx context.Context) error {
+	for tick := time.NewTicker(r.Every); ; {
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "NodePools could not be read")
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *Room) look(ctx context.Context) error {
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(nodepool.Kind)
+	err := r.Live.List(ctx, &list)
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) { // Karpenter is not there
+		return err
+	}
+	carried := nodepool.Carried{}
+	if len(list.Items) > 0 {
+		var nodes corev1.NodeList
+		if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.HasLabels{marks.LabelKarpenterNodePool}); err != nil {
+			return err
+		}
+		for i := range nodes.Items {
+			carried.Add(&nodes.Items[i], r.Gating)
+		}
+	}
+	var pools []decide.NodePool
+	for i := range list.Items {
+		p := nodepool.Of(&list.Items[i])
+		p.Carried = carried[p.Name]
+		pools = append(pools, p)
+	}
+	unknown := decide.UnknownTaints(r.Gating, pools)
+	r.Count(unknown)
+	for _, u := range unknown {
+		if slices.Contains(r.told, u) {
+			continue
+		}
+		for _, p := range pools {
+			if u.Pool == "" || u.Pool == p.Name {
+				r.Emit(p, u.Event())
+			}
+		}
+	}
+	r.told = unknown
+	return nil
+}

@@ -1,0 +1,72 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// NodePool is what the rules ask of one of Karpenter's NodePools.
+type NodePool struct {
+	Name, UID string
+	// Startup are its startupTaints, Taints those that Karpenter takes for permanent.
+	Startup, Taints []marks.Taint
+	// Carried are the gating taints that nodes of the pool have now.
+	Carried []marks.Taint
+	// DoNotDisrupt: its template sets marks.AnnotationKarpenterDoNotDisrupt.
+	DoNotDisrupt bool
+}
+
+// UnknownTaint is a gating taint that Karpenter does not expect to go away: it launches another node for pods that do not tolerate it.
+type UnknownTaint struct {
+	// Pool is the NodePool that lacks it; empty where all do.
+	Pool  string
+	Taint marks.Taint
+}
+
+// String says what is wrong.
+func (u UnknownTaint) String() string {
+	of := "no NodePool has"
+	if u.Pool != "" {
+		of = "nodes of NodePool " + u.Pool + " carry, and its startupTaints lack,"
+	}
+	return fmt.Sprintf("%s the gating taint %s:%s in startupTaints: Karpenter launches more nodes than are needed for pods that do not tolerate it", of, u.Taint.Key, u.Taint.Effect)
+}
+
+// Event is what is emitted on the NodePool.
+func (u UnknownTaint) Event() Event {
+	return Event{Reason: EventTaintUnknown, Key: u.Taint.Key + ":" + string(u.Taint.Effect), Message: u.String()}
+}
+
+// karpenterKnows is the prefix of taints that Karpenter takes for start-up taints wherever they come from (1.13 and later).
+const karpenterKnows = "readiness.k8s.io/"
+
+// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool does not
+// although its nodes carry them. A pool whose nodes are not gated need not list any.
+func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
+	if len(pools) == 0 {
+		return nil
+	}
+	for _, t := range gating {
+		if strings.HasPrefix(t.Key, karpenterKnows) {
+			continue
+		}
+		if !slices.ContainsFunc(pools, func(p NodePool) bool { return HasTaint(p.Startup, t) }) {
+			unknown = append(unknown, UnknownTaint{Taint: t})
+			continue
+		}
+		for _, p := range pools {
+			if HasTaint(p.Carried, t) && !HasTaint(p.Startup, t) {
+				unknown = append(unknown, UnknownTaint{Pool: p.Name, Taint: t})
+			}
+		}
+	}
+	return unknown
+}
+
+// HasTaint reports whether the list has a taint of the key and effect.
+func HasTaint(list []marks.Taint, t marks.Taint) bool {
+	return slices.ContainsFunc(list, func(x marks.Taint) bool { return x.Key == t.Key && x.Effect == t.Effect })
+}
