@@ -51,6 +51,7 @@ BIN ?= bin
 .PHONY: build
 build: binaries ## Build the binaries into bin/, stamped with version and commit
 	$(GO_BUILD) -o $(BIN)/kubectl-node_ready ./cmd/kubectl-node_ready
+	@ln -sf kubectl-node_ready $(BIN)/kubectl_complete-node_ready
 
 # What the image holds.
 .PHONY: binaries

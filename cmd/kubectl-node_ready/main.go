@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/term"
@@ -15,7 +16,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := kubectlplugin.Run(ctx, os.Args[1:], kubectlplugin.Streams{Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdout.Fd()))})
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == kubectlplugin.CompletionName {
+		args = append([]string{"__complete"}, args...)
+	}
+	code := kubectlplugin.Run(ctx, args, kubectlplugin.Streams{Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdout.Fd()))})
 	stop()
 	os.Exit(code)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -37,8 +38,8 @@ type cluster struct {
 	// controllerNamespace is empty where it is not known; see controllers.
 	controllerNamespace string
 	leases              coordinationclient.LeasesGetter
-	// claims reads NodeClaims.
-	claims dynamic.NamespaceableResourceInterface
+	claims, pools       dynamic.NamespaceableResourceInterface // NodeClaims and NodePools
+	reviews             authorizationclient.SubjectAccessReviewInterface
 }
 
 // connect finds the controller's configuration: in the file at path if there is one, else in

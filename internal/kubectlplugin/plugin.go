@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
@@ -28,8 +29,10 @@ import (
 const (
 	exitError = 1
 	exitUsage = 2 // the command line or the configuration was refused
-	exitTime  = 3 // wait: not all nodes were verified in time
+	exitTime  = 3 // wait: not all nodes were verified in time; check: there is no result
 	exitNever = 4 // wait: one will not be
+	// exitFailed: check: a required check did not pass, or could not tell.
+	exitFailed = 5
 )
 
 // coded is an error with an exit code of its own.
@@ -44,11 +47,15 @@ Usage:
   kubectl node-ready status [NODE...]   where each node stands, and why
   kubectl node-ready wait NODE...       until nodes are verified (or -l SELECTOR)
   kubectl node-ready explain NODE       everything about one node: checks, attempts, events
+  kubectl node-ready check NODE         run a node's checks now; changes nothing on it
   kubectl node-ready reverify NODE...   verify nodes again now
+  kubectl node-ready skip NODE...       leave nodes alone; unskip ends that
   kubectl node-ready logs NODE          the log of the node's last worker
+  kubectl node-ready doctor             what is set up wrong, and how to mend it
   kubectl node-ready deletions          what was deleted, and why
   kubectl node-ready pause [WHY...]     delete nothing, from now on
   kubectl node-ready resume             delete again as the configuration says
+  kubectl node-ready config validate FILE
   kubectl node-ready version
 
 Flags:
@@ -62,6 +69,8 @@ type command struct {
 	run func(context.Context, *invocation) error
 	// arguments: the least and the most, -1 for any number.
 	least, most int
+	// nodes: the arguments are names of nodes. offline: no cluster is needed.
+	nodes, offline bool
 	// flags that the command takes besides those of all.
 	flags []string
 	// formats of --output, besides the empty one.
@@ -69,14 +78,19 @@ type command struct {
 }
 
 var commands = map[string]command{
-	"status":    {run: status, most: -1, flags: []string{"output", "selector", "unverified", "no-headers", "all", "watch"}, formats: []string{"wide", "json", "yaml", "name"}},
-	"wait":      {run: wait, most: -1, flags: []string{"selector", "timeout"}},
-	"explain":   {run: explain, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json", "yaml"}},
-	"reverify":  {run: reverify, least: 1, most: -1},
+	"status":    {run: status, nodes: true, most: -1, flags: []string{"output", "selector", "unverified", "no-headers", "all", "watch"}, formats: []string{"wide", "json", "yaml", "name"}},
+	"wait":      {run: wait, nodes: true, most: -1, flags: []string{"selector", "timeout"}},
+	"explain":   {run: explain, nodes: true, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json", "yaml"}},
+	"check":     {run: check, nodes: true, least: 1, most: 1, flags: []string{"timeout"}},
+	"reverify":  {run: reverify, nodes: true, least: 1, most: -1},
+	"skip":      {run: skip, nodes: true, least: 1, most: -1},
+	"unskip":    {run: unskip, nodes: true, least: 1, most: -1},
+	"logs":      {run: logs, nodes: true, least: 1, most: 1, flags: []string{"follow", "container"}},
 	"deletions": {run: deletions, flags: []string{"output"}, formats: []string{"json", "yaml"}},
+	"doctor":    {run: doctor, flags: []string{"output"}, formats: []string{"json", "yaml"}},
 	"pause":     {run: pause, most: -1},
 	"resume":    {run: resume},
-	"logs":      {run: logs, least: 1, most: 1, flags: []string{"follow", "container"}},
+	"config":    {run: validate, offline: true, least: 2, most: 2},
 }
 
 // invocation is a command line and what it works on.
@@ -125,7 +139,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	flags.StringVarP(&v.selector, "selector", "l", "", "label selector of the nodes (status, wait)")
 	flags.BoolVar(&v.all, "all", false, "every node, however many there are (status)")
 	flags.BoolVarP(&v.watch, "watch", "w", false, "print nodes again as they change (status)")
-	flags.DurationVar(&v.timeout, "timeout", 10*time.Minute, "how long to wait, 0 for no limit (wait)")
+	flags.DurationVar(&v.timeout, "timeout", 10*time.Minute, "how long to wait; of wait, 0 is no limit (wait, check)")
 	flags.BoolVar(&v.unverified, "unverified", false, "only nodes that are pending, verifying, failed or held (status)")
 	flags.BoolVar(&v.noHeaders, "no-headers", false, "leave the table's header out (status)")
 	flags.BoolVarP(&v.followLog, "follow", "f", false, "stream the log (logs)")
@@ -136,6 +150,16 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	refuse := func(format string, a ...any) int {
 		s.say("error: "+format+"\nSee 'kubectl node-ready --help'.", a...)
 		return exitUsage
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
+	connects := func(ctx context.Context) error {
+		return v.connect(ctx, loader, overrides.Context.Namespace, configPath, func(text string) { s.say("warning: %s", text) })
+	}
+	if len(args) > 0 && args[0] == "__complete" {
+		v.args = args[1:]
+		_ = flags.Parse(v.args[:max(0, len(v.args)-1)]) // what is half written need not be right
+		complete(ctx, &v, flags, func() error { return connects(ctx) })
+		return s.print(v.out.Bytes())
 	}
 	if err := flags.Parse(args); err != nil {
 		return refuse("%v", err)
@@ -165,8 +189,13 @@ func Run(ctx context.Context, args []string, s Streams) int {
 		return refuse("--color must be auto, always or never, not %q", colour)
 	}
 	v.stream = s.Out
-	err := v.run(ctx, c, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides), overrides.Context.Namespace, configPath,
-		func(text string) { s.say("warning: %s", text) })
+	var err error
+	if !c.offline {
+		err = connects(ctx)
+	}
+	if err == nil {
+		err = c.run(ctx, &v)
+	}
 	code := s.print(v.out.Bytes())
 	if err != nil {
 		s.say("error: %v", err)
@@ -198,6 +227,9 @@ func (s Streams) print(text []byte) int {
 // refuse says what is wrong with a command line; empty for nothing.
 func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string {
 	if len(v.args) < c.least {
+		if !c.nodes {
+			return name + " takes validate FILE"
+		}
 		return name + " needs the name of a node"
 	}
 	if c.most == 0 && len(v.args) > 0 {
@@ -208,10 +240,8 @@ func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string
 	}
 	var foreign []string
 	flags.Visit(func(f *pflag.Flag) {
-		for _, other := range commands {
-			if slices.Contains(other.flags, f.Name) && !slices.Contains(c.flags, f.Name) && !slices.Contains(foreign, f.Name) {
-				foreign = append(foreign, f.Name)
-			}
+		if !c.takes(f.Name) {
+			foreign = append(foreign, f.Name)
 		}
 	})
 	if len(foreign) > 0 {
@@ -229,12 +259,27 @@ func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string
 	return ""
 }
 
-func (v *invocation) run(ctx context.Context, c command, loader clientcmd.ClientConfig, namespace, configPath string, warn func(string)) error {
+// takes reports whether the command takes a flag: one of its own, or one that every command takes.
+func (c command) takes(flag string) bool {
+	if slices.Contains(c.flags, flag) {
+		return true
+	}
+	for _, other := range commands {
+		if slices.Contains(other.flags, flag) {
+			return false
+		}
+	}
+	return true
+}
+
+// connect makes the clients and finds the controller's configuration.
+func (v *invocation) connect(ctx context.Context, loader clientcmd.ClientConfig, namespace, configPath string, warn func(string)) error {
 	rc, err := loader.ClientConfig()
 	if err != nil {
 		return err
 	}
 	rc.UserAgent = "kubectl-node_ready/" + version.Version
+	rc.QPS, rc.Burst = 50, 300 // kubectl's own; doctor asks much
 	v.time = &serverTime{}
 	rc.Wrap(v.time.observe)
 	core, err := corev1client.NewForConfig(rc)
@@ -252,6 +297,11 @@ func (v *invocation) run(ctx context.Context, c command, loader clientcmd.Client
 	if err != nil {
 		return err
 	}
-	v.cluster.claims = client.Resource(schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"})
-	return c.run(ctx, v)
+	v.cluster.claims, v.cluster.pools = client.Resource(nodepool.Resource.GroupVersion().WithResource("nodeclaims")), client.Resource(nodepool.Resource)
+	authorization, err := authorizationclient.NewForConfig(rc)
+	if err != nil {
+		return err
+	}
+	v.cluster.reviews = authorization.SubjectAccessReviews()
+	return nil
 }

@@ -19,8 +19,8 @@ import (
 // LabelVersion on the Lease is the version of who holds it.
 const LabelVersion = "node-ready/version"
 
-// labelValue makes a label's value of a version.
-func labelValue(v string) string {
+// VersionLabel is the label's value for a version.
+func VersionLabel(v string) string {
 	v = strings.Map(func(r rune) rune {
 		if strings.ContainsRune("+/: ", r) {
 			return '_'
@@ -52,7 +52,7 @@ func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRe
 		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
 	return Wrap(&resourcelock.LeaseLock{
-		Labels:     map[string]string{LabelVersion: labelValue(version.Version)},
+		Labels:     map[string]string{LabelVersion: VersionLabel(version.Version)},
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString(), EventRecorder: recorder},

@@ -26,7 +26,7 @@ const (
 	Component = "worker"
 	// LabelNodeUID holds the UID of the node that the pod runs on; names are too long for a label.
 	LabelNodeUID = "node-ready/node-uid"
-	// LabelPurpose is PurposeVerify or PurposeProbe.
+	// LabelPurpose is PurposeVerify, PurposeProbe or PurposeCheck.
 	LabelPurpose = "node-ready/purpose"
 	// AnnotationNode holds the node's name, up to 253 characters.
 	AnnotationNode = "node-ready/node"
@@ -57,6 +57,8 @@ const (
 	PurposeVerify = "verify"
 	// PurposeProbe is a pod that runs a failed node's checks on a verified one.
 	PurposeProbe = "probe"
+	// PurposeCheck is a pod that a person runs; it is none of the controller's.
+	PurposeCheck = "check"
 
 	// Container is the name of the container whose exit code counts.
 	Container = "worker"
@@ -155,6 +157,14 @@ func (b *Builder) Probe(t Target, profile config.Effective, subject, group strin
 	pod.Labels[LabelPurpose] = PurposeProbe
 	pod.Labels[LabelProbeGroup] = group
 	pod.Annotations[AnnotationSubject] = subject
+	return pod
+}
+
+// Check builds the pod that runs a node's checks for a person; id tells it from another one.
+func (b *Builder) Check(t Target, profile config.Effective, id string) *corev1.Pod {
+	pod := b.pod(t, profile, config.SchedulingDirect)
+	pod.Name = name(PurposeCheck, t.Name, hash(t.UID, t.Name, id), "0")
+	pod.Labels[LabelPurpose] = PurposeCheck
 	return pod
 }
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
@@ -155,8 +156,17 @@ func (e *environment) await(ctx context.Context, name string, done func(summary)
 	}
 }
 
-// claim makes the NodeClaim of a node, which Karpenter does not call initialised.
-func (e *environment) claim(ctx context.Context, node string) {
+func (e *environment) node(ctx context.Context, name string) *corev1.Node {
+	e.t.Helper()
+	n, err := e.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return n
+}
+
+// karpenter installs Karpenter's definitions and returns a client of them.
+func (e *environment) karpenter() client.Client {
 	e.t.Helper()
 	if _, err := envtest.InstallCRDs(e.cluster.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs}); err != nil {
 		e.t.Fatal(err)
@@ -165,6 +175,46 @@ func (e *environment) claim(ctx context.Context, node string) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	return k
+}
+
+// controllerPod makes the object of a controller's pod as the chart does; nobody runs it.
+func (e *environment) controllerPod(ctx context.Context) {
+	e.t.Helper()
+	_, err := e.client.CoreV1().Pods(install.Namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "controller", Labels: map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}},
+		Spec: corev1.PodSpec{ServiceAccountName: install.ControllerAccount, SchedulerName: "nobody",
+			Containers: []corev1.Container{{Name: "controller", Image: install.Image}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// patchNodes changes every node.
+func (e *environment) patchNodes(ctx context.Context, change func(*corev1.Node)) {
+	e.t.Helper()
+	list, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, n := range list.Items {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			have := e.node(ctx, n.Name)
+			change(have)
+			_, err := e.client.CoreV1().Nodes().Update(ctx, have, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// claim makes the NodeClaim of a node, which Karpenter does not call initialised.
+func (e *environment) claim(ctx context.Context, node string) {
+	e.t.Helper()
+	k := e.karpenter()
 	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + node}, Spec: karpv1.NodeClaimSpec{
 		NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
 	if err := k.Create(ctx, c); err != nil {

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
@@ -234,6 +236,49 @@ func TestOnCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("check", func(t *testing.T) {
+		before := e.node(ctx, "good")
+		got := e.run(ctx, "check", "good")
+		if got.code != 0 || !regexp.MustCompile(`(?s)^node/good: passed after .+\n  passed +dns +dns `).MatchString(got.out) {
+			t.Errorf("good: %+v", got)
+		}
+		if err := bad.SetDNS(nodeagent.DNSRefuses); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.run(ctx, "check", "bad"); got.code != 5 || !regexp.MustCompile(`(?s)^node/bad: failed after .+\n  failed +dns +dns `).MatchString(got.out) || !strings.Contains(got.err, "the checks did not pass") {
+			t.Errorf("bad: %+v", got)
+		}
+		after := e.node(ctx, "good")
+		if after.Labels["node-ready/verified"] != "true" || after.Annotations["node-ready/record"] != before.Annotations["node-ready/record"] || len(after.Spec.Taints) != len(before.Spec.Taints) {
+			t.Errorf("the node is another one: %+v, %+v", before.ObjectMeta, after.ObjectMeta)
+		}
+		e.await(ctx, "bad", func(n summary) bool { return n.Status == "verified" })
+		pods, err := e.client.CoreV1().Pods("kube-node-ready").List(ctx, metav1.ListOptions{LabelSelector: "node-ready/purpose=check"})
+		for _, p := range pods.Items {
+			if p.DeletionTimestamp == nil {
+				t.Errorf("left behind: %s, %v", p.Name, err)
+			}
+		}
+	})
+
+	t.Run("skip", func(t *testing.T) {
+		matchLines(t, e.run(ctx, "skip", "bad"), []string{`^node/bad: neither verified nor deleted$`})
+		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +excluded `})
+		matchLines(t, e.run(ctx, "unskip", "bad"), []string{`^node/bad: verified as any other node$`})
+		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +verified `})
+		matchLines(t, e.run(ctx, "skip", "skipped"), []string{`^node/skipped: neither verified nor deleted; it keeps node-ready/unverified=true:NoSchedule$`})
+	})
+
+	t.Run("completion", func(t *testing.T) {
+		var out bytes.Buffer
+		kubectlplugin.Run(ctx, []string{"__complete", "--kubeconfig", e.cluster.Kubeconfig(), "explain", "sk"}, kubectlplugin.Streams{Out: &out, Err: &out})
+		if out.String() != "skipped\n:4\n" {
+			t.Errorf("nodes: %q", out.String())
+		}
+	})
+
+	t.Run("doctor", func(t *testing.T) { e.doctor(ctx, t) })
+
 	t.Run("no leader", func(t *testing.T) {
 		e.controller.Kill()
 		e.add(ctx, nodeagent.NodeSpec{Name: "late", Taints: taint, Labels: map[string]string{"karpenter.sh/nodepool": "a"}, ProviderID: "test://late"})
@@ -242,10 +287,13 @@ func TestOnCluster(t *testing.T) {
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got.out, "no leader") && time.Now().Before(deadline); time.Sleep(time.Second) {
 			got = e.run(ctx, "status", "late")
 		}
-		matchLines(t, got, []string{`^Controller +no leader: \S+ was last heard of \d+s ago; nothing is verified$`, `^Deletions`, `^Nodes +1 pending$`, `^$`,
+		matchLines(t, got, []string{`^Controller +no leader: \S+ was last heard of \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Deletions`, `^Nodes +1 pending$`, `^$`,
 			`^NODE`, `^late +pending +- +- +- +Karpenter: StartupTaintsExist$`})
 		if got := e.run(ctx, "explain", "late"); !strings.HasPrefix(got.out, "no leader: ") || !strings.Contains(got.out, `Karpenter        StartupTaintsExist: StartupTaint`) {
 			t.Errorf("explain: %+v", got)
+		}
+		if got := e.run(ctx, "doctor"); got.code != 1 || !strings.Contains(got.out, "leader: no leader: ") {
+			t.Errorf("doctor: %+v", got)
 		}
 		if got := e.run(ctx, "wait", "late", "--timeout", "300ms"); got.code != 3 || !strings.Contains(got.out, "no leader: ") || !strings.Contains(got.err, "node late: pending") {
 			t.Errorf("wait: %+v", got)

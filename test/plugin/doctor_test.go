@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+// finds runs doctor and expects exactly these findings: each is a part of one.
+func (e *environment) finds(ctx context.Context, t *testing.T, want ...string) {
+	t.Helper()
+	got := e.run(ctx, "doctor", "-n", install.Namespace, "-o", "json")
+	var d struct {
+		Findings []struct{ Check, What, Fix string }
+	}
+	if err := json.Unmarshal([]byte(got.out), &d); err != nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	code := 0
+	if len(want) > 0 {
+		code = 1
+	}
+	ok := got.code == code && len(d.Findings) == len(want)
+	for _, w := range want {
+		found := false
+		for _, f := range d.Findings {
+			found = found || strings.Contains(f.Check+": "+f.What, w) && f.Fix != ""
+		}
+		ok = ok && found
+	}
+	if !ok {
+		t.Errorf("code %d, found %+v, want %q", got.code, d.Findings, want)
+	}
+}
+
+// Each thing that doctor looks for is broken on a real API server, and mended again.
+func (e *environment) doctor(ctx context.Context, t *testing.T) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := e.run(ctx, "doctor")
+	if !strings.Contains(got.out, "not checked: rights: no pod of the controller says which service account it has") {
+		t.Errorf("without a pod: %+v", got)
+	}
+	e.controllerPod(ctx)
+	e.finds(ctx, t, "versions: the controller that leads is of version ")
+	lease, err := e.client.CoordinationV1().Leases(install.Namespace).Get(ctx, install.ControllerAccount, metav1.GetOptions{})
+	must(err)
+	own := version.Version
+	version.Version = lease.Labels["node-ready/version"]
+	defer func() { version.Version = own }()
+	e.finds(ctx, t)
+	if got := e.run(ctx, "doctor"); got.code != 0 || !strings.Contains(got.out, "Nothing wrong was found.") {
+		t.Errorf("all is well: %+v", got)
+	}
+
+	// A right is taken away.
+	roles := e.client.RbacV1().ClusterRoles()
+	role, err := roles.Get(ctx, install.ControllerAccount, metav1.GetOptions{})
+	must(err)
+	less := role.DeepCopy()
+	for i, r := range less.Rules {
+		if slices.Contains(r.Resources, "nodes") {
+			less.Rules[i] = rbacv1.PolicyRule{APIGroups: r.APIGroups, Resources: r.Resources, Verbs: []string{"get", "list", "watch"}}
+		}
+	}
+	_, err = roles.Update(ctx, less, metav1.UpdateOptions{})
+	must(err)
+	e.eventuallyFinds(ctx, t, "rights: service account kube-node-ready/kube-node-ready-controller may not patch nodes in the cluster")
+	role.ResourceVersion = ""
+	_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
+	must(err)
+	e.eventuallyFinds(ctx, t)
+
+	// DNS runs nowhere.
+	labels := map[string]string{"k8s-app": "dns-of-the-test"}
+	_, err = e.client.CoreV1().Services("kube-system").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "coredns"},
+		Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 53}}}}, metav1.CreateOptions{})
+	must(err)
+	_, err = e.client.CoreV1().Pods("kube-system").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "coredns", Labels: labels},
+		Spec: corev1.PodSpec{ServiceAccountName: "coredns", SchedulerName: "nobody", Containers: []corev1.Container{{Name: "coredns", Image: "coredns"}}}}, metav1.CreateOptions{})
+	must(err)
+	e.finds(ctx, t)
+	e.patchNodes(ctx, func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "test/closed", Effect: corev1.TaintEffectNoSchedule})
+	})
+	e.finds(ctx, t, "dns: every node has a taint that the pods of Service kube-system/coredns do not tolerate")
+	e.patchNodes(ctx, func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "test/closed" })
+	})
+
+	// The autoscaler does not know the taint.
+	k := e.karpenter()
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}
+	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{}
+	pool.Spec.Template.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} // deletion is off
+	must(k.Create(ctx, pool))
+	e.finds(ctx, t, "autoscaler: no NodePool has the gating taint node-ready/unverified:NoSchedule in startupTaints")
+	gate := []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	pool.Spec.Template.Spec.Taints = gate
+	must(k.Update(ctx, pool))
+	e.finds(ctx, t, "autoscaler: no NodePool has", "autoscaler: NodePool a has the gating taint node-ready/unverified:NoSchedule under taints")
+	pool.Spec.Template.Spec.Taints, pool.Spec.Template.Spec.StartupTaints = nil, gate
+	must(k.Update(ctx, pool))
+	e.finds(ctx, t)
+	scaler := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "scaler", Labels: map[string]string{"app": "cluster-autoscaler"}},
+		Spec: corev1.PodSpec{ServiceAccountName: "coredns", SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c", Image: "c", Command: []string{"./cluster-autoscaler", "--v=4"}}}}}
+	_, err = e.client.CoreV1().Pods("kube-system").Create(ctx, scaler, metav1.CreateOptions{})
+	must(err)
+	e.finds(ctx, t, "autoscaler: Cluster Autoscaler does not know the gating taint node-ready/unverified")
+	must(e.client.CoreV1().Pods("kube-system").Delete(ctx, "scaler", metav1.DeleteOptions{}))
+
+	// Another controller on the same taint.
+	e.createConfigMap(ctx, "default", "second", clusterConfiguration)
+	e.finds(ctx, t, "controllers: default/second and kube-node-ready/controller both act on nodes with the taint node-ready/unverified:NoSchedule")
+	must(e.client.CoreV1().ConfigMaps("default").Delete(ctx, "second", metav1.DeleteOptions{}))
+	e.finds(ctx, t)
+}
+
+// eventuallyFinds waits until the authorizer has seen a change.
+func (e *environment) eventuallyFinds(ctx context.Context, t *testing.T, want ...string) {
+	t.Helper()
+	for range 50 {
+		if got := e.run(ctx, "doctor"); (got.code == 1) == (len(want) > 0) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	e.finds(ctx, t, want...)
+}
