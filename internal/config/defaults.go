@@ -22,6 +22,7 @@ const (
 	// DefaultWorkerServiceAccount and DefaultLease are the names the chart gives them.
 	DefaultWorkerServiceAccount = "kube-node-ready-worker"
 	DefaultLease                = "kube-node-ready-controller"
+	DefaultWebhook              = "kube-node-ready-webhook"
 )
 
 // SetDefaults fills every value that is zero and has a default. What only main can know
@@ -59,6 +60,11 @@ func (c *Config) SetDefaults() {
 	or(&n.Remediation.Window, metav1.Duration{Duration: time.Hour})
 
 	or(&c.Admission.Mode, AdmissionOff)
+	hook := &c.Admission.Webhook
+	or(&hook.Port, 9443)
+	or(&hook.Name, DefaultWebhook)
+	or(&hook.FailurePolicy, FailureIgnored)
+	or(&hook.CertificateLifetime, metav1.Duration{Duration: 90 * 24 * time.Hour})
 	or(&c.Admission.BackfillMaxAge, metav1.Duration{Duration: 10 * time.Minute})
 
 	or(&c.LeaderElection.ID, DefaultLease)

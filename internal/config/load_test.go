@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestDefaults(t *testing.T) {
-	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "admission: {mode: off}\nrules: {enabled: true}\n", "admission: {mode: false}\n"} {
+	for _, data := range []string{"", "worker:\n  checks:\nreconciliation: {}\nnodeManagement:\n  taints:\n  remediation:\n", "admission: {mode: off}\nrules: {enabled: true}\n", "admission: {mode: false}\n", "admission: {webhook: {}}\n"} {
 		c, err := Parse([]byte(data), "config.yaml")
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)
@@ -160,7 +160,12 @@ func TestFaults(t *testing.T) {
 		{"worker: {selector: {}}", []string{"1: worker.selector: unknown key"}}, // unexported
 		{"admission: {mode: true}", []string{"1: admission.mode: must be a string, not the boolean true"}},
 		{"admission: {mode: always}", []string{`1: admission.mode: Unsupported value: "always": supported values: "off", "auto", "policy", "webhook"`}},
-		{"admission: {mode: webhook}", []string{`1: admission.mode: Invalid value: "webhook": this release does not`}},
+		{"admission: {mode: webhook, webhook: {port: 8081}}", []string{"1: admission.webhook.port: Invalid value: 8081: is metrics.port or health.port as well"}},
+		{"admission: {mode: webhook, webhook: {port: 0, name: A, failurePolicy: ignore, certificateDir: certs, certificateLifetime: 1s}}", []string{
+			"1: admission.webhook.port: Invalid value: 0", "1: admission.webhook.name: Invalid",
+			`1: admission.webhook.failurePolicy: Unsupported value: "ignore": supported values: "Ignore", "Fail"`,
+			`1: admission.webhook.certificateDir: Invalid value: "certs": must be an absolute path`,
+			`1: admission.webhook.certificateLifetime: Invalid value: "1s": must be at least 30s`}},
 		{"admission: {backfill: true, backfillMaxAge: 0s}", []string{`1: admission.backfillMaxAge: Invalid value: "0s": must be at least 1s`}},
 		{"backfill: true", []string{"1: backfill: unknown key here; it belongs in admission.backfill"}},
 		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},

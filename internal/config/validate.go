@@ -123,6 +123,9 @@ func (c *Config) validatePorts() field.ErrorList {
 	if len(faults) == 0 && serves && c.Metrics.Port == c.Health.Port {
 		faults = append(faults, field.Invalid(health, c.Health.Port, "is metrics.port as well; each needs a port of its own"))
 	}
+	if hook := c.Admission.Webhook.Port; c.Admission.Mode != AdmissionOff && (hook == c.Health.Port || serves && hook == c.Metrics.Port) {
+		faults = append(faults, field.Invalid(field.NewPath("admission", "webhook", "port"), hook, "is metrics.port or health.port as well; each needs a port of its own"))
+	}
 	return append(faults, validatePprof(field.NewPath("health", "pprofBindAddress"), c.Health.PprofBindAddress, c.Metrics.Port, c.Health.Port)...)
 }
 

@@ -53,6 +53,10 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	rc.Wrap(contact.observe)
 	ctrl.SetLogger(o.Log)
 
+	hook, certificates, err := newWebhook(cfg, rest.CopyConfig(rc), namespace, o)
+	if err != nil {
+		return err
+	}
 	fence, err := elect(cfg, rc, namespace)
 	if err != nil {
 		return err
@@ -68,6 +72,9 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		PprofBindAddress:       cfg.Health.PprofBindAddress,
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
 		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},
+	}
+	if certificates != nil {
+		watchCertificates(&options.Cache, certificates)
 	}
 	if fence != nil {
 		fenced(&options, cfg, fence)
@@ -86,7 +93,13 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	}
 	o.Log.Info("starting", "version", version.Version, "commit", version.Commit, "namespace", namespace,
 		"workerNamespace", workerNamespace, "image", rooms.view.Builder.Image, "dryRun", o.DryRun)
-	return mgr.Start(ctx)
+	if hook == nil {
+		return mgr.Start(ctx)
+	}
+	if err := addWebhook(mgr, hook, certificates); err != nil {
+		return err
+	}
+	return hook.Beside(ctx, mgr.Start)
 }
 
 // rooms are the parts that act on nodes, and what they have in common.

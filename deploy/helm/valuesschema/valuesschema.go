@@ -46,6 +46,7 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
 	reflect.TypeFor[config.PerNode]():         words(config.PerNodeAll, config.PerNodeUnverified, config.PerNodeNone),
 	reflect.TypeFor[config.AdmissionMode]():   {"enum": []any{config.AdmissionOff, false, config.AdmissionAuto, config.AdmissionPolicy, config.AdmissionWebhook}},
+	reflect.TypeFor[config.FailurePolicy]():   words(config.FailureIgnored, config.FailureFails),
 	reflect.TypeFor[config.DaemonSetMode]():   words(config.DaemonSetsNone, config.DaemonSetsAuto),
 	reflect.TypeFor[config.Preset]():          words(presetNames()...),
 	reflect.TypeFor[config.ReadyBy]():         words(config.ReadyByAny, config.ReadyByAnnotation, config.ReadyByBoth),

@@ -109,6 +109,11 @@ metadata:
     "serviceAccountName" (include "kube-node-ready.checkingServiceAccount" .))
   "leaderElection" (dict "id" (include "kube-node-ready.controllerName" .)) -}}
 {{- with .Values.imagePullSecrets }}{{ $_ := set $derived.worker "imagePullSecrets" . }}{{ end -}}
+{{- $mode := include "kube-node-ready.admissionMode" . -}}
+{{- if eq $mode "webhook" }}
+{{- $_ := set $derived "admission" (dict "webhook" (dict "name" (printf "%s-webhook" (include "kube-node-ready.fullname" .)))) }}
+{{- if .Values.webhook.certManager.enabled }}{{ $_ := set $derived.admission.webhook "certificateDir" "/etc/kube-node-ready-webhook" }}{{ end }}
+{{- end -}}
 {{- $config := mergeOverwrite $derived (deepCopy .Values.controller.config) -}}
 {{- $short := .Values.config -}}
 {{- with $short.dnsTestDomains }}{{ $_ := set $config.worker "dnsTestDomains" . }}{{ end -}}
@@ -131,6 +136,7 @@ metadata:
 {{- with $short.taintEffect }}{{ $_ := set $taint "effect" . }}{{ end }}
 {{- $_ := set $config "nodeManagement" (set $node "taints" (list $taint)) }}
 {{- end -}}
+{{- with $config.admission }}{{ $_ := set . "mode" $mode }}{{ end -}}
 {{- $config | toYaml -}}
 {{- end -}}
 

@@ -1,0 +1,85 @@
+{{/*
+How nodes are tainted at their creation: off, policy or webhook. "auto" is decided here, by the APIs that are served. A dry run
+taints none.
+*/}}
+{{- define "kube-node-ready.admissionMode" -}}
+{{- /* A plain off is false to the YAML that Helm reads. */}}
+{{- $mode := (.Values.controller.config.admission | default dict).mode | default "off" -}}
+{{- if .Values.controller.dryRun -}}
+off
+{{- else if eq $mode "auto" -}}
+{{- ternary "policy" "webhook" (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") -}}
+{{- else -}}
+{{- $mode -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a label selector matches variables.labels, or what else "labels" names: an expression of CEL. */}}
+{{- define "kube-node-ready.celSelector" -}}
+{{- $labels := .labels -}}
+{{- $all := list -}}
+{{- range $key, $value := .selector.matchLabels }}
+{{- $all = append $all (printf "(%q in %s && %s[%q] == %q)" $key $labels $labels $key (toString $value)) -}}
+{{- end -}}
+{{- range .selector.matchExpressions }}
+{{- $has := printf "%q in %s" .key $labels -}}
+{{- $one := printf "(%s && %s[%q] in %s)" $has $labels .key (.values | default list | toJson) -}}
+{{- if eq .operator "In" }}{{ $all = append $all $one }}
+{{- else if eq .operator "NotIn" }}{{ $all = append $all (printf "!%s" $one) }}
+{{- else if eq .operator "Exists" }}{{ $all = append $all (printf "(%s)" $has) }}
+{{- else if eq .operator "DoesNotExist" }}{{ $all = append $all (printf "!(%s)" $has) }}
+{{- else }}{{ fail (printf "controller.config: a selector's operator is %q; it is In, NotIn, Exists or DoesNotExist" (toString .operator)) }}
+{{- end }}
+{{- end -}}
+{{- join " && " $all | default "true" -}}
+{{- end -}}
+
+{{/*
+Which nodes are tainted at their creation, as matchConditions: what decide.BirthTaints says. Policy and webhook have them in common.
+*/}}
+{{- define "kube-node-ready.birthConditions" -}}
+{{- $management := (include "kube-node-ready.config" . | fromYaml).nodeManagement | default dict -}}
+{{- $labels := "object.metadata.?labels.orValue({})" -}}
+{{- if not $management.includeControlPlane }}
+- name: not-a-control-plane
+  expression: {{ printf "!(%q in %s)" "node-role.kubernetes.io/control-plane" $labels | squote }}
+{{- end }}
+- name: not-of-an-aks-system-pool
+  expression: {{ printf "%s[?%q].orValue(\"\") != \"system\"" $labels "kubernetes.azure.com/mode" | squote }}
+- name: not-opted-out
+  expression: {{ printf "object.metadata.?annotations[?%q].orValue(\"\") != \"true\"" "node-ready/skip" | squote }}
+{{- with $management.nodeSelector }}
+- name: selected
+  expression: {{ include "kube-node-ready.celSelector" (dict "selector" . "labels" $labels) | squote }}
+{{- end }}
+{{- end -}}
+
+{{/* The taints that gate a node by its labels, as CEL: those of the first profile that matches, which may be the defaults. */}}
+{{- define "kube-node-ready.celTaints" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $defaults := ($config.nodeManagement | default dict).taints | default (list (dict "key" "node-ready/unverified" "value" "true" "effect" "NoSchedule")) -}}
+{{- range $config.profiles }}
+{{- include "kube-node-ready.celSelector" (dict "selector" .nodeSelector "labels" "variables.labels") }}
+  ? {{ include "kube-node-ready.celTaintList" (.taints | default $defaults) }}
+  : {{ end -}}
+{{- include "kube-node-ready.celTaintList" $defaults -}}
+{{- end -}}
+
+{{- define "kube-node-ready.celTaintList" -}}
+{{- $taints := list -}}
+{{- range . }}
+{{- $taint := dict "key" .key "effect" .effect -}}
+{{- with .value }}{{ $_ := set $taint "value" (toString .) }}{{ end -}}
+{{- $taints = append $taints $taint -}}
+{{- end -}}
+{{- toJson $taints -}}
+{{- end -}}
+
+{{/* What policy and webhook are asked about. */}}
+{{- define "kube-node-ready.birthRule" -}}
+apiGroups: [""]
+apiVersions: [v1]
+operations: [CREATE]
+resources: [nodes]
+scope: Cluster
+{{- end -}}

@@ -1,0 +1,77 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// Path is where the webhook is served.
+const Path = "/mutate-node"
+
+// linger is how long a replica that was asked to stop goes on serving: until no kube-proxy and no API server sends it new requests.
+const linger = 5 * time.Second
+
+// Server is the webhook on one replica.
+type Server struct {
+	server ctrlwebhook.Server
+	ready  healthz.Checker
+}
+
+// Source is where a server's certificate is from: a Rotation, or a folder that somebody else keeps up to date.
+type Source struct {
+	Rotation *Rotation
+	// Dir holds tls.crt and tls.key, which are read again when they change.
+	Dir string
+}
+
+// NewServer serves the tainter's answers on the port.
+func NewServer(t *Tainter, port int, from Source) *Server {
+	options := ctrlwebhook.Options{Port: port, CertDir: from.Dir, TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }}}
+	if from.Rotation != nil {
+		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.GetCertificate = from.Rotation.GetCertificate })
+	}
+	s := &Server{server: ctrlwebhook.NewServer(options)}
+	// Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the failurePolicy holds.
+	s.server.Register(Path, &admission.Webhook{Handler: t, RecoverPanic: ptr.To(false)})
+	started := s.server.StartedChecker()
+	s.ready = func(r *http.Request) error {
+		if from.Rotation != nil {
+			if err := from.Rotation.Ready(); err != nil {
+				return err
+			}
+		}
+		return started(r)
+	}
+	return s
+}
+
+// Ready is the readiness check: the API server can call this replica.
+func (s *Server) Ready(r *http.Request) error { return s.ready(r) }
+
+// Beside serves while main runs, and ends main where it cannot. Once ctx is done it goes on for a while, beside main's own end
+// and after it: until nobody is sent here any more.
+func (s *Server) Beside(ctx context.Context, main func(context.Context) error) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	running, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan error, 1)
+	go func() {
+		defer end()
+		served <- s.server.Start(serving)
+	}()
+	context.AfterFunc(ctx, func() { time.AfterFunc(linger, stop) })
+	err := main(running)
+	if ctx.Err() == nil {
+		stop()
+	}
+	return errors.Join(err, <-served)
+}

@@ -1,0 +1,211 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+const (
+	webhookMode = "controller.config.admission.mode=webhook"
+	host        = hookName + "." + install.Namespace + ".svc"
+)
+
+func TestWebhook(t *testing.T) {
+	for _, group := range cases.Groups {
+		t.Run(group.Name, func(t *testing.T) {
+			s := serve(t)
+			i := setup(t, group.Config, append(s.values(), webhookMode)...)
+			s.set(i.replica(t, "hook-"+group.Name).port)
+			inForce(t, group)
+			holds(t, "webhook", group)
+		})
+	}
+}
+
+// While no replica answers, a node is created all the same; once one is back it is tainted again.
+func TestWebhookDown(t *testing.T) {
+	s := serve(t)
+	i := setup(t, "", append(s.values(), webhookMode)...)
+	first := i.replica(t, "down-1")
+	s.set(first.port)
+	inForce(t, cases.Groups[0])
+	s.set()
+	first.Terminate(time.Minute)
+	plain := cases.Groups[0].Cases[0]
+	began := time.Now()
+	if got, err := create(t.Context(), plain.Node("unanswered"), false); err != nil || len(got) != 0 {
+		t.Errorf("with the webhook down the node is created with %q (%v)", got, err)
+	}
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("the creation took %s, and the webhook's timeout is 5s", took)
+	}
+	s.set(i.replica(t, "down-2").port)
+	inForce(t, cases.Groups[0])
+}
+
+// The certificate and its authority are renewed, twice at least, and a replica is stopped, while two hundred nodes are created.
+func TestNoNodeIsMissedDuringRotation(t *testing.T) {
+	s := serve(t)
+	i := setup(t, "admission: {webhook: {certificateLifetime: 30s}}", append(s.values(), webhookMode)...)
+	one, two := i.replica(t, "rotating-1"), i.replica(t, "rotating-2")
+	s.set(one.port, two.port)
+	inForce(t, cases.Groups[0])
+
+	const nodes, during = 200, 60 * time.Second
+	plain := cases.Groups[0].Cases[0]
+	serials, most := map[string]bool{}, 0
+	look := func() {
+		serials[serving(t, two.port).SerialNumber.String()] = true
+		hook, err := k8s.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), hookName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		authorities, err := cert.ParseCertsPEM(hook.Webhooks[0].ClientConfig.CABundle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(authorities))
+	}
+	for n := range nodes {
+		if n == nodes/2 { // as Kubernetes stops a pod: its endpoint goes a moment after the signal
+			one.Signal(syscall.SIGTERM)
+			time.AfterFunc(time.Second, func() { s.set(two.port) })
+		}
+		if got, err := create(t.Context(), plain.Node(fmt.Sprintf("rotated-%d", n)), false); err != nil || !slices.Equal(got, plain.Want) {
+			t.Errorf("node %d came out with %q (%v)", n, got, err)
+		}
+		look()
+		time.Sleep(during / nodes)
+	}
+	if len(serials) < 3 || most < 2 {
+		t.Errorf("%d certificates were served, want 3 at least; at most %d authorities were trusted at once, want 2 at least", len(serials), most)
+	}
+	select {
+	case <-one.Done():
+		if one.ExitCode() != 0 {
+			t.Errorf("the stopped replica ended with exit code %d", one.ExitCode())
+		}
+	default:
+		t.Error("the replica that was asked to stop is running")
+	}
+}
+
+// What somebody takes out of the webhook configuration is put back.
+func TestTrustIsPutBack(t *testing.T) {
+	s := serve(t)
+	i := setup(t, "", append(s.values(), webhookMode)...)
+	s.set(i.replica(t, "trusting").port)
+	inForce(t, cases.Groups[0])
+	hooks := k8s.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	wrong, _, err := cert.GenerateSelfSignedCertKey("somebody.else", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust(t, wrong)
+	eventually(t, "the authority is back", func() error {
+		hook, err := hooks.Get(t.Context(), hookName, metav1.GetOptions{})
+		if err == nil && bytes.Equal(hook.Webhooks[0].ClientConfig.CABundle, wrong) {
+			err = fmt.Errorf("it is still the wrong one")
+		}
+		return err
+	})
+	inForce(t, cases.Groups[0])
+}
+
+// A certificate that somebody else renews on disk, as the kubelet does with cert-manager's Secret, is picked up.
+func TestCertificateOnDisk(t *testing.T) {
+	s := serve(t)
+	i := setup(t, "", append(s.values(), webhookMode)...)
+	dir := t.TempDir()
+	// As the kubelet mounts a Secret: the files are links through ..data, which is replaced at once.
+	mount := func(version string) []byte {
+		crt, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "tls.crt"), crt)
+		write(t, filepath.Join(dir, version, "tls.key"), key)
+		next := filepath.Join(dir, "..data_tmp")
+		if err := os.Symlink(version, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		return crt
+	}
+	first := mount("v1")
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i.config["admission"].(map[string]any)["webhook"].(map[string]any)["certificateDir"] = dir
+	r := i.replica(t, "disk")
+	s.set(r.port)
+	trust(t, first)
+	inForce(t, cases.Groups[0])
+	before := serving(t, r.port)
+	second := mount("v2")
+	trust(t, append(first, second...))
+	eventually(t, "the new certificate is served", func() error {
+		if serving(t, r.port).Equal(before) {
+			return fmt.Errorf("it is the old one")
+		}
+		return nil
+	})
+	trust(t, second)
+	inForce(t, cases.Groups[0])
+	holds(t, "disk", cases.Groups[0])
+}
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trust has the API server trust the authorities in a file.
+func trust(t *testing.T, bundle []byte) {
+	t.Helper()
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = k8s.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(context.Background(), hookName, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serving is the certificate that is served at the port.
+func serving(t *testing.T, port int) *x509.Certificate {
+	t.Helper()
+	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is only looked at
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.ConnectionState().PeerCertificates[0]
+}
