@@ -80,6 +80,7 @@ BENCH_RESULTS := docs/bench
 
 .PHONY: bench
 bench: cluster-tools build ## Measure the controller against the floor, into docs/bench (CASES=names, TURNS=5)
+	@$(TOOLS) helm
 	@mkdir -p .cache/bin
 	@go build -o .cache/bin/bench ./test/bench
 	@.cache/bin/bench -turns $(TURNS) -out $(BENCH_RESULTS) $(CASES)

@@ -66,6 +66,7 @@ func cases() []benchCase {
 		failover(),
 		idle("idle-5000", "5000 verified nodes that send their status, 17 and 300 times a second together", 5000),
 		broken(),
+		births("births-1000", "1000 nodes created one after the other, tainted at birth by nothing, the policy and the webhook", 1000),
 		rules("rules-5000", "5000 nodes released by a bootstrap-only rule", 5000).onlyWhenNamed(),
 	}, bursts...)
 }

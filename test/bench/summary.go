@@ -37,13 +37,16 @@ const (
 	metricCore     = "% of a core"
 	metricRSS      = "RSS MiB"
 	metricScrape   = "scrape ms"
+	metricBirthP50 = "creation p50 ms"
+	metricBirthP99 = "creation p99 ms"
+	metricBirthMax = "creation max ms"
 )
 
 // metrics are in the order of the tables' columns. Of those that are compared, the ratio to the first side counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
-	metricIdle, metricCPU, metricCore, metricRSS, metricScrape}
+	metricIdle, metricCPU, metricCore, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax}
 
-var compared = []string{metricP50, metricP99, metricTotal}
+var compared = []string{metricP50, metricP99, metricTotal, metricBirthP50, metricBirthP99}
 
 const quantileSteps = 50
 
