@@ -71,6 +71,9 @@ func outage(ctx context.Context, b *bed, r *result, last func(context.Context, *
 	if err != nil {
 		return err
 	}
+	for _, m := range []string{metricWrites, metricReads, metricEvents} {
+		delete(r.Values, m) // those of the broken ones and of the newcomers are not told apart
+	}
 	r.times(fresh.waits())
 	return errors.Join(fresh.remove(ctx), fifth.remove(ctx))
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
@@ -181,8 +182,8 @@ func (b *bed) left(ctx context.Context) (int, error) {
 	}
 }
 
-// slowed are a client, and a kubeconfig of the controller's account, whose every request takes that much longer; the bed's own
-// client and no kubeconfig where it is 0.
+// slowed are a client and a kubeconfig, both of the controller's account, whose every request takes that much longer; the bed's own
+// client and no kubeconfig where it is 0. A proxy passes a token on, and no client's certificate.
 func (b *bed) slowed(ctx context.Context, by time.Duration) (kubernetes.Interface, string, error) {
 	if by == 0 {
 		return b.client, "", nil
@@ -191,13 +192,15 @@ func (b *bed) slowed(ctx context.Context, by time.Duration) (kubernetes.Interfac
 	if err != nil {
 		return nil, "", err
 	}
-	config := fast(b.cluster.Config())
-	config.Host = url
-	client, err := kubernetes.NewForConfig(config)
+	kubeconfig, err := b.kubeconfigTo(ctx, url)
 	if err != nil {
 		return nil, "", err
 	}
-	kubeconfig, err := b.kubeconfigTo(ctx, url)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, "", err
+	}
+	client, err := kubernetes.NewForConfig(fast(config))
 	return client, kubeconfig, err
 }
 
