@@ -315,7 +315,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a typo in the file":         {"controller: {config: {reconciliation: {maxRetry: 1}}}", "at '/controller/config/reconciliation': additional properties 'maxRetry' not allowed"},
 		"a typo in a check":          {"controller: {config: {worker: {checks: [{name: a, type: dns, dns: {nam: b}}]}}}", "additional properties 'nam' not allowed"},
 		"a typo in a pod field":      {"controller: {tolerations: [{keys: a}]}", "additional properties 'keys' not allowed"},
-		"a mode that is not there":   {"deploymentMode: sidecar", "value must be 'controller'"},
+		"a mode that is not there":   {"deploymentMode: sidecar", "value must be one of 'controller', 'daemonset'"},
 		"no such admission":          {"controller: {config: {admission: {mode: always}}}", "at '/controller/config/admission/mode'"},
 		"a wrong type":               {"controller: {replicas: two}", "at '/controller/replicas': got string, want integer"},
 		"a word that is not one":     {"controller: {config: {reconciliation: {retryBackoff: quadratic}}}", "value must be one of 'exponential', 'linear'"},
