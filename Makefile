@@ -12,9 +12,13 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+COMMIT_HASH ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The time of the sources and not of the build, so that the same sources give the same bytes: SOURCE_DATE_EPOCH
+# (https://reproducible-builds.org/specs/source-date-epoch/), else the commit's time.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+BUILD_DATE ?= $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%Y-%m-%dT%H:%M:%SZ 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%Y-%m-%dT%H:%M:%SZ)
 STAMP := github.com/kube-node-ready/kube-node-ready/internal/version
-GO_BUILD := go build -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT)"
+GO_BUILD := go build -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT_HASH) -X $(STAMP).BuildDate=$(BUILD_DATE)"
 
 TOOLS := test/tools/build.sh
 # A control plane with DNS: what the demo and most tests run on.
@@ -49,16 +53,28 @@ test: tools build ## Run the unit tests, and the integration tests on a real API
 BIN ?= bin
 
 .PHONY: build
-build: binaries ## Build the binaries into bin/, stamped with version and commit
+build: binaries ## Build the binaries into bin/, stamped with version, commit and date
 	$(GO_BUILD) -o $(BIN)/kubectl-node_ready ./cmd/kubectl-node_ready
 	@ln -sf kubectl-node_ready $(BIN)/kubectl_complete-node_ready
 
+.PHONY: build-all
+build-all: build
+
 # What the image holds.
 .PHONY: binaries
-binaries:
+binaries: build-controller build-worker
+
+.PHONY: build-controller
+build-controller: ## Build the controller alone
 	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/kube-node-ready-controller ./cmd/controller
+
+# Under the name kube-node-ready the worker is its daemonset command.
+.PHONY: build-worker
+build-worker: ## Build the worker alone, under both of its names
+	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/kube-node-ready-worker ./cmd/worker
+	@ln -f $(BIN)/kube-node-ready-worker $(BIN)/kube-node-ready
 
 # The image's platforms: make image ARCH=amd64,arm64
 ARCH ?= $(shell go env GOARCH)
@@ -66,6 +82,17 @@ ARCH ?= $(shell go env GOARCH)
 .PHONY: image
 image: ## Pack the container image into dist/ as an OCI archive, without a container engine
 	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --out "$(CURDIR)/dist/kube-node-ready-$(VERSION).oci.tar"
+
+# The engine and the image's name, as docker-build has them.
+DOCKER ?= docker
+REGISTRY ?= ghcr.io/kube-node-ready
+IMAGE_NAME ?= kube-node-ready
+IMAGE_TAG ?= $(VERSION)
+
+.PHONY: docker-build
+docker-build: ## Build the same image with a container engine (DOCKER=podman, REGISTRY, IMAGE_NAME, IMAGE_TAG)
+	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg COMMIT_HASH=$(COMMIT_HASH) --build-arg BUILD_DATE=$(BUILD_DATE) \
+		-t $(REGISTRY)/$(IMAGE_NAME):$(IMAGE_TAG) .
 
 .PHONY: bench-worker
 bench-worker: cluster-tools build ## Measure the worker: time over its slowest check, memory, size

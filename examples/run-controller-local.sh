@@ -3,9 +3,9 @@
 # in dry-run: worker pods run on unverified nodes, and nothing on any node changes. The log
 # says what would have been done. Stop it with Ctrl-C.
 #
-#   make build
+#   make build-controller
 #   examples/run-controller-local.sh                        # with the example configuration
-#   examples/run-controller-local.sh --config my.yaml       # with yours
+#   CONFIG_FILE=my.yaml examples/run-controller-local.sh    # with yours; --config my.yaml is the same
 #   KUBECONFIG=~/.kube/test examples/run-controller-local.sh --log-level debug
 #
 # Your user must be allowed what the chart allows the controller, and the context's namespace
@@ -22,9 +22,9 @@ fail() {
 	echo "run-controller-local.sh: $1" >&2
 	exit 1
 }
-[ -x "$controller" ] || fail "$controller is not there; run make build first"
+[ -x "$controller" ] || fail "$controller is not there; run make build-controller first"
 # The controller takes one file. Of a list, kubectl makes one.
 [ -f "$kubeconfig" ] || fail "$kubeconfig is not a file; give one with KUBECONFIG, made with: kubectl config view --raw --minify --flatten"
 
 # A later --config wins over this one.
-exec "$controller" --kubeconfig "$kubeconfig" --dry-run --log-format console --config "$here/controller-config.yaml" "$@"
+exec "$controller" --kubeconfig "$kubeconfig" --dry-run --log-format console --config "${CONFIG_FILE:-$here/controller-config.yaml}" "$@"

@@ -52,8 +52,8 @@ func TestRunControllerLocal(t *testing.T) {
 	must(t, err)
 
 	var log output
-	cmd := exec.CommandContext(ctx, "./run-controller-local.sh", "--config", config)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd := exec.CommandContext(ctx, "./run-controller-local.sh")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "CONFIG_FILE="+config)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
 	for !strings.Contains(log.String(), "dry run") {

@@ -28,13 +28,15 @@ func TestRunWorkerLocal(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
+		env  []string
 		says []string
 	}{
-		{"with the example", []string{"--only", "disk,tmp-writable,api"}, []string{"✓ disk ", "✓ tmp-writable ", "needs a cluster, and there is none here", "this node: passed"}},
-		{"with a file", []string{"--config", config}, []string{"✓ web ", "- api "}},
+		{"with the example", []string{"--only", "disk,tmp-writable,api"}, nil, []string{"✓ disk ", "✓ tmp-writable ", "needs a cluster, and there is none here", "this node: passed"}},
+		{"with a file", []string{"--config", config}, nil, []string{"✓ web ", "- api "}},
+		{"with variables", nil, []string{"CONFIG_FILE=" + config, "NODE_NAME=node-1"}, []string{"✓ web ", "node-1: passed"}},
 	} {
 		cmd := exec.Command("./run-worker-local.sh", c.args...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		cmd.Env = append(c.env, "PATH="+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s", c.name, err, out)

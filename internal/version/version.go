@@ -12,9 +12,12 @@ var (
 	Version = "dev"
 	// Commit is the full commit hash.
 	Commit = "unknown"
+	// BuildDate is the time of the sources, SOURCE_DATE_EPOCH or the commit's, in RFC 3339 and UTC: the same sources give
+	// the same binary whenever they are built.
+	BuildDate = "unknown"
 )
 
-// String is what --version prints after the program's name: version, commit, Go release and platform.
+// String is what --version prints after the program's name: version, commit, date, Go release and platform.
 func String() string {
-	return fmt.Sprintf("%s (commit %s, %s, %s/%s)", Version, Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (commit %s, built %s, %s, %s/%s)", Version, Commit, BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -4,7 +4,7 @@
 //	image --version V [--arch A,B] [--out FILE]               the product, whose binaries it has make build
 //	image --file DOCKERFILE --context DIR --reference NAME:TAG --out FILE   another, of files that are there
 //
-// The same sources give the same archive of the product, byte for byte: times in it are the commit's.
+// The same sources give the same archive of the product, byte for byte: times in it are SOURCE_DATE_EPOCH or the commit's.
 package main
 
 import (
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var platforms []Platform
 	for arch := range strings.SplitSeq(*arches, ",") {
-		p, err := product(ctx, *source, strings.TrimSpace(arch), filepath.Join(work, arch), roots, *version, commit)
+		p, err := product(ctx, *source, strings.TrimSpace(arch), filepath.Join(work, arch), roots, stamps{*version, commit, created})
 		if err != nil {
 			return err
 		}
@@ -97,17 +97,31 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
+// stamps is what a build says of itself.
+type stamps struct {
+	version, commit string
+	created         time.Time
+}
+
+// arguments are the Dockerfile's and the Makefile's names of them.
+func (s stamps) arguments() map[string]string {
+	return map[string]string{"VERSION": s.version, "COMMIT_HASH": s.commit, "BUILD_DATE": s.created.Format(time.RFC3339)}
+}
+
 // product is the product's image for an architecture. What the Dockerfile's first stage does, make does: it compiles the
 // binaries into the folder. The roots come from a Go module in place of the builder's image.
-func product(ctx context.Context, source, arch, folder, roots, version, commit string) (Platform, error) {
-	stage, err := ReadStage(filepath.Join(source, "Dockerfile"), map[string]string{"VERSION": version, "COMMIT": commit})
+func product(ctx context.Context, source, arch, folder, roots string, s stamps) (Platform, error) {
+	stage, err := ReadStage(filepath.Join(source, "Dockerfile"), s.arguments())
 	if err != nil {
 		return Platform{}, err
 	}
 	if folder, err = filepath.Abs(folder); err != nil {
 		return Platform{}, err
 	}
-	cmd := exec.CommandContext(ctx, "make", "-s", "-C", source, "binaries", "BIN="+folder, "VERSION="+version, "COMMIT="+commit)
+	cmd := exec.CommandContext(ctx, "make", "-s", "-C", source, "binaries", "BIN="+folder)
+	for name, value := range s.arguments() {
+		cmd.Args = append(cmd.Args, name+"="+value)
+	}
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return Platform{}, fmt.Errorf("make binaries for %s: %w\n%s", arch, err, output)
@@ -156,17 +170,17 @@ func packFiles(file, folder, reference, out, arch string) error {
 	return os.Rename(out+".part", out) // a run that was cut off leaves nothing to trust
 }
 
-// revision is the commit and its time; outside a git checkout "unknown" and SOURCE_DATE_EPOCH or
-// the epoch itself.
+// revision is the commit and the time of the sources, as the Makefile has them: SOURCE_DATE_EPOCH, else the commit's; outside
+// a git checkout "unknown" and the epoch itself.
 func revision(ctx context.Context, source string) (commit string, created time.Time) {
 	created = time.Unix(0, 0).UTC()
 	commit, err := git(ctx, source, "rev-parse", "HEAD")
 	if err != nil {
 		commit = "unknown"
 	}
-	seconds, err := git(ctx, source, "log", "-1", "--format=%ct")
-	if err != nil {
-		seconds = os.Getenv("SOURCE_DATE_EPOCH")
+	seconds := os.Getenv("SOURCE_DATE_EPOCH")
+	if seconds == "" {
+		seconds, _ = git(ctx, source, "log", "-1", "--format=%ct")
 	}
 	if n, err := strconv.ParseInt(seconds, 10, 64); err == nil {
 		created = time.Unix(n, 0).UTC()

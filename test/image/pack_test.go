@@ -30,7 +30,7 @@ func built(t *testing.T, arch string) Platform {
 	if err := os.WriteFile(roots, certificates(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := product(t.Context(), "../..", arch, t.TempDir(), roots, "v1.2.3", "c0ffee")
+	p, err := product(t.Context(), "../..", arch, t.TempDir(), roots, stamps{"v1.2.3", "c0ffee", created})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/kube-node-ready-controller"}) {
 		t.Errorf("user %q, entrypoint %q", config.Config.User, config.Config.Entrypoint)
 	}
-	if l := config.Config.Labels; l["org.opencontainers.image.version"] != "v1.2.3" || l["org.opencontainers.image.revision"] != "c0ffee" || len(l) != 5 {
+	if l := config.Config.Labels; l["org.opencontainers.image.version"] != "v1.2.3" || l["org.opencontainers.image.revision"] != "c0ffee" || l["org.opencontainers.image.created"] != "2023-11-14T22:13:20Z" || len(l) != 6 {
 		t.Errorf("labels %v", l)
 	}
 	if config.Architecture != "amd64" || config.OS != "linux" {
