@@ -80,6 +80,7 @@ func (c *Config) SetDefaults() {
 // setLateDefaults fills what a file can leave empty after the defaults were set: the entries of its lists, and values that
 // it sets to null. Every pointer that has a default is set from here on.
 func (c *Config) setLateDefaults() {
+	or(&c.Worker.FixedUser, ptr.To(true))
 	or(&c.Worker.KeepFailedSeconds, ptr.To[int32](600))
 	or(&c.LeaderElection.Enabled, ptr.To(true))
 	or(&c.Metrics.Enabled, ptr.To(true))

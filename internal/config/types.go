@@ -72,6 +72,9 @@ type Worker struct {
 	// PriorityClassName of the worker pods on nodes that carry a gating taint. Elsewhere workers have no priority class and
 	// displace no workload. Default system-node-critical.
 	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// FixedUser makes the worker pods run as user and group 1000. With false they name no user, and the platform gives them one, as
+	// OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
+	FixedUser *bool `json:"fixedUser,omitempty"`
 	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct.
 	Scheduling Scheduling `json:"scheduling,omitempty"`
 	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;

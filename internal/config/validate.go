@@ -78,7 +78,8 @@ func (r *Reconciliation) validate(p *field.Path) field.ErrorList {
 	return append(faults, inRange(p.Child("maxConcurrentVerifications"), r.MaxConcurrentVerifications, 0, math.MaxInt32)...)
 }
 
-var percentForm = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
+// PercentForm is a percentage of nodes, as in maxUnhealthy; the chart's schema has it too.
+var PercentForm = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
 func (r *Remediation) validate(p *field.Path) field.ErrorList {
 	faults := validateShare(p.Child("maxUnhealthy"), r.MaxUnhealthy)
@@ -99,7 +100,7 @@ func (r *Remediation) validate(p *field.Path) field.ErrorList {
 func validateShare(p *field.Path, m *intstr.IntOrString) field.ErrorList {
 	switch {
 	case m == nil:
-	case m.Type == intstr.String && !percentForm.MatchString(m.StrVal):
+	case m.Type == intstr.String && !PercentForm.MatchString(m.StrVal):
 		return field.ErrorList{field.Invalid(p, m.StrVal, `must be a number of nodes, or a percentage from "0%" to "100%"`)}
 	case m.Type == intstr.Int && m.IntVal < 0:
 		return field.ErrorList{field.Invalid(p, m.IntVal, "must be at least 0")}

@@ -29,8 +29,10 @@ var (
 	ownEnv = []string{"NODE_NAME", "POD_NAMESPACE", "LOG_LEVEL", "LOG_FORMAT", worker.EnvVar}
 )
 
-// The forms of an image reference's parts, from its grammar in
-// https://github.com/distribution/reference/blob/main/reference.go.
+// ImageForms are the forms of an image reference's parts by their keys, from its grammar in
+// https://github.com/distribution/reference/blob/main/reference.go; the chart's schema has them too.
+var ImageForms = map[string]*regexp.Regexp{"repository": repositoryForm, "tag": tagForm, "digest": digestForm}
+
 var (
 	repositoryForm = regexp.MustCompile(`^([A-Za-z0-9]+([.-]+[A-Za-z0-9]+)*(:[0-9]+)?/)?` +
 		`[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)

@@ -34,6 +34,7 @@ type workerSection struct {
 	Scheduling          any `json:"scheduling"`
 	StartTimeoutSeconds any `json:"startTimeoutSeconds"`
 	KeepFailedSeconds   any `json:"keepFailedSeconds"`
+	FixedUser           any `json:"fixedUser"`
 	Tolerations         any `json:"tolerations"`
 	InitContainers      any `json:"initContainers"`
 	Volumes             any `json:"volumes"`

@@ -240,6 +240,10 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 	} {
 		pod.Annotations[k] = v
 	}
+	if !ptr.Deref(w.FixedUser, true) {
+		s := pod.Spec.SecurityContext
+		s.RunAsUser, s.RunAsGroup, s.FSGroup = nil, nil, nil // the platform's to give
+	}
 	place(pod, t, w.PriorityClassName, via)
 	return pod
 }

@@ -109,6 +109,17 @@ func TestVerifyPod(t *testing.T) {
 	}
 }
 
+// A platform that gives pods their user refuses one that names another (OpenShift's restricted-v2).
+func TestTheUserIsThePlatforms(t *testing.T) {
+	for _, fixed := range []bool{true, false} {
+		b, profile := builder(t, func(c *config.Config) { c.Worker.FixedUser = &fixed })
+		s := b.Verify(nodeA, profile, 1, config.SchedulingDirect).Spec.SecurityContext
+		if (s.RunAsUser != nil && *s.RunAsUser == 1000) != fixed || (s.RunAsGroup != nil) != fixed || (s.FSGroup != nil) != fixed || !*s.RunAsNonRoot {
+			t.Errorf("fixed %v: %+v", fixed, s)
+		}
+	}
+}
+
 // By default a worker tolerates whatever a starting node has; a list given narrows that to what it must tolerate and what is named.
 func TestTolerations(t *testing.T) {
 	gating := func(c *config.Config) {
