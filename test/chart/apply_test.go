@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,6 +151,7 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 		})
 	}
 	accounts("delete")
+	t.Run("dry run of every rendering", func(t *testing.T) { testEveryRendering(t, c) })
 	t.Run("the example NodePool, on Karpenter's CRDs", func(t *testing.T) { testNodePool(t, c) })
 	t.Run("install, upgrade, uninstall", func(t *testing.T) { testLifecycle(t, c, client) })
 }
@@ -217,6 +219,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 		t.Errorf("the notes do not say %q:\n%s", undeleted, notes)
 	}
 	awaitPods(t, client, 3)
+	testConfigurations(t, c, client, run)
 	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), ledger.Name, metav1.GetOptions{})
 	if err != nil || kept.Data[ledger.KeyDeletions] != "[]" || kept.Data[ledger.KeySince] == "" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
@@ -234,6 +237,84 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 			t.Errorf("left behind: %s", line)
 		}
 	}
+}
+
+// testConfigurations upgrades to a configuration that the controller refuses, behind the schema's back: what runs keeps its own, also
+// when it starts again, through the rollback and after it. A configuration that no ReplicaSet mounts any more goes.
+func testConfigurations(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, run func(args ...string) string) {
+	t.Helper()
+	maps := func() (names []string) {
+		t.Helper()
+		list, err := client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=Helm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list.Items {
+			if m.Data["config.yaml"] != "" {
+				names = append(names, m.Name+" "+m.Labels["app.kubernetes.io/component"])
+			}
+		}
+		return names
+	}
+	// mounted are the ConfigMaps of the controller's ReplicaSets: each must be there, or a pod could not start.
+	mounted := func() {
+		t.Helper()
+		sets, err := client.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := strings.Join(maps(), "\n")
+		for _, set := range sets.Items {
+			for _, v := range set.Spec.Template.Spec.Volumes {
+				if v.Name == "config" && !strings.Contains(have, v.ConfigMap.Name+" ") {
+					t.Errorf("ReplicaSet %s mounts %s, of\n%s", set.Name, v.ConfigMap.Name, have)
+				}
+			}
+		}
+	}
+	before := maps()
+	mounted()
+	if len(before) != 2 {
+		t.Errorf("after one upgrade there are %q, want the one before it too", before)
+	}
+	run("upgrade", "kube-node-ready", chartDir, "--reuse-values", "--set", "controller.config.logging.level=verbose", "--skip-schema-validation")
+	awaitPods(t, client, 1)
+	mounted()
+	if got := maps(); len(got) != 3 {
+		t.Errorf("during the bad upgrade there are %q", got)
+	}
+	run("rollback", "kube-node-ready", "2")
+	awaitPods(t, client, 1)
+	if got := maps(); !slices.Equal(got, before) {
+		t.Errorf("after the rollback there are %q, want %q", got, before)
+	}
+	// As the Deployment's controller does beyond revisionHistoryLimit.
+	_, current, _ := strings.Cut(mustGet(t, client).Spec.Template.Spec.Volumes[0].ConfigMap.Name, "kube-node-ready-controller-")
+	sets, err := client.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range sets.Items {
+		if !strings.HasSuffix(set.Spec.Template.Spec.Volumes[0].ConfigMap.Name, current) {
+			if err := client.AppsV1().ReplicaSets(namespace).Delete(t.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run("upgrade", "kube-node-ready", chartDir, "--reuse-values")
+	if got := maps(); len(got) != 1 || !strings.Contains(got[0], current+" controller") {
+		t.Errorf("after the old ReplicaSets there are %q, want the one of %s", got, current)
+	}
+}
+
+// mustGet is the controller's Deployment.
+func mustGet(t *testing.T, client kubernetes.Interface) *appsv1.Deployment {
+	t.Helper()
+	d, err := client.AppsV1().Deployments(namespace).Get(t.Context(), "kube-node-ready-controller", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // awaitPods waits until the newest ReplicaSet has its pods.

@@ -22,7 +22,20 @@ func deployment(t *testing.T, found objects) *appsv1.Deployment {
 // file is the configuration file in the rendered ConfigMap.
 func file(t *testing.T, found objects) string {
 	t.Helper()
-	return get[corev1.ConfigMap](t, found, "ConfigMap kube-node-ready/kube-node-ready-controller").Data["config.yaml"]
+	return get[corev1.ConfigMap](t, found, configKey(t, found)).Data["config.yaml"]
+}
+
+// configKey is the key of the rendered ConfigMap of the configuration, whose name the Deployment's volume has.
+func configKey(t *testing.T, found objects) string {
+	t.Helper()
+	d := deployment(t, found)
+	for _, v := range d.Spec.Template.Spec.Volumes {
+		if v.Name == "config" {
+			return "ConfigMap " + d.Namespace + "/" + v.ConfigMap.Name
+		}
+	}
+	t.Fatal("the Deployment mounts no configuration")
+	return ""
 }
 
 func decoded(t *testing.T, found objects) map[string]any {
@@ -47,7 +60,7 @@ func TestDefaults(t *testing.T) {
 	want := []string{
 		"ClusterRole kube-node-ready-controller",
 		"ClusterRoleBinding kube-node-ready-controller",
-		"ConfigMap kube-node-ready/kube-node-ready-controller",
+		configKey(t, found),
 		"ConfigMap kube-node-ready/kube-node-ready-remediations",
 		"CustomResourceDefinition nodereadinessrules.readiness.node.x-k8s.io",
 		deploymentKey,
@@ -186,13 +199,17 @@ func mustYAML(t *testing.T, value any) string {
 	return strings.TrimSpace(string(out))
 }
 
+// A changed configuration is a ConfigMap of another name, and so a changed pod: the controller reads its file once, and a pod
+// that runs keeps the one that it was made for.
 func TestChangedConfigurationRestartsTheController(t *testing.T) {
-	const annotation = "checksum/config"
-	before := deployment(t, render(t, "")).Spec.Template.Annotations[annotation]
-	same := deployment(t, render(t, "controller: {replicas: 5}")).Spec.Template.Annotations[annotation]
-	after := deployment(t, render(t, "controller: {config: {logging: {level: debug}}}")).Spec.Template.Annotations[annotation]
-	if before == "" || before != same || before == after {
-		t.Errorf("checksums: default %q, other replicas %q, other configuration %q", before, same, after)
+	first := render(t, "")
+	before, same := configKey(t, first), configKey(t, render(t, "controller: {replicas: 5}"))
+	after := configKey(t, render(t, "controller: {config: {logging: {level: debug}}}"))
+	if before != same || before == after {
+		t.Errorf("by default %s, with other replicas %s, with another configuration %s", before, same, after)
+	}
+	if m := get[corev1.ConfigMap](t, first, before); m.Immutable == nil || !*m.Immutable {
+		t.Error("the configuration of running pods can be changed")
 	}
 }
 

@@ -82,7 +82,14 @@ func render(t *testing.T, values string, more ...string) objects {
 	if failure != "" {
 		t.Fatalf("helm template with\n%s\n%s", values, failure)
 	}
+	return read(t, out)
+}
+
+// read reads what Helm rendered, and keeps it for the dry run of everything (TestAPIServerAdmitsTheChart).
+func read(t *testing.T, out string) objects {
+	t.Helper()
 	found := objects{}
+	defer func() { rendered.add(t.Name(), found) }()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
 	for {
 		object := &unstructured.Unstructured{}

@@ -118,3 +118,32 @@ func TestNothingIsHidden(t *testing.T) {
 		}
 	}
 }
+
+// The chart is read where there is no repository around it, from a package or a registry: its links lead out of it in full, to pages
+// that are there.
+func TestLinksOfThePackagedChart(t *testing.T) {
+	const base = "https://github.com/kube-node-ready/kube-node-ready/blob/main/"
+	chart := filepath.Join(root, "deploy", "helm", "kube-node-ready")
+	bare := regexp.MustCompile(`(\S*)\b((?:docs|examples)/[a-z/-]+\.(?:md|yaml))`)
+	for _, name := range []string{"README.md", "values.yaml", "Chart.yaml", "templates/NOTES.txt"} {
+		text := read(t, filepath.Join(chart, name))
+		for _, match := range bare.FindAllStringSubmatch(text, -1) {
+			if !strings.HasSuffix(match[1], base) {
+				t.Errorf("%s: %s leads nowhere from a package", name, match[0])
+			}
+			if _, err := os.Stat(filepath.Join(root, match[2])); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if strings.Contains(text, "](../") {
+			t.Errorf("%s: a link leaves the package", name)
+		}
+	}
+	icon := regexp.MustCompile(`(?m)^icon: https://raw\.githubusercontent\.com/kube-node-ready/kube-node-ready/main/(.+)$`).FindStringSubmatch(read(t, filepath.Join(chart, "Chart.yaml")))
+	if icon == nil {
+		t.Fatal("the chart has no icon of this repository")
+	}
+	if _, err := os.Stat(filepath.Join(root, icon[1])); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 // Package valuesschema makes the chart's values.schema.json: the chart's own values as written in
 // base.yaml, and definitions of the controller's configuration and of Kubernetes' types taken
-// from the Go types, so that the chart refuses the same unknown keys as the controller.
+// from the Go types, so that the chart refuses the same unknown keys as the controller, with the limits that the controller
+// itself tells (limits.go).
 package valuesschema
 
 import (
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,7 +31,9 @@ var base []byte
 // roots are the types that base.yaml refers to.
 var roots = []any{
 	config.Config{},
-	corev1.Affinity{}, corev1.EnvVar{}, corev1.LocalObjectReference{}, corev1.PodSecurityContext{},
+	appsv1.DeploymentStrategy{},
+	corev1.Affinity{}, corev1.EnvFromSource{}, corev1.EnvVar{}, corev1.HostAlias{}, corev1.LocalObjectReference{}, corev1.PodDNSConfig{},
+	corev1.PodSecurityContext{},
 	corev1.ResourceRequirements{}, corev1.SecurityContext{}, corev1.Toleration{},
 	corev1.TopologySpreadConstraint{}, corev1.Volume{}, corev1.VolumeMount{},
 	networkingv1.NetworkPolicyEgressRule{}, networkingv1.NetworkPolicyPeer{},
@@ -38,9 +42,10 @@ var roots = []any{
 
 // leaves are types whose YAML form differs from their Go form, or is one of a few words.
 var leaves = map[reflect.Type]map[string]any{
-	reflect.TypeFor[resource.Quantity]():      {"type": []string{"string", "number"}},
-	reflect.TypeFor[intstr.IntOrString]():     {"type": []string{"string", "integer"}},
-	reflect.TypeFor[metav1.Duration]():        {"type": "string"},
+	reflect.TypeFor[resource.Quantity]():  {"type": []string{"string", "number"}},
+	reflect.TypeFor[intstr.IntOrString](): {"type": []string{"string", "integer"}},
+	// As time.ParseDuration reads them.
+	reflect.TypeFor[metav1.Duration]():        {"type": "string", "pattern": `^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`},
 	reflect.TypeFor[metav1.Time]():            {"type": "string"},
 	reflect.TypeFor[config.Scheduling]():      words(config.SchedulingDirect, config.SchedulingScheduler),
 	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
@@ -55,6 +60,9 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[corev1.ConditionStatus](): words(corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown),
 	reflect.TypeFor[metav1.ConditionStatus](): words(metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
 }
+
+// share is a number of nodes or a percentage of them.
+var share = map[string]any{"type": []string{"string", "integer"}, "pattern": config.PercentForm.String(), "minimum": 0}
 
 func presetNames() []config.Preset {
 	var names []config.Preset
@@ -78,6 +86,9 @@ func Generate(alertNames []string) ([]byte, error) {
 	definitions := map[string]any{"alertName": map[string]any{"enum": alertNames}}
 	for _, root := range roots {
 		of(reflect.TypeOf(root), definitions)
+	}
+	if err := limit(definitions); err != nil {
+		return nil, err
 	}
 	schema["definitions"] = definitions
 	out, err := json.MarshalIndent(schema, "", " ")
@@ -156,6 +167,9 @@ func fields(t reflect.Type, properties, definitions map[string]any) {
 				name = field.Name
 			}
 			properties[name] = of(field.Type, definitions)
+			if field.Type == reflect.TypeFor[*intstr.IntOrString]() && strings.HasPrefix(t.PkgPath(), module) {
+				properties[name] = share
+			}
 		}
 	}
 }

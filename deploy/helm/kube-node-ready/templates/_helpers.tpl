@@ -1,10 +1,50 @@
 {{- define "kube-node-ready.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" (.Release.Name | trunc 24 | trimSuffix "-") .Chart.Name -}}
+{{- printf "%s-%s" (.Release.Name | trunc 24 | trimSuffix "-") $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The namespace of what the chart installs: the release's, unless a parent chart puts it elsewhere. */}}
+{{- define "kube-node-ready.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* Pull secrets of this chart and of "global", where they may be plain names, as {"all": [...]}. */}}
+{{- define "kube-node-ready.imagePullSecrets" -}}
+{{- $all := .Values.imagePullSecrets -}}
+{{- range (.Values.global | default dict).imagePullSecrets -}}
+{{- $all = append $all (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- dict "all" ($all | uniq) | toYaml -}}
+{{- end -}}
+
+{{/* A repository with the registry of "global" in place of its own: called with (dict "root" $ "repository" ...). */}}
+{{- define "kube-node-ready.repository" -}}
+{{- $registry := (.root.Values.global | default dict).imageRegistry -}}
+{{- if $registry -}}
+{{- printf "%s/%s" ($registry | trimSuffix "/") (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" .repository "") -}}
+{{- else -}}
+{{- .repository -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where the platform gives pods their user and group: OpenShift refuses pods that name one of their own. */}}
+{{- define "kube-node-ready.platformUser" -}}
+{{- $mode := dig "compatibility" "openshift" "adaptSecurityContext" .Values.adaptSecurityContext (.Values.global | default dict) -}}
+{{- if or (eq $mode "force") (and (eq $mode "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}true{{ end -}}
+{{- end -}}
+
+{{/* A pod's security context, without user and group where the platform gives them: called with (dict "root" $ "context" ...). */}}
+{{- define "kube-node-ready.podSecurityContext" -}}
+{{- if include "kube-node-ready.platformUser" .root -}}
+{{- omit .context "runAsUser" "runAsGroup" "fsGroup" "seLinuxOptions" | toYaml -}}
+{{- else -}}
+{{- toYaml .context -}}
 {{- end -}}
 {{- end -}}
 
@@ -82,6 +122,7 @@ metadata:
 {{- $digest := $own.digest -}}
 {{- /* A digest names one image: the controller's is the worker's only if nothing else differs. */}}
 {{- if not (or $own.repository $own.tag $own.digest) }}{{ $digest = $base.digest }}{{ end }}
+{{- $_ := set $image "repository" (include "kube-node-ready.repository" (dict "root" . "repository" $image.repository)) -}}
 {{- $_ := set $image "tag" (toString ($own.tag | default $base.tag | default .Chart.AppVersion)) -}}
 {{- if $digest }}{{ $_ := set $image "digest" $digest }}{{ end -}}
 {{- toYaml $image -}}
@@ -98,7 +139,7 @@ metadata:
 
 {{- define "kube-node-ready.controllerImage" -}}
 {{- $image := .Values.controller.image -}}
-{{- include "kube-node-ready.imageReference" (dict "repository" $image.repository "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
+{{- include "kube-node-ready.imageReference" (dict "repository" (include "kube-node-ready.repository" (dict "root" . "repository" $image.repository)) "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
 {{- end -}}
 
 {{/* The configuration file: controller.config over what the chart derives from other values, and "config" over both. */}}
@@ -108,7 +149,8 @@ metadata:
     "image" (include "kube-node-ready.workerImage" . | fromYaml)
     "serviceAccountName" (include "kube-node-ready.checkingServiceAccount" .))
   "leaderElection" (dict "id" (include "kube-node-ready.controllerName" .)) -}}
-{{- with .Values.imagePullSecrets }}{{ $_ := set $derived.worker "imagePullSecrets" . }}{{ end -}}
+{{- with (include "kube-node-ready.imagePullSecrets" . | fromYaml).all }}{{ $_ := set $derived.worker "imagePullSecrets" . }}{{ end -}}
+{{- if include "kube-node-ready.platformUser" . }}{{ $_ := set $derived.worker "fixedUser" false }}{{ end -}}
 {{- $mode := include "kube-node-ready.admissionMode" . -}}
 {{- if eq $mode "webhook" }}
 {{- $_ := set $derived "admission" (dict "webhook" (dict "name" (printf "%s-webhook" (include "kube-node-ready.fullname" .)))) }}
@@ -142,7 +184,7 @@ metadata:
 
 {{- define "kube-node-ready.workerNamespace" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
-{{- $config.worker.namespace | default .Release.Namespace -}}
+{{- $config.worker.namespace | default (include "kube-node-ready.namespace" .) -}}
 {{- end -}}
 
 {{/* Tolerations of every configured gating taint, those of profiles included. */}}
@@ -208,4 +250,16 @@ metadata:
 {{- range $config.profiles }}{{ $all = concat $all (.checks | default list) }}{{ end -}}
 {{- range (include "kube-node-ready.presets" . | fromYaml).all }}{{ $all = concat $all (.checks | default list) }}{{ end -}}
 {{- dict "all" $all | toYaml -}}
+{{- end -}}
+
+{{/*
+The name of the ConfigMap with this configuration: another configuration is another ConfigMap. Not so for a DaemonSet, whose pods
+are replaced all at once.
+*/}}
+{{- define "kube-node-ready.configName" -}}
+{{- if eq .Values.deploymentMode "daemonset" -}}
+{{- include "kube-node-ready.mainName" . -}}
+{{- else -}}
+{{- printf "%s-%s" (include "kube-node-ready.controllerName" .) (include "kube-node-ready.config" . | sha256sum | trunc 10) -}}
+{{- end -}}
 {{- end -}}

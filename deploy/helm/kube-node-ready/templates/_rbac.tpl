@@ -14,7 +14,7 @@ subjects:
   - kind: ServiceAccount
     {{- if eq .component "controller" }}
     name: {{ include "kube-node-ready.controllerServiceAccount" .root }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ include "kube-node-ready.namespace" .root }}
     {{- else }}
     name: {{ (include "kube-node-ready.config" .root | fromYaml).worker.serviceAccountName }}
     namespace: {{ include "kube-node-ready.workerNamespace" .root }}

@@ -1,0 +1,79 @@
+{{/*
+What the controller would refuse at its start and a schema cannot: values that do not go together. The controller's own words are
+in internal/config; that both refuse the same is tested.
+*/}}
+{{- define "kube-node-ready.refuse" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $at := "controller.config." -}}
+{{- $metrics := $config.metrics | default dict -}}
+{{- $port := int ($metrics.port | default 8080) -}}
+{{- if and (ne (toString $metrics.enabled) "false") (eq $port (int (dig "health" "port" 8081 $config))) -}}
+{{- fail (printf "%shealth.port: %d is metrics.port as well; each needs a port of its own" $at $port) -}}
+{{- end -}}
+{{- $reconciliation := $config.reconciliation | default dict -}}
+{{- $initial := int ($reconciliation.initialBackoffSeconds | default 1) -}}
+{{- $max := int ($reconciliation.maxBackoffSeconds | default 30) -}}
+{{- if gt $initial $max -}}
+{{- fail (printf "%sreconciliation.initialBackoffSeconds: %d must be at most maxBackoffSeconds, which is %d" $at $initial $max) -}}
+{{- end -}}
+{{- $kubernetes := $config.kubernetes | default dict -}}
+{{- if and $kubernetes.burst (not $kubernetes.qps) -}}
+{{- fail (printf "%skubernetes.burst: has no effect without qps; set qps or remove it" $at) -}}
+{{- end -}}
+{{- $rules := $config.rules | default dict -}}
+{{- if eq (toString $rules.enabled) "false" -}}
+{{- range $key := list "takeOver" "staleAfter" -}}
+{{- if not (has (get $rules $key | default "0s" | toString) (list "0s" "0" "false")) -}}
+{{- fail (printf "%srules.%s: has no effect while rules.enabled is false; remove one of the two" $at $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $management := $config.nodeManagement | default dict -}}
+{{- include "kube-node-ready.refuseTaints" (dict "taints" $management.taints "at" (printf "%snodeManagement.taints" $at)) -}}
+{{- $prerequisites := $management.prerequisites | default dict -}}
+{{- $names := list -}}
+{{- range $i, $profile := $config.profiles -}}
+{{- if has $profile.name $names -}}
+{{- fail (printf "%sprofiles[%d].name: %s is the name of another profile" $at $i $profile.name) -}}
+{{- end -}}
+{{- $names = append $names $profile.name -}}
+{{- include "kube-node-ready.refuseTaints" (dict "taints" $profile.taints "at" (printf "%sprofiles[%d].taints" $at $i)) -}}
+{{- end -}}
+{{- range (include "kube-node-ready.prerequisites" . | fromYaml).all -}}
+{{- range include "kube-node-ready.daemonSets" . | fromYamlArray -}}
+{{- if not (or .anyOf (and .namespace .name)) -}}
+{{- fail (printf "%snodeManagement.prerequisites.daemonSets: an entry needs namespace and name, or anyOf; one has only %s" $at (keys . | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $list := dict "worker.checks" $config.worker.checks -}}
+{{- $seen := list -}}
+{{- range $i, $check := $list -}}
+{{- if has $check.name $seen -}}
+{{- fail (printf "%s%s[%d].name: %s is the name of another check" $at $key $i $check.name) -}}
+{{- end -}}
+{{- $seen = append $seen $check.name -}}
+{{- end -}}
+{{- end -}}
+{{- if and (hasKey $config.worker "checks") (kindIs "slice" $config.worker.checks) (not $config.worker.checks) (not $config.worker.dnsTestDomains) (not $management.presets) -}}
+{{- $holds := false -}}
+{{- range $key, $value := $prerequisites }}{{ if and $value (ne (toString $value) "none") }}{{ $holds = true }}{{ end }}{{ end -}}
+{{- if not $holds -}}
+{{- fail (printf "%sworker.checks: holds no check, and nodeManagement.prerequisites is empty too, so that nodes would be released at once; name a prerequisite, or leave checks out for the built-in ones" $at) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Taints that are there twice, or that others put back: called with (dict "taints" ... "at" ...). */}}
+{{- define "kube-node-ready.refuseTaints" -}}
+{{- $seen := list -}}
+{{- $at := .at -}}
+{{- range $i, $taint := .taints -}}
+{{- $pair := printf "%s:%s" $taint.key $taint.effect -}}
+{{- if has $pair $seen }}{{ fail (printf "%s[%d]: %s is there already" $at $i $pair) }}{{ end -}}
+{{- $seen = append $seen $pair -}}
+{{- if regexMatch "^(node\\.kubernetes\\.io|node-role\\.kubernetes\\.io|node\\.cloudprovider\\.kubernetes\\.io|karpenter\\.sh)/" $taint.key -}}
+{{- fail (printf "%s[%d].key: %s belongs to Kubernetes or Karpenter, which would put it back; choose a key of your own" $at $i $taint.key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
