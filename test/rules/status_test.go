@@ -12,10 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -24,32 +26,26 @@ func kubectl(args ...string) ([]byte, error) {
 	return exec.Command(filepath.Join(control.Bin(), "kubectl"), append([]string{"--kubeconfig", control.Kubeconfig()}, args...)...).CombinedOutput()
 }
 
-// The status stays small however many nodes are held, and is not written per node event.
+// The status stays small however many nodes are held, and is not written per node event: at most once in five seconds, although
+// nodes change all the time and each change is one that it would show.
 func TestTheStatusIsBounded(t *testing.T) {
 	const count = 150
 	w := beside(t)
 	stream, err := api.Watch(w.ctx, &v1alpha1.NodeReadinessRuleList{})
 	w.must(err)
 	defer stream.Stop()
-	writes := make(chan string, 10000)
-	go func() {
-		for e := range stream.ResultChan() {
-			if r, ok := e.Object.(*v1alpha1.NodeReadinessRule); ok && r.Name == "bounded" {
-				writes <- r.ResourceVersion
-			}
-		}
-	}()
+	begun := time.Now()
 	w.rule("bounded", func(r *v1alpha1.NodeReadinessRule) {
 		for i := range 9 {
 			r.Spec.Conditions = append(r.Spec.Conditions, v1alpha1.ConditionRequirement{Type: fmt.Sprintf("example.com/SomeAgentThatReports-%d", i), RequiredStatus: "True"})
 		}
 	})
-	begun := time.Now()
+	name := func(i int) string { return fmt.Sprintf("bounded-ip-10-0-12-%04d.eu-central-1.compute.internal", i) }
 	join := sync.WaitGroup{}
 	for worker := range 8 {
 		join.Go(func() {
 			for i := worker; i < count; i += 8 {
-				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bounded-ip-10-0-12-%04d.eu-central-1.compute.internal", i), Labels: map[string]string{testLabel: w.name}}}
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name(i), Labels: map[string]string{testLabel: w.name}}}
 				if err := api.Create(w.ctx, n); err != nil {
 					t.Error(err)
 				}
@@ -60,23 +56,85 @@ func TestTheStatusIsBounded(t *testing.T) {
 	w.eventually("every node is held", func() string {
 		return w.scraped(fmt.Sprintf(`node_readiness_rule_nodes{rule="bounded",state="held"} %d`, count))
 	})
-	w.eventually("its status names some", func() string {
-		if len(w.read("bounded").Status.AppliedNodes) == 0 {
-			return "none"
-		}
-		return ""
-	})
-	time.Sleep(6 * time.Second) // another status
+	events := 0
+	for end := time.Now().Add(11 * time.Second); time.Now().Before(end); events++ {
+		w.condition(name(events%4), "agent/Ready", []corev1.ConditionStatus{"False", "Unknown"}[events/4%2]) // the first are in the status
+		time.Sleep(50 * time.Millisecond)
+	}
 	raw, err := kubectl("get", "nrr", "bounded", "-o", "json", "--show-managed-fields")
 	w.must(err)
 	compact, err := json.Marshal(json.RawMessage(raw))
 	w.must(err)
-	s := w.read("bounded").Status
+	final := w.read("bounded")
+	s := final.Status
 	if len(compact) >= 64<<10 || len(s.AppliedNodes) == 0 || len(s.AppliedNodes) > 100 || len(s.NodeEvaluations) != len(s.AppliedNodes) {
 		t.Errorf("%d bytes, %d nodes, %d evaluations", len(compact), len(s.AppliedNodes), len(s.NodeEvaluations))
 	}
-	if most := int(time.Since(begun)/(5*time.Second)) + 4; len(writes) > most { // created, finalizer, first status
-		t.Errorf("%d writes of the rule within %s", len(writes), time.Since(begun))
+	most := int(time.Since(begun)/(5*time.Second)) + 1
+	var writes []string
+	last := &v1alpha1.NodeReadinessRule{}
+	for last.ResourceVersion != final.ResourceVersion {
+		select {
+		case e := <-stream.ResultChan():
+			if r, ok := e.Object.(*v1alpha1.NodeReadinessRule); ok && r.Name == "bounded" {
+				if !equality.Semantic.DeepEqual(r.Status, last.Status) {
+					writes = append(writes, r.ResourceVersion)
+				}
+				last = r
+			}
+		case <-time.After(patience):
+			t.Fatalf("version %s is not shown", final.ResourceVersion)
+		}
+	}
+	if len(writes) < 2 || len(writes) > most || events < 50 {
+		t.Errorf("%d writes of the status and %d events on nodes within %s, want 2 to %d writes", len(writes), events, time.Since(begun), most)
+	}
+}
+
+// The longest that a status says of 5000 nodes, with the longest names, conditions and messages that there may be, in a rule of 32 such
+// conditions: what the API server stores, and it adds whose each field is, stays below 64 KiB. No controller is at work.
+func TestTheLargestRuleIsSmall(t *testing.T) {
+	const nodes = 5000
+	w := in(t, nil)
+	label := strings.Repeat("n", 63)
+	for name, c := range map[string]struct {
+		node, condition, message string
+		conditions               int
+	}{
+		"longest":                   {strings.Join([]string{label, label, label, label[:56]}, "."), "example.com/" + strings.Repeat("c", 300), strings.Repeat("m", 5000), 32},
+		"longest-names":             {strings.Join([]string{label, label, label, label[:56]}, "."), "c", "m", 1},
+		"many-short-conditions":     {"n", "c", "m", 32},
+		"longest-condition":         {"n", "example.com/" + strings.Repeat("c", 300), "m", 1},
+		"as-many-nodes-as-possible": {"n", "c", "m", 1},
+	} {
+		r := w.rule(name, func(r *v1alpha1.NodeReadinessRule) {
+			r.Spec.Conditions = nil
+			for i := range c.conditions {
+				r.Spec.Conditions = append(r.Spec.Conditions, v1alpha1.ConditionRequirement{Type: fmt.Sprintf("%s-%d", c.condition, i), RequiredStatus: "Unknown", DefaultStatus: "Unknown"})
+			}
+			r.Finalizers = []string{v1alpha1.Finalizer}
+		})
+		rule := decide.CompileRule(r, nil)
+		results := make([]v1alpha1.ConditionResult, 0, c.conditions)
+		for _, need := range r.Spec.Conditions {
+			results = append(results, v1alpha1.ConditionResult{Type: need.Type, CurrentStatus: "Unknown", RequiredStatus: need.RequiredStatus, DefaultStatus: need.DefaultStatus})
+		}
+		tally, failed := &decide.RuleTally{}, map[string]decide.RuleFailure{}
+		for i := range nodes {
+			node := fmt.Sprintf("%s%04d", c.node, i)
+			tally.Count(node, decide.Evaluation{Rule: &rule, State: decide.RuleHeld, Results: results, Tainted: true})
+			failed[node] = decide.RuleFailure{Message: c.message, At: time.Now()}
+		}
+		for _, failures := range []map[string]decide.RuleFailure{nil, failed} {
+			r.Status = decide.RuleStatus(&rule, v1alpha1.NodeReadinessRuleStatus{}, tally, failures, time.Now())
+			w.must(api.Status().Update(w.ctx, r, client.FieldOwner("kube-node-ready-controller")))
+			stored, err := json.Marshal(w.read(name))
+			w.must(err)
+			t.Logf("%s: %d bytes, %d failed, %d evaluated", name, len(stored), len(r.Status.FailedNodes), len(r.Status.NodeEvaluations))
+			if most := max(len(r.Status.FailedNodes), len(r.Status.NodeEvaluations), len(r.Status.AppliedNodes)); len(stored) >= 64<<10 || most > 100 || most == 0 {
+				t.Errorf("%s: %d bytes, %d nodes", name, len(stored), most)
+			}
+		}
 	}
 }
 
@@ -167,6 +225,15 @@ func TestDryRun(t *testing.T) {
 	w.controller("--dry-run")
 	w.eventually("the dry run looks", func() string { return w.scraped(`node_readiness_rule_nodes{rule="rehearsed",state="held"} 1`) })
 	time.Sleep(1500 * time.Millisecond) // longer than the safety-net resync
+	said := series(w.scrape(), "rehearsed")
+	for _, done := range []string{"node_readiness_taint_operations_total{add,rehearsed}", "node_readiness_reconciliation_latency_seconds{add_taint,rehearsed}"} {
+		if n, there := said[done]; there {
+			t.Errorf("%s is %v, and nothing was done", done, n)
+		}
+	}
+	if fault := w.scraped("node_readiness_rules_total 1"); fault != "" {
+		t.Error(fault)
+	}
 	if n, r := w.get("rehearsed-1"), w.read("rehearsed"); carries(n, "readiness.k8s.io/rehearsed") || len(r.Finalizers) > 0 || len(w.events("rehearsed-1")) > 0 {
 		t.Errorf("a dry run wrote: %v %v %v", n.Spec.Taints, r.Finalizers, w.events("rehearsed-1"))
 	}
