@@ -2,7 +2,9 @@ package daemonset
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,22 +100,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %v", c.write, c.after), func(t *testing.T) {
 			s := begin(t, gate)
 			s.pass()
-			p := s.through()
-			killed := make(chan struct{})
-			started := make(chan int, 1)
-			p.meet(func(number int, done bool) {
-				if number == c.write && done == c.after {
-					pid := <-started
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-					close(killed)
-				}
-			})
-			process := s.start()
-			started <- process.Pid()
-			<-killed
-			<-process.Done()
-			time.Sleep(200 * time.Millisecond) // a request that was sent is still handled
-			p.meet(nil)
+			s.killedAt(c.write, c.after)
 			if _, f := s.node(); f.Labelled == f.Gated || f.Labelled && !says(marks.ReasonChecksPassed)(f) {
 				s.Errorf("left gated %v, labelled %v, condition %+v", f.Gated, f.Labelled, f.Condition)
 			}
@@ -126,6 +113,60 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same around a failure, of a node without the taint: taint and record come together or not at all, no attempt counts twice, and
+// the condition comes with the next process if it was missing.
+func TestKilledAroundAFailure(t *testing.T) {
+	for _, c := range []struct {
+		write int
+		after bool
+	}{{1, false}, {1, true}, {2, false}, {2, true}} {
+		t.Run(fmt.Sprintf("%d %v", c.write, c.after), func(t *testing.T) {
+			s := begin(t)
+			writes := s.killedAt(c.write, c.after)
+			if want := []string{"", "/status"}[:c.write]; !slices.Equal(writes, want) {
+				s.Fatalf("writes %q, should be %q", writes, want)
+			}
+			_, f := s.node()
+			if f.Labelled || f.Gated != (f.Record.LastOutcome == attempt.Failed) || int(f.Record.Attempts) != int(f.Record.Sequence) || c.write == 2 && !f.Gated {
+				s.Errorf("left gated %v, labelled %v, record %+v", f.Gated, f.Labelled, f.Record)
+			}
+			left := f.Record.Sequence
+			s.start()
+			_, f = s.becomes("exhausted", says(marks.ReasonRetriesExhausted))
+			if !f.Gated || f.Labelled || f.Record.Attempts != 2 || f.Record.Sequence < 2 {
+				s.Errorf("gated %v, labelled %v, record %+v", f.Gated, f.Labelled, f.Record)
+			}
+			began := regexp.MustCompile(`the checks begin.*"attempt":(\d+)`).FindStringSubmatch(s.log())
+			if len(began) != 2 || began[1] != strconv.Itoa(int(left)+1) {
+				s.Errorf("with attempt %d recorded the next process began %q", left, began)
+			}
+		})
+	}
+}
+
+// killedAt starts the process, kills it before or after its write of that number, and returns the writes that it sent.
+func (s *scene) killedAt(write int, after bool) []string {
+	s.Helper()
+	p := s.through()
+	killed := make(chan struct{})
+	started := make(chan int, 1)
+	p.meet(func(number int, done bool) {
+		if number == write && done == after {
+			pid := <-started
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			close(killed)
+		}
+	})
+	process := s.start()
+	started <- process.Pid()
+	<-killed
+	<-process.Done()
+	time.Sleep(200 * time.Millisecond) // a request that was sent is still handled
+	writes := p.seen()
+	p.meet(nil)
+	return writes
 }
 
 // A label given by hand releases the node, whatever the checks found, and that stays to be seen.

@@ -100,7 +100,9 @@ type scene struct {
 	account string
 	// passes is the file that the check looks for.
 	passes  string
+	checks  string // of the configuration
 	more    string // of the configuration
+	resolv  string // the resolv.conf
 	port    int    // of the metrics
 	host    string // of the API server
 	apiPort int
@@ -112,6 +114,7 @@ func begin(t *testing.T, taints ...corev1.Taint) *scene {
 	t.Parallel()
 	s := &scene{T: t, name: strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-", ",", "").Replace(t.Name())), host: control.Host(), apiPort: control.Port()}
 	s.passes = filepath.Join(s.TempDir(), "passes")
+	s.checks = fmt.Sprintf("{name: gate, type: file, attempts: 1, file: {path: %q}}", s.passes)
 	s.createNode(s.name, taints...)
 	s.account = s.mount(s.token(s.name, s.name))
 	ports, err := cluster.FreePorts("127.0.0.1", 2)
@@ -170,26 +173,40 @@ func (s *scene) mount(token string) string {
 	return dir
 }
 
-// start starts the process.
-func (s *scene) start() *process.Process {
+// start starts the process as in a pod.
+func (s *scene) start(args ...string) *process.Process {
+	s.Helper()
+	return s.launch([]string{"POD_NAMESPACE=" + namespace, "KUBERNETES_SERVICE_HOST=" + s.host, "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(s.apiPort),
+		"KUBE_NODE_READY_SERVICEACCOUNT_DIR=" + s.account, "KUBE_NODE_READY_RESOLV_CONF=" + s.resolv}, args...)
+}
+
+// launch starts the process with an environment that says where it is.
+func (s *scene) launch(env []string, args ...string) *process.Process {
 	s.Helper()
 	worker, err := install.Binary("kube-node-ready-worker")
 	s.must(worker, err)
 	config := filepath.Join(s.TempDir(), "config.yaml")
 	s.must(nil, os.WriteFile(config, fmt.Appendf(nil, `
-worker: {timeoutSeconds: 10, checkTimeoutSeconds: 2, checks: [{name: gate, type: file, attempts: 1, file: {path: %q}}]}
+worker: {timeoutSeconds: 10, checkTimeoutSeconds: 2, checks: [%s]}
 reconciliation: {maxRetries: 2, initialBackoffSeconds: 1, maxBackoffSeconds: 2, exhaustedRetrySeconds: 3}
-%s`, s.passes, s.more), 0o600))
+%s`, s.checks, s.more), 0o600))
 	log, err := os.Create(filepath.Join(control.Dir(), fmt.Sprintf("%s-%d.log", s.name, len(s.logs))))
 	s.must(log, err)
 	defer func() { _ = log.Close() }()
 	s.logs = append(s.logs, log.Name())
-	p, err := control.Processes().Start(process.Spec{Path: worker, Args: []string{"daemonset", "--config", config, "--log-level", "debug"}, Stdout: log, Stderr: log, Env: []string{
-		"NODE_NAME=" + s.name, "POD_NAMESPACE=" + namespace, "KUBERNETES_SERVICE_HOST=" + s.host, "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(s.apiPort),
-		"KUBE_NODE_READY_SERVICEACCOUNT_DIR=" + s.account}})
+	p, err := control.Processes().Start(process.Spec{Path: worker, Args: append([]string{"daemonset", "--config", config, "--log-level", "debug"}, args...),
+		Stdout: log, Stderr: log, Env: append(env, "NODE_NAME="+s.name)})
 	s.must(p, err)
 	s.Cleanup(func() { p.Terminate(10 * time.Second) })
 	return p
+}
+
+// log is what the last process has said so far.
+func (s *scene) log() string {
+	s.Helper()
+	text, err := os.ReadFile(s.logs[len(s.logs)-1])
+	s.must(text, err)
+	return string(text)
 }
 
 // pass lets the check pass from now on.

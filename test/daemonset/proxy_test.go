@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 )
 
 // proxy stands between a process and the API server, and counts the writes.
@@ -18,7 +19,12 @@ type proxy struct {
 	writes []string
 	// disturb, if set, is called before and after each write, with its number from 1.
 	disturb func(number int, done bool)
+	// slow, if set before a process starts, is a path that is answered after slowness.
+	slow string
 }
+
+// slowness is how long a proxy holds a request for its slow path back.
+const slowness = 400 * time.Millisecond
 
 // through lets the scene's processes reach the API server through a proxy.
 func (s *scene) through() *proxy {
@@ -32,6 +38,9 @@ func (s *scene) through() *proxy {
 	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	p := &proxy{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == p.slow {
+			time.Sleep(slowness)
+		}
 		if r.Method != http.MethodPatch {
 			forward.ServeHTTP(w, r)
 			return
