@@ -95,7 +95,7 @@ func (m *answers) list(ctx context.Context, c client.WithWatch, list client.Obje
 		}
 		all, err := remembered(m, "nodes/"+world, o.LabelSelector.String(), func() (*corev1.NodeList, error) {
 			all := &corev1.NodeList{}
-			return all, c.List(ctx, all, opts...)
+			return all, c.List(ctx, all, &client.ListOptions{LabelSelector: o.LabelSelector}) // whole, whoever asked for a page
 		})
 		if err == nil {
 			all.DeepCopyInto(list)
