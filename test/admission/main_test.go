@@ -97,12 +97,8 @@ func setup(t *testing.T, file string, values ...string) *installation {
 			}
 		}
 	})
-	written, err := k8s.CoreV1().ConfigMaps(install.Namespace).Get(t.Context(), install.ControllerAccount, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	i := &installation{}
-	if err := yaml.Unmarshal([]byte(written.Data["config.yaml"]), &i.config); err != nil {
+	if i.config, err = install.Configuration([]byte(rendered)); err != nil {
 		t.Fatal(err)
 	}
 	i.config["worker"].(map[string]any)["image"] = install.WorkerImage()

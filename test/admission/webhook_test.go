@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
@@ -39,25 +41,65 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// While no replica answers, a node is created all the same; once one is back it is tainted again.
+// While no replica answers, nodes are created all the same. Once one is back, nodes are tainted at their creation again, and those that
+// slipped past are tainted by the backfill within seconds, unless they run workloads.
 func TestWebhookDown(t *testing.T) {
 	s := serve(t)
-	i := setup(t, "", append(s.values(), webhookMode)...)
+	i := setup(t, "admission: {backfill: true}", append(s.values(), webhookMode)...)
 	first := i.replica(t, "down-1")
 	s.set(first.port)
 	inForce(t, cases.Groups[0])
 	s.set()
 	first.Terminate(time.Minute)
 	plain := cases.Groups[0].Cases[0]
-	began := time.Now()
-	if got, err := create(t.Context(), plain.Node("unanswered"), false); err != nil || len(got) != 0 {
-		t.Errorf("with the webhook down the node is created with %q (%v)", got, err)
+	for _, name := range []string{"slipped-empty", "slipped-busy"} {
+		began := time.Now()
+		if got, err := create(t.Context(), plain.Node(name), false); err != nil || len(got) != 0 {
+			t.Errorf("with the webhook down, %s is created with %q (%v)", name, got, err)
+		}
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("the creation took %s, and the webhook's timeout is 5s", took)
+		}
 	}
-	if took := time.Since(began); took > 6*time.Second {
-		t.Errorf("the creation took %s, and the webhook's timeout is 5s", took)
+	workload := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "workload", Namespace: metav1.NamespaceDefault},
+		Spec:       corev1.PodSpec{NodeName: "slipped-busy", Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 	}
-	s.set(i.replica(t, "down-2").port)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: workload.Namespace}}
+	if _, err := k8s.CoreV1().ServiceAccounts(account.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	if _, err := k8s.CoreV1().Pods(workload.Namespace).Create(t.Context(), workload, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := i.replica(t, "down-2")
+	s.set(second.port)
 	inForce(t, cases.Groups[0])
+	taints := func(node string) (all []string) {
+		n, err := k8s.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, taint := range n.Spec.Taints {
+			all = append(all, cases.String(taint))
+		}
+		return all
+	}
+	eventually(t, "the backfill taints the empty node", func() error {
+		if got := taints("slipped-empty"); !slices.Equal(got, plain.Want) {
+			return fmt.Errorf("it has %q", got)
+		}
+		return nil
+	})
+	eventually(t, "the backfill has looked at the busy node", func() error {
+		if log, err := os.ReadFile(second.LogFile); err != nil || !bytes.Contains(log, []byte("slipped-busy")) {
+			return fmt.Errorf("it is not in the log (%v)", err)
+		}
+		return nil
+	})
+	if got := taints("slipped-busy"); len(got) != 0 {
+		t.Errorf("the node that runs a workload was tainted with %q", got)
+	}
 }
 
 // The certificate and its authority are renewed, twice at least, and a replica is stopped, while two hundred nodes are created.

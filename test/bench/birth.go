@@ -85,12 +85,8 @@ func installBirths(ctx context.Context, b *bed, _ int) error {
 			return err
 		}
 	}
-	written, err := b.client.CoreV1().ConfigMaps(install.Namespace).Get(ctx, install.ControllerAccount, metav1.GetOptions{})
+	settings, err := install.Configuration(hook)
 	if err != nil {
-		return err
-	}
-	var settings map[string]any
-	if err := yaml.Unmarshal([]byte(written.Data["config.yaml"]), &settings); err != nil {
 		return err
 	}
 	if _, err := b.start(ctx, "webhook", settings, ""); err != nil {

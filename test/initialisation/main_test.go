@@ -125,23 +125,15 @@ func (w *world) rendered(extra string, values ...string) (rights []byte, config 
 	if err != nil {
 		w.Fatalf("helm template: %v: %s", err, &failure)
 	}
+	config, err = install.Configuration(out)
+	w.must(nil, err)
 	for document := range strings.SplitSeq("\n"+string(out), "\n---\n") {
-		var o struct {
-			Kind string
-			Data map[string]string
-		}
+		var o struct{ Kind string }
 		w.must(nil, yaml.Unmarshal([]byte(document), &o))
 		switch o.Kind {
 		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
 			rights = append(rights, "---\n"+document+"\n"...)
-		case "ConfigMap":
-			if c, ok := o.Data["config.yaml"]; ok {
-				w.must(nil, yaml.Unmarshal([]byte(c), &config))
-			}
 		}
-	}
-	if config == nil {
-		w.Fatal("the chart renders no configuration")
 	}
 	return rights, config
 }

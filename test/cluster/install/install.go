@@ -57,6 +57,24 @@ func Apply(ctx context.Context, c *cluster.Cluster, manifest []byte) error {
 	return nil
 }
 
+// Configuration is the controller's, of what the chart renders.
+func Configuration(rendered []byte) (map[string]any, error) {
+	for document := range strings.SplitSeq("\n"+string(rendered), "\n---\n") {
+		var o struct {
+			Kind string            `json:"kind"`
+			Data map[string]string `json:"data"`
+		}
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			return nil, err
+		}
+		if file, ok := o.Data["config.yaml"]; ok && o.Kind == "ConfigMap" {
+			var c map[string]any
+			return c, yaml.Unmarshal([]byte(file), &c)
+		}
+	}
+	return nil, errors.New("the chart renders no configuration")
+}
+
 // Images maps Image to the worker that make build has built, for a node agent.
 func Images() (map[string]nodeagent.Image, error) {
 	worker, err := Binary("kube-node-ready-worker")
