@@ -205,7 +205,7 @@ func (s *suite) values() string {
 }
 
 // deploy installs or upgrades the release with the suite's values and the settings given
-// (--set-json's key=value), and waits until the controller is rolled out.
+// (--set-json's key=value), and waits until it is rolled out.
 func (s *suite) deploy(ctx context.Context, t *testing.T, settings ...string) {
 	t.Helper()
 	args := []string{"upgrade", "--install", release, s.chart(), "--values", s.values(), "--wait", "--timeout", "90s"}
