@@ -178,7 +178,9 @@ func TestNoPermissionIsOpenEnded(t *testing.T) {
 	}
 	for _, golden := range goldens {
 		for line := range strings.Lines(readFile(t, golden)) {
-			if strings.Contains(line, "*") || strings.Contains(line, "secrets") || strings.Contains(line, "escalate") {
+			// The one Secret is that of the webhook's own certificates, and only it.
+			secret := strings.Contains(line, "secrets") && !strings.HasSuffix(strings.TrimSpace(line), " secrets named kube-node-ready-webhook")
+			if strings.Contains(line, "*") || secret || strings.Contains(line, "escalate") {
 				t.Errorf("%s: %s", golden, line)
 			}
 		}
