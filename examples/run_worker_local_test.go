@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,7 @@ func TestRunWorkerLocal(t *testing.T) {
 		{"with variables", nil, []string{"CONFIG_FILE=" + config, "NODE_NAME=node-1"}, []string{"✓ web ", "node-1: passed"}},
 	} {
 		cmd := exec.Command("./run-worker-local.sh", c.args...)
-		cmd.Env = append(c.env, "PATH="+os.Getenv("PATH"))
+		cmd.Env = slices.Concat(c.env, []string{"PATH=" + os.Getenv("PATH")})
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s", c.name, err, out)

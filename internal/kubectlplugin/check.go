@@ -57,7 +57,7 @@ func check(ctx context.Context, v *invocation) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
 		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-			fmt.Fprintf(v.stream, "pod %s/%s is left behind: %v\n", namespace, pod.Name, err)
+			_, _ = fmt.Fprintf(v.stream, "pod %s/%s is left behind: %v\n", namespace, pod.Name, err)
 		}
 	}()
 	o, err := v.awaitEnd(ctx, pod)

@@ -34,7 +34,7 @@ func wait(ctx context.Context, v *invocation) error {
 		}
 	}
 	if l := v.leader(ctx); l.Dead {
-		fmt.Fprintf(v.stream, "%s\n", plain(l.line(v.now)))
+		_, _ = fmt.Fprintf(v.stream, "%s\n", plain(l.line(v.now)))
 	}
 	if v.timeout > 0 {
 		var cancel context.CancelFunc
@@ -56,7 +56,7 @@ func wait(ctx context.Context, v *invocation) error {
 		n := s.summary(v.now)
 		switch n.Status {
 		case string(decide.StatusVerified):
-			fmt.Fprintf(v.stream, "node/%s is verified\n", name)
+			_, _ = fmt.Fprintf(v.stream, "node/%s is verified\n", name)
 			delete(pending, name)
 		case excluded, unmanaged, deleting:
 			never = coded{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}

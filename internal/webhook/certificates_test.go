@@ -34,7 +34,7 @@ func (s *state) next(after time.Duration, trusted bool) (authorities int, renewe
 	if err != nil {
 		s.Fatal(err)
 	}
-	for _, pair := range []Pair{p.Serving, p.Certificates.Next} { // what is or will be served is trusted
+	for _, pair := range []Pair{p.Serving, p.Next} { // what is or will be served is trusted
 		chain, err := cert.ParseCertsPEM(pair.Certificate)
 		if err == nil && !bytes.Contains(p.Authorities, encode(chain[len(chain)-1].Raw)) {
 			s.Error("a certificate's authority is not trusted")

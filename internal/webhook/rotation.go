@@ -115,7 +115,7 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 		if err := r.Client.Update(ctx, secret); err != nil {
 			return again(err, "store the webhook's certificates")
 		}
-		ctrl.LoggerFrom(ctx).Info("the webhook's certificates have changed", "renewal", plan.Renew, "underWay", len(plan.Certificates.Next.Certificate) > 0)
+		ctrl.LoggerFrom(ctx).Info("the webhook's certificates have changed", "renewal", plan.Renew, "underWay", len(plan.Next.Certificate) > 0)
 	}
 	if err := r.trust(ctx, hook, plan.Authorities); err != nil {
 		return again(err, "write what the API server is to trust")
@@ -125,7 +125,7 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	}
 	r.trusted.Store(len(hook.Webhooks) > 0)
 	wait := min(max(plan.Renew.Sub(now), time.Second), time.Hour)
-	if len(plan.Certificates.Next.Certificate) > 0 {
+	if len(plan.Next.Certificate) > 0 {
 		wait = r.Overlap
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil

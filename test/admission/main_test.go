@@ -159,7 +159,7 @@ func inForce(t *testing.T, group cases.Group) {
 		for _, c := range group.Cases {
 			got, err := create(t.Context(), c.Node("rehearsal"), true)
 			if err != nil || !slices.Equal(got, c.Want) {
-				return fmt.Errorf("%s: %q, want %q (%v)", c.Name, got, c.Want, err)
+				return fmt.Errorf("%s: %q, want %q (%w)", c.Name, got, c.Want, err)
 			}
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,8 +93,10 @@ func TestWebhookDown(t *testing.T) {
 		return nil
 	})
 	eventually(t, "the backfill has looked at the busy node", func() error {
-		if log, err := os.ReadFile(second.LogFile); err != nil || !bytes.Contains(log, []byte("slipped-busy")) {
-			return fmt.Errorf("it is not in the log (%v)", err)
+		if log, err := os.ReadFile(second.LogFile); err != nil {
+			return err
+		} else if !bytes.Contains(log, []byte("slipped-busy")) {
+			return errors.New("it is not in the log")
 		}
 		return nil
 	})

@@ -66,7 +66,7 @@ func outage(ctx context.Context, b *bed, r *result, last func(context.Context, *
 		if err := fresh.register(ctx, newcomerRate, nil); err != nil {
 			return err
 		}
-		return fresh.await(ctx, limit)
+		return fresh.await(ctx)
 	})
 	if err != nil {
 		return err

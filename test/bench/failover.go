@@ -48,7 +48,7 @@ func succeeds(ctx context.Context, b *bed, r *result, sig syscall.Signal) error 
 		return nil
 	})
 	if err == nil {
-		err = f.await(ctx, limit)
+		err = f.await(ctx)
 	}
 	if err != nil {
 		return err

@@ -141,7 +141,7 @@ func (f *fleet) patchStatus(ctx context.Context, name string, conditions ...core
 }
 
 // await returns once every node is released, or after the limit.
-func (f *fleet) await(ctx context.Context, limit time.Duration) error {
+func (f *fleet) await(ctx context.Context) error {
 	select {
 	case <-f.all:
 		return nil

@@ -60,14 +60,14 @@ func (l load) verification(ctx context.Context, b *bed, r *result, byFloor bool)
 	if byFloor {
 		err = f.register(ctx, l.rate, least.start)
 		if err == nil {
-			err = f.await(ctx, limit)
+			err = f.await(ctx)
 		}
 	} else {
 		err = b.during(ctx, r, l.settings, kubeconfig, func(*controller) error {
 			if err := f.register(ctx, l.rate, nil); err != nil {
 				return err
 			}
-			if err := f.await(ctx, limit); err != nil {
+			if err := f.await(ctx); err != nil {
 				return err
 			}
 			left, err := b.left(ctx)
@@ -132,7 +132,7 @@ func (l load) rule(ctx context.Context, b *bed, r *result, byFloor bool) error {
 		}); err != nil {
 			return err
 		}
-		return f.await(ctx, limit)
+		return f.await(ctx)
 	}
 	var err error
 	if byFloor {

@@ -219,7 +219,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 		t.Errorf("the notes do not say %q:\n%s", undeleted, notes)
 	}
 	awaitPods(t, client, 3)
-	testConfigurations(t, c, client, run)
+	testConfigurations(t, client, run)
 	kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), ledger.Name, metav1.GetOptions{})
 	if err != nil || kept.Data[ledger.KeyDeletions] != "[]" || kept.Data[ledger.KeySince] == "" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
@@ -241,7 +241,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 
 // testConfigurations upgrades to a configuration that the controller refuses, behind the schema's back: what runs keeps its own, also
 // when it starts again, through the rollback and after it. A configuration that no ReplicaSet mounts any more goes.
-func testConfigurations(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, run func(args ...string) string) {
+func testConfigurations(t *testing.T, client kubernetes.Interface, run func(args ...string) string) {
 	t.Helper()
 	maps := func() (names []string) {
 		t.Helper()

@@ -64,9 +64,9 @@ func (r *ruling) show(nodes []corev1.Node) {
 }
 
 // rule makes a continuous rule for the nodes of the world: it asks for agentReady.
-func (w *world) rule(suffix string, change ...func(*v1alpha1.NodeReadinessRule)) {
+func (w *world) rule(change ...func(*v1alpha1.NodeReadinessRule)) {
 	w.Helper()
-	name := w.ns + "-" + suffix
+	name := w.ns + "-r"
 	r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{worldLabel: w.ns}}, Spec: v1alpha1.NodeReadinessRuleSpec{
 		Conditions:      []v1alpha1.ConditionRequirement{{Type: agentReady, RequiredStatus: corev1.ConditionTrue}},
 		EnforcementMode: v1alpha1.ModeContinuous,
@@ -246,7 +246,7 @@ func rulePaths() map[string]path {
 	}
 	return map[string]path{
 		"rule holds, releases and holds": {
-			begin: func(w *world) *corev1.Node { w.rule("r"); return w.node("n", untainted) },
+			begin: func(w *world) *corev1.Node { w.rule(); return w.node("n", untainted) },
 			then:  agent("True", "False"),
 			writes: []string{"patch NodeReadinessRule", "patch Node", "patch NodeReadinessRule/status",
 				"patch Node", "patch NodeReadinessRule/status", "patch Node", "patch NodeReadinessRule/status"},
@@ -254,14 +254,14 @@ func rulePaths() map[string]path {
 			events: map[string]int{decide.EventTaintAdded: 2, decide.EventTaintRemoved: 1}},
 
 		"bootstrap-only rule is passed": {
-			begin:  func(w *world) *corev1.Node { w.rule("r", bootstrapOnly); return w.node("n", untainted) },
+			begin:  func(w *world) *corev1.Node { w.rule(bootstrapOnly); return w.node("n", untainted) },
 			then:   agent("True", "False"),
 			want:   with(untouched, "r holds 0 fails 0, completed r", 1, 1),
 			events: map[string]int{decide.EventTaintAdded: 1, decide.EventTaintRemoved: 1}},
 
 		"rule adopts": {
 			begin: func(w *world) *corev1.Node {
-				w.rule("r", inPool)
+				w.rule(inPool)
 				return w.node("n", untainted, w.bornHeld("r"), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
 			},
 			want:   with(untouched, "r holds 1 fails 0, taint r by r", 0, 0),
@@ -269,7 +269,7 @@ func rulePaths() map[string]path {
 
 		"node leaves the selector": {
 			begin: func(w *world) *corev1.Node {
-				w.rule("r", inPool)
+				w.rule(inPool)
 				return w.node("n", untainted, w.bornHeld("r"), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
 			},
 			then:   []func(*world, string){labelled("pool", "free")},
@@ -277,14 +277,14 @@ func rulePaths() map[string]path {
 			events: map[string]int{decide.EventTaintRemoved: 1}},
 
 		"rule is deleted": {
-			begin:  func(w *world) *corev1.Node { w.rule("r"); return w.node("n", untainted) },
+			begin:  func(w *world) *corev1.Node { w.rule(); return w.node("n", untainted) },
 			then:   []func(*world, string){deletesRule},
 			want:   with(untouched, "r gone", 1, 1),
 			events: map[string]int{decide.EventTaintAdded: 1, decide.EventTaintRemoved: 1}},
 
 		"rule and verification": {
 			begin: func(w *world) *corev1.Node {
-				w.rule("r", func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].Type = string(marks.ConditionType) })
+				w.rule(func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].Type = string(marks.ConditionType) })
 				return w.node("n")
 			},
 			want:   with(result{Labelled: true, Record: "passed  held= verified=true", Sequence: 1, Condition: "True ChecksPassed"}, "r holds 0 fails 0", 1, 1),
@@ -297,7 +297,7 @@ func rulePaths() map[string]path {
 func TestBootstrapCompletionAndAReboot(t *testing.T) {
 	t.Parallel()
 	w := begin(t, "")
-	w.rule("r", bootstrapOnly)
+	w.rule(bootstrapOnly)
 	n := w.node("n", untainted, w.bornHeld("r"))
 	reboot, reboots := false, 0
 	l := w.leads(func(l *leader) {
@@ -344,7 +344,7 @@ func TestBootstrapCompletionAndAReboot(t *testing.T) {
 func TestStaleAfter(t *testing.T) {
 	t.Parallel()
 	w := begin(t, "")
-	w.rule("r")
+	w.rule()
 	renewed, never := w.node("renewed", untainted), w.node("never", untainted)
 	report := func(node string) {
 		t.Helper()

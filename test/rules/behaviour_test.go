@@ -90,11 +90,11 @@ func TestContinuous(t *testing.T) {
 	}
 	w.said("cont-1", "Normal TaintAdded/AddTaint Taint 'readiness.k8s.io/cont:NoSchedule' added by rule 'cont'")
 	for range 2 {
-		w.condition("cont-1", "agent/Ready", "True")
+		w.condition("cont-1", "True")
 		if n := w.tainted("cont-1", "cont", false); owns(n, r) || !carries(n, "example.com/foreign") {
 			t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
 		}
-		w.condition("cont-1", "agent/Ready", "False")
+		w.condition("cont-1", "False")
 		w.tainted("cont-1", "cont", true)
 	}
 	w.said("cont-1", "Normal TaintRemoved/RemoveTaint Taint 'readiness.k8s.io/cont:NoSchedule' removed by rule 'cont'")
@@ -122,12 +122,12 @@ func TestBootstrapOnly(t *testing.T) {
 	w.tainted("boot-existing", "boot", true)
 	done := "readiness.k8s.io/bootstrap-completed-" + string(r.UID)
 	for _, name := range []string{"boot-existing", "boot-born"} {
-		w.condition(name, "agent/Ready", "True")
+		w.condition(name, "True")
 		n := w.tainted(name, "boot", false)
 		if n.Annotations[done] != `{"rule-name":"boot"}` || owns(n, r) {
 			t.Errorf("%s: %v", name, n.Annotations)
 		}
-		w.condition(name, "agent/Ready", "False") // a reboot, or a crash
+		w.condition(name, "False") // a reboot, or a crash
 	}
 	w.said("boot-born", "TaintAdopted/AdoptTaint Taint 'readiness.k8s.io/boot:NoSchedule' is now managed by rule 'boot'")
 	w.eventually("the good node is annotated", func() string {
@@ -223,7 +223,7 @@ func TestLeavingTheSelector(t *testing.T) {
 
 // A rule that is deleted while the controller is down releases its nodes once it is back, and a dry-run rule never does.
 func TestDeletedWhileDown(t *testing.T) {
-	w := in(t, nil)
+	w := in(t)
 	w.config["leaderElection"] = map[string]any{"enabled": false} // whose Lease a killed process does not release
 	p := w.controller()
 	r, dry := w.rule("down"), w.rule("downdry")
@@ -263,7 +263,7 @@ func TestDryRunToggled(t *testing.T) {
 		w.tainted(fmt.Sprint("dry-", i), "dry", true)
 	}
 	w.patch(r, `{"spec":{"dryRun":true}}`)
-	w.condition("dry-0", "agent/Ready", "True")
+	w.condition("dry-0", "True")
 	w.node("dry-3")
 	w.eventually("results", func() string {
 		s := w.read("dry").Status

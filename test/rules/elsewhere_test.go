@@ -29,7 +29,7 @@ func (w *world) holds(namespace string) *coordinationv1.Lease {
 // While NRC's Lease is held, in whatever namespace, rules are left to it: nothing is written on nodes or rules, which an event and a
 // metric say. rules.takeOver serves them all the same.
 func TestStandingBack(t *testing.T) {
-	w := in(t, nil)
+	w := in(t)
 	w.must(client.IgnoreAlreadyExists(api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "gke-managed-nrr"}})))
 	w.holds("gke-managed-nrr")
 	w.rule("stand")
@@ -58,7 +58,7 @@ func (w *world) annotated(annotation, want string) string {
 
 // Of two installations one serves rules, and the other one says who.
 func TestTwoInstallations(t *testing.T) {
-	w := in(t, nil)
+	w := in(t)
 	l := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: "default", Name: "node-ready-rules"}
 	_ = api.Delete(w.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
@@ -96,7 +96,7 @@ func TestNRCWithoutALease(t *testing.T) {
 // Verification does not need the resource; it is picked up when it is defined later, also as NRC defines it: what our own refuses, and
 // that does not, is refused then, with the field in the event.
 func TestDefinedLaterByNRC(t *testing.T) {
-	w := in(t, nil)
+	w := in(t)
 	remove := func() {
 		w.Helper()
 		if out, err := kubectl("delete", "crd", "nodereadinessrules.readiness.node.x-k8s.io", "--ignore-not-found", "--timeout=60s"); err != nil {
@@ -140,7 +140,7 @@ func TestDefinedLaterByNRC(t *testing.T) {
 		}
 		return ""
 	})
-	w.condition("later-1", "agent/Ready", "True")
+	w.condition("later-1", "True")
 	w.tainted("later-1", "later", false)
 	if n := w.get("later-1"); carries(n, "readiness.k8s.io/empty") || carries(n, "readiness.k8s.io/default") {
 		t.Error("a refused rule was obeyed")

@@ -126,13 +126,10 @@ type world struct {
 	rules  []string
 }
 
-// in begins a test with controllers of its own, which have the section rules.
-func in(t *testing.T, rules map[string]any) *world {
+// in begins a test with controllers of its own.
+func in(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, ctx: t.Context(), name: t.Name()[len("Test"):], config: map[string]any{"reconciliation": map[string]any{"intervalSeconds": 1}}}
-	if rules != nil {
-		w.config["rules"] = rules
-	}
 	t.Cleanup(w.end)
 	return w
 }
@@ -154,7 +151,7 @@ var shared = sync.OnceValues(func() (*install.Controller, error) {
 // beside begins a test that runs beside others, under the controller that they share.
 func beside(t *testing.T) *world {
 	t.Helper()
-	w := in(t, nil)
+	w := in(t)
 	t.Parallel()
 	c, err := shared()
 	w.must(err)
@@ -289,11 +286,11 @@ func (w *world) patch(o client.Object, patch string) {
 	w.must(api.Patch(w.ctx, o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// condition sets a node's condition, as an agent would.
-func (w *world) condition(node, condition string, status corev1.ConditionStatus) {
+// condition sets the condition agent/Ready of a node, as an agent would.
+func (w *world) condition(node string, status corev1.ConditionStatus) {
 	w.Helper()
 	patch, err := yaml.YAMLToJSON(fmt.Appendf(nil, `status: {conditions: [{type: %q, status: %q, reason: Test, lastTransitionTime: %q, lastHeartbeatTime: %q}]}`,
-		condition, status, stamp(), stamp()))
+		"agent/Ready", status, stamp(), stamp()))
 	w.must(err)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	w.must(api.Status().Patch(w.ctx, n, client.RawPatch("application/strategic-merge-patch+json", patch)))

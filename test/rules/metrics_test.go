@@ -129,10 +129,10 @@ func TestMetrics(t *testing.T) {
 	each("metered-cont", true)
 	each("metered-boot", true)
 	for _, n := range nodes {
-		w.condition(n, "agent/Ready", "True")
+		w.condition(n, "True")
 	}
 	each("metered-cont", false)
-	w.condition("metered-old", "agent/Ready", "False")
+	w.condition("metered-old", "False")
 	w.tainted("metered-old", "metered-cont", true)
 	// Of these, one cannot be tainted, and the other one neither be released nor be noted to have passed.
 	w.node("metered-frozen-1", frozen)

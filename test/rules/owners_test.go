@@ -28,7 +28,7 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 	}
 	w.said("a-younger", "Warning RuleOverruled/Overrule Rule 'older' is older")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_overruled{by="older",rule="a-younger"} 1`) })
-	w.condition("two-1", "agent/Ready", "True") // the older lets go, whatever the younger asks for
+	w.condition("two-1", "True") // the older lets go, whatever the younger asks for
 	w.tainted("two-1", "older", false)
 	watch := w.watch()
 	time.Sleep(2 * time.Second) // longer than the safety-net resync
@@ -37,7 +37,7 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 			t.Error("the taint came back")
 		}
 	})
-	w.condition("two-1", "agent/Ready", "False")
+	w.condition("two-1", "False")
 	w.tainted("two-1", "older", true)
 	watch = w.watch()
 	w.must(api.Delete(w.ctx, older))
@@ -115,7 +115,7 @@ func TestForeignTaintsInATightLoop(t *testing.T) {
 		if i%2 == 1 {
 			status = "False"
 		}
-		w.condition("loop-1", "agent/Ready", status)
+		w.condition("loop-1", status)
 		w.tainted("loop-1", "loop", status == "False")
 	}
 	close(stop)
@@ -129,7 +129,7 @@ func TestReplacedUnderItsName(t *testing.T) {
 	first := w.node("replaced-1")
 	for range 3 {
 		w.tainted("replaced-1", "replaced", true)
-		w.condition("replaced-1", "agent/Ready", "True")
+		w.condition("replaced-1", "True")
 		w.tainted("replaced-1", "replaced", false)
 		w.must(api.Delete(w.ctx, first))
 		first = w.node("replaced-1")
@@ -151,7 +151,7 @@ func TestReplacedUnderItsName(t *testing.T) {
 // Five hundred nodes join while a controller with rules starts: none is released by verification before its rule holds it.
 func TestFiveHundredJoinWhileCachesFill(t *testing.T) {
 	const count = 500
-	w := in(t, nil)
+	w := in(t)
 	w.config["nodeManagement"] = map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{testLabel: w.name}}}
 	for i := range 40 {
 		w.rule(fmt.Sprintf("fill-%02d", i), dryRun) // the list takes a while

@@ -62,7 +62,7 @@ func (w *world) becomes(rules *rule.Rules, want decide.RulesState) {
 // Rules are served once nobody has held NRC's Lease for a minute, and a process that starts then need not wait. A Lease that is
 // taken again, as in NRC's rollout, begins the minute anew; so does one that is deleted.
 func TestTheMinuteAfterNRC(t *testing.T) {
-	w := in(t, nil)
+	w := in(t)
 	lease := w.holds("kube-system")
 	w.rule("minute")
 	var ahead atomic.Int64

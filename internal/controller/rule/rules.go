@@ -196,7 +196,7 @@ func (r *Rules) Wrote(n *corev1.Node, plan decide.RulePlan) {
 	r.mu.Unlock()
 	for _, a := range plan.Acts {
 		_, said := adopting[a.Rule.UID] // before it was written down
-		if e, ok := decide.RuleEvent(a, n.ResourceVersion); ok && !(said && a.Operation == decide.RuleAdopt) {
+		if e, ok := decide.RuleEvent(a, n.ResourceVersion); ok && (!said || a.Operation != decide.RuleAdopt) {
 			r.Events.Emit(n, now, e)
 		}
 	}

@@ -86,7 +86,8 @@ func place(stack []byte) string {
 	lines := strings.Split(string(stack), "\n")
 	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic(") })
 	for i := at + 1; at >= 0 && i < len(lines); i++ {
-		if l := strings.TrimSpace(lines[i]); strings.Contains(l, ".go:") && !strings.Contains(l, "/runtime/") {
+		// Built with -trimpath, the runtime's files have no folder before theirs.
+		if l := strings.TrimSpace(lines[i]); strings.Contains(l, ".go:") && !strings.Contains("/"+l, "/runtime/") {
 			file, _, _ := strings.Cut(l[strings.LastIndex(l, "/")+1:], " ")
 			return file
 		}
