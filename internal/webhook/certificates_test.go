@@ -41,7 +41,7 @@ func (s *state) next(after time.Duration, trusted bool) (authorities int, renewe
 		}
 	}
 	s.Certificates = certificatesOf(p.data()) // through the Secret
-	return len(all), !before.Serving.equal(p.Serving), len(p.Certificates.Next.Certificate) > 0
+	return len(all), !before.Serving.equal(p.Serving), len(p.Next.Certificate) > 0
 }
 
 func TestRotation(t *testing.T) { synctest.Test(t, rotation) }
@@ -80,7 +80,7 @@ func expired(t *testing.T) {
 	s := &state{T: t}
 	s.next(0, false)
 	s.next(21*24*time.Hour, false)
-	waiting := s.Certificates.Next
+	waiting := s.Next
 	waiting.Certificate = bytes.Clone(waiting.Certificate)
 	s.Serving = Pair{}
 	if _, renewed, waits := s.next(0, false); !renewed || waits || !s.Serving.equal(waiting) {
