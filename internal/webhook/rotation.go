@@ -30,7 +30,7 @@ import (
 const MaxOverlap = 5 * time.Minute
 
 // Rotation keeps the certificates in one Secret, and what the API server trusts in step with them. Every replica runs it, the
-// leader or not: one that waited for a leader of an older release to make its certificate would wait for ever. They write on
+// leader or not: one that waited for a leader of an older release to make its certificate would wait forever. They write on
 // condition of what they read, so one of them wins.
 type Rotation struct {
 	Rules
