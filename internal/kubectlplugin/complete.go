@@ -67,6 +67,8 @@ func complete(ctx context.Context, v *invocation, flags *pflag.FlagSet, connect 
 		offer([]string{"validate"})
 	case name == "config":
 		fmt.Fprintln(&v.out, completeFiles)
+	case name == "coming-from" && len(given) == 0:
+		offer(comingFromNames())
 	case !c.nodes || c.most >= 0 && len(given) >= c.most || connect() != nil:
 		offer(nil)
 	default:

@@ -56,6 +56,7 @@ Usage:
   kubectl node-ready pause [WHY...]     delete nothing, from now on
   kubectl node-ready resume             delete again as the configuration says
   kubectl node-ready config validate FILE
+  kubectl node-ready coming-from [NAME] how to move here from another controller
   kubectl node-ready version
 
 Flags:
@@ -91,6 +92,8 @@ var commands = map[string]command{
 	"pause":     {run: pause, most: -1},
 	"resume":    {run: resume},
 	"config":    {run: validate, offline: true, least: 2, most: 2},
+
+	"coming-from": {run: comingFrom, offline: true, most: 1},
 }
 
 // invocation is a command line and what it works on.
@@ -236,7 +239,7 @@ func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string
 		return fmt.Sprintf("%s takes no argument, and there is %q", name, v.args[0])
 	}
 	if c.most >= 0 && len(v.args) > c.most {
-		return fmt.Sprintf("%s takes one node, and there is %q too", name, v.args[c.most])
+		return fmt.Sprintf("%s takes one name, and there is %q too", name, v.args[c.most])
 	}
 	var foreign []string
 	flags.Visit(func(f *pflag.Flag) {

@@ -49,7 +49,11 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"__complete", "config", "validate", ""}, 0, ":0\n", ""},
 		{[]string{"__complete", "explain", "a", ""}, 0, ":4\n", ""},
 		{[]string{"explain"}, 2, "", "explain needs the name of a node"},
-		{[]string{"explain", "a", "b"}, 2, "", `explain takes one node, and there is "b" too`},
+		{[]string{"coming-from"}, 0, "nidhogg\nnode-readiness-controller\nnodetaintshandler\noriginal\n", ""},
+		{[]string{"coming-from", "nidhogg"}, 0, "# Coming from Nidhogg\n", ""},
+		{[]string{"coming-from", "../admission"}, 2, "", `coming-from takes nidhogg, node-readiness-controller, nodetaintshandler, original, not "../admission"`},
+		{[]string{"__complete", "coming-from", "node"}, 0, "node-readiness-controller\nnodetaintshandler\n:4\n", ""},
+		{[]string{"explain", "a", "b"}, 2, "", `explain takes one name, and there is "b" too`},
 		{[]string{"reverify", "a", "-o", "json"}, 2, "", "reverify does not take --output"},
 		{[]string{"status", "--kubeconfig", "/nowhere/at/all"}, 1, "", "/nowhere/at/all"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,3 +82,24 @@ func TestExamplesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The values on the pages for those who used another controller are taken by chart and controller.
+func TestComingFromValues(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/coming-from/*.md")
+	if err != nil || len(pages) < 4 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	for _, page := range pages {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			blocks := yamlBlock.FindAllStringSubmatch(readFile(t, page), -1)
+			if len(blocks) == 0 {
+				t.Fatal("no values")
+			}
+			for _, block := range blocks {
+				parsed(t, block[1])
+			}
+		})
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^ *```yaml$(.*?)^ *```$")
