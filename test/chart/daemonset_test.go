@@ -94,6 +94,8 @@ func TestDaemonSetModeRefuses(t *testing.T) {
 		"controller: {config: {nodeManagement: {presets: [cilium]}}}":                                                                                "nodeManagement.presets",
 		"controller: {config: {nodeManagement: {prerequisites: {daemonSets: auto}}}}":                                                                "nodeManagement.prerequisites.daemonSets",
 		"controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: a.io}]}}}}":                                                "nodeManagement.prerequisites.resourceSlices",
+		"controller: {config: {admission: {mode: webhook}}}":                                                                                         "admission.mode",
+		"controller: {config: {admission: {backfill: true}}}":                                                                                        "admission.backfill",
 		"controller: {config: {rules: {enabled: true}}}":                                                                                             "rules.enabled",
 		"controller: {config: {worker: {namespace: a}}}":                                                                                             "worker.namespace",
 		"controller: {config: {profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, prerequisites: {daemonSets: [{namespace: a, name: b}]}}]}}": "profiles[0].prerequisites.daemonSets",
