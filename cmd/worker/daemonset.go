@@ -80,7 +80,7 @@ func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, erro
 func (d *daemonSet) load() (*config.Config, error) {
 	cfg, err := config.LoadDaemonSet(cmp.Or(d.path, config.DefaultPath))
 	if errors.Is(err, fs.ErrNotExist) && d.path == "" && d.dryRun {
-		return config.ParseDaemonSet(nil, "defaults")
+		cfg, err = config.ParseDaemonSet(nil, "defaults")
 	}
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 		_, _ = fmt.Fprintln(stderr, err)
 		return result.ExitConfig
 	}
-	log, err := logging.New(cmp.Or(d.level, cfg.Logging.Level), cmp.Or(d.format, cfg.Logging.Format), stderr)
+	log, err := logging.New(cfg.Logging.Level, cfg.Logging.Format, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)\n", program, err)
 		return result.ExitConfig
@@ -130,7 +130,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 		log.Error("the node cannot be read or written", zap.Error(err))
 		return result.ExitClient
 	}
-	serve(cfg, p)
+	serve(p)
 	log.Info("verifying this node", zap.String("version", version.Version))
 	if err := p.Run(ctx); err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
@@ -153,7 +153,7 @@ func rehearse(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv fu
 		p.Connect = func() (daemonset.API, error) { return api, nil }
 	}
 	if inPod {
-		serve(p.Config, p)
+		serve(p)
 	}
 	report, err := p.Rehearse(ctx)
 	if err != nil {
@@ -168,7 +168,8 @@ func rehearse(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv fu
 }
 
 // serve serves metrics and health. A port that is taken is no reason to keep a node from being verified.
-func serve(cfg *config.Config, p *daemonset.Process) {
+func serve(p *daemonset.Process) {
+	cfg := p.Config
 	ports := []int32{cfg.Health.Port}
 	if *cfg.Metrics.Enabled {
 		ports = append(ports, cfg.Metrics.Port)

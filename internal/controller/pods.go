@@ -61,6 +61,10 @@ func (p Pods) named(name string) *corev1.Pod {
 	return pod
 }
 
+// ConflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before the object
+// goes back into the queue: a node that just joined is written by many.
+const ConflictRetries = 8
+
 // ignoreReplaced drops the errors that say that the object of the UID is gone: NotFound, and Conflict (or Invalid, for a
 // patch: a UID cannot change) where another one has its name.
 func ignoreReplaced(err error) error {

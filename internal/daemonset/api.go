@@ -23,13 +23,10 @@ const (
 	strategicMergePatch = "application/strategic-merge-patch+json"
 )
 
-// known is the node as the API server answered last; empty once it is no longer fresh.
-type known struct{ node *corev1.Node }
-
 // read reads the node, unless the answer to a write has just been it.
 func (p *Process) read(ctx context.Context) (*corev1.Node, error) {
-	if n := p.seen.node; n != nil {
-		p.seen = known{}
+	if n := p.seen; n != nil {
+		p.seen = nil
 		return n, nil
 	}
 	n := &corev1.Node{}
@@ -49,7 +46,7 @@ func (p *Process) patch(ctx context.Context, subresource string, body []byte) er
 	err := p.send(ctx, apiserver.Request{Method: http.MethodPatch, Path: p.path() + subresource, ContentType: kind, Body: body}, n)
 	switch {
 	case err == nil:
-		p.seen = known{n}
+		p.seen = n
 		return errAgain
 	case refused(err, http.StatusConflict):
 		return errAgain

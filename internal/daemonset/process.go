@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -65,7 +66,7 @@ type Process struct {
 	// ended delivers the report of the attempt under way; nil while there is none.
 	ended chan result.Report
 	stop  context.CancelFunc // stops that attempt
-	seen  known
+	seen  *corev1.Node       // as the API server answered last; nil once that is no longer fresh
 }
 
 // errAgain asks for another pass at once: the node has changed, by us or by others.
@@ -152,7 +153,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // failed accounts for a request that failed, and backs off. A connection of its own may lead to another API server.
 func (p *Process) failed(err error) next {
-	p.api, p.seen = nil, known{}
+	p.api, p.seen = nil, nil
 	wait := min(firstWait<<min(p.failures, 10), longestWait)
 	p.failures++
 	wait -= rand.N(wait / 2)
@@ -165,9 +166,9 @@ func (p *Process) failed(err error) next {
 }
 
 // begin runs the checks of an attempt, beside all else.
-func (p *Process) begin(ctx context.Context, in decide.Input, number int32) {
-	p.Log.Info("the checks begin", zap.Int32("attempt", number))
-	p.self.Attempt = attempt.Attempt{Number: number, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
+func (p *Process) begin(ctx context.Context, in decide.Input) {
+	p.self.Attempt = in.NextAttempt()
+	p.Log.Info("the checks begin", zap.Int32("attempt", p.self.Attempt.Number))
 	p.self.Began = time.Now()
 	var running context.Context
 	running, p.stop = context.WithCancel(ctx)
@@ -220,7 +221,7 @@ func (p *Process) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	for ctx.Err() == nil {
-		p.seen = known{}
+		p.seen = nil
 		n, err := p.read(ctx)
 		if err != nil {
 			return

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
@@ -36,17 +35,17 @@ func (p *Process) Rehearse(ctx context.Context) (result.Report, error) {
 			p.Log.Info("dry run: the node would wait for "+w.Why, zap.String("kind", w.Kind), zap.String("name", w.Name))
 		}
 	}
-	number := in.Node.Record.Sequence + 1
-	p.Metrics.begin(p.told(in.Profile).Expand())
-	report := p.Verify(ctx, p.told(in.Profile))
+	p.self.Attempt = in.NextAttempt()
+	told := p.told(in.Profile)
+	p.Metrics.begin(told.Expand())
+	report := p.Verify(ctx, told)
 	p.Metrics.finished(report, time.Now())
 	select {
 	case <-ctx.Done(): // what it found counts all the same
 		return report, nil
 	default:
 	}
-	p.self = decide.Self{Began: time.Now(), Attempt: attempt.Attempt{Number: number, Result: resultOf(report),
-		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}}
+	p.self.Began, p.self.Attempt.Result = time.Now(), resultOf(report)
 	p.Log.Info("dry run: the checks ended", zap.String("outcome", string(report.Outcome)))
 	if known {
 		p.foretell(in, p.decide(ctx, in, n, &look))

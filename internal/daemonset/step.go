@@ -28,8 +28,8 @@ func (p *Process) pass(ctx context.Context) (next, error) {
 	plan := p.decide(ctx, in, n, &look)
 	switch plan.Step {
 	case decide.StepStart:
-		p.begin(ctx, in, plan.Number)
-		p.seen = known{n}
+		p.begin(ctx, in)
+		p.seen = n
 		return next{}, errAgain // what the node should say meanwhile is decided next
 	case decide.StepRecord:
 		return next{}, p.record(ctx, n, in, plan)
@@ -85,7 +85,7 @@ func (p *Process) record(ctx context.Context, n *corev1.Node, in decide.Input, p
 	if in.Node.RecordProblem != "" {
 		p.Log.Info("the record is replaced", zap.String("fault", in.Node.RecordProblem))
 	}
-	if err := p.patch(ctx, object, plan.Change.Patch(n, p.Config.Vocabulary())); err != nil && p.seen.node == nil {
+	if err := p.patch(ctx, object, plan.Change.Patch(n, p.Config.Vocabulary())); err != nil && p.seen == nil {
 		return err // nothing was written
 	}
 	if plan.Forces() {

@@ -40,17 +40,15 @@ func (u UnknownTaint) Event() Event {
 	return Event{Reason: EventTaintUnknown, Key: u.Taint.Key + ":" + string(u.Taint.Effect), Message: u.String()}
 }
 
-// karpenterKnows is the prefix of taints that Karpenter takes for start-up taints wherever they come from (1.13 and later).
-const karpenterKnows = "readiness.k8s.io/"
-
 // UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool does not
-// although its nodes carry them. A pool whose nodes are not gated need not list any.
+// although its nodes carry them. A pool whose nodes are not gated need not list any. Taints of rules Karpenter takes for start-up
+// taints wherever they come from (1.13 and later).
 func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
 	if len(pools) == 0 {
 		return nil
 	}
 	for _, t := range gating {
-		if strings.HasPrefix(t.Key, karpenterKnows) {
+		if strings.HasPrefix(t.Key, marks.RuleTaintPrefix) {
 			continue
 		}
 		if !slices.ContainsFunc(pools, func(p NodePool) bool { return HasTaint(p.Startup, t) }) {
@@ -68,5 +66,5 @@ func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTai
 
 // HasTaint reports whether the list has a taint of the key and effect.
 func HasTaint(list []marks.Taint, t marks.Taint) bool {
-	return slices.ContainsFunc(list, func(x marks.Taint) bool { return x.Key == t.Key && x.Effect == t.Effect })
+	return slices.ContainsFunc(list, func(x marks.Taint) bool { return x.ID() == t.ID() })
 }

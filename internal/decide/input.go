@@ -32,6 +32,11 @@ type Input struct {
 	Rehearsed bool
 }
 
+// NextAttempt is the attempt that would start now, without its result.
+func (in Input) NextAttempt() attempt.Attempt {
+	return attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
+}
+
 // Self is a process on the node itself that runs the checks, as a DaemonSet's does.
 type Self struct {
 	// Attempt is the process's last one; its Number is 0 while there was none.

@@ -184,8 +184,7 @@ func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
 	if !p.present(in, now) || !p.prerequisites(in, ev, now) {
 		return
 	}
-	a := attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
-	p.pass(in, s, a, attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
+	p.pass(in, s, in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
 }
 
 // prerequisites reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the

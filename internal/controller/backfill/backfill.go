@@ -33,10 +33,6 @@ import (
 // and a configuration that would taint what it should not is seen before it has tainted a fleet.
 const PerSecond = 10
 
-// conflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before the node
-// goes back into the queue: a node that just joined is written by many.
-const conflictRetries = 8
-
 // Reconciler taints nodes that slipped past. It is not for a dry run.
 type Reconciler struct {
 	View *controller.View
@@ -101,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		return ctrl.Result{}, err
 	}
 	var err error
-	for range conflictRetries {
+	for range controller.ConflictRetries {
 		// Invalid is the answer where another node has the name by now: a UID cannot change.
 		if err = r.backfill(ctx, req.Name); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			break

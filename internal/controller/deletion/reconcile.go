@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,23 +76,18 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // begin begins the ledger when this replica leads, where that is yet to be done: the time that a new one holds deletions runs
 // from then, and not from when the first node failed.
 func (r *Reconciler) begin(ctx context.Context) error {
-	for try := 0; try < beginTries; try++ {
-		if _, err := r.Ledger.Read(ctx, r.View.Sights.Now(), true); err == nil || problem(err) != "" {
-			return nil // what a person has to mend is said of the nodes that it holds
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(beginRetry):
-		}
-	}
+	_ = wait.PollUntilContextTimeout(ctx, beginRetry, beginFor, true, func(ctx context.Context) (bool, error) {
+		_, err := r.Ledger.Read(ctx, r.View.Sights.Now(), true)
+		return err == nil || problem(err) != "", nil // what a person has to mend is said of the nodes that it holds
+	})
 	return nil // who asks for it next begins it
 }
 
-// beginTries and beginRetry are how often, and after what time, the ledger is begun before that is left to the first who needs it.
+// beginRetry and beginFor are after what time the ledger is tried to be begun again, and how long before that is left to the first who
+// needs it.
 const (
-	beginTries = 30
 	beginRetry = 2 * time.Second
+	beginFor   = time.Minute
 )
 
 // Consider puts a node into the queue, once however often it is asked for.

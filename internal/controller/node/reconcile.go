@@ -21,10 +21,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
-// conflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before
-// the node goes back into the queue.
-const conflictRetries = 8
-
 // settledRounds is how many rounds of the resync a verified node sits out.
 const settledRounds = 10
 
@@ -109,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			return ctrl.Result{}, nil
 		case errors.Is(err, controller.ErrRulesUnknown):
 			return ctrl.Result{RequeueAfter: rulesRetry}, nil // it is woken once they are known; this is in case one was missed
-		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= conflictRetries:
+		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
 			return r.gone(req.Name, err)
 		}
 		n, fresh = &corev1.Node{}, true
