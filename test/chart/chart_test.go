@@ -374,3 +374,10 @@ func TestArtifactHubNamesTheImage(t *testing.T) {
 		t.Errorf("installed %s, appVersion %s, shown:\n%s", image, chart.AppVersion, chart.Annotations["artifacthub.io/images"])
 	}
 }
+
+func TestOldKubernetesIsRefused(t *testing.T) {
+	if _, failure := template(t, "", "--kube-version", "1.29.15"); !strings.Contains(failure, ">=1.30") {
+		t.Errorf("%q", failure)
+	}
+	render(t, "", "--kube-version", "1.30.0")
+}

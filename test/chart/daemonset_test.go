@@ -109,9 +109,6 @@ func TestDaemonSetModeRefuses(t *testing.T) {
 			t.Errorf("%s: %q", values, failure)
 		}
 	}
-	if _, failure := template(t, "deploymentMode: daemonset", "--kube-version", "1.29.3"); !strings.Contains(failure, "1.30") {
-		t.Errorf("on 1.29: %q", failure)
-	}
 }
 
 // The short values overlay the configuration, in both modes.
