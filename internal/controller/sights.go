@@ -32,7 +32,9 @@ type nodeSight struct {
 	rehearsed bool
 	needed    time.Time // since when it must be verified
 	wanted    decide.Wanted
-	emitted   string // key of the last event that no write of the node guards
+	emitted   string           // key of the last event that no write of the node guards
+	timeline  *decide.Timeline // of a node that was seen to be created with the taint, until it is released
+	waits     []decide.Waiting // what the node waits for
 }
 
 // NewSights makes an account on the clock.
@@ -176,4 +178,60 @@ func (s *Sights) Once(in decide.Input, key string) bool {
 	}
 	n.emitted = key
 	return true
+}
+
+// Born begins the timeline of a node that was created a moment ago.
+func (s *Sights) Born(in decide.Input) {
+	if !in.Node.Gated || !decide.Subject(in) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node(in.Node.Name, types.UID(in.Node.UID)).timeline = decide.NewTimeline(s.Now())
+}
+
+// See accounts for what was decided about a node.
+func (s *Sights) See(in decide.Input, plan decide.Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if n == nil && len(plan.Waits) == 0 {
+		return
+	}
+	n = s.node(in.Node.Name, types.UID(in.Node.UID))
+	n.waits = plan.Waiting(in)
+	switch {
+	case n.timeline == nil:
+	case !in.Node.Gated || !decide.Subject(in):
+		n.timeline = nil // somebody else released it, or excluded it
+	default:
+		n.timeline.See(in, plan, s.Now())
+	}
+}
+
+// Released ends the timeline of a node that was released; nil where it has none, as one that was under way when this process
+// began to lead.
+func (s *Sights) Released(in decide.Input) map[decide.Phase]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if n == nil || n.uid != types.UID(in.Node.UID) || n.timeline == nil {
+		return nil
+	}
+	spent := n.timeline.End(s.Now())
+	n.timeline = nil
+	return spent
+}
+
+// Waiting counts the nodes that wait, by what for.
+func (s *Sights) Waiting() map[decide.Waiting]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := map[decide.Waiting]int{}
+	for _, n := range s.nodes {
+		for _, w := range n.waits {
+			count[w]++
+		}
+	}
+	return count
 }

@@ -278,3 +278,62 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 		t.Error("a scrape keeps account")
 	}
 }
+
+// Only a node that this process saw being created has an account of its time, until it or somebody else releases the node.
+func TestTimelinesOfNewNodes(t *testing.T) {
+	v, _, at := view(t)
+	in := v.Observe(node("n"))
+	v.Sights.See(in, decide.Plan{Step: decide.StepStart})
+	if spent := v.Sights.Released(in); spent != nil {
+		t.Errorf("a node from before: %v", spent)
+	}
+	v.Sights.Born(in)
+	at.pass(3 * time.Second)
+	v.Sights.See(in, decide.Plan{Waits: []decide.Wait{{Kind: decide.WaitSlot}}})
+	at.pass(2 * time.Second)
+	other := in
+	other.Node.UID = "another"
+	if spent := v.Sights.Released(other); spent != nil {
+		t.Errorf("another node of the name: %v", spent)
+	}
+	if spent := v.Sights.Released(in); spent[decide.PhaseStart] != 3*time.Second || spent[decide.PhaseSlot] != 2*time.Second || len(spent) != 2 {
+		t.Errorf("%v", spent)
+	}
+	if spent := v.Sights.Released(in); spent != nil {
+		t.Errorf("counted again: %v", spent)
+	}
+	v.Sights.Born(in)
+	open := in
+	open.Node.Gated = false
+	v.Sights.See(open, decide.Plan{})
+	if spent := v.Sights.Released(in); spent != nil {
+		t.Errorf("one that somebody else released: %v", spent)
+	}
+	v.Sights.Born(open)
+	if spent := v.Sights.Released(open); spent != nil {
+		t.Errorf("one that was created without the taint: %v", spent)
+	}
+}
+
+// A node counts once for each thing that it waits for, and not after that or after its end.
+func TestWaitingNodes(t *testing.T) {
+	v, _, _ := view(t)
+	for _, name := range []string{"a", "b"} {
+		in := of(name, name)
+		in.Node.Karpenter.Pool = "p"
+		pods := decide.Wait{Kind: "pods", Name: "ns app=agent"}
+		v.Sights.See(in, decide.Plan{Waits: []decide.Wait{pods, {Kind: "conditions", Name: "A"}, pods}})
+	}
+	agent := decide.Waiting{For: "pods ns app=agent", Pool: "p"}
+	if got := v.Sights.Waiting(); got[agent] != 2 || got[decide.Waiting{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+	v.Sights.See(of("a", "a"), decide.Plan{})
+	if got := v.Sights.Waiting(); got[agent] != 1 {
+		t.Errorf("one of them waits no more: %v", got)
+	}
+	v.Sights.NodeGone("b")
+	if got := v.Sights.Waiting(); len(got) != 0 {
+		t.Errorf("both are gone: %v", got)
+	}
+}

@@ -136,12 +136,19 @@ type Plan struct {
 	Events []Event
 	// Condition is what the node should say; nil leaves it as it is.
 	Condition *marks.Condition
+	// Waits are what the node waits for, if that is a prerequisite, a slot or its registration.
+	Waits []Wait
 	// ClearCondition removes ours from a node that is no longer our business.
 	ClearCondition bool
 	// Delete and Keep are pods to delete, and ended ones to mark as kept.
 	Delete, Keep []workerpod.Observation
 	// Wait is when to look again even if nothing changes; 0 for the safety-net resync.
 	Wait time.Duration
+}
+
+// Releases reports whether the plan takes the gating taints off a node that passed.
+func (p Plan) Releases() bool {
+	return p.Step == StepRecord && p.Recorded != nil && p.Change.Gate == marks.GateOpen
 }
 
 // wait looks again after d, or sooner if something else asked for that.

@@ -97,7 +97,7 @@ func (p *Plan) pass(in Input, s spent, a attempt.Attempt, result attempt.Result,
 	if in.Node.Gated && in.Node.Karpenter.Managed && !in.Node.Karpenter.Registered {
 		// Karpenter merges startup taints back until it has registered the node
 		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		p.Condition = waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
+		p.Waits, p.Condition = []Wait{{Kind: WaitRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
 		return
 	}
 	p.record(in, s, a, &result, now)

@@ -202,7 +202,7 @@ func (p *Plan) prerequisites(in Input, ev Evidence, now time.Time) bool {
 	if len(waits) == 0 {
 		return true
 	}
-	p.Condition = waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
+	p.Waits, p.Condition = waits, waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
 	p.Events = stuckEvent(waits)
 	return false
 }
@@ -235,7 +235,7 @@ func (p *Plan) slot(ev Evidence, now time.Time) bool {
 		p.need(NeedSlot)
 		return false
 	case !*ev.Slot:
-		p.Condition = waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
+		p.Waits, p.Condition = []Wait{{Kind: WaitSlot}}, waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
 		return false
 	}
 	return true

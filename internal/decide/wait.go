@@ -2,6 +2,8 @@ package decide
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,32 @@ type Wait struct {
 	Why string
 	// Remedy says what a person has to change, where time alone does not end the wait; empty elsewhere.
 	Remedy string
+}
+
+// Kinds of a Wait that is for no prerequisite.
+const (
+	WaitSlot         = "slot"
+	WaitRegistration = "registration"
+)
+
+// Waiting is what nodes of a NodePool wait for, as metrics name it.
+type Waiting struct {
+	// For is a prerequisite's kind and name, slot or registration.
+	For string
+	// Pool is empty for nodes of no NodePool.
+	Pool string
+}
+
+// Waiting is what the node waits for.
+func (p Plan) Waiting(in Input) []Waiting {
+	var all []Waiting
+	for _, w := range p.Waits {
+		of := Waiting{For: strings.TrimSpace(w.Kind + " " + w.Name), Pool: in.Node.Karpenter.Pool}
+		if !slices.Contains(all, of) {
+			all = append(all, of)
+		}
+	}
+	return all
 }
 
 // String is what the node waits for, and how that ends.

@@ -48,7 +48,7 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		return mgr.GetCache().WaitForCacheSync(now)
 	}
 	leader := elected(mgr)
-	collector := metrics.NewCollector(cfg.Metrics.PerNode, view.Snapshot, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
+	collector := metrics.NewCollector(cfg.Metrics.PerNode, view.Snapshot, view.Sights.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

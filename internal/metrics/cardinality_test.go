@@ -27,7 +27,7 @@ func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
 	snapshot := func(context.Context) ([]decide.Input, error) { return c.present, nil }
-	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, yes, yes, time.Now)) {
+	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.Waiting]int { return map[decide.Waiting]int{} }, yes, yes, time.Now)) {
 		if err := c.registry.Register(collector); err != nil {
 			t.Fatal(err)
 		}
@@ -102,5 +102,19 @@ func TestSeriesAreBoundedByTheNodesThatAreThere(t *testing.T) {
 				t.Errorf("%d series name nodes that are gone", left)
 			}
 		})
+	}
+}
+
+// A node's label may say anything of its NodePool.
+func TestNodePoolsAreBounded(t *testing.T) {
+	c := newCluster(t, config.PerNodeNone)
+	before, _ := c.series(t)
+	c.counters.Released(nil, "nothing")
+	for i := range 2 * maxPools {
+		c.counters.Released(map[decide.Phase]time.Duration{}, fmt.Sprint(i))
+	}
+	after, _ := c.series(t)
+	if got, want := after-before, maxPools*len(decide.Phases()); got != want {
+		t.Errorf("%d series, want %d", got, want)
 	}
 }

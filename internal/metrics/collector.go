@@ -20,20 +20,21 @@ type Snapshot func(ctx context.Context) ([]decide.Input, error)
 type Collector struct {
 	perNode  config.PerNode
 	snapshot Snapshot
+	waiting  func() map[decide.Waiting]int
 	healthy  func() bool
 	leader   func() bool
 	now      func() time.Time
 
-	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, held, overdue, build *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waits, held, overdue, build *prometheus.Desc
 }
 
-// NewCollector makes the collector. healthy reports whether the informers are in step with the API server, leader whether
-// this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
-func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader func() bool, now func() time.Time) *Collector {
+// NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in step with
+// the API server, leader whether this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
+func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.Waiting]int, healthy, leader func() bool, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
-	return &Collector{perNode: perNode, snapshot: snapshot, healthy: healthy, leader: leader, now: now,
+	return &Collector{perNode: perNode, snapshot: snapshot, waiting: waiting, healthy: healthy, leader: leader, now: now,
 		status:      desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
 		duration:    desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
 		pods:        desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
@@ -41,6 +42,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader fun
 		healthyDesc: desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
 		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
+		waits:       desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
 		held:        desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
 		overdue:     desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
 		build:       desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
@@ -49,7 +51,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, healthy, leader fun
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.held, c.overdue, c.build} {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waits, c.held, c.overdue, c.build} {
 		ch <- d
 	}
 }
@@ -104,6 +106,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
+	}
+	waiting := c.waiting()
+	for _, kind := range []string{decide.WaitSlot, decide.WaitRegistration} {
+		waiting[decide.Waiting{For: kind}] += 0
+	}
+	for w, n := range waiting {
+		gauge(c.waits, float64(n), w.For, w.Pool)
 	}
 	for _, s := range []string{"pending", "running", "succeeded", "failed"} {
 		gauge(c.pods, float64(pods[s]), s)

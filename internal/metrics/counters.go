@@ -6,6 +6,7 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ type Counters struct {
 	verifications   *prometheus.CounterVec
 	reconcileErrors prometheus.Counter
 	timeToVerified  prometheus.Histogram
+	timeByPhase     *prometheus.HistogramVec
 	checkResults    *prometheus.CounterVec
 	checkDuration   *prometheus.HistogramVec
 	remediations    *prometheus.CounterVec
@@ -32,12 +34,15 @@ type Counters struct {
 	unknownTaints   *prometheus.GaugeVec
 
 	known map[string]string // types of the configured checks, by name
+
+	mu    sync.Mutex
+	pools map[string]bool // values of the label nodepool
 }
 
 // NewCounters makes the metrics. checks are the types of the configured checks by name, the only ones that become labels: a
 // report is not trusted to name series.
 func NewCounters(checks map[string]string) *Counters {
-	c := &Counters{known: map[string]string{}}
+	c := &Counters{known: map[string]string{}, pools: map[string]bool{"": true}}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if len(c.known) < maxCheckNames {
 			c.known[name] = checks[name]
@@ -50,6 +55,9 @@ func NewCounters(checks map[string]string) *Counters {
 	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "time_to_verified_seconds",
 		Help:    "Time from a node's creation to its first verification.",
 		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
+	c.timeByPhase = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "time_to_schedulable_seconds",
+		Help:    "Where the time of a new node went, from when the leader saw it to its release: prerequisites, slot, start, checks, registration or release. A released node counts once in each.",
+		Buckets: []float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}}, []string{"phase", "nodepool"})
 	c.checkResults = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "check_results_total",
 		Help: "Results of single checks as reported by workers, by check, type and outcome."}, []string{"check", "type", "outcome"})
 	c.checkDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "check_duration_seconds",
@@ -59,6 +67,9 @@ func NewCounters(checks map[string]string) *Counters {
 		Help: "Deletions of failed nodes that came to a result, by kind (NodeClaim, Node) and result (deleted, held, error)."}, []string{"kind", "result"})
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
+	}
+	for _, phase := range decide.Phases() {
+		c.timeByPhase.WithLabelValues(string(phase), "")
 	}
 	for _, k := range decide.Kinds() {
 		for _, r := range []string{RemediationDeleted, RemediationHeld, RemediationError} {
@@ -85,11 +96,33 @@ const (
 
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
+	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.timeByPhase, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that will be tried again.
 func (c *Counters) ReconcileError() { c.reconcileErrors.Inc() }
+
+// Released counts a node of a NodePool that was released, by where its time went; nil counts for nothing.
+func (c *Counters) Released(spent map[decide.Phase]time.Duration, pool string) {
+	if spent == nil {
+		return
+	}
+	c.mu.Lock()
+	if !c.pools[pool] && len(c.pools) >= maxPools {
+		pool = otherPools
+	}
+	c.pools[pool] = true
+	c.mu.Unlock()
+	for _, p := range decide.Phases() {
+		c.timeByPhase.WithLabelValues(string(p), pool).Observe(spent[p].Seconds())
+	}
+}
+
+// maxPools bounds the label nodepool of a histogram, none included: its series stay, and a node's label may say anything.
+const maxPools = 100
+
+// otherPools stands for the NodePools beyond maxPools.
+const otherPools = "other"
 
 // Results of a remediation.
 const (

@@ -129,6 +129,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if r.View.Sights.Rehearsing {
 		return r.rehearsed(ctx, d)
 	}
+	if plan.Releases() {
+		r.Counters.Released(r.View.Sights.Released(d.in), d.in.Node.Karpenter.Pool)
+	}
 	return nil
 }
 

@@ -155,6 +155,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait
 	if err != nil {
 		return 0, 0, err
 	}
+	r.View.Sights.See(d.in, d.plan)
 	if wait, err = r.act(ctx, d); err != nil {
 		return 0, 0, err
 	}
@@ -199,6 +200,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		return d, err
 	}
 	if !decide.Concerns(in) && len(in.Pods) == 0 && !d.rules.Concerns() {
+		r.View.Sights.See(in, decide.Plan{})
 		return d, errNothingToDo
 	}
 	ev := decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}

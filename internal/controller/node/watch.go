@@ -107,7 +107,12 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		enqueue(q, in.Node.Name, priority)
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { see(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // else it was there before this process led
+				r.View.Sights.Born(r.View.Observe(e.Object.(*corev1.Node)))
+			}
+			see(e.Object, q)
+		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { see(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
 	}

@@ -86,11 +86,13 @@ func sample() (*prometheus.Registry, error) {
 	counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Passed, Report: &result.Report{
 		Checks: []result.Check{{Name: "dns", Type: "dns", Outcome: result.Passed}},
 	}}}, now, now)
+	counters.Released(map[decide.Phase]time.Duration{}, "p")
 	counters.UnknownTaints([]decide.UnknownTaint{{Pool: "p"}})
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) ([]decide.Input, error) { return []decide.Input{in}, nil }
-	collector := metrics.NewCollector(config.PerNodeAll, snapshot, always, always, func() time.Time { return now })
+	waiting := func() map[decide.Waiting]int { return map[decide.Waiting]int{} }
+	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, func() time.Time { return now })
 	rules, ruleCollector := sampleRules(now)
 	for _, c := range append(append(counters.Collectors(), rules.Collectors()...), collector, ruleCollector) {
 		if err := registry.Register(c); err != nil {

@@ -1,0 +1,91 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Phase is what a new node's time goes into, from when it is seen until it is released.
+type Phase string
+
+// The phases. Every moment is of one.
+const (
+	PhasePrerequisites Phase = "prerequisites" // they do not hold, or minimumHoldSeconds is not over
+	PhaseSlot          Phase = "slot"          // reconciliation.maxConcurrentVerifications are under way
+	PhaseStart         Phase = "start"         // nothing holds it, and its worker does not run yet
+	PhaseChecks        Phase = "checks"        // from a worker's start until one passed, the waits between failed attempts included
+	PhaseRegistration  Phase = "registration"  // it passed, and Karpenter has not registered it
+	PhaseRelease       Phase = "release"       // it passed, and the taint is being taken off
+)
+
+// Phases lists them in the order in which a node goes through them.
+func Phases() []Phase {
+	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseChecks, PhaseRegistration, PhaseRelease}
+}
+
+// phaseOfWait is the phase of a node that waits for it.
+func phaseOfWait(w Wait) Phase {
+	switch w.Kind {
+	case WaitSlot:
+		return PhaseSlot
+	case WaitRegistration:
+		return PhaseRegistration
+	}
+	return PhasePrerequisites
+}
+
+// Timeline is an account of the phases of one node, on the clock of whoever keeps it.
+type Timeline struct {
+	phase Phase
+	since time.Time
+	spent map[Phase]time.Duration
+}
+
+// NewTimeline begins with a node that is seen now for the first time.
+func NewTimeline(now time.Time) *Timeline {
+	return &Timeline{phase: PhaseStart, since: now, spent: map[Phase]time.Duration{}}
+}
+
+// enter ends the phase before at the given time, unless what came after it is known already.
+func (t *Timeline) enter(p Phase, at time.Time) {
+	if p == t.phase || !at.After(t.since) {
+		return
+	}
+	t.spent[t.phase] += at.Sub(t.since)
+	t.phase, t.since = p, at
+}
+
+// See accounts for what is known of the node and was decided about it now. Between attempts the phase before goes on.
+func (t *Timeline) See(in Input, plan Plan, now time.Time) {
+	at := now
+	if pod := Current(in.Node.Record, in.Pods); pod != nil {
+		t.enter(PhaseStart, pod.Seen.First)
+		t.enter(PhaseChecks, ranFrom(*pod))
+		if pod.Passed() && t.phase != PhaseRegistration {
+			at = pod.Seen.Result
+		}
+	}
+	switch {
+	case len(plan.Waits) > 0:
+		t.enter(phaseOfWait(plan.Waits[0]), at)
+	case plan.Step == StepStart:
+		t.enter(PhaseStart, at)
+	case plan.Releases():
+		t.enter(PhaseRelease, at)
+	}
+}
+
+// ranFrom is when a pod's worker was seen to run. One that was only seen before and after has run for as long as it says itself.
+func ranFrom(pod workerpod.Observation) time.Time {
+	if pod.Seen.Running.IsZero() && pod.Attempt.Result != nil {
+		return pod.Seen.Result.Add(-pod.Attempt.Result.Duration)
+	}
+	return pod.Seen.Running
+}
+
+// End is how long the node spent in each phase that it was in, released at the given time.
+func (t *Timeline) End(now time.Time) map[Phase]time.Duration {
+	t.enter("", now)
+	return t.spent
+}
