@@ -172,12 +172,13 @@ cluster-tools: ## Build what make demo runs on: Kubernetes' control plane, etcd,
 e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Karpenter (minutes, once)
 	@$(TOOLS) $(E2E_TOOLS)
 
-# The image must have the name that the chart's defaults give it.
+# The image must have the name that the chart's defaults give it, and the plugin its version.
 E2E_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready.tar
 CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' deploy/helm/kube-node-ready/Chart.yaml)
 
 .PHONY: e2e-ready
-e2e-ready: e2e-tools build
+e2e-ready: e2e-tools
+	@$(MAKE) --no-print-directory build VERSION=$(CHART_APP_VERSION)
 	@test/cluster/realnode/packages.sh
 	@test/cluster/realnode/build.sh
 	@cd test/image && GOARCH= go run . --version "$(CHART_APP_VERSION)" --arch "$$(go env GOARCH)" --out "$(E2E_IMAGE)"

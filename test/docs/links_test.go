@@ -16,7 +16,7 @@ const root = "../.."
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", ".github/*.md", "docs/coming-from/*.md", "docs/*.md", "docs/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -25,7 +25,6 @@ func TestEndToEnd(t *testing.T) {
 	}
 	s.run(t, "Prometheus scrapes the controller", time.Minute, s.startPrometheus)
 
-	s.run(t, "helm test, as in the README", time.Minute, s.helmTest)
 	s.run(t, "removing the label verifies again", time.Minute, s.labelRemoved)
 	s.run(t, "DNS dropped on one node", 2*time.Minute, s.dnsDropped)
 	s.run(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
@@ -53,6 +52,7 @@ func TestEndToEnd(t *testing.T) {
 
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
 	s.run(t, "helm uninstall leaves only marks on nodes", 2*time.Minute, s.uninstall)
+	s.run(t, "README and first hour, command by command", 4*time.Minute, s.pages)
 }
 
 // tearDown ends the cluster and insists that nothing of it is left on the machine.

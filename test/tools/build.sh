@@ -92,7 +92,8 @@ ready_made() {
 	return 1
 }
 
-# The version stamp that kubectl and the API server report; without it they say v0.0.0.
+# The version stamp that kubectl and the API server report; without it they say v0.0.0. Helm's is the version of Kubernetes that
+# "helm template" assumes: without it v1.20, which the chart refuses.
 ldflags() {
 	local flags="-s -w" version
 	if [[ $1 == kubernetes* ]]; then
@@ -101,6 +102,11 @@ ldflags() {
 		for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 			flags+=" -X $pkg.gitVersion=v$version -X $pkg.gitMajor=${version%%.*} -X $pkg.gitMinor=${minor%%.*}"
 		done
+	fi
+	if [[ $1 == helm ]]; then
+		local minor
+		minor=$(cd "$(folder helm)" && go list -m -f '{{.Version}}' k8s.io/client-go | cut -d. -f2)
+		flags+=" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$minor"
 	fi
 	echo "$flags"
 }

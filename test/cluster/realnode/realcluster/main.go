@@ -171,12 +171,11 @@ func usage(out io.Writer, c *realnode.Cluster) {
 Three real nodes, each with the taint %[1]s, so nothing but what tolerates it runs there.
 
   export KUBECONFIG=%[2]s
-  export PATH=%[3]s:$PATH
+  export PATH=%[3]s:$PWD/bin:$PATH
 
-  kubectl get nodes -o wide
-  helm install kube-node-ready deploy/helm/kube-node-ready --namespace kube-node-ready --create-namespace
-  kubectl get nodes -L node-ready/verified -w
-  kubectl describe node node-a
+  helm install kube-node-ready deploy/helm/kube-node-ready --namespace kube-node-ready --create-namespace --wait
+  helm test kube-node-ready --namespace kube-node-ready
+  kubectl node-ready status
   kubectl label node node-a node-ready/verified-     # verifies it once more
 
   nsenter --net=/run/netns/knr-node-a bash           # a shell in a node's network, to break it
