@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,11 +25,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
 )
 
-// inDaemonSetMode are the settings of a release without a controller. One of the profiles waits for a DaemonSet, which that mode refuses.
-var inDaemonSetMode = []string{`deploymentMode="daemonset"`, `controller.config.profiles=[]`}
+// inDaemonSetMode are the settings of a release without a controller, whose nodes are tainted by the API server's policy. One of the
+// profiles waits for a DaemonSet, which that mode refuses.
+var inDaemonSetMode = []string{`deploymentMode="daemonset"`, `controller.config.profiles=[]`, `controller.config.admission.mode="policy"`}
 
 // The release goes from controller mode to DaemonSet mode and back, and no verified node loses its label, is gated, or is verified
-// again. In between a node joins broken: it stays tainted, its pod's metrics say why, and its token changes no other node. Once it is
+// again. In between a node joins broken, whose kubelet sets no taint: it is created with it, stays tainted, its pod's metrics say why, and its token changes no other node. Once it is
 // healed it is verified, and its pod is gone.
 func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 	const name = "node-h"
@@ -63,8 +65,12 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 		return err
 	})
 
-	_, err := s.cluster.AddNode(ctx, name, realnode.NodeOptions{Taints: []corev1.Taint{gatingTaint}})
+	created := s.firstTaints(ctx, t, name)
+	_, err := s.cluster.AddNode(ctx, name, realnode.NodeOptions{})
 	must(t, err)
+	if taints := created(); len(taints) != 1 || taints[0] != gatingTaint {
+		t.Errorf("the kubelet's registration, which sets no gating taint, made a node with %v", taints)
+	}
 	fault, err := s.node(name).DropDNS(ctx)
 	must(t, err)
 	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
@@ -120,6 +126,26 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 	kept()
 	keptToo()
 	s.watch.check(t)
+}
+
+// firstTaints watches for a node to be created. The function that it returns waits for that, and returns the taints that the node was
+// created with, without those by which Kubernetes says that a node is not ready.
+func (s *suite) firstTaints(ctx context.Context, t *testing.T, name string) (created func() []corev1.Taint) {
+	t.Helper()
+	list, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	must(t, err)
+	w, err := s.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: list.ResourceVersion})
+	must(t, err)
+	return func() []corev1.Taint {
+		t.Helper()
+		defer w.Stop()
+		event := <-w.ResultChan()
+		node, ok := event.Object.(*corev1.Node)
+		if !ok || event.Type != watch.Added {
+			t.Fatalf("%s is not the creation of %s: %v", event.Type, name, event.Object)
+		}
+		return slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return strings.HasPrefix(taint.Key, "node.kubernetes.io/") })
+	}
 }
 
 // watchVerified watches nodes that are verified. The function that it returns ends the watch, and fails the case if one of them was
