@@ -2,14 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"time"
 
@@ -21,40 +15,18 @@ import (
 
 // delay serves the API server once more, with every request that much slower, until ctx ends.
 func delay(ctx context.Context, c *cluster.Cluster, by time.Duration) (string, error) {
-	target, err := url.Parse(c.URL())
-	if err != nil {
-		return "", err
-	}
-	cert, key, err := c.ServingCertificate()
-	if err != nil {
-		return "", err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return "", err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(c.CA())
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1 // a watch's events come one by one
-	proxy.ErrorLog = log.New(io.Discard, "", 0)
-	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	server := &http.Server{
-		ReadHeaderTimeout: time.Minute, ErrorLog: proxy.ErrorLog,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}},
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server, err := c.Relay("127.0.0.1:0", func(forward *httputil.ReverseProxy) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if pause(r.Context(), by) == nil {
-				proxy.ServeHTTP(w, r)
+				forward.ServeHTTP(w, r)
 			}
-		}),
+		})
+	})
+	if err != nil {
+		return "", err
 	}
-	go func() { _ = server.ServeTLS(listener, "", "") }()
 	context.AfterFunc(ctx, func() { _ = server.Close() })
-	return "https://" + listener.Addr().String(), nil
+	return "https://" + server.Addr, nil
 }
 
 // kubeconfigTo is the controller's service account at another address.

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"os"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,15 +67,6 @@ func (c *Cluster) writeKubeconfig(name, namespace string, user clientcmdapi.Auth
 
 // CA certifies the API server, in PEM.
 func (c *Cluster) CA() []byte { return c.plane.APIServer.CA }
-
-// ServingCertificate is the API server's own certificate and key, in PEM, for what stands in for it at one of its addresses.
-func (c *Cluster) ServingCertificate() (cert, key []byte, err error) {
-	if cert, err = os.ReadFile(c.path("pki", "apiserver.crt")); err != nil {
-		return nil, nil, err
-	}
-	key, err = os.ReadFile(c.path("pki", "apiserver.key"))
-	return cert, key, err
-}
 
 // KubeletClientCAFile is the path of the certificate authority of the API server as a client of kubelets.
 func (c *Cluster) KubeletClientCAFile() string { return c.path("pki", "kubelet-client.crt") }

@@ -1,13 +1,10 @@
 package daemonset
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -29,50 +26,40 @@ const slowness = 400 * time.Millisecond
 // through lets the scene's processes reach the API server through a proxy.
 func (s *scene) through() *proxy {
 	s.Helper()
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(control.CA())
-	target, err := url.Parse(control.URL())
-	s.must(target, err)
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.FlushInterval = -1 // of watches
-	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	p := &proxy{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == p.slow {
-			time.Sleep(slowness)
-		}
-		if r.Method != http.MethodPatch {
-			forward.ServeHTTP(w, r)
-			return
-		}
-		p.mu.Lock()
-		p.writes = append(p.writes, strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"+s.name))
-		number, disturb := len(p.writes), p.disturb
-		p.mu.Unlock()
-		if disturb != nil {
-			disturb(number, false)
-		}
-		answer := httptest.NewRecorder()
-		if r.Context().Err() == nil {
-			forward.ServeHTTP(answer, r)
-		}
-		if disturb != nil {
-			disturb(number, true)
-		}
-		for k, v := range answer.Header() {
-			w.Header()[k] = v
-		}
-		w.WriteHeader(answer.Code)
-		_, _ = w.Write(answer.Body.Bytes()) // the process may be gone
-	}))
-	cert, key, err := control.ServingCertificate()
-	s.must(cert, err)
-	pair, err := tls.X509KeyPair(cert, key)
-	s.must(pair, err)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	server.StartTLS()
-	s.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	server, err := control.Relay("127.0.0.1:0", func(forward *httputil.ReverseProxy) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == p.slow {
+				time.Sleep(slowness)
+			}
+			if r.Method != http.MethodPatch {
+				forward.ServeHTTP(w, r)
+				return
+			}
+			p.mu.Lock()
+			p.writes = append(p.writes, strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"+s.name))
+			number, disturb := len(p.writes), p.disturb
+			p.mu.Unlock()
+			if disturb != nil {
+				disturb(number, false)
+			}
+			answer := httptest.NewRecorder()
+			if r.Context().Err() == nil {
+				forward.ServeHTTP(answer, r)
+			}
+			if disturb != nil {
+				disturb(number, true)
+			}
+			for k, v := range answer.Header() {
+				w.Header()[k] = v
+			}
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(answer.Body.Bytes()) // the process may be gone
+		})
+	})
+	s.must(server, err)
+	s.Cleanup(func() { _ = server.Close() })
+	host, port, err := net.SplitHostPort(server.Addr)
 	s.must(host, err)
 	s.host = host
 	s.apiPort, err = net.LookupPort("tcp", port)

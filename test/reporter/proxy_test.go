@@ -1,14 +1,11 @@
 package reporter
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,8 +14,7 @@ import (
 type proxy struct {
 	s       *scene
 	address string
-	handler http.Handler
-	server  *httptest.Server
+	server  *http.Server
 
 	mu       sync.Mutex
 	requests []request
@@ -34,26 +30,7 @@ type request struct {
 // through lets the scene's reporters reach the API server through a proxy.
 func (s *scene) through() *proxy {
 	s.Helper()
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(control.CA())
-	target, err := url.Parse(control.URL())
-	s.must(target, err)
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	p := &proxy{s: s, address: "127.0.0.1:0"}
-	p.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		what := r.Method
-		if len(r.URL.Path) > len("/status") && r.URL.Path[len(r.URL.Path)-len("/status"):] == "/status" {
-			what += " status"
-		}
-		p.mu.Lock()
-		p.requests = append(p.requests, request{what, time.Now()})
-		answer := p.answer
-		p.mu.Unlock()
-		if answer == nil || !answer(w, r) {
-			forward.ServeHTTP(w, r)
-		}
-	})
 	p.open()
 	s.Cleanup(func() { p.close() })
 	host, port, err := net.SplitHostPort(p.address)
@@ -67,25 +44,27 @@ func (s *scene) through() *proxy {
 // open listens, at the same address as before.
 func (p *proxy) open() {
 	p.s.Helper()
-	cert, key, err := control.ServingCertificate()
-	p.s.must(cert, err)
-	pair, err := tls.X509KeyPair(cert, key)
-	p.s.must(pair, err)
-	listener, err := net.Listen("tcp", p.address)
-	p.s.must(listener, err)
-	p.address = listener.Addr().String()
-	p.server = httptest.NewUnstartedServer(p.handler)
-	_ = p.server.Listener.Close()
-	p.server.Listener = listener
-	p.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	p.server.StartTLS()
+	server, err := control.Relay(p.address, func(forward *httputil.ReverseProxy) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			what := r.Method
+			if strings.HasSuffix(r.URL.Path, "/status") {
+				what += " status"
+			}
+			p.mu.Lock()
+			p.requests = append(p.requests, request{what, time.Now()})
+			answer := p.answer
+			p.mu.Unlock()
+			if answer == nil || !answer(w, r) {
+				forward.ServeHTTP(w, r)
+			}
+		})
+	})
+	p.s.must(server, err)
+	p.server, p.address = server, server.Addr
 }
 
 // close refuses and drops connections.
-func (p *proxy) close() {
-	p.server.CloseClientConnections()
-	p.server.Close()
-}
+func (p *proxy) close() { _ = p.server.Close() }
 
 func (p *proxy) respond(answer func(w http.ResponseWriter, r *http.Request) bool) {
 	p.mu.Lock()
