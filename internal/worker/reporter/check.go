@@ -68,7 +68,9 @@ func sameOrigin(to *http.Request, via []*http.Request) error {
 }
 
 // check asks the endpoint once. Its answer's status decides.
-func check(ctx context.Context, c Config) observation {
+func check(ctx context.Context, c Config) observation { return checkBy(ctx, c, dial) }
+
+func checkBy(ctx context.Context, c Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) observation {
 	where := shown(c.Endpoint)
 	unreachable := func(err error) observation {
 		return observed(statusFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))

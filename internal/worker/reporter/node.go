@@ -30,6 +30,9 @@ const (
 	plainJSON      = "application/json"
 )
 
+// errNoNode is an answer that is JSON and no object of an API server, as null.
+var errNoNode = errors.New("it has no UID")
+
 // refusal is an answer of the API server other than success.
 type refusal struct {
 	*apiserver.StatusError
@@ -169,6 +172,9 @@ func (n *node) take(body []byte) error {
 	}
 	if err := json.Unmarshal(body, &object); err != nil {
 		return &apiserver.BodyError{Cause: err}
+	}
+	if object.Metadata.UID == "" {
+		return &apiserver.BodyError{Cause: errNoNode}
 	}
 	n.uid, n.present = object.Metadata.UID, nil
 	for i := range object.Status.Conditions {
