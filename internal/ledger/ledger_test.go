@@ -107,3 +107,32 @@ func TestPaused(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParse: whatever the ConfigMap holds, the ledger is read or refused as a whole, and what is read comes back when it is written.
+func FuzzParse(f *testing.F) {
+	f.Add("["+at("a")+","+at("b")+"]", "2026-01-01T12:00:00Z", "")
+	f.Add(`[{"time":"9999-12-31T23:59:59-23:59","nodeUID":"a"}]`, "9999-12-31T23:59:59-23:59", "a reason")
+	f.Add(`[{"time":"0001-01-01T00:00:00+23:59","nodeUID":"\ud800","reason":"`+"\xff"+`"}]`, "later", "false")
+	f.Fuzz(func(t *testing.T, deletions, since, paused string) {
+		cm := configMap(deletions)
+		cm.Data[KeySince], cm.Annotations = since, map[string]string{AnnotationPaused: paused}
+		c, err := Parse(cm)
+		if err != nil {
+			if !errors.Is(err, ErrUnreadable) {
+				t.Error(err)
+			}
+			return
+		}
+		settled := c.Settle(noon, time.Hour)
+		if len(c.Entries) > 0 && len(settled.Entries) == 0 || settled.Ahead(noon) {
+			t.Errorf("settled to %+v", settled)
+		}
+		if err := settled.Write(cm); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(cm)
+		if err != nil || len(again.Entries) != min(len(settled.Entries), maxEntries) || again.Paused != c.Paused {
+			t.Errorf("written and read again: %d of %d entries, %v", len(again.Entries), len(settled.Entries), err)
+		}
+	})
+}

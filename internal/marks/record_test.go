@@ -1,6 +1,7 @@
 package marks
 
 import (
+	"maps"
 	"math"
 	"reflect"
 	"strconv"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -107,6 +110,21 @@ func FuzzRecord(f *testing.F) {
 					t.Errorf("no API server reads the time in %s", patch)
 				}
 			}
+		}
+	})
+}
+
+// FuzzOwned: whatever stands in the account of rules' taints, what is read of it is what is written again.
+func FuzzOwned(f *testing.F) {
+	for _, raw := range []string{"", "null", "[]", `{"u1":"readiness.k8s.io/a:NoSchedule"}`, `{"u1":"a","u2":":","u3":"a:b:c"}`, `{"u1":7}`, `{"\ud800":"\ud800:x"}`} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationRules: raw}}}
+		owned := OwnedOn(n)
+		n.Annotations[AnnotationRules] = owned.Encode()
+		if again := OwnedOn(n); !maps.Equal(again, owned) {
+			t.Errorf("%q is read as %v, and as %v once it was written", raw, owned, again)
 		}
 	})
 }

@@ -39,8 +39,7 @@ func NewServer(t *Tainter, port int, from Source) *Server {
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.GetCertificate = from.Rotation.GetCertificate })
 	}
 	s := &Server{server: ctrlwebhook.NewServer(options)}
-	// Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the failurePolicy holds.
-	s.server.Register(Path, &admission.Webhook{Handler: t, RecoverPanic: ptr.To(false)})
+	s.server.Register(Path, answering(t))
 	started := s.server.StartedChecker()
 	s.ready = func(r *http.Request) error {
 		if from.Rotation != nil {
@@ -51,6 +50,12 @@ func NewServer(t *Tainter, port int, from Source) *Server {
 		return started(r)
 	}
 	return s
+}
+
+// answering answers reviews by the tainter. Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the
+// failurePolicy holds.
+func answering(t *Tainter) http.Handler {
+	return &admission.Webhook{Handler: t, RecoverPanic: ptr.To(false)}
 }
 
 // Ready is the readiness check: the API server can call this replica.

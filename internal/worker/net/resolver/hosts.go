@@ -29,6 +29,11 @@ func LoadHosts(path string) (Hosts, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseHosts(data), nil
+}
+
+// parseHosts passes over what it cannot read, as libc does.
+func parseHosts(data []byte) Hosts {
 	hosts := Hosts{}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		line, _, _ := strings.Cut(lines.Text(), "#")
@@ -38,14 +43,14 @@ func LoadHosts(path string) (Hosts, error) {
 		}
 		addr, err := netip.ParseAddr(fields[0])
 		if err != nil {
-			continue // libc passes over it as well
+			continue
 		}
 		for _, name := range fields[1:] {
 			name = hostKey(name)
 			hosts[name] = append(hosts[name], addr.Unmap())
 		}
 	}
-	return hosts, nil
+	return hosts
 }
 
 func hostKey(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
