@@ -58,6 +58,7 @@ networkPolicy:
   enabled: true
   metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
 criticalPodsQuota: {enabled: true}
+priorityAndFairness: {enabled: true}
 imagePullSecrets: [{name: regcred}]
 controller:
   replicas: 3

@@ -106,11 +106,16 @@ type Controller struct {
 // controller's own keys. Its metrics section and the port of health are replaced by free ports. Name
 // tells several of them apart; starting a name again replaces its configuration.
 func StartController(ctx context.Context, c *cluster.Cluster, name string, configuration map[string]any, args ...string) (*Controller, error) {
+	return StartControllerIn(ctx, c, Namespace, ControllerAccount, name, configuration, args...)
+}
+
+// StartControllerIn is StartController of another installation: its namespace, and the service account of its controller.
+func StartControllerIn(ctx context.Context, c *cluster.Cluster, namespace, account, name string, configuration map[string]any, args ...string) (*Controller, error) {
 	program, err := Binary("kube-node-ready-controller")
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := c.KubeconfigFor(ctx, Namespace, ControllerAccount)
+	kubeconfig, err := c.KubeconfigFor(ctx, namespace, account)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +152,7 @@ func StartController(ctx context.Context, c *cluster.Cluster, name string, confi
 	defer func() { _ = log.Close() }()
 	r.Process, err = c.Processes().Start(process.Spec{
 		Path: program, Args: append([]string{"--config", r.ConfigFile, "--kubeconfig", kubeconfig}, args...),
-		Env: []string{"POD_NAMESPACE=" + Namespace, "POD_NAME=" + name}, Stdout: log, Stderr: log,
+		Env: []string{"POD_NAMESPACE=" + namespace, "POD_NAME=" + name}, Stdout: log, Stderr: log,
 	})
 	if err != nil {
 		return nil, err
