@@ -1,0 +1,513 @@
+package decide_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// The nodes of the model: one that joins, and one that was verified before, for control probes.
+const (
+	joining  = "joining"
+	verified = "verified"
+)
+
+const foreignTaint = "example.com/foreign"
+
+// model is a cluster of two nodes: what the API server holds, what the controller's caches hold of it, time, and what a decision can be
+// told beyond that. Kubelets and everybody else are the actions of the test.
+type model struct {
+	failed  func(format string, a ...any) // ends the test
+	reached map[string]int                // steps, and the reasons of conditions
+	cfg     *config.Config
+	view    *controller.View
+	now     time.Time
+
+	nodes map[string]*corev1.Node
+	pods  map[string]*corev1.Pod
+	// cached are the caches; lagging ones are not brought up to date before a decision.
+	cached                 caches
+	nodesLag, podsLag      bool
+	unmet, elsewhere, full bool // prerequisites, the same on the verified node, no slot
+	refuses                bool // the API server takes no pod
+	busy                   bool // the joining node runs an ordinary pod
+	ledger                 []decide.Deletion
+	version, serial        int
+	gone                   int             // nodes that were deleted
+	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
+	waits                  map[string]time.Duration
+	hung                   map[string]bool // pods that neither start nor end by themselves any more
+}
+
+type caches struct {
+	nodes map[string]*corev1.Node
+	pods  map[string]*corev1.Pod
+}
+
+func newModel(failed func(string, ...any), reached map[string]int, settings string) *model {
+	m := &model{failed: failed, reached: reached, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{},
+		passes: map[string]bool{}, waits: map[string]time.Duration{}, hung: map[string]bool{}, cached: caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}}
+	var err error
+	if m.cfg, err = config.Parse([]byte(settings), "model"); err != nil {
+		panic(err)
+	}
+	b, err := workerpod.NewBuilder(m.cfg, "ns", "image:1")
+	if err != nil {
+		panic(err)
+	}
+	m.view = &controller.View{Config: m.cfg, Cache: m, Builder: b, Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
+	m.restart()
+	control := m.join(verified)
+	control.Spec.Taints = nil
+	control.Labels["node-ready/verified"] = "true"
+	at := m.now
+	control.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(control.UID), BootID: "b1", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &at, VerifiedTime: &at}.Encode()
+	m.join(joining)
+	return m
+}
+
+// join creates a node, gated as a kubelet registers it.
+func (m *model) join(name string) *corev1.Node {
+	m.serial++
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint("node-", m.serial)), CreationTimestamp: metav1.NewTime(m.now), Labels: map[string]string{}, Annotations: map[string]string{}}}
+	n.Spec.Taints = []corev1.Taint{{Key: foreignTaint, Effect: corev1.TaintEffectNoSchedule}, {Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.NodeInfo.BootID = "b1"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image:1"}}}
+	m.nodes[name] = n
+	m.touch(n)
+	return n
+}
+
+func (m *model) touch(n *corev1.Node) {
+	m.version++
+	n.ResourceVersion = fmt.Sprint(m.version)
+}
+
+// restart is a new leader: what the last one saw is lost, and its caches are full.
+func (m *model) restart() {
+	m.view.Sights = controller.NewSights(func() time.Time { return m.now }, false)
+	m.cached = caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}
+	m.sync(true)
+}
+
+// sync brings the caches up to date, as watches do.
+func (m *model) sync(all bool) {
+	if all || !m.nodesLag {
+		m.cached.nodes = map[string]*corev1.Node{}
+		for name, n := range m.nodes {
+			m.cached.nodes[name] = n.DeepCopy()
+		}
+	}
+	if !all && m.podsLag {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.cached.pods)) {
+		if p := m.cached.pods[name]; m.pods[name] == nil || m.pods[name].UID != p.UID {
+			m.view.Sights.PodGone(workerpod.Observe(p), p)
+			delete(m.cached.pods, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
+		m.cached.pods[name] = m.pods[name].DeepCopy()
+		m.view.Sights.SeePod(m.cached.pods[name])
+	}
+}
+
+// Get is a read of the cache.
+func (m *model) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("a view lists")
+}
+
+// List is a read of the cache's pods by one of its indexes.
+func (m *model) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	by := o.FieldSelector.Requirements()[0]
+	label := map[string]string{"worker/node-uid": workerpod.LabelNodeUID, "worker/probe-group": workerpod.LabelProbeGroup}[by.Field]
+	for _, name := range slices.Sorted(maps.Keys(m.cached.pods)) {
+		if p := m.cached.pods[name]; p.Labels[label] == by.Value {
+			list.(*corev1.PodList).Items = append(list.(*corev1.PodList).Items, *p)
+		}
+	}
+	return nil
+}
+
+func (m *model) gather(n *corev1.Node) decide.Input {
+	in, err := m.view.Gather(context.Background(), n)
+	if err != nil {
+		panic(err)
+	}
+	return in
+}
+
+// reconcile decides about a node once, on its caches, and acts. It reports whether the cluster changed.
+func (m *model) reconcile(name string) bool {
+	m.sync(false)
+	delete(m.waits, name)
+	n := m.cached.nodes[name]
+	if n == nil {
+		m.view.Sights.NodeGone(name)
+		return false
+	}
+	for try := 0; try < 8; try++ {
+		changed, again := m.step(n, try > 0)
+		if !again {
+			return changed
+		}
+		if n = m.nodes[name]; n == nil {
+			return false
+		}
+	}
+	m.failed("%s: eight decisions in a row were overtaken, and nobody else writes", name)
+	return false
+}
+
+// rounds bounds how often a decision may ask for evidence.
+const rounds = 12
+
+func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
+	in := m.gather(n)
+	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
+	var plan decide.Plan
+	for asked := 0; ; asked++ {
+		if plan = decide.Next(in, ev, m.now); !reflect.DeepEqual(plan, decide.Next(in, ev, m.now)) {
+			m.failed("%s: decided otherwise the second time", n.Name)
+		}
+		if plan.Need == decide.NeedNothing {
+			break
+		}
+		if asked == rounds {
+			m.failed("%s: still asks for %s", n.Name, plan.Need)
+		}
+		if plan.Need == decide.NeedFresh {
+			if n = m.nodes[n.Name]; n == nil {
+				return false, false
+			}
+			in, ev = m.gather(n), decide.Evidence{Fresh: true, Slot: ev.Slot}
+			continue
+		}
+		m.load(&ev, plan.Need, in)
+	}
+	m.shape(in, plan)
+	if m.reached[string(plan.Step)]++; plan.Condition != nil {
+		m.reached[plan.Condition.Reason]++
+	}
+	return m.act(n, in, plan)
+}
+
+func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
+	wait := map[bool][]decide.Wait{true: {{Kind: "pods", Name: "agent", Why: "the agent"}}}
+	room, waits, elsewhere := !m.full, wait[m.unmet], wait[m.elsewhere]
+	switch need {
+	case decide.NeedWaits:
+		ev.Waits = &waits
+	case decide.NeedElsewhere:
+		ev.Elsewhere = &elsewhere
+	case decide.NeedSlot:
+		ev.Slot = &room
+	case decide.NeedProbes:
+		probes, err := m.view.Probes(context.Background(), decide.Group(in))
+		if err != nil {
+			panic(err)
+		}
+		ev.Probes = &probes
+	case decide.NeedFleet:
+		fleet := []decide.Member{}
+		for _, name := range slices.Sorted(maps.Keys(m.cached.nodes)) {
+			fleet = append(fleet, decide.MemberOf(m.view.Observe(m.cached.nodes[name])))
+		}
+		ev.Fleet = &fleet
+	case decide.NeedLedger:
+		ev.Ledger = &decide.Ledger{Begun: m.now.Add(-48 * time.Hour), Deletions: m.ledger}
+	case decide.NeedOccupants, decide.NeedWorkloads:
+		ev.Workloads = &decide.Workloads{}
+		if m.busy && in.Node.Name == joining {
+			ev.Workloads.Names = []string{"default/app"}
+		}
+	case decide.NeedClaim:
+		ev.Claim = &decide.Claim{}
+	default:
+		m.failed("asks for %s, which nobody knows", need)
+	}
+}
+
+// shape: a plan takes at most one step, and has what belongs to that step and nothing of another.
+func (m *model) shape(in decide.Input, p decide.Plan) {
+	writes := p.Step == decide.StepRecord || p.Step == decide.StepDelete
+	if !writes && !reflect.DeepEqual(p.Change, marks.Change{}) || (p.Number != 0) != (p.Step == decide.StepStart) || p.Recorded != nil && p.Step != decide.StepRecord ||
+		(p.Target.Name != "") != (p.Step == decide.StepDelete) || p.Wait < 0 || p.Condition != nil && p.ClearCondition {
+		m.failed("%s: step %q with %+v", in.Node.Name, p.Step, p)
+	}
+	seen := map[string]bool{}
+	for _, o := range slices.Concat(p.Delete, p.Keep) {
+		if o.Terminating || seen[o.UID] && slices.ContainsFunc(p.Keep, func(k workerpod.Observation) bool { return k.UID == o.UID && k.Recorded }) {
+			m.failed("%s: pod %s is deleted or kept twice", in.Node.Name, o.Name)
+		}
+		seen[o.UID] = true
+	}
+}
+
+// act does what the node room does with a plan.
+func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
+	switch p.Step {
+	case decide.StepStart:
+		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated}
+		pod := m.view.Builder.Verify(t, in.Profile, p.Number, p.Via)
+		switch have := m.pods[pod.Name]; {
+		case m.refuses:
+			return m.record(n, in, decide.Refused(in, p.Number, attempt.ReasonPodRefused, "a quota", m.now))
+		case have == nil:
+			m.create(pod)
+			changed = true
+		case have.Annotations[workerpod.AnnotationRecorded] == "true": // left from before somebody removed the record
+			delete(m.pods, pod.Name)
+			return true, true
+		}
+	case decide.StepProbe:
+		if pod := m.view.Builder.Probe(p.Probe.On, in.Profile, p.Probe.Subject, p.Probe.Group); m.pods[pod.Name] == nil {
+			m.create(pod)
+			changed = true
+		}
+	case decide.StepRecord:
+		return m.record(n, in, p)
+	case decide.StepDelete:
+		if ok := m.write(n, p.Change); !ok {
+			return false, true
+		}
+		m.ledger = append(m.ledger, decide.Deletion{Time: m.now, NodeUID: in.Node.UID})
+		m.remove(n.Name)
+		return true, false
+	}
+	wait := p.Wait
+	write, later := m.view.Sights.Quiet(in, p)
+	var patch []byte
+	if p.ClearCondition {
+		patch = marks.RemoveCondition(in.Node.UID)
+	} else if write {
+		patch = p.Condition.Patch(in.Node.UID, in.Node.Condition)
+	}
+	if live := m.nodes[n.Name]; patch != nil && live != nil && string(live.UID) == in.Node.UID {
+		current := live.ResourceVersion == n.ResourceVersion
+		if differs := m.patch(live, patch, strategic); !differs && current {
+			m.failed("%s: a condition is written that is there already: %s", n.Name, patch)
+		} else {
+			changed = changed || differs
+		}
+	}
+	for _, o := range p.Keep {
+		if pod := m.pods[o.Name]; pod != nil && string(pod.UID) == o.UID && pod.Annotations[workerpod.AnnotationRecorded] == "" {
+			pod.Annotations[workerpod.AnnotationRecorded] = "true"
+			changed = true
+		}
+	}
+	for _, o := range p.Delete {
+		pod := m.pods[o.Name]
+		if pod == nil || string(pod.UID) != o.UID || pod.DeletionTimestamp != nil {
+			continue
+		}
+		changed = true
+		if live := m.view.Observe(m.nodes[n.Name]); o.Purpose == workerpod.PurposeVerify && live.Node.UID == in.Node.UID && o.Attempt.Number == live.Node.Record.Sequence+1 && !o.Recorded &&
+			decide.Subject(live) && decide.Needed(live, m.now) {
+			m.failed("%s is deleted, and its result is not recorded", o.Name)
+		}
+		if !o.Occupies || in.Node.Lost && o.State == workerpod.Pending {
+			delete(m.pods, o.Name)
+		} else {
+			pod.DeletionTimestamp = &metav1.Time{Time: m.now}
+		}
+	}
+	if later > 0 && (wait == 0 || later < wait) {
+		wait = later
+	}
+	m.waits[n.Name] = wait
+	return changed, false
+}
+
+func (m *model) record(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
+	if p.Change.Gate == marks.GateOpen && !p.Change.KeepRecord && !m.passes[passOf(in.Node.UID, in.Node.BootID, in.Checks)] {
+		m.failed("%s is released, and no worker of this node, boot and checks has passed: %+v", n.Name, p.Change.Record)
+	}
+	if !m.write(n, p.Change) {
+		return false, true
+	}
+	m.waits[n.Name] = p.Wait
+	return true, false
+}
+
+func passOf(uid, boot, checks string) string { return uid + " " + boot + " " + checks }
+
+// write applies a change as the API server does; it is refused where the node is another one by now.
+func (m *model) write(n *corev1.Node, c marks.Change) bool {
+	live := m.nodes[n.Name]
+	if live == nil || live.UID != n.UID || live.ResourceVersion != n.ResourceVersion {
+		return false
+	}
+	before, foreign := sequence(live), slices.DeleteFunc(slices.Clone(live.Spec.Taints), m.cfg.Vocabulary().Gates)
+	if !m.patch(live, c.Patch(n, m.cfg.Vocabulary()), jsonpatch.MergePatch) {
+		m.failed("%s: a write that changes nothing: %+v", n.Name, c)
+	}
+	if after := slices.DeleteFunc(slices.Clone(live.Spec.Taints), m.cfg.Vocabulary().Gates); !slices.Equal(foreign, after) {
+		m.failed("%s: foreign taints %v became %v", n.Name, foreign, after)
+	}
+	if after := sequence(live); after < before || after > before+1 {
+		m.failed("%s: attempt %d is recorded after %d", n.Name, after, before)
+	}
+	return true
+}
+
+func sequence(n *corev1.Node) int32 { return marks.Observe(n, marks.Vocabulary{}).Record.Sequence }
+
+func strategic(original, patch []byte) ([]byte, error) {
+	return strategicpatch.StrategicMergePatch(original, patch, corev1.Node{})
+}
+
+// patch applies a patch of a node, and reports whether that changed anything.
+func (m *model) patch(n *corev1.Node, patch []byte, apply func(original, patch []byte) ([]byte, error)) bool {
+	original, err := json.Marshal(n)
+	if err != nil {
+		panic(err)
+	}
+	after, err := apply(original, patch)
+	if err != nil {
+		m.failed("%s does not apply: %v", patch, err)
+	}
+	patched := &corev1.Node{}
+	if err := json.Unmarshal(after, patched); err != nil {
+		m.failed("%s makes no node: %v", patch, err)
+	}
+	if reread, err := json.Marshal(patched); err == nil && string(reread) == string(original) {
+		return false
+	}
+	for _, of := range []*map[string]string{&patched.Labels, &patched.Annotations} {
+		if *of == nil {
+			*of = map[string]string{}
+		}
+	}
+	*n = *patched
+	m.touch(n)
+	return true
+}
+
+// create stores a pod, bound to its node.
+func (m *model) create(pod *corev1.Pod) {
+	if pod.Labels[workerpod.LabelPurpose] == workerpod.PurposeVerify {
+		for _, other := range m.pods {
+			if o := workerpod.Observe(other); o.Purpose == workerpod.PurposeVerify && o.Occupies && other.Labels[workerpod.LabelNodeUID] == pod.Labels[workerpod.LabelNodeUID] {
+				m.failed("%s starts beside %s", pod.Name, other.Name)
+			}
+		}
+		live := m.nodes[pod.Annotations[workerpod.AnnotationNode]]
+		if o := workerpod.Observe(pod); string(live.UID) == pod.Labels[workerpod.LabelNodeUID] && o.Attempt.Number <= sequence(live) {
+			m.failed("%s starts, and attempt %d is recorded", pod.Name, sequence(live))
+		}
+	}
+	m.serial++
+	pod.UID, pod.CreationTimestamp, pod.Spec.NodeName = types.UID(fmt.Sprint("pod-", m.serial)), metav1.NewTime(m.now), pod.Annotations[workerpod.AnnotationNode]
+	pod.Status.Phase = corev1.PodPending
+	m.pods[pod.Name] = pod
+	delete(m.hung, pod.Name)
+}
+
+// remove takes a node away with its pods, as the garbage collector does, and has another one join under its name.
+func (m *model) remove(name string) {
+	m.gone++
+	for pod, p := range m.pods {
+		if p.Labels[workerpod.LabelNodeUID] == string(m.nodes[name].UID) {
+			delete(m.pods, pod)
+		}
+	}
+	delete(m.nodes, name)
+	m.join(name)
+}
+
+// ready says what the joining node's kubelet, or the node lifecycle controller in its place, says of it.
+func (m *model) ready(s corev1.ConditionStatus) {
+	n := m.nodes[joining]
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			n.Status.Conditions[i].Status = s
+		}
+	}
+	m.touch(n)
+}
+
+// starts has a kubelet start the pod.
+func (m *model) starts(p *corev1.Pod) {
+	p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &metav1.Time{Time: m.now}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.now)}}}}
+}
+
+// exits has the pod's worker end with a code.
+func (m *model) exits(p *corev1.Pod, code int32) {
+	p.Status.Phase = corev1.PodFailed
+	if code == 0 {
+		p.Status.Phase = corev1.PodSucceeded
+		m.passes[passOf(p.Labels[workerpod.LabelNodeUID], p.Annotations[workerpod.AnnotationBootID], p.Annotations[workerpod.AnnotationChecks])] = true
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, StartedAt: metav1.NewTime(m.now.Add(-time.Second)), FinishedAt: metav1.NewTime(m.now)}}}}
+}
+
+// kubelets have what becomes of pods by itself: those that are to go go, others start and end, the joining node's with the code and
+// probes with 0. It reports whether there was anything to do.
+func (m *model) kubelets(code int32) bool {
+	did := false
+	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
+		switch p, o := m.pods[name], workerpod.Observe(m.pods[name]); {
+		case p.DeletionTimestamp != nil:
+			delete(m.pods, name)
+			did = true
+		case m.hung[name]:
+		case o.State == workerpod.Pending:
+			m.starts(p)
+			did = true
+		case o.State == workerpod.Running:
+			m.exits(p, map[bool]int32{true: code}[p.Spec.NodeName == joining])
+			did = true
+		}
+	}
+	return did
+}
+
+// mend ends all faults, and what people asked to be left alone.
+func (m *model) mend() {
+	m.nodesLag, m.podsLag, m.unmet, m.elsewhere, m.full, m.refuses = false, false, false, false, false, false
+	n := m.nodes[joining]
+	maps.DeleteFunc(n.Annotations, func(k, _ string) bool {
+		return k == marks.AnnotationSkip || strings.HasSuffix(k, "do-not-delete")
+	})
+	if _, ok := n.Labels[marks.LabelKarpenterNodePool]; ok {
+		n.Labels[marks.LabelKarpenterRegistered] = "true"
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint })
+	m.ready(corev1.ConditionTrue)
+}
+
+const leavingTaint = "ToBeDeletedByClusterAutoscaler"
+
+// released reports whether the joining node is, or one that came in its place, and says so.
+func (m *model) released() bool {
+	in := m.gather(m.nodes[joining])
+	passed := in.Node.Record.LastOutcome == attempt.Passed
+	return !in.Node.Gated && !decide.Needed(in, m.now) && (!passed || in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonChecksPassed)
+}
