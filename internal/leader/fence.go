@@ -11,20 +11,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The times of the election, which are controller-runtime's defaults (pkg/manager/internal.go). The fence reckons with them,
-// so the manager is given the same.
-const (
-	// LeaseDuration is how long the others wait after the last renewal that they saw before one of them leads.
-	LeaseDuration = 15 * time.Second
-	// RenewDeadline is how long a leader tries to renew before it gives up, and the age of the last renewal from which on
-	// the fence refuses writes. What lies between it and LeaseDuration is for the request in flight: the API server may
-	// carry out a write some seconds after it was sent, and by then nobody else may lead. A longer limit would leave it no
-	// time; a shorter one would refuse writes of a leader whose elector is still content.
-	RenewDeadline = 10 * time.Second
-	// RetryPeriod is the time between two renewals.
-	RetryPeriod = 2 * time.Second
-)
-
 // Fence is the resource lock of an election, and refuses writes through its Transport unless the lock was renewed less than
 // RenewDeadline ago. It is made before the manager, and wraps every client that only the leader may write with:
 //
