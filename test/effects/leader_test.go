@@ -64,6 +64,8 @@ type leader struct {
 	refuse func(client.Object) error
 	// stale is what the cache says of a node in place of the API server; by name.
 	stale map[string]*corev1.Node
+	// blind: the cache shows no pods yet.
+	blind bool
 	// hang, if set, blocks every list of NodeClaims until it is closed.
 	hang chan struct{}
 
@@ -203,6 +205,9 @@ func (l *leader) cache() client.WithWatch {
 				return errDead
 			}
 			l.listed("cached", list)
+			if _, pods := list.(*corev1.PodList); pods && l.blind {
+				return nil
+			}
 			o := client.ListOptions{}
 			o.ApplyOptions(opts)
 			if o.FieldSelector == nil {

@@ -117,6 +117,29 @@ func (w *world) foreignPod(name string) {
 		ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "worker", Image: "i"}}}})
 }
 
+// An attempt is recorded as one that was refused, and its worker was made all the same: the next one does not begin beside it, though
+// no watch has shown it yet.
+func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
+	w := begin(t, "")
+	w.exit = func(*corev1.Pod) int { return stays }
+	n := w.node("n")
+	l := w.leads()
+	l.blind = true
+	l.refuse = func(o client.Object) error {
+		l.refuse = nil
+		w.must(w.creates(w.ctx, o))
+		return refusal(504, "create Pod")
+	}
+	l.turns(2)
+	if r := w.record(n.Name); r.Sequence != 1 || r.LastReason != attempt.ReasonPodRefused || w.born("verify") != 1 {
+		t.Fatalf("%d workers, record %+v", w.born("verify"), r)
+	}
+	l.turns(6)
+	if pods := w.pods(n.Name); len(pods) != 1 || w.born("verify") != 2 || pods[0].Annotations[workerpod.AnnotationAttempt] != "2" {
+		t.Errorf("%d workers, of which %d are there", w.born("verify"), len(pods))
+	}
+}
+
 // The answer to a creation was lost, so the attempt is recorded as one that was refused. Its worker is there all the same:
 // the next one waits until it has ended, however long that takes.
 func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {

@@ -64,6 +64,9 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
 	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Node.Gated}
+	if unseen, err := r.endUnseen(ctx, d, t); unseen || err != nil {
+		return err // its end is a watch event
+	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Via)
 	err := r.Pods.Create(ctx, pod)
 	switch {
@@ -77,6 +80,27 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Sights.Now()))
 	}
 	return err
+}
+
+// endUnseen ends the worker of a last attempt that is recorded as refused, where it was made all the same and the cache may not show
+// it yet: two workers of one node would disturb each other. It reports whether it is there.
+func (r *Reconciler) endUnseen(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
+	if d.in.Node.Record.LastReason != attempt.ReasonPodRefused {
+		return false, nil
+	}
+	have := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: r.Pods.Namespace, Name: workerpod.VerifyName(t, d.in.Node.Record.Sequence)}
+	if err := r.Live.Get(ctx, key, have); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	o := workerpod.Observe(have)
+	if !workerpod.Ours(have, r.Pods.Namespace, t) || !o.Occupies {
+		return false, nil
+	}
+	if o.Terminating {
+		return true, nil
+	}
+	return true, r.Pods.Delete(ctx, d.in, o)
 }
 
 // refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its webhook
