@@ -44,7 +44,7 @@ demo: cluster-tools build ## Watch five nodes being verified on a real control p
 # Packages that are tested at once. The longest come first, or the others wait for them. They wait more than they compute, but with four
 # at once on two cores, tests of what happens within seconds do not hold. initialisation and admission take a minute or more too.
 TEST_PACKAGES ?= 2
-LONG_TESTS := ./test/effects ./test/integration ./test/chart ./test/admission ./test/rules ./test/initialisation
+LONG_TESTS := ./test/effects ./test/chaos ./test/integration ./test/chart ./test/admission ./test/rules ./test/initialisation
 
 .PHONY: test
 test: tools build ## Run the unit tests, and the integration tests on a real API server
@@ -127,6 +127,12 @@ fuzz: ## Fuzz every parser of untrusted or hand-written input, FUZZTIME each
 			go test ./$$(dirname $$file) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x </dev/null; \
 		done; \
 	done
+
+SEEDS ?= 10
+
+.PHONY: chaos
+chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults (SEED=n repeats one)
+	SEEDS=$(SEEDS) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
 
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint

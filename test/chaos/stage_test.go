@@ -1,0 +1,189 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+)
+
+const (
+	namespace = "kube-node-ready"
+	// controllerAccount is the controller's service account.
+	controllerAccount = "controller"
+	replicas          = 2
+)
+
+// stage is a control plane on which runs take place, one after the other.
+type stage struct {
+	cluster  *cluster.Cluster
+	etcd     *component
+	server   *component
+	observer *observer
+	api      client.Client // the administrator's, past all proxies
+	proxies  [replicas]*proxy
+	configs  [replicas]string // kubeconfigs by replica, each through its proxy
+
+	mu      sync.Mutex
+	checker *checker // of the run that takes place
+}
+
+func newStage(ctx context.Context) (_ *stage, err error) {
+	s := &stage{}
+	defer func() {
+		if err != nil {
+			s.cluster.Stop()
+		}
+	}()
+	if s.cluster, err = cluster.Start(ctx, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true,
+		APIServerArgs: []string{"--etcd-compaction-interval=0"}}); err != nil { // the observer must find every revision
+		return nil, err
+	}
+	if s.etcd, err = componentOf(s.cluster, "etcd"); err == nil {
+		s.server, err = componentOf(s.cluster, "kube-apiserver")
+	}
+	if err != nil {
+		return nil, err
+	}
+	definitions := slices.Clone(karpapis.CRDs)
+	for i, d := range definitions {
+		definitions[i] = d.DeepCopy() // the installation writes into them
+	}
+	_, err = envtest.InstallCRDs(s.cluster.Config(), envtest.CRDInstallOptions{CRDs: definitions,
+		Paths: []string{"../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"}})
+	if err != nil {
+		return nil, err
+	}
+	config := s.cluster.Config()
+	config.Timeout = 3 * time.Second // a frozen API server must not hold up who plays the rest of the cluster
+	if s.api, err = client.New(config, client.Options{Scheme: scheme.Scheme}); err != nil {
+		return nil, err
+	}
+	if err = s.accounts(ctx); err != nil {
+		return nil, err
+	}
+	for i := range s.proxies {
+		if s.proxies[i], err = newProxy(ctx, s.cluster); err != nil {
+			return nil, err
+		}
+		if s.configs[i], err = s.kubeconfig(ctx, fmt.Sprintf("replica-%d", i), s.proxies[i].url); err != nil {
+			return nil, err
+		}
+	}
+	go s.etcd.supervise(ctx)
+	go s.server.supervise(ctx)
+	s.observer = &observer{url: s.etcd.flag("listen-client-urls"), see: s.see}
+	go s.observer.run(ctx)
+	return s, nil
+}
+
+// accounts makes the namespace and the service accounts. That the chart's rights are enough is shown elsewhere.
+func (s *stage) accounts(ctx context.Context) error {
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kube-node-ready-worker"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: controllerAccount}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: controllerAccount}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: controllerAccount}}},
+	} {
+		if err := s.api.Create(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubeconfig is the controller's, at another address.
+func (s *stage) kubeconfig(ctx context.Context, name, url string) (string, error) {
+	path, err := s.cluster.KubeconfigFor(ctx, namespace, controllerAccount)
+	if err != nil {
+		return "", err
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range config.Clusters {
+		c.Server = url
+	}
+	path = filepath.Join(s.cluster.Dir(), name+".kubeconfig")
+	return path, clientcmd.WriteToFile(*config, path)
+}
+
+func (s *stage) see(ch change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.checker != nil {
+		s.checker.see(ch)
+	}
+}
+
+func (s *stage) check(c *checker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checker = c
+}
+
+// clear takes away what a run has left.
+func (s *stage) clear(ctx context.Context) error {
+	for end := time.Now().Add(time.Minute); ; pause(ctx, 200*time.Millisecond) {
+		left, err := s.sweep(ctx)
+		if err == nil && left == 0 {
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return fmt.Errorf("%d objects are left: %w", left, err)
+		}
+	}
+}
+
+func (s *stage) sweep(ctx context.Context) (left int, err error) {
+	var objects []client.Object
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &corev1.PodList{}, newClaims(), &v1alpha1.NodeReadinessRuleList{}} {
+		if err := s.api.List(ctx, list); err != nil {
+			return 0, err
+		}
+		objects = append(objects, items(list)...)
+	}
+	for _, o := range objects {
+		if len(o.GetFinalizers()) > 0 {
+			_ = s.api.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+		}
+		err = errors.Join(err, client.IgnoreNotFound(s.api.Delete(ctx, o, client.GracePeriodSeconds(0))))
+	}
+	return len(objects), err
+}
+
+func init() {
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		panic(err)
+	}
+}
+
+// build builds the controller of a source tree with the short election, into the folder.
+func build(ctx context.Context, tree, folder string) (string, error) {
+	program := filepath.Join(folder, "controller")
+	cmd := command(ctx, tree, "go", "build", "-buildvcs=false", "-tags", "chaos", "-o", program, "./cmd/controller")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the controller: %w: %s", err, out)
+	}
+	_, err := os.Stat(program)
+	return program, err
+}
