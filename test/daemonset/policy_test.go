@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,15 @@ func TestTheServiceAccountChangesItsOwnMarksAlone(t *testing.T) {
 	s.createNode(other, gate)
 	bound, loose := as(s.token(s.name+"-2", s.name)), as(s.token("", ""))
 	const merge, strategic = types.MergePatchType, types.StrategicMergePatchType
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // the policy was installed a moment ago
+		_, err := loose.CoreV1().Nodes().Patch(s.Context(), s.name, merge, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsForbidden(err) {
+			break
+		}
+		if time.Now().After(end) {
+			s.Fatal("the policy is not in force:", err)
+		}
+	}
 	for name, c := range map[string]struct {
 		client      kubernetes.Interface
 		node        string
