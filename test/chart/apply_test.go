@@ -59,6 +59,7 @@ networkPolicy:
   metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
 criticalPodsQuota: {enabled: true}
 priorityAndFairness: {enabled: true}
+admissionPolicy: {enabled: true}
 imagePullSecrets: [{name: regcred}]
 controller:
   replicas: 3

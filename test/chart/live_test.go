@@ -29,6 +29,7 @@ import (
 // deleting is the installation that the test below runs. The limits are loose because three nodes
 // are no fleet.
 const deleting = `
+admissionPolicy: {enabled: true}
 controller:
   replicas: 0 # the controller is a local process
   image: {tag: local}
@@ -39,7 +40,7 @@ controller:
       remediation: {maxUnhealthy: 100%}
 `
 
-// The chart's configuration and permissions run a controller that verifies and deletes, "helm test"
+// The chart's configuration, permissions and admission policies run a controller that verifies and deletes, "helm test"
 // passes, and a real Prometheus that scrapes the controller answers every query of the dashboard.
 func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	t.Parallel()

@@ -207,10 +207,16 @@ metadata:
 {{- if ne (toString ($config.rules | default dict).enabled) "false" }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" when the controller may delete NodeClaims and Nodes. */}}
+{{/* "true" when the controller decides about deleting NodeClaims and Nodes. */}}
 {{- define "kube-node-ready.deletes" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- if ($config.nodeManagement | default dict).deleteFailedNodes }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" when that is no dry run, so that it must be allowed to delete them. */}}
+{{- define "kube-node-ready.deletesForReal" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- if and (include "kube-node-ready.deletes" .) (not .Values.controller.dryRun) (not (dig "nodeManagement" "remediation" "dryRun" false $config)) }}true{{ end -}}
 {{- end -}}
 
 {{/* What the presets of the configuration stand for, as {"all": [{"prerequisites": ..., "checks": ...}]}. */}}
