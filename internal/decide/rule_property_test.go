@@ -27,6 +27,9 @@ func applied(t *testing.T, n *corev1.Node, c marks.RuleChange) *corev1.Node {
 		t.Fatal(err)
 	}
 	out := n.DeepCopy()
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
 	for k, v := range patch.Metadata.Annotations {
 		if v == nil {
 			delete(out.Annotations, k)
