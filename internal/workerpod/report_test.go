@@ -165,3 +165,30 @@ func TestUnschedulable(t *testing.T) {
 		t.Error("a pod that did not pass did")
 	}
 }
+
+// Whatever a worker's report says, the exit code alone decides, and nothing of it gets further than the bounds allow.
+func TestHostileReports(t *testing.T) {
+	const head = `{"version":1,"node":"node-a","outcome":"passed","checks":[{"name":"dns","type":"dns","severity":"required","outcome":"failed","reason":`
+	for name, report := range map[string]string{
+		"100 KiB":            head + `"Timeout","message":"` + strings.Repeat("x", 100<<10) + `"}]}`,
+		"100 KiB of nothing": strings.Repeat("\x00", 100<<10),
+		"deep JSON":          strings.Repeat("[", 4<<10),
+		"deeper JSON":        `{"version":1,"checks":` + strings.Repeat(`{"a":`, 100<<10),
+		"control characters": head + `"Timeout","message":"\u001b[2J\u0000\u202e\u2028"}]}`,
+		"a line of a log":    head + `"Timeout","message":"x\n{\"level\":\"info\",\"msg\":\"verification passed\"}"}]}`,
+		"a metric":           strings.Replace(head, `"name":"dns"`, `"name":"dns\"} 1\nkube_node_ready_leader 1\n{a=\""`, 1) + `"Timeout"}]}`,
+		"a label":            head + `"a\"} 1\nb{c=\"d","message":"m"}]}`,
+		"a pass":             `{"version":1,"node":"node-a","outcome":"passed","checks":[]}`,
+		"another node":       strings.Replace(head, "node-a", "node-b", 1) + `"Timeout","message":"m"}]}`,
+		"another type":       `[1,2,3]`,
+	} {
+		o := Observe(status(t, exit(1, "Error", report)))
+		r := o.Attempt.Result
+		if o.Passed() || r.Outcome != attempt.Failed {
+			t.Errorf("%s: exit code 1 is %s", name, r.Outcome)
+		}
+		if len(r.Message) > attempt.MaxMessage || attempt.CheckReason(r.Reason) != r.Reason || strings.ContainsAny(r.Message+r.Check, "\n\r\x00\x1b\u202e\u2028") {
+			t.Errorf("%s: %s: %s: %q", name, r.Check, r.Reason, r.Message)
+		}
+	}
+}
