@@ -13,11 +13,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
@@ -211,6 +214,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	}
 	awaitPods(t, client, 2)
 	t.Run("permissions", func(t *testing.T) { testPermissions(t, client) })
+	t.Run("tokens", func(t *testing.T) { testTokens(t, c, client) })
 
 	// What the controller remembers of deletions outlasts an upgrade.
 	begun := `{"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`
@@ -398,6 +402,49 @@ func testPermissions(t *testing.T, client kubernetes.Interface) {
 			t.Errorf("%s may %s %s %s/%s: %v, want %v", test.account, test.verb, test.resource, test.namespace, test.name, review.Status.Allowed, test.allowed)
 		}
 	}
+}
+
+// Who has a token of one of the service accounts may do what the list of permissions says, what every account may, and nothing else,
+// wherever he asks.
+func testTokens(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	listed := map[string][]string{}
+	for line := range strings.Lines(readFile(t, "testdata/rbac-default.golden")) {
+		who, what, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		listed[who] = append(listed[who], what)
+	}
+	ofAnybody := rulesOf(t, c, client, "default", "default", namespace)
+	for _, account := range []string{"kube-node-ready-controller", "kube-node-ready-worker"} {
+		for _, where := range []string{namespace, "default", "kube-system", "gpu-operator"} {
+			got := slices.DeleteFunc(rulesOf(t, c, client, namespace, account, where), func(rule string) bool { return slices.Contains(ofAnybody, rule) })
+			want := slices.Concat(listed[account+" in the cluster"], listed[account+" in "+where])
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s may in %s:\n%s\nwant:\n%s", account, where, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+	}
+}
+
+// rulesOf are the rules by which a token of the account is judged in a namespace, as it is told itself.
+func rulesOf(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, accountNamespace, account, where string) []string {
+	t.Helper()
+	token, err := client.CoreV1().ServiceAccounts(accountNamespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(c.Config())
+	config.BearerToken = token.Status.Token
+	review, err := kubernetes.NewForConfigOrDie(config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: where}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []string
+	for _, r := range review.Status.ResourceRules {
+		rules = append(rules, ruleText(rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}))
+	}
+	return rules
 }
 
 // The alerts that the operator's CRD admits are those of the file, with a runbook each.

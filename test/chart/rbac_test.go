@@ -138,20 +138,7 @@ func permissions(t *testing.T, found objects) []byte {
 	var lines []string
 	add := func(subject rbacv1.Subject, where string, rules []rbacv1.PolicyRule) {
 		for _, rule := range rules {
-			var resources []string
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					if group != "" {
-						resource += "." + group
-					}
-					resources = append(resources, resource)
-				}
-			}
-			line := subject.Name + " in " + where + ": " + strings.Join(rule.Verbs, ",") + " " + strings.Join(resources, ",")
-			if len(rule.ResourceNames) > 0 {
-				line += " named " + strings.Join(rule.ResourceNames, ",")
-			}
-			lines = append(lines, line)
+			lines = append(lines, subject.Name+" in "+where+": "+ruleText(rule))
 		}
 	}
 	for key, object := range found {
@@ -168,6 +155,24 @@ func permissions(t *testing.T, found objects) []byte {
 	}
 	slices.Sort(lines)
 	return []byte(strings.Join(lines, "\n") + "\n")
+}
+
+// ruleText is a rule in one line.
+func ruleText(rule rbacv1.PolicyRule) string {
+	var resources []string
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			if group != "" {
+				resource += "." + group
+			}
+			resources = append(resources, resource)
+		}
+	}
+	text := strings.Join(rule.Verbs, ",") + " " + strings.Join(resources, ",")
+	if len(rule.ResourceNames) > 0 {
+		text += " named " + strings.Join(rule.ResourceNames, ",")
+	}
+	return text
 }
 
 // No rule uses a wildcard or reads Secrets, whatever the configuration.
