@@ -51,7 +51,9 @@ func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 func sink(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }
 
 // silent reads nothing and keeps the connection: its kernel acknowledges all the same.
-func silent(*net.TCPConn) { time.Sleep(5 * time.Second) }
+func silent(t *testing.T) func(*net.TCPConn) {
+	return func(*net.TCPConn) { <-t.Context().Done() }
+}
 
 func reset(c *net.TCPConn) { _ = c.SetLinger(0) }
 
@@ -97,12 +99,12 @@ func TestTargets(t *testing.T) {
 		{"TLS, a small hello", &mtu.Settings{PayloadBytes: new(int32(600))}, "", "600 bytes reached"},
 		{"TLS, a hello of an ordinary frame", &mtu.Settings{Address: tlsServer, Protocol: "tls", PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
 		{"sink", &mtu.Settings{Address: serve(t, sink), PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
-		{"a server that does not read", &mtu.Settings{Address: serve(t, silent), PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
+		{"a server that does not read", &mtu.Settings{Address: serve(t, silent(t)), PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
 		{"echo", &mtu.Settings{Address: serve(t, echo), Protocol: "echo", PayloadBytes: new(int32(8948))}, "", "8948 bytes reached"},
 		{"an echo that is altered", &mtu.Settings{Address: serve(t, garble), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPayloadAltered, "other bytes"},
-		{"no echo", &mtu.Settings{Address: serve(t, silent), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "sent 256 bytes to echo, did not answer in time"},
+		{"no echo", &mtu.Settings{Address: serve(t, silent(t)), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "sent 256 bytes to echo, did not answer in time"},
 		{"large echoes vanish", &mtu.Settings{Address: serve(t, small), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPathMTUBlackHole, "vanish on the way back"},
-		{"a TLS client's target that does not answer", &mtu.Settings{Address: serve(t, silent), Protocol: "tls", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "acknowledged 1000 bytes"},
+		{"a TLS client's target that does not answer", &mtu.Settings{Address: serve(t, silent(t)), Protocol: "tls", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "acknowledged 1000 bytes"},
 		{"a TLS client's target that resets", &mtu.Settings{Address: serve(t, reset), Protocol: "tls", PayloadBytes: new(int32(1000))}, check.ReasonConnectionReset, "reset"},
 		{"reset", &mtu.Settings{Address: serve(t, reset), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonConnectionReset, "reset"},
 		{"nothing listens", &mtu.Settings{Address: "127.0.0.1:1"}, check.ReasonConnectionRefused, "refused"},
