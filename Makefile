@@ -36,10 +36,10 @@ help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
-demo: cluster-tools build ## Watch five nodes being verified on a real control plane (KEEP=1 leaves it running)
+demo: cluster-tools build ## Watch five nodes being verified on a real control plane (KEEP=1 leaves it running, SVG=file draws it)
 	@mkdir -p .cache/bin
 	@go build -o .cache/bin/demo ./test/demo
-	@exec .cache/bin/demo $(if $(KEEP),--keep)
+	@exec .cache/bin/demo $(if $(KEEP),--keep) $(if $(SVG),--svg $(SVG))
 
 # Packages that are tested at once. The longest come first, or the others wait for them. They wait more than they compute, but with four
 # at once on two cores, tests of what happens within seconds do not hold. initialisation and admission take a minute or more too.

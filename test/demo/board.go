@@ -86,6 +86,8 @@ type board struct {
 	drawn int               // lines of the table on the screen
 	table bool              // the table is shown
 	told  map[types.UID]int32
+	// history has each node's states, in the order that they came.
+	history map[string][]change
 }
 
 func newBoard(out *os.File, start time.Time) *board {
@@ -93,7 +95,7 @@ func newBoard(out *os.File, start time.Time) *board {
 	if width == 0 {
 		width = math.MaxInt // some terminals do not say
 	}
-	return &board{out: out, live: err == nil, width: width, start: start, rows: map[string]*row{}, shown: map[string]string{}, told: map[types.UID]int32{}}
+	return &board{out: out, live: err == nil, width: width, start: start, rows: map[string]*row{}, shown: map[string]string{}, told: map[types.UID]int32{}, history: map[string][]change{}}
 }
 
 func (b *board) begin(now time.Time) {
@@ -111,6 +113,17 @@ func (b *board) finish() {
 	if !b.live {
 		_, _ = fmt.Fprint(b.out, "\n"+b.text(time.Now()))
 	}
+}
+
+// picture draws the run, until shortly after the last node's end.
+func (b *board) picture() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var last time.Duration
+	for _, r := range b.rows {
+		last = max(last, r.time)
+	}
+	return picture(nodes, b.history, last+last/20)
 }
 
 // resume goes on with lines only.

@@ -42,8 +42,11 @@ func (b *board) at(name string) *row {
 	return b.rows[name]
 }
 
-// tell says how a node stands, where there is no table and it has changed.
+// tell notes how a node stands, and writes it where there is no table, if it has changed.
 func (b *board) tell(r *row) {
+	if h := b.history[r.name]; len(h) == 0 || h[len(h)-1].state != r.state() {
+		b.history[r.name] = append(h, change{max(0, time.Since(b.from)), r.state()})
+	}
 	if b.live && b.table {
 		return
 	}

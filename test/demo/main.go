@@ -30,11 +30,12 @@ const patience = 50 * time.Second
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end, until Ctrl-C")
+	svg := flag.String("svg", "", "write a picture of the run to this file")
 	flag.Parse()
 	// client-go logs each connection that ends with the cluster; what matters is returned as an error.
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *keep)
+	err := run(ctx, *keep, *svg)
 	stop()
 	switch {
 	case err == nil:
@@ -48,7 +49,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, keep bool) error {
+func run(ctx context.Context, keep bool, svg string) error {
 	began := time.Now()
 	fmt.Println("kube-node-ready demo: five new nodes, each tainted until a worker on it has proved its network")
 	fmt.Println()
@@ -122,6 +123,11 @@ func run(ctx context.Context, keep bool) error {
 		return err
 	}
 	summarise(b, time.Since(began), err == nil)
+	if svg != "" {
+		if err := os.WriteFile(svg, []byte(b.picture()), 0o600); err != nil {
+			return err
+		}
+	}
 	if keep {
 		offer(c, replicas[leader], b.row(nodes[0].name))
 		b.resume()

@@ -44,17 +44,18 @@ func configuration() map[string]any {
 // scenario is a node of the demo and what should become of it.
 type scenario struct {
 	name, story string
+	short       string // the story in the picture
 	dns         nodeagent.DNSMode
 	healsAfter  int32 // attempts; 0: never
 	passes      bool
 }
 
 var nodes = []scenario{
-	{name: "node-1", story: "healthy", passes: true},
-	{name: "node-2", story: "healthy", passes: true},
-	{name: "node-3", story: "healthy", passes: true},
-	{name: "node-4", story: "DNS drops queries, heals after the second attempt", dns: nodeagent.DNSDrops, healsAfter: 2, passes: true},
-	{name: "node-5", story: "DNS refuses queries and stays broken", dns: nodeagent.DNSRefuses},
+	{name: "node-1", story: "healthy", short: "healthy", passes: true},
+	{name: "node-2", story: "healthy", short: "healthy", passes: true},
+	{name: "node-3", story: "healthy", short: "healthy", passes: true},
+	{name: "node-4", story: "DNS drops queries, heals after the second attempt", short: "DNS heals", dns: nodeagent.DNSDrops, healsAfter: 2, passes: true},
+	{name: "node-5", story: "DNS refuses queries and stays broken", short: "DNS stays broken", dns: nodeagent.DNSRefuses},
 }
 
 func (s scenario) spec() nodeagent.NodeSpec {
