@@ -205,6 +205,38 @@ cluster-down: ## Take away the cluster of make cluster, and whatever a crash lef
 	@go build -o .cache/bin/realcluster ./test/cluster/realnode/realcluster
 	@.cache/bin/realcluster down
 
+# What a release has: the image, and files beside it. docs/release.md says how it is made, and what of that was tried.
+CHART_DIR := deploy/helm/kube-node-ready
+CHART_VERSION = $(shell sed -n 's/^version: *//p' $(CHART_DIR)/Chart.yaml)
+RELEASE_TOOLS := goreleaser syft helm
+RELEASE_IMAGE = dist/kube-node-ready-$(CHART_APP_VERSION).oci.tar
+
+.PHONY: release-files
+release-files: # The image of both architectures, its SBOMs, and the chart's package.
+	@$(TOOLS) $(RELEASE_TOOLS)
+	@rm -rf dist/files && mkdir -p dist/files
+	@$(MAKE) --no-print-directory image ARCH=amd64,arm64 VERSION=$(CHART_APP_VERSION)
+	@for arch in amd64 arm64; do SYFT_CHECK_FOR_APP_UPDATE=false .cache/tools/bin/syft scan --quiet --platform linux/$$arch oci-archive:$(RELEASE_IMAGE) \
+		--source-name kube-node-ready --source-version $(CHART_APP_VERSION) --output spdx-json=dist/files/image-linux-$$arch.spdx.json || exit; done
+	@.cache/tools/bin/helm package $(CHART_DIR) --destination dist/files
+
+GORELEASER = SYFT_CHECK_FOR_APP_UPDATE=false CHART_VERSION=$(CHART_VERSION) PATH="$(CURDIR)/.cache/tools/bin:$$PATH" .cache/tools/bin/goreleaser release --clean
+
+.PHONY: release-dry-run
+release-dry-run: release-files ## Make all that a release publishes into dist/, and publish nothing; needs no network once the tools are built
+	$(GORELEASER) --snapshot --skip=publish,sign
+
+.PHONY: release
+release: release-files # Publish the files of a tag; for the workflow of a release.
+	@[[ "$$(git describe --tags --exact-match)" == "$(CHART_APP_VERSION)" && "$(CHART_APP_VERSION)" == "v$(CHART_VERSION)" ]] || \
+		{ echo "the tag, and version and appVersion of $(CHART_DIR)/Chart.yaml, must be the same release" >&2; exit 1; }
+	$(GORELEASER)
+
+.PHONY: govulncheck
+govulncheck: ## Look for known vulnerabilities in what the binaries call (asks vuln.go.dev)
+	@$(TOOLS) govulncheck
+	.cache/tools/bin/govulncheck ./cmd/...
+
 .PHONY: clean
 clean: ## Remove what was built here; the tools stay
 	rm -rf bin dist .cache/bin

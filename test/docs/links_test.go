@@ -77,7 +77,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Targets that the pages tell people to make are targets of the Makefile.
+// Targets that the pages and the workflows name are targets of the Makefile.
 func TestMakeTargetsAreThere(t *testing.T) {
 	targets := map[string]bool{}
 	for line := range strings.Lines(read(t, filepath.Join(root, "Makefile"))) {
@@ -85,8 +85,12 @@ func TestMakeTargetsAreThere(t *testing.T) {
 			targets[name] = true
 		}
 	}
-	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`")
-	for _, page := range pages(t) {
+	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`|run: [^\n]+")
+	workflows, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yaml"))
+	if err != nil || len(workflows) == 0 {
+		t.Fatalf("workflows %q: %v", workflows, err)
+	}
+	for _, page := range append(pages(t), workflows...) {
 		for _, piece := range code.FindAllString(read(t, page), -1) {
 			for _, match := range makeCall.FindAllStringSubmatch(piece, -1) {
 				for _, target := range strings.Fields(match[1]) {

@@ -25,7 +25,7 @@ expected() {
 	kubernetes) echo "about 7 min" ;;
 	kubernetes-node) echo "about 3 min" ;;
 	karpenter) echo "about 6 min" ;;
-	golangci-lint) echo "about 4 min" ;;
+	golangci-lint | goreleaser | syft) echo "about 4 min" ;;
 	coredns | helm | prometheus) echo "about 2 min" ;;
 	*) echo "about 1 min" ;;
 	esac
