@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
+
+// weather sets that of a replica's connections to the API server for a while.
+func (w *world) weather(ctx context.Context, rng *rand.Rand, is weather) {
+	p := w.proxies[rng.IntN(replicas)]
+	p.set(is)
+	pause(ctx, between(rng, time.Second, 4*time.Second))
+	p.set(weather{})
+}
 
 // reboot changes a node's boot, as its kubelet does once it is up again.
 func (w *world) reboot(slot int) error {

@@ -19,8 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 const (
@@ -28,7 +26,7 @@ const (
 	defaultSeeds = 10
 	beside       = 2
 	// disturbed is how long faults go on.
-	disturbed = 15 * time.Second
+	disturbed = 20 * time.Second
 	// patience is how long after the last fault all may take to be as it must be, and still for how long nothing may change then.
 	patience = 90 * time.Second
 	still    = 2500 * time.Millisecond
@@ -43,50 +41,92 @@ func fromEnv(name string, otherwise int) int {
 }
 
 func TestSeeds(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
-	root, err := cluster.ModuleRoot()
+	program, err := build(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := build(t.Context(), root, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, count := 0, fromEnv("SEEDS", defaultSeeds)
+	c := &campaign{program: program, count: fromEnv("SEEDS", defaultSeeds)}
 	if only := fromEnv("SEED", -1); only >= 0 {
-		first, count = only, 1
+		c.first, c.count = only, 1
 	}
-	seeds := make(chan uint64, count)
-	for seed := first; seed < first+count; seed++ {
-		seeds <- uint64(seed) //nolint:gosec // it is not negative
+	began := time.Now()
+	c.run(t.Context())
+	for _, err := range c.errs {
+		t.Error(err)
+	}
+	for _, f := range c.faults {
+		t.Errorf("seed %d:\n%s\nto run it again: SEED=%d go test ./test/chaos -run TestSeeds -v", f.seed, strings.Join(f.what, "\n"), f.seed)
+	}
+	t.Logf("in %s:\n%s", time.Since(began).Round(time.Second), &c.total)
+}
+
+// campaign is a number of runs, some beside each other.
+type campaign struct {
+	program      string
+	first, count int
+	// untilFault: it ends with the first fault.
+	untilFault bool
+
+	total  tally
+	mu     sync.Mutex
+	faults []found
+	errs   []error
+}
+
+// found is what a seed has shown that must not happen.
+type found struct {
+	seed int
+	what []string
+}
+
+func (c *campaign) run(ctx context.Context) {
+	ctrl.SetLogger(logr.Discard())
+	seeds := make(chan int, c.count)
+	for seed := c.first; seed < c.first+c.count; seed++ {
+		seeds <- seed
 	}
 	close(seeds)
-	total, began := &tally{}, time.Now()
 	var all sync.WaitGroup
-	for range min(beside, count) {
+	for range min(beside, c.count) {
 		all.Go(func() {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			s, err := newStage(ctx)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer s.cluster.Stop()
-			for seed := range seeds {
-				if faults := s.run(ctx, program, seed, disturbed, total); len(faults) > 0 {
-					t.Errorf("seed %d:\n%s\nto run it again: SEED=%d go test ./test/chaos -run TestSeeds", seed, strings.Join(faults, "\n"), seed)
-					keepLogs(t, s, seed)
-				}
+			if err := c.runSome(ctx, seeds); err != nil {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.errs = append(c.errs, err)
 			}
 		})
 	}
 	all.Wait()
-	t.Logf("in %s:\n%s", time.Since(began).Round(time.Second), total)
 }
 
-// keepLogs copies what the controllers of a seed logged to where it outlives the test.
-func keepLogs(t *testing.T, s *stage, seed uint64) {
+func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := newStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.cluster.Stop()
+	for seed := range seeds {
+		what := s.run(ctx, c.program, uint64(seed), disturbed, &c.total) //nolint:gosec // it is not negative
+		c.mu.Lock()
+		if len(what) > 0 {
+			c.faults = append(c.faults, found{seed, what})
+		}
+		done := c.untilFault && len(c.faults) > 0
+		c.mu.Unlock()
+		if len(what) > 0 {
+			keepLogs(s, seed)
+		}
+		if done {
+			break
+		}
+	}
+	return nil
+}
+
+// keepLogs copies what the controllers of a seed logged to the folder CHAOS_LOGS, if that is set.
+func keepLogs(s *stage, seed int) {
 	to := os.Getenv("CHAOS_LOGS")
 	if to == "" {
 		return
@@ -97,7 +137,6 @@ func keepLogs(t *testing.T, s *stage, seed uint64) {
 			_ = os.WriteFile(filepath.Join(to, filepath.Base(log)), b, 0o600)
 		}
 	}
-	t.Logf("the controllers' logs are in %s", to)
 }
 
 // run runs one seed and returns what must not have happened.
@@ -113,6 +152,7 @@ func (s *stage) run(ctx context.Context, program string, seed uint64, during tim
 		parts.Go(func() { _ = w.supervise(r) })
 	}
 	parts.Go(w.play)
+	w.warmUp()
 	w.disturb(schedule(seed, during))
 	faults := w.settle()
 	cancel()
@@ -127,11 +167,31 @@ func (s *stage) run(ctx context.Context, program string, seed uint64, during tim
 	return faults
 }
 
+// warmUp waits until two nodes are verified: beside none a failure proves nothing, and nothing would be deleted.
+func (w *world) warmUp() {
+	for end := time.Now().Add(patience); time.Now().Before(end); pause(w.ctx, 50*time.Millisecond) {
+		count := 0
+		w.check.look(func() {
+			for _, n := range w.check.nodes {
+				if verified(n.node) {
+					count++
+				}
+			}
+		})
+		if count >= 2 {
+			return
+		}
+	}
+}
+
 // disturb carries a schedule out, each step beside the others, and returns once all of it is over.
 func (w *world) disturb(steps []step) {
 	var under sync.WaitGroup
 	began := time.Now()
 	for _, s := range steps {
+		if len(w.check.verdict()) > 0 {
+			break
+		}
 		pause(w.ctx, time.Until(began.Add(s.at)))
 		w.tally.add("steps", 1)
 		w.tally.add("fault: "+s.fault.name, 1)

@@ -204,6 +204,9 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	if is.Deletion != nil && was.Deletion == nil {
 		n.intended, n.busy = before, c.busy(n, ch)
 	}
+	if is.Held != "" && is.Held != was.Held {
+		c.counts["held by "+is.Held]++
+	}
 	if is.Sequence == was.Sequence {
 		if is.Attempts != was.Attempts || is.Inconclusive != was.Inconclusive || is.LastOutcome != was.LastOutcome {
 			c.fault(n, ch, "the account was changed without an attempt: from %+v to %+v", was, is)

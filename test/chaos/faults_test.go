@@ -27,7 +27,7 @@ func faults() []fault {
 }
 
 var controllerFaults = []fault{
-	{"controller killed", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
+	{"controller killed", 2, func(_ context.Context, w *world, rng *rand.Rand) error {
 		w.replicas[rng.IntN(replicas)].do((*process.Process).Kill)
 		return nil
 	}},
@@ -42,10 +42,15 @@ var controllerFaults = []fault{
 
 var clusterFaults = []fault{
 	{"requests disturbed", 8, func(ctx context.Context, w *world, rng *rand.Rand) error {
-		p := w.proxies[rng.IntN(replicas)]
-		p.set(weather{latency: between(rng, 1, 150*time.Millisecond), refused: rng.IntN(10), lost: rng.IntN(20), answered: rng.IntN(40)})
-		pause(ctx, between(rng, time.Second, 4*time.Second))
-		p.set(weather{})
+		w.weather(ctx, rng, weather{latency: between(rng, 1, 150*time.Millisecond), refused: rng.IntN(10), lost: rng.IntN(20), answered: rng.IntN(40)})
+		return nil
+	}},
+	{"watches late", 6, func(ctx context.Context, w *world, rng *rand.Rand) error {
+		w.weather(ctx, rng, weather{late: []string{"/nodes", "/pods", "/"}[rng.IntN(3)], lag: between(rng, 100*time.Millisecond, 1500*time.Millisecond)})
+		return nil
+	}},
+	{"NodeClaims not listed", 3, func(ctx context.Context, w *world, rng *rand.Rand) error {
+		w.weather(ctx, rng, weather{hidden: "/nodeclaims"})
 		return nil
 	}},
 	{"connections cut", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
@@ -53,10 +58,7 @@ var clusterFaults = []fault{
 		return nil
 	}},
 	{"controller parted from the API server", 2, func(ctx context.Context, w *world, rng *rand.Rand) error {
-		p := w.proxies[rng.IntN(replicas)]
-		p.set(weather{parted: true})
-		pause(ctx, between(rng, time.Second, 4*time.Second))
-		p.set(weather{})
+		w.weather(ctx, rng, weather{parted: true})
 		return nil
 	}},
 	{"API server restarted", 1, func(_ context.Context, w *world, _ *rand.Rand) error { return w.server.restart() }},
@@ -98,6 +100,12 @@ var nodeFaults = []fault{
 		err := w.condition(slot, corev1.NodeReady, corev1.ConditionUnknown)
 		pause(ctx, d)
 		return errors.Join(err, w.condition(slot, corev1.NodeReady, corev1.ConditionTrue))
+	}},
+	{"checks begin to fail, or to pass", 4, func(_ context.Context, w *world, rng *rand.Rand) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.bad[rng.IntN(slots)] = rng.IntN(2) == 0
+		return nil
 	}},
 	{"foreign mark", 4, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.mark(rng.IntN(slots), foreignMark(rng))

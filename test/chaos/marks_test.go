@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -65,11 +64,15 @@ func recordOf(n *corev1.Node) marks.Record {
 
 // foreign describes all on a node that is not the controller's to write.
 func foreign(n *corev1.Node) string {
-	labels, annotations, taints := maps.Clone(n.Labels), maps.Clone(n.Annotations), []string{}
-	delete(labels, verifiedLabel)
-	for key := range n.Annotations {
-		if key == marks.AnnotationRecord || key == marks.AnnotationRules || key == annotationMarks || strings.HasPrefix(key, rulePrefix) {
-			delete(annotations, key)
+	labels, annotations, taints := map[string]string{}, map[string]string{}, []string{}
+	for key, value := range n.Labels {
+		if key != verifiedLabel {
+			labels[key] = value
+		}
+	}
+	for key, value := range n.Annotations {
+		if key != marks.AnnotationRecord && key != marks.AnnotationRules && key != annotationMarks && !strings.HasPrefix(key, rulePrefix) {
+			annotations[key] = value
 		}
 	}
 	for _, t := range n.Spec.Taints {

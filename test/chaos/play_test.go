@@ -243,7 +243,7 @@ func (w *world) join(slot int, change ...func(*corev1.Node)) error {
 	w.mu.Lock()
 	w.born[slot]++
 	id := fmt.Sprintf("%d-%d-%d", w.seed, slot, w.born[slot])
-	w.bad[slot] = !w.calm && w.rng.IntN(100) < 40 && slot%2 == 0
+	w.bad[slot] = !w.calm && w.rng.IntN(100) < 35
 	profile := w.rng.IntN(2) == 0
 	w.mu.Unlock()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(slot), Labels: map[string]string{labelAgent: "true"}},

@@ -24,6 +24,11 @@ type weather struct {
 	refused, lost, answered int
 	// parted: nothing gets through.
 	parted bool
+	// hidden is a part of the paths that are answered with an error.
+	hidden string
+	// late is a part of the paths whose watches lag: each event comes later by lag at most.
+	late string
+	lag  time.Duration
 }
 
 // answers are the errors in place of an answer. Those of 429 and above ask, half of the time, to be tried again later.
@@ -97,10 +102,15 @@ type lot struct {
 	done    bool // it is carried out all the same
 }
 
-func (p *proxy) draw(writes bool) lot {
+func (p *proxy) draw(r *http.Request) lot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l, w := lot{ctx: p.ctx}, p.weather
+	l, w, writes := lot{ctx: p.ctx}, p.weather, r.Method != http.MethodGet
+	if w.hidden != "" && strings.Contains(r.URL.Path, w.hidden) {
+		p.tally.add("answers 500 for "+w.hidden, 1)
+		l.code = http.StatusInternalServerError
+		return l
+	}
 	if w.latency > 0 {
 		l.delay = time.Duration(p.rng.Int64N(int64(w.latency)))
 	}
@@ -120,7 +130,7 @@ func (p *proxy) draw(writes bool) lot {
 }
 
 func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-	l := p.draw(r.Method != http.MethodGet)
+	l := p.draw(r)
 	select {
 	case <-time.After(l.delay):
 	case <-r.Context().Done():
@@ -146,11 +156,37 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 		}
 		refuse(w, l.code, l.later)
 	default:
+		if r.URL.Query().Get("watch") != "" {
+			w = &lagging{ResponseWriter: w, proxy: p, request: r}
+		}
 		forward.ServeHTTP(w, r)
 	}
 	if l.ctx.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// lagging delays the events of a watch, and those after them.
+type lagging struct {
+	http.ResponseWriter
+	proxy   *proxy
+	request *http.Request
+}
+
+// Unwrap lets the events be flushed.
+func (l *lagging) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+func (l *lagging) Write(b []byte) (int, error) {
+	p := l.proxy
+	p.mu.Lock()
+	d := time.Duration(0)
+	if w := p.weather; w.late != "" && strings.Contains(l.request.URL.Path, w.late) {
+		d = time.Duration(p.rng.Int64N(int64(w.lag)))
+		p.tally.add("events late", 1)
+	}
+	p.mu.Unlock()
+	pause(l.request.Context(), d)
+	return l.ResponseWriter.Write(b)
 }
 
 // refuse answers as an API server does.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -177,13 +176,22 @@ func init() {
 	}
 }
 
-// build builds the controller of a source tree with the short election, into the folder.
-func build(ctx context.Context, tree, folder string) (string, error) {
-	program := filepath.Join(folder, "controller")
-	cmd := command(ctx, tree, "go", "build", "-buildvcs=false", "-tags", "chaos", "-o", program, "./cmd/controller")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the controller: %w: %s", err, out)
+// build builds the controller with the short election into the folder.
+func build(ctx context.Context, folder string, flags ...string) (string, error) {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		return "", err
 	}
-	_, err := os.Stat(program)
-	return program, err
+	program := filepath.Join(folder, "controller")
+	args := append([]string{"build", "-buildvcs=false", "-tags", "chaos", "-o", program}, flags...)
+	out, err := command(ctx, root, "go", append(args, "./cmd/controller")...).CombinedOutput()
+	return program, errorOf("build the controller", err, out)
+}
+
+// errorOf is the error of a command, with what it printed.
+func errorOf(what string, err error, out []byte) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %s", what, err, out)
 }

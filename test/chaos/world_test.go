@@ -73,8 +73,8 @@ type replica struct {
 }
 
 func draw(rng *rand.Rand) settings {
-	return settings{maxRetries: 2, timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2), inFlight: 1 + rng.Int32N(2),
-		neverVerifiedOnly: rng.IntN(3) > 0, controlProbe: rng.IntN(4) > 0}
+	return settings{maxRetries: 1 + rng.Int32N(2), timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2), inFlight: 1 + rng.Int32N(2),
+		neverVerifiedOnly: rng.IntN(3) > 0, controlProbe: rng.IntN(2) > 0}
 }
 
 func (s settings) configuration(ports []int) map[string]any {
@@ -97,7 +97,7 @@ func (s settings) configuration(ports []int) map[string]any {
 func begin(ctx context.Context, s *stage, program string, seed uint64, t *tally) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
 	w := &world{stage: s, ctx: ctx, seed: seed, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
-	if err := s.clear(ctx); err != nil {
+	if err := errors.Join(s.clear(ctx), w.beginLedger()); err != nil {
 		return nil, err
 	}
 	w.check = newChecker(w.settings)
@@ -105,8 +105,15 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, t *tally)
 		return nil, err
 	}
 	s.check(w.check)
-	if err := w.beginLedger(); err != nil {
-		return nil, err
+	if seed%2 == 0 {
+		if err := w.api.Create(ctx, rule()); err != nil {
+			return nil, err
+		}
+	}
+	if seed%3 == 1 {
+		if err := w.pauseDeletions("true"); err != nil {
+			return nil, err
+		}
 	}
 	for i := range w.replicas {
 		s.proxies[i].begin(rand.New(rand.NewPCG(seed, uint64(2+i))), t) //nolint:gosec // no secret
