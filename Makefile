@@ -134,6 +134,12 @@ SEEDS ?= 10
 chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults (SEED=n repeats one)
 	SEEDS=$(SEEDS) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
 
+PLANTED ?=
+
+.PHONY: chaos-planted
+chaos-planted: cluster-tools ## Show that make chaos finds every planted bug (PLANTED=part of a name)
+	PLANTED=$(PLANTED) go test ./test/chaos -run TestPlanted -count=1 -timeout 12h -v
+
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
 	@$(TOOLS) golangci-lint
