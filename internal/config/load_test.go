@@ -166,6 +166,10 @@ func TestFaults(t *testing.T) {
 			`1: admission.webhook.failurePolicy: Unsupported value: "ignore": supported values: "Ignore", "Fail"`,
 			`1: admission.webhook.certificateDir: Invalid value: "certs": must be an absolute path`,
 			`1: admission.webhook.certificateLifetime: Invalid value: "1s": must be at least 30s`}},
+		{"metrics: {perNode: some, certificateDir: certs}", []string{
+			`1: metrics.perNode: Unsupported value: "some"`, `1: metrics.certificateDir: Invalid value: "certs": has no effect while secure is false`}},
+		{"metrics: {secure: true, certificateDir: certs}", []string{`1: metrics.certificateDir: Invalid value: "certs": must be an absolute path`}},
+		{"metrics: {secure: yes please}", []string{"1: metrics.secure: must be true or false"}},
 		{"admission: {backfill: true, backfillMaxAge: 0s}", []string{`1: admission.backfillMaxAge: Invalid value: "0s": must be at least 1s`}},
 		{"backfill: true", []string{"1: backfill: unknown key here; it belongs in admission.backfill"}},
 		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},

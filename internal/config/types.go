@@ -262,6 +262,12 @@ type Metrics struct {
 	Port int32 `json:"port,omitempty"`
 	// PerNode is which nodes have series of their own: all, unverified or none. Default all.
 	PerNode PerNode `json:"perNode,omitempty"`
+	// Secure serves /metrics by HTTPS, to those whose bearer token may get the non-resource URL /metrics: the API server is asked for
+	// both (TokenReview, SubjectAccessReview). Default false.
+	Secure bool `json:"secure,omitempty"`
+	// CertificateDir holds tls.crt and tls.key of /metrics, which are read again when they change. It takes secure. Default none: each
+	// process makes a certificate that it signs itself, which nobody can verify.
+	CertificateDir string `json:"certificateDir,omitempty"`
 }
 
 // PerNode is which nodes have series of their own.

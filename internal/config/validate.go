@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,7 +35,7 @@ func (c *Config) Validate() field.ErrorList {
 	faults = append(faults, c.NodeManagement.validate(field.NewPath("nodeManagement"))...)
 	faults = append(faults, c.LeaderElection.validate(field.NewPath("leaderElection"))...)
 	faults = append(faults, c.validatePorts()...)
-	faults = append(faults, oneOf(field.NewPath("metrics", "perNode"), c.Metrics.PerNode, PerNodeAll, PerNodeUnverified, PerNodeNone)...)
+	faults = append(faults, c.Metrics.validate(field.NewPath("metrics"))...)
 	faults = append(faults, oneOf(field.NewPath("logging", "level"), c.Logging.Level, "debug", "info", "warn", "error")...)
 	faults = append(faults, oneOf(field.NewPath("logging", "format"), c.Logging.Format, "json", "console")...)
 	faults = append(faults, c.Kubernetes.validate(field.NewPath("kubernetes"))...)
@@ -112,6 +113,18 @@ func (l *LeaderElection) validate(p *field.Path) field.ErrorList {
 	faults := named(p.Child("id"), l.ID, validation.IsDNS1123Subdomain)
 	if l.Namespace != "" {
 		faults = append(faults, named(p.Child("namespace"), l.Namespace, validation.IsDNS1123Label)...)
+	}
+	return faults
+}
+
+func (m *Metrics) validate(p *field.Path) field.ErrorList {
+	faults := oneOf(p.Child("perNode"), m.PerNode, PerNodeAll, PerNodeUnverified, PerNodeNone)
+	switch dir := m.CertificateDir; {
+	case dir == "":
+	case !m.Secure:
+		faults = append(faults, field.Invalid(p.Child("certificateDir"), dir, "has no effect while secure is false; set that to true or remove this"))
+	case !filepath.IsAbs(dir):
+		faults = append(faults, field.Invalid(p.Child("certificateDir"), dir, "must be an absolute path"))
 	}
 	return faults
 }

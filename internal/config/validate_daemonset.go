@@ -37,6 +37,7 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		"there are no worker pods in DaemonSet mode: remove it, and install the release into that namespace")
 	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true, "nobody looks after nodes that slipped past: set it to false or remove it"+controller)
 	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode, "the webhook is served by controllers: set it to policy or off"+controller)
+	refuse(c.Metrics.Secure, field.NewPath("metrics", "secure"), true, "a DaemonSet's pods serve /metrics by HTTP alone: set it to false or remove it"+controller)
 	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true, "NodeReadinessRules need a controller: set it to false or remove it"+controller)
 	return faults
 }

@@ -61,6 +61,10 @@ func rights(cfg *config.Config, namespace string) []right {
 		}
 		all = append(all, right{namespace: where, group: "coordination.k8s.io", resource: "leases", name: e.ID, verbs: []string{"get", "update"}})
 	}
+	if m := cfg.Metrics; *m.Enabled && m.Secure {
+		all = append(all, right{group: "authentication.k8s.io", resource: "tokenreviews", verbs: []string{"create"}},
+			right{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: []string{"create"}})
+	}
 	if cfg.Admission.Backfill {
 		all = append(all, right{resource: "pods", verbs: []string{"list"}})
 	}

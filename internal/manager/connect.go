@@ -44,10 +44,3 @@ func orElse(s, fallback string) string {
 	}
 	return fallback
 }
-
-func metricsAddress(cfg *config.Config) string {
-	if !*cfg.Metrics.Enabled {
-		return "0" // controller-runtime's "off"
-	}
-	return fmt.Sprintf(":%d", cfg.Metrics.Port)
-}

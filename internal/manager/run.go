@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -57,6 +56,10 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	metricsServer, err := metricsOptions(cfg.Metrics, rest.CopyConfig(rc))
+	if err != nil {
+		return err
+	}
 	fence, err := elect(cfg, rc, namespace)
 	if err != nil {
 		return err
@@ -68,7 +71,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
 		Cache:                  cacheOptions(cfg, workerNamespace),
-		Metrics:                server.Options{BindAddress: metricsAddress(cfg)},
+		Metrics:                metricsServer,
 		PprofBindAddress:       cfg.Health.PprofBindAddress,
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
 		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},

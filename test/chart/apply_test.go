@@ -136,9 +136,11 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 	}
 	accounts("create")
 	cases := map[string]string{
-		"defaults":    "",
-		"everything":  everything,
-		"pod monitor": "podMonitor: {enabled: true, interval: 15s}",
+		"defaults":                "",
+		"everything":              everything,
+		"pod monitor":             "podMonitor: {enabled: true, interval: 15s}",
+		"secure metrics":          "serviceMonitor: {enabled: true}\ncontroller: {config: {metrics: {secure: true}}}",
+		"secure metrics, by pods": "podMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}, authorization: {credentials: {name: a, key: b}}}\ncontroller: {config: {metrics: {secure: true}}}",
 	}
 	for _, example := range exampleValues(t) {
 		cases[filepath.Base(example)] = readFile(t, example)

@@ -68,7 +68,8 @@ controller:
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{anyOf: [{namespace: a, name: d}, {namespace: b, name: d}]}]}}}}`,
 		"daemonsets-provide": `
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: a, name: d, provides: {csiNodes: [{driver: disk.example.com}], allocatable: {a/b: 1}}}]}}}}}`,
-		"webhook": "controller: {config: {admission: {mode: webhook}}}",
+		"webhook":        "controller: {config: {admission: {mode: webhook}}}",
+		"secure-metrics": "controller: {config: {metrics: {secure: true}}}",
 		"resource-slices": `
 controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}}`,
 		"allocatable": `

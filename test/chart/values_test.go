@@ -132,6 +132,7 @@ func TestTheChartRefusesWhatTheControllerRefuses(t *testing.T) {
 		"kubernetes: {burst: -5, qps: 1}",
 		"kubernetes: {burst: 5}",
 		"rules: {enabled: false, takeOver: true}",
+		"metrics: {certificateDir: /certs}",
 		"rules: {enabled: false, staleAfter: 5m}",
 		"rules: {staleAfter: a while}",
 		"worker: {checkTimeoutSeconds: 0}",

@@ -103,7 +103,7 @@ type Controller struct {
 
 // StartController starts the controller that make build has built, as the chart's service
 // account, and waits until it is ready; it ends with the cluster. The configuration has the
-// controller's own keys. Its metrics section and the port of health are replaced by free ports. Name
+// controller's own keys. The ports of metrics and health are replaced by free ones. Name
 // tells several of them apart; starting a name again replaces its configuration.
 func StartController(ctx context.Context, c *cluster.Cluster, name string, configuration map[string]any, args ...string) (*Controller, error) {
 	return StartControllerIn(ctx, c, Namespace, ControllerAccount, name, configuration, args...)
@@ -127,18 +127,23 @@ func StartControllerIn(ctx context.Context, c *cluster.Cluster, namespace, accou
 	if full == nil {
 		full = map[string]any{}
 	}
-	full["metrics"] = map[string]any{"port": ports[0]}
-	health, _ := full["health"].(map[string]any)
-	if health = maps.Clone(health); health == nil {
-		health = map[string]any{}
+	for i, section := range []string{"metrics", "health"} {
+		keys, _ := full[section].(map[string]any)
+		if keys = maps.Clone(keys); keys == nil {
+			keys = map[string]any{}
+		}
+		keys["port"], full[section] = ports[i], keys
 	}
-	health["port"], full["health"] = ports[1], health
 	content, err := yaml.Marshal(full)
 	if err != nil {
 		return nil, err
 	}
+	scheme := "http"
+	if full["metrics"].(map[string]any)["secure"] == true {
+		scheme = "https"
+	}
 	r := &Controller{
-		MetricsURL: fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]),
+		MetricsURL: fmt.Sprintf("%s://127.0.0.1:%d/metrics", scheme, ports[0]),
 		HealthURL:  fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
 		LogFile:    c.LogFile(name), ConfigFile: filepath.Join(c.Dir(), name+".yaml"),
 	}

@@ -219,6 +219,12 @@ metadata:
 {{- if and (include "kube-node-ready.deletes" .) (not .Values.controller.dryRun) (not (dig "nodeManagement" "remediation" "dryRun" false $config)) }}true{{ end -}}
 {{- end -}}
 
+{{/* "true" when the controller serves its metrics by HTTPS, to whom the API server lets have them. */}}
+{{- define "kube-node-ready.secureMetrics" -}}
+{{- $metrics := (include "kube-node-ready.config" . | fromYaml).metrics | default dict -}}
+{{- if and $metrics.secure (ne (toString $metrics.enabled) "false") }}true{{ end -}}
+{{- end -}}
+
 {{/* What the presets of the configuration stand for, as {"all": [{"prerequisites": ..., "checks": ...}]}. */}}
 {{- define "kube-node-ready.presets" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}

@@ -10,6 +10,9 @@ in internal/config; that both refuse the same is tested.
 {{- if and (ne (toString $metrics.enabled) "false") (eq $port (int (dig "health" "port" 8081 $config))) -}}
 {{- fail (printf "%shealth.port: %d is metrics.port as well; each needs a port of its own" $at $port) -}}
 {{- end -}}
+{{- if and $metrics.certificateDir (not $metrics.secure) -}}
+{{- fail (printf "%smetrics.certificateDir: has no effect while secure is false; set that to true or remove this" $at) -}}
+{{- end -}}
 {{- $reconciliation := $config.reconciliation | default dict -}}
 {{- $initial := int ($reconciliation.initialBackoffSeconds | default 1) -}}
 {{- $max := int ($reconciliation.maxBackoffSeconds | default 30) -}}
