@@ -113,6 +113,14 @@ bench: cluster-tools build ## Measure the controller against the floor, into doc
 	@go build -o .cache/bin/bench ./test/bench
 	@.cache/bin/bench -turns $(TURNS) -out $(BENCH_RESULTS) $(CASES)
 
+DURATION ?= 30m
+
+.PHONY: soak
+soak: cluster-tools build ## Have 500 nodes come and go for DURATION (30m); fail if memory or goroutines grow
+	@mkdir -p .cache/bin
+	@go build -o .cache/bin/bench ./test/bench
+	@.cache/bin/bench -turns 1 -duration $(DURATION) soak-500
+
 .PHONY: bench-plots
 bench-plots: ## Draw what make bench has measured
 	@cd test/benchplot && go run . "$(CURDIR)/$(BENCH_RESULTS)"

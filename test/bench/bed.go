@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,6 +27,7 @@ type bed struct {
 	turns   int // begun so far
 	// profiles is the folder for the controllers' heap profiles; empty for none.
 	profiles string
+	duration time.Duration // of a soak
 }
 
 func newBed(ctx context.Context, o cluster.Options) (*bed, error) {

@@ -68,5 +68,6 @@ func cases() []benchCase {
 		broken(),
 		births("births-1000", "1000 nodes created one after the other, tainted at birth by nothing, the policy and the webhook", 1000),
 		rules("rules-5000", "5000 nodes released by a bootstrap-only rule", 5000).onlyWhenNamed(),
+		soak("soak-500", 500),
 	}, bursts...)
 }

@@ -52,6 +52,7 @@ func run(ctx context.Context, args []string) error {
 	nodes := flags.Int("nodes", 0, "nodes, in place of the case's own number")
 	out := flags.String("out", "", "`folder` for one JSON file a case, which plot reads")
 	profiles := flags.String("profiles", "", "`folder` for the controllers' heap profiles, and a CPU profile of an idle one")
+	duration := flags.Duration("duration", 30*time.Minute, "how long a soak lasts")
 	list := flags.Bool("list", false, "list the cases")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(flags.Output(), "bench [flags] [CASE...]")
@@ -73,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 		if *nodes > 0 {
 			c.nodes = *nodes
 		}
-		m, err := measure(ctx, c, *turns, *profiles, os.Stderr)
+		m, err := measure(ctx, c, *turns, *profiles, *duration, os.Stderr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -113,14 +114,14 @@ func printCases(w io.Writer) {
 
 // measure lets the sides of a case take turns. Every second turn is in the opposite order, so that neither always finds the
 // larger etcd.
-func measure(ctx context.Context, c benchCase, turns int, profiles string, progress io.Writer) (measurement, error) {
+func measure(ctx context.Context, c benchCase, turns int, profiles string, duration time.Duration, progress io.Writer) (measurement, error) {
 	m := measurement{Case: c.name, What: c.what, Nodes: c.nodes, Began: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	b, err := newBed(ctx, c.plane)
 	if err != nil {
 		return m, err
 	}
 	defer b.stop()
-	b.profiles = profiles
+	b.profiles, b.duration = profiles, duration
 	if c.prepare != nil {
 		if err := c.prepare(ctx, b, c.nodes); err != nil {
 			return m, fmt.Errorf("prepare: %w", err)

@@ -40,11 +40,16 @@ const (
 	metricBirthP50 = "creation p50 ms"
 	metricBirthP99 = "creation p99 ms"
 	metricBirthMax = "creation max ms"
+	metricNodes    = "nodes in all"
+	metricRSSBegin = "RSS MiB warm"
+	metricRSSEnd   = "RSS MiB at the end"
+	metricGoBegin  = "goroutines warm"
+	metricGoEnd    = "goroutines at the end"
 )
 
 // metrics are in the order of the tables' columns. Of those that are compared, the ratio to the first side counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
-	metricIdle, metricCPU, metricCore, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax}
+	metricIdle, metricCPU, metricCore, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
 
 var compared = []string{metricP50, metricP99, metricTotal, metricBirthP50, metricBirthP99}
 
