@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds each block, and each wait.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func blocks(t *testing.T, page string) []commands.Block {
 	t.Helper()
@@ -172,8 +172,10 @@ func (r *reader) fill(t *testing.T, page, script string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, w := range workers.Items {
-			pod = w.Name
+		for _, w := range workers.Items { // its last one is kept; one on the sound node may be gone at any time
+			if w.Spec.NodeName == broken {
+				pod = w.Name
+			}
 		}
 	}
 	script = regexp.MustCompile(`\bNODE\b`).ReplaceAllString(script, node)
