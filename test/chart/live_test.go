@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,6 +112,9 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 
 	for _, p := range renderedDashboard(t).Panels {
 		for _, target := range p.Targets {
+			for _, fault := range unknownNames(t, prometheus, target.Expr) {
+				t.Errorf("panel %q: %s has %s", p.Title, target.Expr, fault)
+			}
 			expression := strings.NewReplacer("$job", ".+", "$__rate_interval", "1m").Replace(target.Expr)
 			eventually(t, fmt.Sprintf("panel %q: %s", p.Title, expression), func() bool {
 				for _, value := range prometheus.query(t, expression) {
@@ -121,6 +126,37 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 			})
 		}
 	}
+}
+
+// unknownNames lists the metrics of a query that the controller does not have, and the labels that none of its metrics has: a query
+// that groups by such a label still has a value.
+func unknownNames(t *testing.T, p prometheus, expression string) (faults []string) {
+	t.Helper()
+	documented := map[string]string{} // labels by metric
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1) {
+		documented[row[1]] = row[2]
+	}
+	known := []string{"job", "le"}
+	for _, match := range regexp.MustCompile(`(\w+)\{`).FindAllStringSubmatch(expression, -1) {
+		metric := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(match[1], "")
+		labels, ok := documented[metric]
+		if ok {
+			known = append(known, regexp.MustCompile(`\w+`).FindAllString(labels, -1)...)
+			continue
+		}
+		if strings.HasPrefix(metric, "kube_node_ready_") {
+			faults = append(faults, "no metric "+metric)
+		}
+		known = append(known, p.labels(t, match[1])...)
+	}
+	for _, match := range regexp.MustCompile(`(\w+)=~?"|by \(([^)]*)\)`).FindAllStringSubmatch(expression, -1) {
+		for _, label := range regexp.MustCompile(`\w+`).FindAllString(match[1]+match[2], -1) {
+			if !slices.Contains(known, label) {
+				faults = append(faults, "no label "+label)
+			}
+		}
+	}
+	return faults
 }
 
 func startAgent(t *testing.T, c *cluster.Cluster) *nodeagent.Agent {
@@ -212,12 +248,12 @@ func startPrometheus(t *testing.T, c *cluster.Cluster, target string) prometheus
 	return prometheus(address)
 }
 
-// query returns the values of an instant query, which must be a valid one.
-func (p prometheus) query(t *testing.T, expression string) []float64 {
+// ask reads the data of an answer of Prometheus' API.
+func (p prometheus) ask(t *testing.T, path string, data any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(p)+"/api/v1/query?query="+url.QueryEscape(expression), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(p)+"/api/v1/"+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,22 +262,36 @@ func (p prometheus) query(t *testing.T, expression string) []float64 {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	var answer struct {
+	answer := struct {
 		Status, Error string
-		Data          struct {
-			Result []struct {
-				Value [2]any
-			}
-		}
-	}
+		Data          any
+	}{Data: data}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		t.Fatal(err)
 	}
 	if answer.Status != "success" {
-		t.Fatalf("%s: %s", expression, answer.Error)
+		t.Fatalf("%s: %s", path, answer.Error)
 	}
+}
+
+// labels are the names of a metric's labels.
+func (p prometheus) labels(t *testing.T, metric string) (names []string) {
+	t.Helper()
+	p.ask(t, "labels?match[]="+url.QueryEscape(metric), &names)
+	return names
+}
+
+// query returns the values of an instant query, which must be a valid one.
+func (p prometheus) query(t *testing.T, expression string) []float64 {
+	t.Helper()
+	var data struct {
+		Result []struct {
+			Value [2]any
+		}
+	}
+	p.ask(t, "query?query="+url.QueryEscape(expression), &data)
 	var values []float64
-	for _, sample := range answer.Data.Result {
+	for _, sample := range data.Result {
 		text, _ := sample.Value[1].(string)
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
