@@ -232,6 +232,20 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	if err != nil || kept.Data[ledger.KeyDeletions] != "[]" || kept.Data[ledger.KeySince] == "" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
 	}
+	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "annotate", "configmap", ledger.Name, ledger.AnnotationPaused+"=ticket 7"); err != nil {
+		t.Fatal(stderr)
+	}
+	// --force replaces it by the chart's, and a pause with it. One without a beginning holds every deletion for as long as the limits look back.
+	run("upgrade", "kube-node-ready", chartDir, "--reuse-values", "--force")
+	forced, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), ledger.Name, metav1.GetOptions{})
+	if err != nil || len(forced.Data) > 0 {
+		t.Errorf("the ledger after a forced upgrade: %v, %v", forced, err)
+	}
+	if contents, err := ledger.Parse(forced); err != nil || !contents.Begun.IsZero() {
+		t.Errorf("it seems to know what was deleted before: %+v, %v", contents, err)
+	} else if contents.Paused != "" {
+		t.Error("the pause stays: docs/runbooks/README.md says that it goes")
+	}
 
 	run("uninstall", "kube-node-ready")
 	left, stderr, err := kubectl(t, c, "", "get", "all,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,servicemonitors,prometheusrules",
