@@ -51,6 +51,11 @@ test: tools build ## Run the unit tests, and the integration tests on a real API
 	go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
+# The race detector needs cgo, and so a C compiler, which nothing else here does. The decisions start no goroutine, and their tests are long.
+.PHONY: race
+race: ## Run the unit tests with the race detector (needs a C compiler: gcc, or CC)
+	CGO_ENABLED=1 go test -race $$(go list ./internal/... ./cmd/... | grep -v /internal/decide$$)
+
 BIN ?= bin
 
 .PHONY: build
