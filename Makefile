@@ -175,15 +175,22 @@ generate: ## Generate the NodeReadinessRule's definition and deep copies from it
 CRD_DIR := deploy/helm/kube-node-ready/files
 GENERATE := .cache/tools/bin/controller-gen object crd:maxDescLen=1000 paths=./internal/api/...
 
+CHART := deploy/helm/kube-node-ready
+HELM_DOCS := .cache/tools/bin/helm-docs --chart-search-root $(CHART) --sort-values-order file --log-level warning
+
 .PHONY: docs
 docs: ## Write the pages that are generated from the sources
 	go run ./internal/config/docgen
 	go run ./internal/metrics/docgen
+	@$(TOOLS) helm-docs
+	$(HELM_DOCS)
 
 .PHONY: docs-check
 docs-check: ## Fail if a generated page is not what the sources say
 	go run ./internal/config/docgen -check
 	go run ./internal/metrics/docgen -check
+	@$(TOOLS) helm-docs
+	@$(HELM_DOCS) --dry-run | diff $(CHART)/README.md - || { echo "$(CHART)/README.md is not what its template and values.yaml say: make docs"; exit 1; }
 
 .PHONY: tools
 tools: ## Build what make test runs on: Kubernetes, etcd, CoreDNS, Helm, promtool (minutes, once)
