@@ -142,10 +142,11 @@ fuzz: ## Fuzz every parser of untrusted or hand-written input, FUZZTIME each
 	done
 
 SEEDS ?= 10
+AT_ONCE ?= 2
 
 .PHONY: chaos
-chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults (SEED=n repeats one)
-	SEEDS=$(SEEDS) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
+chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults, AT_ONCE beside each other (SEED=n repeats one)
+	SEEDS=$(SEEDS) AT_ONCE=$(AT_ONCE) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
 
 PLANTED ?=
 

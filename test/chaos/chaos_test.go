@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// defaultSeeds is how many runs there are, and beside is how many at once.
-	defaultSeeds = 10
-	beside       = 2
+	// defaultSeeds is how many runs there are, and defaultAtOnce how many at once.
+	defaultSeeds  = 10
+	defaultAtOnce = 2
+	// longest is what a run takes at most.
+	longest = 3 * time.Minute
 	// disturbed is how long faults go on.
 	disturbed = 20 * time.Second
 	// patience is how long after the last fault all may take to be as it must be, and still for how long nothing may change then.
@@ -45,17 +47,22 @@ func TestSeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &campaign{program: program, count: fromEnv("SEEDS", defaultSeeds)}
+	c := &campaign{program: program, count: fromEnv("SEEDS", defaultSeeds), report: func(f found) {
+		t.Errorf("seed %d:\n%s\nto run it again: SEED=%d go test ./test/chaos -run TestSeeds -v", f.seed, strings.Join(f.what, "\n"), f.seed)
+	}}
 	if only := fromEnv("SEED", -1); only >= 0 {
 		c.first, c.count = only, 1
 	}
+	if end, ok := t.Deadline(); ok {
+		c.until = end.Add(-longest)
+	}
 	began := time.Now()
 	c.run(t.Context())
+	if c.left > 0 {
+		t.Errorf("%d seeds were not run: the time was over", c.left)
+	}
 	for _, err := range c.errs {
 		t.Error(err)
-	}
-	for _, f := range c.faults {
-		t.Errorf("seed %d:\n%s\nto run it again: SEED=%d go test ./test/chaos -run TestSeeds -v", f.seed, strings.Join(f.what, "\n"), f.seed)
 	}
 	t.Logf("in %s:\n%s", time.Since(began).Round(time.Second), &c.total)
 }
@@ -66,9 +73,14 @@ type campaign struct {
 	first, count int
 	// untilFault: it ends with the first fault.
 	untilFault bool
+	// report is told what a seed has found.
+	report func(found)
+	// until is when no run begins any more; zero for never.
+	until time.Time
 
 	total  tally
 	mu     sync.Mutex
+	left   int // seeds that were not run for that
 	faults []found
 	errs   []error
 }
@@ -87,7 +99,7 @@ func (c *campaign) run(ctx context.Context) {
 	}
 	close(seeds)
 	var all sync.WaitGroup
-	for range min(beside, c.count) {
+	for range min(fromEnv("AT_ONCE", defaultAtOnce), c.count) {
 		all.Go(func() {
 			if err := c.runSome(ctx, seeds); err != nil {
 				c.mu.Lock()
@@ -108,10 +120,17 @@ func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
 	}
 	defer s.cluster.Stop()
 	for seed := range seeds {
+		if !c.until.IsZero() && time.Now().After(c.until) {
+			c.mu.Lock()
+			c.left++
+			c.mu.Unlock()
+			continue
+		}
 		what := s.run(ctx, c.program, uint64(seed), disturbed, &c.total) //nolint:gosec // it is not negative
 		c.mu.Lock()
 		if len(what) > 0 {
 			c.faults = append(c.faults, found{seed, what})
+			c.report(found{seed, what})
 		}
 		done := c.untilFault && len(c.faults) > 0
 		c.mu.Unlock()

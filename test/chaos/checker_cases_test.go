@@ -178,6 +178,16 @@ func TestChecker(t *testing.T) {
 			t.worker(1, well)
 			t.worker(1, well, ends)
 		}, "the worker of attempt 1 is deleted, and 0 is recorded"},
+		"a worker of a node whose record was spoilt": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, well)
+			t.node(releases)
+			t.node(others(func(n *corev1.Node) {
+				n.Annotations[marks.AnnotationRecord], n.Annotations[annotationRecord] = "{", "1"
+			}))
+			t.worker(2, nil)
+			t.worker(2, nil, ends)
+		}, ""},
 		"an attempt is left out": {func(t *tale) {
 			t.node(others(same))
 			t.node(records(func(r *marks.Record) { r.Sequence = 2 }))

@@ -231,9 +231,9 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		return
 	case attempt.Failed:
 		spent = min(spent+1, c.settings.maxRetries)
-		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool {
-			return p.ran != nil && p.ran.Exit == 1 || p.ran == nil && !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout
-		}) {
+		// One whose end the controller has not seen yet counts as one that runs on.
+		late := func(p *podSeen) bool { return !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout }
+		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool { return p.ran != nil && p.ran.Exit == 1 || late(p) }) {
 			c.fault(n, ch, "attempt %d is recorded as failed, and no worker of it failed", is.Sequence)
 		}
 	}
@@ -389,13 +389,19 @@ func (c *checker) ends(p *podSeen, ch change) {
 	if !isVerify(p.pod) || p.removed || p.outdated || n == nil || n.gone || n.node.Annotations[annotationEnded] != "" {
 		return
 	}
-	if !n.skipped.Before(p.since) {
+	if !n.skipped.Before(p.since) || unaccounted(n.node) {
 		p.outdated = true // nobody asks for its result, and once somebody does it is another one's
 		return
 	}
 	if have := int(recordOf(n.node).Sequence); number(p.pod) > have {
 		c.fault(n, ch, "the worker of attempt %d is deleted, and %d is recorded", number(p.pod), have)
 	}
+}
+
+// unaccounted reports whether the node is left alone because somebody took its record away, or spoilt that of a verified one.
+func unaccounted(n *corev1.Node) bool {
+	_, there := n.Annotations[marks.AnnotationRecord]
+	return !gated(n) && (!there || verified(n) && recordOf(n).NodeUID == "")
 }
 
 func (c *checker) seeOrdinary(after *corev1.Pod, ch change) {
@@ -534,9 +540,8 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 				condition = have
 			}
 		}
-		_, recorded := n.node.Annotations[marks.AnnotationRecord]
-		if !gated(n.node) && (!recorded || verified(n.node) && r.NodeUID == "") && condition.Status == "" {
-			continue // without taint and record it is left alone, and so is a verified node: somebody took the record away, or spoilt it
+		if unaccounted(n.node) && condition.Status == "" {
+			continue
 		}
 		if gated(n.node) || !verified(n.node) || r.LastOutcome != attempt.Passed || r.BootID != boot(n.node) || condition.Status != corev1.ConditionTrue {
 			say("%s is not verified: %s, condition %s %s %s", name, describe(n.node), condition.Status, condition.Reason, condition.Message)
