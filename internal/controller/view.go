@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,6 +90,28 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 		in.Rehearsed = in.Rehearsed || v.Sights.Rehearsing && p.Recorded
 	}
 	return in, nil
+}
+
+// ErrVanished says that a pod which the cache shows is gone; a watch event tells what that means.
+var ErrVanished = errors.New("the worker pod is gone, and the cache does not show it yet")
+
+// Refresh reads those of the node's pods that have no result from the API server.
+func (v *View) Refresh(ctx context.Context, live client.Reader, in *decide.Input) error {
+	for i, p := range in.Pods {
+		if p.Attempt.Result != nil {
+			continue
+		}
+		pod := &corev1.Pod{}
+		err := live.Get(ctx, client.ObjectKey{Namespace: v.Builder.Namespace, Name: p.Name}, pod)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
+			return ErrVanished
+		case err != nil:
+			return err
+		}
+		in.Pods[i] = v.Sights.observe(pod)
+	}
+	return nil
 }
 
 // Probes lists the control probes of a group, wherever they run.

@@ -73,7 +73,7 @@ func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads 
 
 // Evidence is what was loaded beyond the Input. A nil pointer is not loaded.
 type Evidence struct {
-	// Fresh: the Input's node was read from the API server just now, not from a cache.
+	// Fresh: the Input's node, and the pods on it that have no result, were read from the API server just now, not from a cache.
 	Fresh bool
 	// Current: the Input's node, from a cache, is proved to hold every record that was written for it.
 	Current bool

@@ -18,6 +18,8 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 	case pod.Attempt.Basis.Checks != in.Checks:
 		// Its result would not count, so the node need not wait for it.
 		p.record(in, s, pod.Attempt, checksChanged(), now)
+	case past && !ev.Fresh:
+		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that hangs
 	case past && in.Node.Lost:
 		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonNodeLost, "the kubelet stopped reporting while the worker was under way"), now)
 	case past && pod.Terminating:

@@ -137,7 +137,10 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 		if plan := Next(in, Evidence{}, now.Add(tc.end-1)); plan.Step != StepNone {
 			t.Errorf("%s, just before its end: %+v", name, plan)
 		}
-		if plan := Next(in, Evidence{}, now.Add(tc.end)); plan.Step != StepRecord {
+		if plan := Next(in, Evidence{}, now.Add(tc.end)); plan.Need != NeedFresh {
+			t.Errorf("%s, at its end, by the cache: %+v", name, plan)
+		}
+		if plan := Next(in, Evidence{Fresh: true}, now.Add(tc.end)); plan.Step != StepRecord {
 			t.Errorf("%s, at its end: %+v", name, plan)
 		}
 	}

@@ -3,6 +3,7 @@ package decide_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -160,6 +162,29 @@ func (m *model) gather(n *corev1.Node) decide.Input {
 	return in
 }
 
+// live reads pods from the API server.
+type live struct{ *model }
+
+func (l live) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	p := l.pods[key.Name]
+	if p == nil {
+		return apierrors.NewNotFound(corev1.Resource("pods"), key.Name)
+	}
+	p.DeepCopyInto(into.(*corev1.Pod))
+	return nil
+}
+
+// refreshed is gather with the pods as they are. It reports whether that is all: a pod that is gone is shown by the next sync.
+func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
+	in := m.gather(n)
+	err := m.view.Refresh(context.Background(), live{m}, &in)
+	if errors.Is(err, controller.ErrVanished) {
+		m.waits[n.Name] = time.Second
+		return in, false
+	}
+	return in, true
+}
+
 // reconcile decides about a node once, on its caches, and acts. It reports whether the cluster changed.
 func (m *model) reconcile(name string) bool {
 	m.sync(false)
@@ -187,6 +212,12 @@ const rounds = 12
 
 func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	in := m.gather(n)
+	if fresh {
+		var all bool
+		if in, all = m.refreshed(n); !all {
+			return false, false
+		}
+	}
 	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
 	var plan decide.Plan
 	for asked := 0; ; asked++ {
@@ -203,7 +234,11 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 			if n = m.nodes[n.Name]; n == nil {
 				return false, false
 			}
-			in, ev = m.gather(n), decide.Evidence{Fresh: true, Slot: ev.Slot}
+			var all bool
+			if in, all = m.refreshed(n); !all {
+				return false, false
+			}
+			ev = decide.Evidence{Fresh: true, Slot: ev.Slot}
 			continue
 		}
 		m.load(&ev, plan.Need, in)

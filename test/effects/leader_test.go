@@ -64,8 +64,8 @@ type leader struct {
 	refuse func(client.Object) error
 	// stale is what the cache says of a node in place of the API server; by name.
 	stale map[string]*corev1.Node
-	// blind: the cache shows no pods yet.
-	blind bool
+	// stalePods is what the cache says of pods in place of the API server; nil: what that has.
+	stalePods *corev1.PodList
 	// hang, if set, blocks every list of NodeClaims until it is closed.
 	hang chan struct{}
 
@@ -205,7 +205,8 @@ func (l *leader) cache() client.WithWatch {
 				return errDead
 			}
 			l.listed("cached", list)
-			if _, pods := list.(*corev1.PodList); pods && l.blind {
+			if pods, ok := list.(*corev1.PodList); ok && l.stalePods != nil {
+				l.stalePods.DeepCopyInto(pods)
 				return nil
 			}
 			o := client.ListOptions{}

@@ -124,7 +124,7 @@ func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 	w.exit = func(*corev1.Pod) int { return stays }
 	n := w.node("n")
 	l := w.leads()
-	l.blind = true
+	l.stalePods = &corev1.PodList{}
 	l.refuse = func(o client.Object) error {
 		l.refuse = nil
 		w.must(w.creates(w.ctx, o))

@@ -216,3 +216,31 @@ func TestDryRun(t *testing.T) {
 		})
 	}
 }
+
+// A worker that passed, or is gone, while the watch of pods lags is not taken for one that ran out of time.
+func TestNoTimeoutByAStaleCache(t *testing.T) {
+	for name, end := range map[string]func(*world, *corev1.Pod){
+		"it passed":  func(w *world, p *corev1.Pod) { w.terminate(p, 0) },
+		"it is gone": func(w *world, p *corev1.Pod) { w.must(api.Delete(w.ctx, p, client.GracePeriodSeconds(0))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, "")
+			w.exit = func(*corev1.Pod) int { return stays }
+			n := w.node("n")
+			l := w.leads()
+			l.turns(2)
+			w.status(&w.pods(n.Name)[0], `{"status":{"phase":"Running","containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":true,"restartCount":0,
+				"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}]}}`)
+			l.show()
+			pods := w.pods(n.Name)
+			l.stalePods = &corev1.PodList{Items: pods}
+			end(w, pods[0].DeepCopy())
+			w.clock.advance(time.Hour)
+			l.pass()
+			if r := w.record(n.Name); r.Attempts != 0 || r.LastOutcome == attempt.Failed || name == "it passed" && r.LastOutcome != attempt.Passed {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}

@@ -105,8 +105,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
 	switch {
-	case apierrors.IsConflict(err):
-		// The node or the ledger changed since it was read: whatever was decided may no longer hold.
+	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
+		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case err != nil:
 		r.Counters.ReconcileError()
@@ -132,6 +132,9 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 				return client.IgnoreNotFound(err)
 			}
 			if in, err = r.View.Gather(ctx, now); err != nil {
+				return err
+			}
+			if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
 				return err
 			}
 			n, ev = now, decide.Evidence{Fresh: true}

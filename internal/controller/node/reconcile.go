@@ -24,8 +24,8 @@ import (
 // settledRounds is how many rounds of the resync a verified node sits out.
 const settledRounds = 10
 
-// rulesRetry is how soon a node looks again whether the rules are known.
-const rulesRetry = 2 * time.Second
+// wokenRetry is how soon a node that waits for a watch to show something looks again by itself.
+const wokenRetry = 2 * time.Second
 
 // Prerequisites evaluates what must hold before a node's first worker.
 type Prerequisites interface {
@@ -103,8 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case errors.Is(err, errNothingToDo):
 			return ctrl.Result{}, nil
-		case errors.Is(err, controller.ErrRulesUnknown):
-			return ctrl.Result{RequeueAfter: rulesRetry}, nil // it is woken once they are known; this is in case one was missed
+		case errors.Is(err, controller.ErrRulesUnknown), errors.Is(err, controller.ErrVanished):
+			return ctrl.Result{RequeueAfter: wokenRetry}, nil // a watch wakes it; this is in case it was missed
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
 			return r.gone(req.Name, err)
 		}
@@ -203,6 +203,11 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		r.View.Sights.See(in, decide.Plan{})
 		return d, errNothingToDo
 	}
+	if fresh {
+		if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
+			return d, err
+		}
+	}
 	ev := decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
 	for {
 		plan := decide.Next(in, ev, r.View.Sights.Now())
@@ -246,6 +251,9 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 				return d, err
 			}
 			if in, err = r.View.Gather(ctx, now); err != nil {
+				return d, err
+			}
+			if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
 				return d, err
 			}
 			if err := r.rule(&d, now); err != nil {
