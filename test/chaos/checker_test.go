@@ -231,8 +231,10 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		return
 	case attempt.Failed:
 		spent = min(spent+1, c.settings.maxRetries)
-		// One whose end the controller has not seen yet counts as one that runs on.
-		late := func(p *podSeen) bool { return !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout }
+		// One that ended while the record was under way counts as one that ran on.
+		late := func(p *podSeen) bool {
+			return !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout && (p.ended.IsZero() || ch.at.Sub(p.ended) < underWay)
+		}
 		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool { return p.ran != nil && p.ran.Exit == 1 || late(p) }) {
 			c.fault(n, ch, "attempt %d is recorded as failed, and no worker of it failed", is.Sequence)
 		}
@@ -241,6 +243,10 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.fault(n, ch, "%d failures are counted, of %d", is.Attempts, spent)
 	}
 }
+
+// underWay is longer than what lies between the read of a worker and the write of its record: the lease of a leader that is stopped in
+// between runs out.
+const underWay = 3 * time.Second
 
 // some reports whether one of the pods of an attempt is as wanted.
 func (c *checker) some(node types.UID, number int, want func(*podSeen) bool) bool {
