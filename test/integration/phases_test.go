@@ -21,7 +21,8 @@ import (
 // A node that waits for two seconds in every phase that can be prolonged: each is accounted for, and their sum is the whole time. One
 // that was under way when its leader was killed is in no account.
 func TestWhereTheTimeWent(t *testing.T) {
-	const wait = 2 * time.Second
+	// A phase is as long as the controller sees it, which sees its begin and its end a little late.
+	const wait, least = 2 * time.Second, 1500 * time.Millisecond
 	s := begin(t, set("reconciliation", map[string]any{"maxConcurrentVerifications": 1}), execCheck("sleep", "2"),
 		set("nodeManagement", map[string]any{"prerequisites": map[string]any{"nodeReady": true}}))
 	first := s.controller()
@@ -48,17 +49,17 @@ func TestWhereTheTimeWent(t *testing.T) {
 		count, took := s.spent(string(phase), pool)
 		sum += took
 		long := phase != decide.PhaseStart && phase != decide.PhaseSlot && phase != decide.PhaseRelease
-		if count != 1 || long && took < wait {
+		if count != 1 || long && took < least {
 			t.Errorf("%s: %d nodes, %s", phase, count, took)
 		}
 		if count, _ := s.spent(string(phase), ""); count != 1 {
 			t.Errorf("%s: %d nodes of no NodePool", phase, count)
 		}
 	}
-	if _, slot := s.spent("slot", pool); slot < wait/4 {
+	if _, slot := s.spent("slot", pool); slot < least/3 {
 		t.Errorf("%s for a slot", slot)
 	}
-	if sum < 3*wait || sum > whole {
+	if sum < 3*least || sum > whole {
 		t.Errorf("%s in all phases, of %s", sum, whole)
 	}
 	for _, what := range []string{"nodeReady Ready", "slot", "registration"} {
