@@ -40,7 +40,8 @@ func newBed(ctx context.Context, o cluster.Options) (*bed, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
-	o.APIServerArgs = append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + string(b.audit)}, o.APIServerArgs...)
+	// In one file however long it gets (its limit is in MB): requests are counted from where a turn began in it.
+	o.APIServerArgs = append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + string(b.audit), "--audit-log-maxsize=100000"}, o.APIServerArgs...)
 	if b.cluster, err = cluster.Start(ctx, o); err != nil {
 		return nil, err
 	}
