@@ -20,6 +20,8 @@ BUILD_DATE ?= $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%Y-%m-%dT%H:%M:%SZ 2>/de
 STAMP := github.com/kube-node-ready/kube-node-ready/internal/version
 GO_BUILD := go build -buildvcs=false -ldflags "-s -w -X $(STAMP).Version=$(VERSION) -X $(STAMP).Commit=$(COMMIT_HASH) -X $(STAMP).BuildDate=$(BUILD_DATE)"
 
+CHART := deploy/helm/kube-node-ready
+
 TOOLS := test/tools/build.sh
 # A control plane with DNS: what the demo and most tests run on.
 CLUSTER_TOOLS := etcd kubernetes coredns
@@ -176,7 +178,6 @@ generate: ## Generate the NodeReadinessRule's definition and deep copies from it
 CRD_DIR := deploy/helm/kube-node-ready/files
 GENERATE := .cache/tools/bin/controller-gen object crd:maxDescLen=1000 paths=./internal/api/...
 
-CHART := deploy/helm/kube-node-ready
 HELM_DOCS := .cache/tools/bin/helm-docs --chart-search-root $(CHART) --sort-values-order file --log-level warning
 
 .PHONY: docs
@@ -207,7 +208,7 @@ e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Kar
 
 # The image must have the name that the chart's defaults give it, and the plugin its version.
 E2E_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready.tar
-CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' deploy/helm/kube-node-ready/Chart.yaml)
+CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' $(CHART)/Chart.yaml)
 
 .PHONY: e2e-ready
 e2e-ready: e2e-tools
@@ -233,8 +234,7 @@ cluster-down: ## Take away the cluster of make cluster, and whatever a crash lef
 	@.cache/bin/realcluster down
 
 # What a release has: the image, and files beside it. docs/release.md says how it is made, and what of that was tried.
-CHART_DIR := deploy/helm/kube-node-ready
-CHART_VERSION = $(shell sed -n 's/^version: *//p' $(CHART_DIR)/Chart.yaml)
+CHART_VERSION = $(shell sed -n 's/^version: *//p' $(CHART)/Chart.yaml)
 RELEASE_TOOLS := goreleaser syft helm
 RELEASE_IMAGE = dist/kube-node-ready-$(CHART_APP_VERSION).oci.tar
 
@@ -245,7 +245,7 @@ release-files: # The image of both architectures, its SBOMs, and the chart's pac
 	@$(MAKE) --no-print-directory image ARCH=amd64,arm64 VERSION=$(CHART_APP_VERSION)
 	@for arch in amd64 arm64; do SYFT_CHECK_FOR_APP_UPDATE=false .cache/tools/bin/syft scan --quiet --platform linux/$$arch oci-archive:$(RELEASE_IMAGE) \
 		--source-name kube-node-ready --source-version $(CHART_APP_VERSION) --output spdx-json=dist/files/image-linux-$$arch.spdx.json || exit; done
-	@.cache/tools/bin/helm package $(CHART_DIR) --destination dist/files
+	@.cache/tools/bin/helm package $(CHART) --destination dist/files
 
 GORELEASER = SYFT_CHECK_FOR_APP_UPDATE=false CHART_VERSION=$(CHART_VERSION) PATH="$(CURDIR)/.cache/tools/bin:$$PATH" .cache/tools/bin/goreleaser release --clean
 
@@ -256,7 +256,7 @@ release-dry-run: release-files ## Make all that a release publishes into dist/, 
 .PHONY: release
 release: release-files # Publish the files of a tag; for the workflow of a release.
 	@[[ "$$(git describe --tags --exact-match)" == "$(CHART_APP_VERSION)" && "$(CHART_APP_VERSION)" == "v$(CHART_VERSION)" ]] || \
-		{ echo "the tag, and version and appVersion of $(CHART_DIR)/Chart.yaml, must be the same release" >&2; exit 1; }
+		{ echo "the tag, and version and appVersion of $(CHART)/Chart.yaml, must be the same release" >&2; exit 1; }
 	$(GORELEASER)
 
 .PHONY: govulncheck
