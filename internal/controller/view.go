@@ -95,8 +95,12 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 // ErrVanished says that a pod which the cache shows is gone; a watch event tells what that means.
 var ErrVanished = errors.New("the worker pod is gone, and the cache does not show it yet")
 
-// Refresh reads those of the node's pods that have no result from the API server.
-func (v *View) Refresh(ctx context.Context, live client.Reader, in *decide.Input) error {
+// GatherFresh is Gather of a node that was just read from the API server, and reads those of its pods that have no result from there too.
+func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.Node) (decide.Input, error) {
+	in, err := v.Gather(ctx, n)
+	if err != nil {
+		return in, err
+	}
 	for i, p := range in.Pods {
 		if p.Attempt.Result != nil {
 			continue
@@ -105,13 +109,13 @@ func (v *View) Refresh(ctx context.Context, live client.Reader, in *decide.Input
 		err := live.Get(ctx, client.ObjectKey{Namespace: v.Builder.Namespace, Name: p.Name}, pod)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
-			return ErrVanished
+			return in, ErrVanished
 		case err != nil:
-			return err
+			return in, err
 		}
 		in.Pods[i] = v.Sights.observe(pod)
 	}
-	return nil
+	return in, nil
 }
 
 // Probes lists the control probes of a group, wherever they run.

@@ -176,11 +176,13 @@ func (l live) Get(_ context.Context, key client.ObjectKey, into client.Object, _
 
 // refreshed is gather with the pods as they are. It reports whether that is all: a pod that is gone is shown by the next sync.
 func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
-	in := m.gather(n)
-	err := m.view.Refresh(context.Background(), live{m}, &in)
-	if errors.Is(err, controller.ErrVanished) {
+	in, err := m.view.GatherFresh(context.Background(), live{m}, n)
+	switch {
+	case errors.Is(err, controller.ErrVanished):
 		m.waits[n.Name] = time.Second
 		return in, false
+	case err != nil:
+		panic(err)
 	}
 	return in, true
 }
@@ -211,9 +213,8 @@ func (m *model) reconcile(name string) bool {
 const rounds = 12
 
 func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
-	in := m.gather(n)
+	in, all := m.gather(n), true
 	if fresh {
-		var all bool
 		if in, all = m.refreshed(n); !all {
 			return false, false
 		}
@@ -234,7 +235,6 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 			if n = m.nodes[n.Name]; n == nil {
 				return false, false
 			}
-			var all bool
 			if in, all = m.refreshed(n); !all {
 				return false, false
 			}

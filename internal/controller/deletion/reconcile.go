@@ -131,10 +131,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
 				return client.IgnoreNotFound(err)
 			}
-			if in, err = r.View.Gather(ctx, now); err != nil {
-				return err
-			}
-			if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
+			if in, err = r.View.GatherFresh(ctx, r.Live, now); err != nil {
 				return err
 			}
 			n, ev = now, decide.Evidence{Fresh: true}

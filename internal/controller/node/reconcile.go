@@ -192,7 +192,13 @@ func (r *Reconciler) rule(d *decision, n *corev1.Node) (err error) {
 // decide asks what is next, and loads the evidence that it is asked for. Evidence of a deletion is not loaded here.
 func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (decision, error) {
 	d := decision{ruled: func() {}}
-	in, err := r.View.Gather(ctx, n)
+	var in decide.Input
+	var err error
+	if fresh {
+		in, err = r.View.GatherFresh(ctx, r.Live, n)
+	} else {
+		in, err = r.View.Gather(ctx, n)
+	}
 	if err != nil {
 		return d, err
 	}
@@ -202,11 +208,6 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 	if !decide.Concerns(in) && len(in.Pods) == 0 && !d.rules.Concerns() {
 		r.View.Sights.See(in, decide.Plan{})
 		return d, errNothingToDo
-	}
-	if fresh {
-		if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
-			return d, err
-		}
 	}
 	ev := decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
 	for {
@@ -250,10 +251,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
 				return d, err
 			}
-			if in, err = r.View.Gather(ctx, now); err != nil {
-				return d, err
-			}
-			if err := r.View.Refresh(ctx, r.Live, &in); err != nil {
+			if in, err = r.View.GatherFresh(ctx, r.Live, now); err != nil {
 				return d, err
 			}
 			if err := r.rule(&d, now); err != nil {
