@@ -4,13 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httputil"
-	"path/filepath"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // delay serves the API server once more, with every request that much slower, until ctx ends.
@@ -27,21 +23,4 @@ func delay(ctx context.Context, c *cluster.Cluster, by time.Duration) (string, e
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	return "https://" + server.Addr, nil
-}
-
-// kubeconfigTo is the controller's service account at another address.
-func (b *bed) kubeconfigTo(ctx context.Context, url string) (string, error) {
-	path, err := b.cluster.KubeconfigFor(ctx, install.Namespace, install.ControllerAccount)
-	if err != nil {
-		return "", err
-	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return "", err
-	}
-	for _, c := range config.Clusters {
-		c.Server = url
-	}
-	path = filepath.Join(b.dir, "slowed")
-	return path, clientcmd.WriteToFile(*config, path)
 }

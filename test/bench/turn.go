@@ -192,7 +192,7 @@ func (b *bed) slowed(ctx context.Context, by time.Duration) (kubernetes.Interfac
 	if err != nil {
 		return nil, "", err
 	}
-	kubeconfig, err := b.kubeconfigTo(ctx, url)
+	kubeconfig, err := b.cluster.KubeconfigVia(ctx, "slowed", install.Namespace, install.ControllerAccount, url)
 	if err != nil {
 		return nil, "", err
 	}

@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
@@ -81,7 +80,7 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 		if s.proxies[i], err = newProxy(ctx, s.cluster); err != nil {
 			return nil, err
 		}
-		if s.configs[i], err = s.kubeconfig(ctx, fmt.Sprintf("replica-%d", i), s.proxies[i].url); err != nil {
+		if s.configs[i], err = s.cluster.KubeconfigVia(ctx, fmt.Sprintf("replica-%d", i), namespace, controllerAccount, s.proxies[i].url); err != nil {
 			return nil, err
 		}
 	}
@@ -107,23 +106,6 @@ func (s *stage) accounts(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// kubeconfig is the controller's, at another address.
-func (s *stage) kubeconfig(ctx context.Context, name, url string) (string, error) {
-	path, err := s.cluster.KubeconfigFor(ctx, namespace, controllerAccount)
-	if err != nil {
-		return "", err
-	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return "", err
-	}
-	for _, c := range config.Clusters {
-		c.Server = url
-	}
-	path = filepath.Join(s.cluster.Dir(), name+".kubeconfig")
-	return path, clientcmd.WriteToFile(*config, path)
 }
 
 func (s *stage) see(ch change) {

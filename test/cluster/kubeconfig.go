@@ -28,6 +28,11 @@ func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig", "admin") }
 // TokenRequest, and returns its path: what runs with it has exactly the account's rights.
 // The account must exist. The context's namespace is the account's.
 func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, serviceAccount string) (string, error) {
+	return c.KubeconfigVia(ctx, "sa-"+namespace+"-"+serviceAccount, namespace, serviceAccount, c.URL())
+}
+
+// KubeconfigVia is KubeconfigFor by way of another URL, as a Relay's, in a file of its own whose name is given by name.
+func (c *Cluster) KubeconfigVia(ctx context.Context, name, namespace, serviceAccount, url string) (string, error) {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
 		return "", err
@@ -38,7 +43,7 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, serviceAccount s
 	if err != nil {
 		return "", fmt.Errorf("request a token of service account %s/%s: %w", namespace, serviceAccount, err)
 	}
-	return c.writeKubeconfig("sa-"+namespace+"-"+serviceAccount, namespace, clientcmdapi.AuthInfo{Token: token.Status.Token})
+	return c.writeKubeconfig(name, namespace, url, clientcmdapi.AuthInfo{Token: token.Status.Token})
 }
 
 // KubeconfigForUser writes a kubeconfig with a client certificate for a user and its groups,
@@ -49,12 +54,12 @@ func (c *Cluster) KubeconfigForUser(name, user string, groups ...string) (string
 	if err != nil {
 		return "", err
 	}
-	return c.writeKubeconfig(name, metav1.NamespaceDefault, clientcmdapi.AuthInfo{ClientCertificateData: added.Config().CertData, ClientKeyData: added.Config().KeyData})
+	return c.writeKubeconfig(name, metav1.NamespaceDefault, c.URL(), clientcmdapi.AuthInfo{ClientCertificateData: added.Config().CertData, ClientKeyData: added.Config().KeyData})
 }
 
-func (c *Cluster) writeKubeconfig(name, namespace string, user clientcmdapi.AuthInfo) (string, error) {
+func (c *Cluster) writeKubeconfig(name, namespace, url string, user clientcmdapi.AuthInfo) (string, error) {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["kube-node-ready-test"] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.CA()}
+	config.Clusters["kube-node-ready-test"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: c.CA()}
 	config.AuthInfos[name] = &user
 	config.Contexts["kube-node-ready-test"] = &clientcmdapi.Context{Cluster: "kube-node-ready-test", AuthInfo: name, Namespace: namespace}
 	config.CurrentContext = "kube-node-ready-test"
