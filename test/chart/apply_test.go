@@ -110,12 +110,7 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 // warning and without an unknown field.
 func TestAPIServerAdmitsTheChart(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{WithoutScheduler: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	client := kubernetes.NewForConfigOrDie(c.Config())
+	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
 	for _, name := range []string{namespace, "probes", "gpu-operator"} {
 		createNamespace(t, client, name)
 	}

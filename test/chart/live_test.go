@@ -46,12 +46,7 @@ controller:
 // passes, and a real Prometheus that scrapes the controller answers every query of the dashboard.
 func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	client := kubernetes.NewForConfigOrDie(c.Config())
+	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)
 	helmOn := func(args ...string) {
 		t.Helper()
@@ -60,11 +55,7 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 		}
 	}
 	helmOn(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, deleting)...)...)
-	// A ledger that was just made holds deletions for an hour: this one was begun before that.
-	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "configmap", ledger.Name, "--type=merge",
-		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`); err != nil {
-		t.Fatal(stderr)
-	}
+	beginLedger(t, c, namespace)
 	agent := startAgent(t, c)
 	configuration := decoded(t, render(t, deleting))
 	controller, err := install.StartController(t.Context(), c, "controller", configuration)
@@ -157,6 +148,26 @@ func unknownNames(t *testing.T, p prometheus, expression string) (faults []strin
 		}
 	}
 	return faults
+}
+
+// startCluster starts a control plane for a test, with an administrator's client.
+func startCluster(t *testing.T, o cluster.Options) (*cluster.Cluster, kubernetes.Interface) {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c, kubernetes.NewForConfigOrDie(c.Config())
+}
+
+// beginLedger has the ledger begin long ago: one that was just made holds deletions for an hour.
+func beginLedger(t *testing.T, c *cluster.Cluster, namespace string) {
+	t.Helper()
+	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "configmap", ledger.Name, "--type=merge",
+		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`); err != nil {
+		t.Fatal(stderr)
+	}
 }
 
 func startAgent(t *testing.T, c *cluster.Cluster) *nodeagent.Agent {

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
@@ -34,12 +33,7 @@ controller:
 // them, by the chart's rights.
 func TestSecureMetrics(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{WithoutScheduler: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	client := kubernetes.NewForConfigOrDie(c.Config())
+	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
 	createNamespace(t, client, namespace)
 	if out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace, "install", "kube-node-ready", chartDir}, valuesFile(t, secured)...)...); failure != "" {
 		t.Fatal(failure, out)

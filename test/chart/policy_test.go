@@ -112,14 +112,11 @@ func (f fortress) helm(args ...string) {
 // that it would take for its own.
 func TestAdmissionPolicies(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
+	c, _ := startCluster(t, cluster.Options{})
 	f := fortress{T: t, cluster: c, scheme: runtime.NewScheme()}
 	f.must(clientscheme.AddToScheme(f.scheme))
 	f.must(v1alpha1.AddToScheme(f.scheme))
+	var err error
 	f.admin, err = client.New(c.Config(), client.Options{Scheme: f.scheme})
 	f.must(err)
 	// It enforces no Pod Security: the policies alone are to refuse.

@@ -24,12 +24,7 @@ import (
 // worker perform its checks.
 func TestPermissionsOfPresetsSuffice(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	client := kubernetes.NewForConfigOrDie(c.Config())
+	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)
 	agent := startAgent(t, c)
 	for _, d := range config.Presets() {

@@ -14,11 +14,7 @@ import (
 // not put onto somebody else's.
 func TestTheDefinitionOfRules(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
+	c, _ := startCluster(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
 	install := func(more ...string) string {
 		t.Helper()
 		_, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)

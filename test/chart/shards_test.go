@@ -44,12 +44,7 @@ controller:
 // metrics of each are about its own nodes. Where priorityAndFairness is on, so are the shares of the API server.
 func TestInstallationsSideBySide(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	client := kubernetes.NewForConfigOrDie(c.Config())
+	c, client := startCluster(t, cluster.Options{})
 	agent := startAgent(t, c)
 	names := []string{"east", "west"}
 	controllers := map[string]*install.Controller{}
@@ -65,10 +60,7 @@ func TestInstallationsSideBySide(t *testing.T) {
 		if err != nil {
 			t.Fatal(failure, err)
 		}
-		if _, stderr, err := kubectl(t, c, "", "-n", name, "patch", "configmap", ledger.Name, "--type=merge",
-			`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`); err != nil {
-			t.Fatal(stderr)
-		}
+		beginLedger(t, c, name)
 		controller, err := install.StartControllerIn(t.Context(), c, name, name+"-controller", name, configuration)
 		if err != nil {
 			t.Fatal(err)
