@@ -213,7 +213,8 @@ func (m *model) reconcile(name string) bool {
 const rounds = 12
 
 func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
-	in, all := m.gather(n), true
+	in := m.gather(n)
+	var all bool
 	if fresh {
 		if in, all = m.refreshed(n); !all {
 			return false, false
