@@ -35,10 +35,12 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault fault
 		heir  bool
+		gone  bool
 	}{
 		"this leader wrote it":      {},
 		"the answer to it was lost": {fault: fault{at: 2, err: errDead, after: true}},
 		"its predecessor wrote it":  {heir: true},
+		"the node is gone":          {gone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, "")
@@ -57,8 +59,13 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 			}
 			l.stale[n.Name] = before
 			l.show()
-			if _, err := l.nodes.Reconcile(w.ctx, request(n.Name)); err != nil {
-				t.Fatal(err)
+			if test.gone {
+				w.must(api.Delete(w.ctx, n.DeepCopy()))
+			}
+			for range 2 { // what the first learns is known to the second
+				if _, err := l.nodes.Reconcile(w.ctx, request(n.Name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if len(l.reads) == 0 || len(w.pods(n.Name)) > 0 {
 				t.Errorf("read %d times, %d workers", len(l.reads), len(w.pods(n.Name)))

@@ -83,8 +83,11 @@ type Reconciler struct {
 // Reconcile brings one node a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
-	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
-		return r.gone(req.Name, err)
+	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); apierrors.IsNotFound(err) {
+		r.gone(req.Name)
+		return ctrl.Result{}, nil
+	} else if err != nil {
+		return r.failed(err)
 	}
 	fresh := false
 	for try := 0; ; try++ {
@@ -106,11 +109,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case errors.Is(err, controller.ErrRulesUnknown), errors.Is(err, controller.ErrVanished):
 			return ctrl.Result{RequeueAfter: wokenRetry}, nil // a watch wakes it; this is in case it was missed
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
-			return r.gone(req.Name, err)
+			return r.failed(err)
 		}
 		n, fresh = &corev1.Node{}, true
 		if err := r.Live.Get(ctx, req.NamespacedName, n); err != nil {
-			return r.gone(req.Name, err)
+			return r.failed(err)
 		}
 	}
 }
@@ -129,12 +132,18 @@ var (
 	errDecideAgain = errors.New("decide again")
 )
 
-// gone forgets a node that is gone; any other error is counted on its way to the queue, which tries again with backoff.
-func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
-	if !apierrors.IsNotFound(err) {
-		r.Counters.ReconcileError()
-		return ctrl.Result{}, err
+// failed counts an error on its way to the queue, which tries again with backoff. A node that is gone although the cache still has it is
+// forgotten once the watch shows that: until then what is known of it is what keeps the cache's from being believed.
+func (r *Reconciler) failed(err error) (ctrl.Result, error) {
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{RequeueAfter: wokenRetry}, nil
 	}
+	r.Counters.ReconcileError()
+	return ctrl.Result{}, err
+}
+
+// gone forgets a node that the cache does not have.
+func (r *Reconciler) gone(name string) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
@@ -144,7 +153,6 @@ func (r *Reconciler) gone(name string, err error) (ctrl.Result, error) {
 		r.Rules.NodeGone(name)
 	}
 	r.wakeWaiting()
-	return ctrl.Result{}, nil
 }
 
 // step decides and acts once. It returns when to look again, and how urgent that is.
