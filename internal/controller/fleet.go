@@ -71,3 +71,24 @@ func (f *Fleet) Members(ctx context.Context) ([]decide.Member, error) {
 	}
 	return f.list, nil
 }
+
+// fleetPage is how many nodes are read at once: so many of 10 to 20 KiB each are held in memory.
+const fleetPage = 250
+
+// ReadMembers lists the fleet as the API server has it. Before something is deleted the cache is not enough: where its watch lags in an
+// outage, it shows as healthy what has failed meanwhile.
+func (f *Fleet) ReadMembers(ctx context.Context, live client.Reader) ([]decide.Member, error) {
+	var members []decide.Member
+	for next := ""; ; {
+		var nodes corev1.NodeList
+		if err := live.List(ctx, &nodes, client.Limit(fleetPage), client.Continue(next)); err != nil {
+			return nil, err
+		}
+		for i := range nodes.Items {
+			members = append(members, decide.MemberOf(f.view.Observe(&nodes.Items[i])))
+		}
+		if next = nodes.Continue; next == "" {
+			return members, nil
+		}
+	}
+}

@@ -244,3 +244,30 @@ func TestNoTimeoutByAStaleCache(t *testing.T) {
 		})
 	}
 }
+
+// Nodes that failed while the watch of nodes lags count against a deletion: in an outage it would begin beside a fleet that looks healthy.
+func TestDeletionCountsTheFleetAnew(t *testing.T) {
+	w := begin(t, `{"nodeManagement": {`+deletes+`, "remediation": {"maxUnhealthy": 1}}}`)
+	n, other := w.exhausted("n", pooled), w.node("other", pooled)
+	w.claim(n)
+	l := w.leads()
+	l.show()
+	if _, err := l.fleet.Members(w.ctx); err != nil { // the cache is filled
+		t.Fatal(err)
+	}
+	w.write(other, w.failures(1))
+	if _, err := l.deletions.Reconcile(w.ctx, request(n.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(n.Name); w.deleting(n.Name) || r.Deletion != nil || r.Held != decide.GuardMaxUnhealthy {
+		t.Errorf("deleting %t, record %+v", w.deleting(n.Name), r)
+	}
+	w.write(other, marks.Record{}) // else it was another guard
+	l.show()
+	if _, err := l.deletions.Reconcile(w.ctx, request(n.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(n.Name); r.Deletion == nil {
+		t.Errorf("record %+v", r)
+	}
+}

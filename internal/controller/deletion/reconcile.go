@@ -152,7 +152,11 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need, ev *decide.Evidence) error {
 	switch need {
 	case decide.NeedFleet:
-		fleet, err := r.Fleet.Members(ctx)
+		members := r.Fleet.Members
+		if ev.Fresh {
+			members = func(ctx context.Context) ([]decide.Member, error) { return r.Fleet.ReadMembers(ctx, r.Live) }
+		}
+		fleet, err := members(ctx)
 		if err != nil {
 			return err
 		}
