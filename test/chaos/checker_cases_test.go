@@ -221,6 +221,11 @@ func TestChecker(t *testing.T) {
 		"deleted while paused": {func(t *tale) {
 			toItsDeletion(t, same, func(cm *corev1.ConfigMap) { cm.Annotations[ledger.AnnotationPaused] = "true" })
 		}, "while deletions are paused"},
+		"deleted beside too many that failed": {func(t *tale) {
+			t.tell("minions/m", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m", Annotations: map[string]string{
+				marks.AnnotationRecord: marks.Record{NodeUID: "m", Sequence: 1, LastOutcome: attempt.Failed, Attempts: 1}.Encode()}}})
+			toItsDeletion(t, same, same)
+		}, "2 of 2 nodes failed or were deleted, the limit is 1"},
 		"deleted without the ledger": {func(t *tale) {
 			toItsDeletion(t, same, func(cm *corev1.ConfigMap) { cm.Data[ledger.KeyDeletions] = "[]" })
 		}, "the ledger does not have it"},
@@ -236,7 +241,7 @@ func TestChecker(t *testing.T) {
 			})
 		}, "is put on, and map[] owns it"},
 	} {
-		story := &tale{c: newChecker(settings{maxRetries: 2, inFlight: 1, perHour: 5, timeout: time.Second, neverVerifiedOnly: true, controlProbe: true}), have: map[string]runtime.Object{}}
+		story := &tale{c: newChecker(settings{maxRetries: 2, inFlight: 1, perHour: 5, maxUnhealthy: 50, timeout: time.Second, neverVerifiedOnly: true, controlProbe: true}), have: map[string]runtime.Object{}}
 		tc.tell(story)
 		faults := story.c.verdict()
 		switch {

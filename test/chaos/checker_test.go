@@ -53,10 +53,11 @@ type nodeSeen struct {
 	closed   int64
 	passed   bool // it was released once
 	skipped  time.Time
-	exposed  time.Time // it was last without opt-out
 	intended *corev1.Node
-	busy     bool // it ran ordinary pods long before the deletion was intended
+	busy     bool      // it ran ordinary pods long before the deletion was intended
+	sound    time.Time // it was last not unhealthy
 	gone     bool
+	left     time.Time // it is gone since
 	story    []string
 }
 
@@ -136,7 +137,7 @@ func (n *nodeSeen) tell(ch change, format string, args ...any) {
 
 func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if before == nil {
-		n := &nodeSeen{node: after, exposed: ch.at}
+		n := &nodeSeen{node: after, sound: ch.at}
 		c.nodes[after.Name], c.ever[after.UID] = n, n
 		if gated(after) {
 			n.closed = ch.revision
@@ -156,7 +157,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 		}
 	}
 	if after == nil {
-		n.gone = true
+		n.gone, n.left = true, ch.at
 		if c.nodes[before.Name] == n {
 			delete(c.nodes, before.Name)
 		}
@@ -169,8 +170,8 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if after.Annotations["node-ready/skip"] == "true" || before.Annotations["node-ready/skip"] == "true" {
 		n.skipped = ch.at
 	}
-	if optedOut(after) == "" {
-		n.exposed = ch.at
+	if !unhealthy(before) || !unhealthy(after) {
+		n.sound = ch.at
 	}
 	if s := describe(after); s != describe(before) {
 		n.tell(ch, "%s", s)
@@ -202,7 +203,7 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	}
 	was, is := recordOf(before), recordOf(after)
 	if is.Deletion != nil && was.Deletion == nil {
-		n.intended, n.busy = before, c.busy(n, ch)
+		c.intends(n, before, ch)
 	}
 	if is.Held != "" && is.Held != was.Held {
 		c.counts["held by "+is.Held]++

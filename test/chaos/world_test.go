@@ -38,6 +38,7 @@ const (
 type settings struct {
 	maxRetries, inFlight            int32
 	perHour                         int
+	maxUnhealthy                    int // percent
 	timeout                         time.Duration
 	neverVerifiedOnly, controlProbe bool
 }
@@ -73,7 +74,7 @@ type replica struct {
 }
 
 func draw(rng *rand.Rand) settings {
-	return settings{maxRetries: 1 + rng.Int32N(2), timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2), inFlight: 1 + rng.Int32N(2),
+	return settings{maxRetries: 1 + rng.Int32N(2), timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2), inFlight: 1 + rng.Int32N(2), maxUnhealthy: 50 + 50*rng.IntN(2),
 		neverVerifiedOnly: rng.IntN(3) > 0, controlProbe: rng.IntN(2) > 0}
 }
 
@@ -85,7 +86,7 @@ func (s settings) configuration(ports []int) map[string]any {
 		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "chaos"}, "checks": check("checks-a"), "keepFailedSeconds": 1,
 			"checkTimeoutSeconds": 1, "timeoutSeconds": int(s.timeout / time.Second), "startTimeoutSeconds": 3},
 		"reconciliation": map[string]any{"maxRetries": s.maxRetries, "initialBackoffSeconds": 1, "maxBackoffSeconds": 1, "exhaustedRetrySeconds": 2, "intervalSeconds": 2},
-		"nodeManagement": map[string]any{"deleteFailedNodes": true, "remediation": map[string]any{"maxUnhealthy": "100%", "maxInFlight": s.inFlight,
+		"nodeManagement": map[string]any{"deleteFailedNodes": true, "remediation": map[string]any{"maxUnhealthy": fmt.Sprint(s.maxUnhealthy, "%"), "maxInFlight": s.inFlight,
 			"maxDeletionsPerHour": s.perHour, "neverVerifiedOnly": s.neverVerifiedOnly, "controlProbe": s.controlProbe}},
 		"profiles": []any{map[string]any{"name": "b", "nodeSelector": map[string]any{"matchLabels": map[string]any{labelProfile: "b"}}, "checks": check("checks-b")}},
 		"logging":  map[string]any{"level": "info"},
