@@ -71,6 +71,8 @@ func TestSeeds(t *testing.T) {
 type campaign struct {
 	program      string
 	first, count int
+	// only are the kinds of faults that there are; all where it is empty.
+	only []string
 	// untilFault: it ends with the first fault.
 	untilFault bool
 	// report is told what a seed has found.
@@ -126,7 +128,7 @@ func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
 			c.mu.Unlock()
 			continue
 		}
-		what := s.run(ctx, c.program, uint64(seed), disturbed, &c.total) //nolint:gosec // it is not negative
+		what := s.run(ctx, c, uint64(seed)) //nolint:gosec // it is not negative
 		c.mu.Lock()
 		if len(what) > 0 {
 			c.faults = append(c.faults, found{seed, what})
@@ -159,10 +161,10 @@ func keepLogs(s *stage, seed int) {
 }
 
 // run runs one seed and returns what must not have happened.
-func (s *stage) run(ctx context.Context, program string, seed uint64, during time.Duration, total *tally) []string {
+func (s *stage) run(ctx context.Context, c *campaign, seed uint64) []string {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := begin(ctx, s, program, seed, total)
+	w, err := begin(ctx, s, c.program, seed, &c.total)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -172,15 +174,15 @@ func (s *stage) run(ctx context.Context, program string, seed uint64, during tim
 	}
 	parts.Go(w.play)
 	w.warmUp()
-	w.disturb(schedule(seed, during))
+	w.disturb(schedule(seed, disturbed, c.only))
 	faults := w.settle()
 	cancel()
 	parts.Wait()
 	s.check(nil)
-	total.add("runs", 1)
+	c.total.add("runs", 1)
 	w.check.look(func() {
 		for what, n := range w.check.counts {
-			total.add(what, n)
+			c.total.add(what, n)
 		}
 	})
 	return faults

@@ -181,10 +181,13 @@ type step struct {
 	seed  uint64
 }
 
-// schedule is what a seed does, and when: nothing of it depends on what happens.
-func schedule(seed uint64, during time.Duration) (steps []step) {
+// schedule is what a seed does, and when: nothing of it depends on what happens. Where kinds of faults are named, there are no others.
+func schedule(seed uint64, during time.Duration, only []string) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
 	all, sum := faults(), 0
+	if len(only) > 0 {
+		all = slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(only, f.name) })
+	}
 	for _, f := range all {
 		sum += f.weight
 	}

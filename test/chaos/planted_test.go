@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ func TestPlantedBugsApply(t *testing.T) {
 		if _, err := plant(t.Context(), patch, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", patch, err)
 		}
+		directed(t, patch)
 	}
 }
 
@@ -59,7 +61,7 @@ func TestPlantedBugs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &campaign{program: program, first: plantedSeed, count: mostSeeds, untilFault: true}
+			c := &campaign{program: program, first: plantedSeed, count: mostSeeds, only: directed(t, patch), untilFault: true}
 			c.report = func(f found) {
 				first, _, _ := strings.Cut(f.what[0], "\n")
 				t.Logf("found by seed %d, run %d: %s", f.seed, f.seed-c.first+1, first)
@@ -70,6 +72,28 @@ func TestPlantedBugs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// directed are the kinds of faults that a patch asks for, in a line of its own before the diff, separated by semicolons; none: all.
+func directed(t *testing.T, patch string) (only []string) {
+	t.Helper()
+	content, err := os.ReadFile(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		if named, ok := strings.CutPrefix(line, "Faults:"); ok {
+			for name := range strings.SplitSeq(named, ";") {
+				only = append(only, strings.TrimSpace(name))
+			}
+		}
+	}
+	for _, name := range only {
+		if !slices.ContainsFunc(faults(), func(f fault) bool { return f.name == name }) {
+			t.Errorf("%s: no fault is called %q", patch, name)
+		}
+	}
+	return only
 }
 
 // plant applies a patch to copies of the files that it touches, and returns an overlay for go build that puts them in the place
