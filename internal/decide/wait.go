@@ -14,6 +14,8 @@ type Wait struct {
 	// Name says which prerequisite of that kind, as it is configured: the same for every node, so that it can be a
 	// metric's label.
 	Name string
+	// Of are the objects that are missing where Name stands for all of a kind; empty elsewhere.
+	Of []string
 	// Why says what is missing on this node, for a person.
 	Why string
 	// Remedy says what a person has to change, where time alone does not end the wait; empty elsewhere.
@@ -28,7 +30,7 @@ const (
 
 // Waiting is what nodes of a NodePool wait for, as metrics name it.
 type Waiting struct {
-	// For is a prerequisite's kind and name, slot or registration.
+	// For is a prerequisite's kind and name, or that of the object that is missing; slot or registration.
 	For string
 	// Pool is empty for nodes of no NodePool.
 	Pool string
@@ -38,9 +40,15 @@ type Waiting struct {
 func (p Plan) Waiting(in Input) []Waiting {
 	var all []Waiting
 	for _, w := range p.Waits {
-		of := Waiting{For: strings.TrimSpace(w.Kind + " " + w.Name), Pool: in.Node.Karpenter.Pool}
-		if !slices.Contains(all, of) {
-			all = append(all, of)
+		names := w.Of
+		if len(names) == 0 {
+			names = []string{w.Name}
+		}
+		for _, name := range names {
+			of := Waiting{For: strings.TrimSpace(w.Kind + " " + name), Pool: in.Node.Karpenter.Pool}
+			if !slices.Contains(all, of) {
+				all = append(all, of)
+			}
 		}
 	}
 	return all

@@ -3,6 +3,7 @@ package prerequisite
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -117,22 +118,14 @@ func (r allDaemonSetsRule) topics(nodeName string) []topic {
 }
 
 func (r allDaemonSetsRule) unmet(n *corev1.Node) string {
-	sets, own, why := r.read(n)
+	lacks, why := r.all(n)
 	if why != "" {
 		return fmt.Sprintf("Ready pods of all DaemonSets (%s)", why)
 	}
 	var all []string
-	for _, o := range sets.List() {
-		ds := o.(*appsv1.DaemonSet)
-		name := config.DaemonSetName{Namespace: ds.Namespace, Name: ds.Name}
-		if ds.DeletionTimestamp != nil || slices.Contains(r.exclude, name) {
-			continue
-		}
-		if why := late(ds, n, own); why != "" {
-			all = append(all, fmt.Sprintf("%s (%s)", name, why))
-		}
+	for _, name := range slices.Sorted(maps.Keys(lacks)) {
+		all = append(all, fmt.Sprintf("%s (%s)", name, lacks[name]))
 	}
-	slices.Sort(all)
 	switch more := len(all) - mostNamed; {
 	case len(all) == 0:
 		return ""
@@ -140,6 +133,32 @@ func (r allDaemonSetsRule) unmet(n *corev1.Node) string {
 		return fmt.Sprintf("Ready pods of DaemonSets %s and %d more", strings.Join(all[:mostNamed], ", "), more)
 	}
 	return "Ready pods of DaemonSets " + strings.Join(all, ", ")
+}
+
+// missing implements collective.
+func (r allDaemonSetsRule) missing(n *corev1.Node) []string {
+	lacks, _ := r.all(n)
+	return slices.Sorted(maps.Keys(lacks))
+}
+
+// all says by its namespace and name what each DaemonSet lacks on the node, or why that is not known.
+func (r allDaemonSetsRule) all(n *corev1.Node) (lacks map[string]string, unknown string) {
+	sets, own, why := r.read(n)
+	if why != "" {
+		return nil, why
+	}
+	lacks = map[string]string{}
+	for _, o := range sets.List() {
+		ds := o.(*appsv1.DaemonSet)
+		name := config.DaemonSetName{Namespace: ds.Namespace, Name: ds.Name}
+		if ds.DeletionTimestamp != nil || slices.Contains(r.exclude, name) {
+			continue
+		}
+		if why := late(ds, n, own); why != "" {
+			lacks[name.String()] = why
+		}
+	}
+	return lacks, ""
 }
 
 // slimDaemonSet keeps what runsOn reads.

@@ -2,6 +2,7 @@ package prerequisite
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 func allDaemonSets(exclude ...string) config.Prerequisites {
@@ -85,6 +87,9 @@ func TestDaemonSets(t *testing.T) {
 					got := ""
 					for _, w := range f.Evaluate(n, p) {
 						got += w.Why
+						if waits := (decide.Plan{Waits: []decide.Wait{w}}).Waiting(decide.Input{}); strings.Contains(w.Why, "DaemonSets x/") && !strings.HasPrefix(waits[0].For, "daemonSets x/") {
+							t.Errorf("metrics say that it waits for %v", waits)
+						}
 					}
 					if got != why {
 						t.Errorf("waits for %q, want %q", got, why)

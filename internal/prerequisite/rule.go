@@ -28,6 +28,12 @@ type remediable interface {
 	remedy(n *corev1.Node) string
 }
 
+// collective is a rule about all objects of a kind.
+type collective interface {
+	// missing names those that are missing for the node.
+	missing(n *corev1.Node) []string
+}
+
 // ruleSet is the rules of one prerequisites section.
 type ruleSet struct {
 	of    config.Prerequisites
@@ -112,6 +118,9 @@ func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule
 		wait := decide.Wait{Kind: kind, Name: name, Why: why}
 		if able, ok := r.(remediable); ok {
 			wait.Remedy = able.remedy(n)
+		}
+		if of, ok := r.(collective); ok {
+			wait.Of = of.missing(n)
 		}
 		same := slices.IndexFunc(waits, func(w decide.Wait) bool { return w.Kind == kind && w.Name == name && w.Why == why })
 		if same < 0 {
