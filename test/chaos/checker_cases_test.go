@@ -188,6 +188,11 @@ func TestChecker(t *testing.T) {
 			t.worker(2, nil)
 			t.worker(2, nil, ends)
 		}, ""},
+		"a worker that was made while its node was opted out": {func(t *tale) {
+			t.node(others(func(n *corev1.Node) { n.Annotations["node-ready/skip"] = "true" }))
+			t.worker(1, nil)
+			t.worker(1, nil, ends)
+		}, ""},
 		"an attempt is left out": {func(t *tale) {
 			t.node(others(same))
 			t.node(records(func(r *marks.Record) { r.Sequence = 2 }))

@@ -396,7 +396,7 @@ func (c *checker) ends(p *podSeen, ch change) {
 	if !isVerify(p.pod) || p.removed || p.outdated || n == nil || n.gone || n.node.Annotations[annotationEnded] != "" {
 		return
 	}
-	if !n.skipped.Before(p.since) || unaccounted(n.node) {
+	if n.node.Annotations["node-ready/skip"] == "true" || !n.skipped.Before(p.since) || unaccounted(n.node) {
 		p.outdated = true // nobody asks for its result, and once somebody does it is another one's
 		return
 	}
