@@ -24,8 +24,8 @@ const (
 
 	// limit of a turn: what takes longer is a fault.
 	limit = 10 * time.Minute
-	// drain is how long pods have to go after the last release.
-	drain = 10 * time.Second
+	// drain is how long pods have to go after the last release: what tidies up comes last.
+	drain = 2 * time.Minute
 )
 
 // load is what nodes come, and how long their workers run.
@@ -169,14 +169,14 @@ func makeRule(ctx context.Context, b *bed, _ int) error {
 	return install.Apply(ctx, b.cluster, []byte(aRule))
 }
 
-// left counts the worker pods that are still there shortly after the last release.
+// left counts the worker pods that do not go after the last release.
 func (b *bed) left(ctx context.Context) (int, error) {
 	for deadline := time.Now().Add(drain); ; {
 		pods, err := b.client.CoreV1().Pods(install.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil || len(pods.Items) == 0 || time.Now().After(deadline) {
 			return len(pods.Items), err
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := pause(ctx, settle); err != nil {
 			return 0, err
 		}
 	}

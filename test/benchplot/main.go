@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -110,31 +111,56 @@ func held(m measurement) (*plot.Plot, error) {
 	slices.Sort(names)
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = m.What, "held for, s", "% of nodes released"
-	p.X.Min, p.Y.Min, p.Y.Max, p.Legend.Left, p.Legend.Top = 0, 0, 100, true, true
+	longest := 0.0
 	var lines []any
 	for _, name := range names {
 		waits := sides[name]
 		slices.Sort(waits)
+		longest = max(longest, waits[len(waits)-1])
 		points := make(plotter.XYs, len(waits))
 		for i, w := range waits {
 			points[i] = plotter.XY{X: w, Y: 100 * float64(i+1) / float64(len(waits))}
 		}
 		lines = append(lines, name, points)
 	}
-	return p, plotutil.AddLines(p, lines...)
+	err := plotutil.AddLines(p, lines...)
+	fit(p, longest, 100)
+	return p, err
+}
+
+// fit makes both axes begin at 0, and leaves room for the legend below the curves and for the labels at the ends.
+func fit(p *plot.Plot, x, y float64) {
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.1*x, 0, 1.05*y
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks{}, ticks{}
+	p.Legend.Left, p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = true, vg.Millimeter, width/2, 3*vg.Millimeter
+}
+
+// ticks are the default ones, labelled without zeros that say nothing.
+type ticks struct{ plot.DefaultTicks }
+
+// Ticks implements plot.Ticker.
+func (t ticks) Ticks(least, most float64) []plot.Tick {
+	all := t.DefaultTicks.Ticks(least, most)
+	for i := range all {
+		if all[i].Label != "" {
+			all[i].Label = strconv.FormatFloat(all[i].Value, 'f', -1, 64)
+		}
+	}
+	return all
 }
 
 // growth draws a metric over the number of nodes.
 func growth(bursts []measurement, metric string) (*plot.Plot, error) {
 	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text, p.Legend.Left, p.Legend.Top = "nodes at once", metric, true, true
-	p.X.Min, p.Y.Min = 0, 0
+	p.X.Label.Text, p.Y.Label.Text = "nodes at once", metric
 	var lines []any
+	most, highest := 0.0, 0.0
 	for _, side := range []string{"controller", "floor"} {
 		var points plotter.XYs
 		for _, m := range bursts {
 			for _, row := range m.Summary {
 				if v, ok := row.Metrics[metric]; ok && row.Side == side {
+					most, highest = max(most, float64(m.Nodes)), max(highest, v.Median)
 					points = append(points, plotter.XY{X: float64(m.Nodes), Y: v.Median})
 				}
 			}
@@ -143,7 +169,9 @@ func growth(bursts []measurement, metric string) (*plot.Plot, error) {
 			lines = append(lines, side, points)
 		}
 	}
-	return p, plotutil.AddLinePoints(p, lines...)
+	err := plotutil.AddLinePoints(p, lines...)
+	fit(p, most, highest)
+	return p, err
 }
 
 // save writes plots in rows and columns.
