@@ -26,6 +26,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
@@ -146,9 +147,11 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
-		Pods:   pods,
-		Waits:  watches.Evaluate,
-		Claims: &deletion.Claims{Reader: mgr.GetAPIReader()},
+		Pods:  pods,
+		Waits: watches.Evaluate,
+		// As a renewal of the lease covers writes for so long, what was read covers the deletion.
+		EvidenceFor: leader.RenewDeadline,
+		Claims:      &deletion.Claims{Reader: mgr.GetAPIReader()},
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}

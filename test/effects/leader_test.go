@@ -104,10 +104,11 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	l.fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil)
 	l.deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.fleet, Counters: counters, Events: w,
-		Pods:   controller.Pods{Writer: marked, Namespace: w.podNamespace()},
-		Waits:  prerequisites{w}.Evaluate,
-		Claims: &deletion.Claims{Reader: live},
-		Ledger: &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns, ReadOnly: l.dry},
+		Pods:        controller.Pods{Writer: marked, Namespace: w.podNamespace()},
+		Waits:       prerequisites{w}.Evaluate,
+		EvidenceFor: time.Minute,
+		Claims:      &deletion.Claims{Reader: live},
+		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns, ReadOnly: l.dry},
 	}
 	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.versions, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.podNamespace()},

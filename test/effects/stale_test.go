@@ -271,3 +271,21 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 		t.Errorf("record %+v", r)
 	}
 }
+
+// What a deletion is decided on gets old while an API server answers slowly: it is read again, and not acted on.
+func TestDeletionOnOldEvidence(t *testing.T) {
+	w := begin(t, `{"nodeManagement": {`+deletes+`}}`)
+	n := w.exhausted("n", pooled)
+	w.claim(n)
+	l := w.leads()
+	l.show()
+	l.deletions.EvidenceFor = time.Nanosecond
+	_, err := l.deletions.Reconcile(w.ctx, request(n.Name))
+	if r := w.record(n.Name); err == nil || !strings.Contains(err.Error(), "too old") || r.Deletion != nil || r.Held != "" || w.deleting(n.Name) {
+		t.Errorf("error %v, record %+v", err, r)
+	}
+	l.deletions.EvidenceFor = time.Minute
+	if _, err := l.deletions.Reconcile(w.ctx, request(n.Name)); err != nil || !w.deleting(n.Name) {
+		t.Errorf("the next time: %v, record %+v", err, w.record(n.Name))
+	}
+}

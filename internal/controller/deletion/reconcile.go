@@ -41,12 +41,14 @@ type Reconciler struct {
 	// Pods are the effects on worker pods.
 	Pods controller.Pods
 	// Waits evaluates the prerequisites of a node, and does not make it wait.
-	Waits    func(*corev1.Node, config.Prerequisites) []decide.Wait
-	Fleet    *controller.Fleet
-	Claims   *Claims
-	Ledger   *Ledger
-	Counters *metrics.Counters
-	Events   controller.Emitter
+	Waits func(*corev1.Node, config.Prerequisites) []decide.Wait
+	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut off, and tried again.
+	EvidenceFor time.Duration
+	Fleet       *controller.Fleet
+	Claims      *Claims
+	Ledger      *Ledger
+	Counters    *metrics.Counters
+	Events      controller.Emitter
 
 	queue atomic.Pointer[queue]
 }
@@ -114,7 +116,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
+// errOld says why a deletion was cut off.
+var errOld = errors.New("what the deletion was decided on is too old by now")
+
+func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
+	defer func() {
+		if err != nil && errors.Is(context.Cause(ctx), errOld) {
+			err = fmt.Errorf("%w: %w", errOld, err)
+		}
+	}()
 	in, err := r.View.Gather(ctx, n)
 	if err != nil {
 		return err
@@ -126,7 +136,11 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) error {
 		case decide.NeedNothing:
 			return r.act(ctx, n, in, ev, plan)
 		case decide.NeedFresh:
-			// All that was loaded may be older than the node that is read now, so it is loaded again.
+			// All that was loaded may be older than the node that is read now, so it is loaded again. An API server that has requests tried
+			// again and again must not make it old a second time.
+			var end context.CancelFunc
+			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
+			defer end()
 			now := &corev1.Node{}
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
 				return client.IgnoreNotFound(err)
