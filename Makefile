@@ -53,10 +53,13 @@ test: tools build ## Run the unit tests, and the integration tests on a real API
 	go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
-# The race detector needs cgo, and so a C compiler, which nothing else here does. The decisions start no goroutine, and their tests are long.
+# The race detector needs cgo, and so a C compiler, which nothing else here does.
 .PHONY: race
-race: ## Run the unit tests with the race detector (needs a C compiler: gcc, or CC)
-	CGO_ENABLED=1 go test -race $$(go list ./internal/... ./cmd/... | grep -v /internal/decide$$)
+race: cluster-tools ## Run the unit and the integration tests with the race detector (needs a C compiler: gcc, or CC)
+	CGO_ENABLED=1 go test -race ./internal/... ./cmd/...
+	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-controller ./cmd/controller
+	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-worker ./cmd/worker
+	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m -count=1 ./test/integration
 
 BIN ?= bin
 

@@ -53,6 +53,9 @@ func TestSeeds(t *testing.T) {
 	if only := fromEnv("SEED", -1); only >= 0 {
 		c.first, c.count = only, 1
 	}
+	if names := os.Getenv("FAULTS"); names != "" {
+		c.only = named(t, names)
+	}
 	if end, ok := t.Deadline(); ok {
 		c.until = end.Add(-longest)
 	}

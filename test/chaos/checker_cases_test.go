@@ -231,6 +231,10 @@ func TestChecker(t *testing.T) {
 				marks.AnnotationRecord: marks.Record{NodeUID: "m", Sequence: 1, LastOutcome: attempt.Failed, Attempts: 1}.Encode()}}})
 			toItsDeletion(t, same, same)
 		}, "2 of 2 nodes failed or were deleted, the limit is 1"},
+		"deleted beside one that is well": {func(t *tale) {
+			t.tell("minions/m", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}})
+			toItsDeletion(t, same, same)
+		}, ""},
 		"deleted without the ledger": {func(t *tale) {
 			toItsDeletion(t, same, func(cm *corev1.ConfigMap) { cm.Data[ledger.KeyDeletions] = "[]" })
 		}, "the ledger does not have it"},

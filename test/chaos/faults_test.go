@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -168,6 +170,19 @@ var workerFaults = []fault{
 	{"worker forged", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.forge(rng.IntN(slots), rng.IntN(2) == 0)
 	}},
+}
+
+// named are the kinds of faults with these names, separated by semicolons.
+func named(t *testing.T, names string) (only []string) {
+	t.Helper()
+	for name := range strings.SplitSeq(names, ";") {
+		name = strings.TrimSpace(name)
+		if !slices.ContainsFunc(faults(), func(f fault) bool { return f.name == name }) {
+			t.Fatalf("no fault is called %q", name)
+		}
+		only = append(only, name)
+	}
+	return only
 }
 
 func between(rng *rand.Rand, least, most time.Duration) time.Duration {

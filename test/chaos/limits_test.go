@@ -1,6 +1,9 @@
 package chaos
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -14,7 +17,7 @@ func unhealthy(n *corev1.Node) bool {
 
 // outage counts the nodes that are unhealthy beside one whose deletion is intended now, and of how many. What changed while the decision was under
 // way counts in its favour: few are unhealthy, of many.
-func (c *checker) outage(n *nodeSeen, ch change) (bad, total int) {
+func (c *checker) outage(n *nodeSeen, ch change) (bad []string, total int) {
 	pool := n.node.Labels[labelPool]
 	for uid, o := range c.ever {
 		if pool != "" && o.node.Labels[labelPool] != pool {
@@ -24,11 +27,11 @@ func (c *checker) outage(n *nodeSeen, ch change) (bad, total int) {
 		switch {
 		case !o.gone:
 			total++
-			if o == n || ch.at.Sub(o.sound) > underWay {
-				bad++
+			if o == n || unhealthy(o.node) && ch.at.Sub(o.sound) > underWay {
+				bad = append(bad, fmt.Sprintf("%s since %s: %s", o.node.Name, o.sound.Format("05.000"), describe(o.node)))
 			}
 		case deleted && ch.at.Sub(o.left) > underWay:
-			bad++
+			bad = append(bad, fmt.Sprintf("%s, deleted", o.node.Name))
 			total++
 		case deleted || ch.at.Sub(o.left) <= underWay:
 			total++
@@ -41,7 +44,7 @@ func (c *checker) outage(n *nodeSeen, ch change) (bad, total int) {
 func (c *checker) intends(n *nodeSeen, before *corev1.Node, ch change) {
 	n.intended, n.busy = before, c.busy(n, ch)
 	bad, total := c.outage(n, ch)
-	if most := (total*c.settings.maxUnhealthy + 99) / 100; bad > most {
-		c.fault(n, ch, "the deletion is intended while %d of %d nodes failed or were deleted, the limit is %d", bad, total, most)
+	if most := (total*c.settings.maxUnhealthy + 99) / 100; len(bad) > most {
+		c.fault(n, ch, "the deletion is intended while %d of %d nodes failed or were deleted, the limit is %d:\n  %s", len(bad), total, most, strings.Join(bad, "\n  "))
 	}
 }

@@ -5,6 +5,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -170,11 +171,13 @@ func (s *suite) end() {
 	for _, c := range s.controllers {
 		c.Terminate(5 * time.Second)
 	}
-	if s.Failed() {
-		for _, l := range s.logs {
-			if b, err := os.ReadFile(l); err == nil {
-				s.Logf("%s:\n%s", filepath.Base(l), b)
-			}
+	for _, l := range s.logs {
+		b, err := os.ReadFile(l)
+		if err == nil && bytes.Contains(b, []byte("WARNING: DATA RACE")) { // make race
+			s.Errorf("%s: a data race", filepath.Base(l))
+		}
+		if err == nil && s.Failed() {
+			s.Logf("%s:\n%s", filepath.Base(l), b)
 		}
 	}
 	nodes, _ := k8s.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{LabelSelector: testLabel + "=" + s.name})

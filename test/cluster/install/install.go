@@ -194,13 +194,20 @@ func (r *Controller) awaitReady(ctx context.Context) error {
 	}
 }
 
+// EnvPrograms names the environment variable with the folder of our programs, where they are not in bin: make race sets it.
+const EnvPrograms = "KUBE_NODE_READY_PROGRAMS"
+
 // Binary is the path of a program of ours; an error says how to build it.
 func Binary(name string) (string, error) {
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		return "", err
+	folder := os.Getenv(EnvPrograms)
+	if folder == "" {
+		root, err := cluster.ModuleRoot()
+		if err != nil {
+			return "", err
+		}
+		folder = filepath.Join(root, "bin")
 	}
-	path := filepath.Join(root, "bin", name)
+	path := filepath.Join(folder, name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s is not built: run \"make build\" (%w)", name, err)
 	}
