@@ -308,6 +308,13 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 	switch p.Step {
 	case decide.StepStart:
 		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated}
+		if unseen := m.pods[workerpod.VerifyName(t, in.Node.Record.Sequence)]; in.Node.Record.LastReason == attempt.ReasonPodRefused && unseen != nil && workerpod.Observe(unseen).Occupies {
+			if unseen.DeletionTimestamp != nil {
+				return false, false
+			}
+			unseen.DeletionTimestamp = &metav1.Time{Time: m.now}
+			return true, false
+		}
 		pod := m.view.Builder.Verify(t, in.Profile, p.Number, p.Via)
 		switch have := m.pods[pod.Name]; {
 		case m.refuses:
@@ -362,8 +369,10 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			continue
 		}
 		changed = true
+		// Where somebody removes a record, and the cache still has it, an attempt that has its number again may have ended by then.
+		unlucky := o.Attempt.Result != nil && o.Attempt.Number <= in.Node.Record.Sequence
 		if live := m.view.Observe(m.nodes[n.Name]); o.Purpose == workerpod.PurposeVerify && live.Node.UID == in.Node.UID && o.Attempt.Number == live.Node.Record.Sequence+1 && !o.Recorded &&
-			decide.Subject(live) && decide.Needed(live, m.now) {
+			!unlucky && decide.Subject(live) && decide.Needed(live, m.now) {
 			m.failed("%s is deleted, and its result is not recorded", o.Name)
 		}
 		if !o.Occupies || in.Node.Lost && o.State == workerpod.Pending {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -71,14 +72,12 @@ func (p *Plan) reap(pod workerpod.Observation, end, now time.Time) {
 	p.Delete = append(p.Delete, pod)
 }
 
-// unrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result.
+// unrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result, or has none to be
+// recorded yet: where somebody removed the record, attempts are counted from the first again.
 func unrecorded(r marks.Record, pods []workerpod.Observation) bool {
-	for _, p := range pods {
-		if p.Purpose == workerpod.PurposeVerify && p.Attempt.Number > r.Sequence {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
+		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || p.Attempt.Result == nil && !p.Recorded)
+	})
 }
 
 // deadline is when a pod without a result has had its time, on the clock that saw it. What it was given counts; the
