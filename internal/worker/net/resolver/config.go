@@ -79,7 +79,7 @@ func Parse(data []byte) (Config, error) {
 	}
 	for _, s := range parsed.Search {
 		s = strings.TrimSuffix(s, ".")
-		if s == "" || ValidateName(s) != nil {
+		if s == "" || ValidateName(s+".") != nil {
 			continue // "search ." means none; libc cannot append the others either
 		}
 		c.Search = append(c.Search, s)
