@@ -136,6 +136,9 @@ func endpoint(value string) (*url.URL, error) {
 		return nil, errors.New("required: " + fix)
 	}
 	u, err := url.Parse(value)
+	if err == nil {
+		_, err = url.Parse(u.String()) // as it is asked: some hosts can be read and not be written
+	}
 	if err != nil {
 		return nil, errors.New("is no URL: " + fix) // the URL is not repeated: it may hold a password
 	}
