@@ -79,16 +79,14 @@ const fleetPage = 250
 // outage, it shows as healthy what has failed meanwhile.
 func (f *Fleet) ReadMembers(ctx context.Context, live client.Reader) ([]decide.Member, error) {
 	var members []decide.Member
-	for next := ""; ; {
-		var nodes corev1.NodeList
-		if err := live.List(ctx, &nodes, client.Limit(fleetPage), client.Continue(next)); err != nil {
-			return nil, err
+	err := Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {
+		if first {
+			members = nil
 		}
-		for i := range nodes.Items {
-			members = append(members, decide.MemberOf(f.view.Observe(&nodes.Items[i])))
+		for i := range page.Items {
+			members = append(members, decide.MemberOf(f.view.Observe(&page.Items[i])))
 		}
-		if next = nodes.Continue; next == "" {
-			return members, nil
-		}
-	}
+		return true
+	})
+	return members, err
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
@@ -43,7 +44,7 @@ func (c *Claims) Find(ctx context.Context, n *corev1.Node, fresh bool) decide.Cl
 
 func (c *Claims) list(ctx context.Context) (claimIndex, error) {
 	var index claimIndex
-	err := pages(ctx, c.Reader, claimsPage, func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} },
+	err := controller.Pages(ctx, c.Reader, claimsPage, func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} },
 		func(page *karpv1.NodeClaimList, first bool) bool {
 			if first {
 				index = claimIndex{byProviderID: map[string][]karpv1.NodeClaim{}, byNodeName: map[string][]karpv1.NodeClaim{}}

@@ -166,11 +166,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need, ev *decide.Evidence) error {
 	switch need {
 	case decide.NeedFleet:
-		members := r.Fleet.Members
-		if ev.Fresh {
-			members = func(ctx context.Context) ([]decide.Member, error) { return r.Fleet.ReadMembers(ctx, r.Live) }
-		}
-		fleet, err := members(ctx)
+		fleet, err := r.fleet(ctx, ev.Fresh)
 		if err != nil {
 			return err
 		}
@@ -190,6 +186,13 @@ func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need,
 		ev.Claim = &claim
 	}
 	return nil
+}
+
+func (r *Reconciler) fleet(ctx context.Context, fresh bool) ([]decide.Member, error) {
+	if fresh {
+		return r.Fleet.ReadMembers(ctx, r.Live)
+	}
+	return r.Fleet.Members(ctx)
 }
 
 // problem says what an operator has to mend before evidence can be read, in words that stay the same; empty for an error

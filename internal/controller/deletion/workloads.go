@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
@@ -24,7 +25,7 @@ const (
 // reader must not be a cache.
 func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
 	var names []string
-	err := pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
+	err := controller.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
 		func(page *corev1.PodList, first bool) bool {
 			if first {
 				names = nil

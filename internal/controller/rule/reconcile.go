@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
@@ -204,14 +205,14 @@ func (r *Room) left(ctx context.Context, c *decide.Rule) (bool, error) {
 		return false, fmt.Errorf("list nodes in the cache: %w", err)
 	}
 	look(&cached)
-	for page := (corev1.NodeList{}); !left; {
-		if err := r.Live.List(ctx, &page, client.Limit(pageSize), client.Continue(page.Continue)); err != nil {
-			return false, fmt.Errorf("list nodes: %w", err)
-		}
-		look(&page)
-		if page.Continue == "" {
-			break
-		}
+	if left {
+		return true, nil
+	}
+	if err := controller.Pages(ctx, r.Live, pageSize, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, _ bool) bool {
+		look(page)
+		return !left
+	}); err != nil {
+		return false, fmt.Errorf("list nodes: %w", err)
 	}
 	return left, nil
 }

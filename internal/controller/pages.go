@@ -1,4 +1,4 @@
-package deletion
+package controller
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pages lists in pages of at most limit and hands each to use, until that returns false. first is the start of a
+// Pages lists in pages of at most limit and hands each to use, until that returns false. first is the start of a
 // listing, at which use forgets what it has: the snapshot that the pages are cut from may expire on the way, and the
 // listing then starts over, once.
-func pages[L client.ObjectList](ctx context.Context, reader client.Reader, limit int64, empty func() L,
+func Pages[L client.ObjectList](ctx context.Context, reader client.Reader, limit int64, empty func() L,
 	use func(page L, first bool) bool, opts ...client.ListOption) error {
 	token, again := "", false
 	for {
