@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -187,6 +188,10 @@ func TestRefusalNamesTheWrite(t *testing.T) {
 }
 
 func TestFailedRenewalDoesNotCount(t *testing.T) {
+	synctest.Test(t, failedRenewalDoesNotCount)
+}
+
+func failedRenewalDoesNotCount(t *testing.T) {
 	f, l, c := newFence()
 	l.during = func() error { return errors.New("timeout") }
 	_ = f.Create(t.Context(), ours())
@@ -231,16 +236,18 @@ func TestReleaseShuts(t *testing.T) {
 }
 
 func TestAnotherHolderShuts(t *testing.T) {
-	f, l, _ := newFence()
+	f, l, c := newFence()
 	renew(t, f)
 	if _, _, err := f.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	passes(t, f, "our own record read")
 	l.record.HolderIdentity = "host_2"
+	c.pass(RetryPeriod)
 	l.during = func() error { return errors.New("unavailable") }
 	_, _, _ = f.Get(t.Context())
 	passes(t, f, "nothing read")
+	c.pass(RetryPeriod)
 	l.during = nil
 	if _, _, err := f.Get(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -51,10 +54,19 @@ func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRe
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
-	return Wrap(&resourcelock.LeaseLock{
+	own.Timeout = 0 // a watch stays open
+	watcher, err := coordinationv1.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("make a client that watches the Lease: %w", err)
+	}
+	f := Wrap(&resourcelock.LeaseLock{
 		Labels:     map[string]string{LabelVersion: VersionLabel(version.Version)},
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString(), EventRecorder: recorder},
-	}), nil
+	})
+	f.watch = func(ctx context.Context) (watch.Interface, error) {
+		return watcher.Leases(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	}
+	return f, nil
 }

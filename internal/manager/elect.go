@@ -23,5 +23,5 @@ func fenced(o *ctrl.Options, cfg *config.Config, f *leader.Fence) {
 	o.LeaderElectionID = cfg.LeaderElection.ID
 	o.LeaderElectionResourceLockInterface = f
 	o.LeaderElectionReleaseOnCancel = true
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = ptr.To(leader.LeaseDuration), ptr.To(leader.RenewDeadline), ptr.To(leader.RetryPeriod)
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = ptr.To(leader.LeaseDuration), ptr.To(leader.RenewDeadline), ptr.To(leader.Tick)
 }
