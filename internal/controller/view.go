@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,8 +139,9 @@ func (v *View) Ours(p *corev1.Pod) bool {
 	return workerpod.Ours(p, v.Builder.Namespace, workerpod.TargetOf(p))
 }
 
-// Snapshot is every node with our pods on it, for a scrape.
-func (v *View) Snapshot(ctx context.Context) ([]decide.Input, error) {
+// Snapshot is every node with our pods on it, for a scrape. A node is observed when it is asked for: thousands of observations are not held
+// at once.
+func (v *View) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
 	var nodes corev1.NodeList
 	if err := v.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -155,11 +157,13 @@ func (v *View) Snapshot(ctx context.Context) ([]decide.Input, error) {
 			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
 		}
 	}
-	inputs := make([]decide.Input, 0, len(nodes.Items))
-	for i := range nodes.Items {
-		in := v.Observe(&nodes.Items[i])
-		in.Pods = byNode[in.Node.UID]
-		inputs = append(inputs, in)
-	}
-	return inputs, nil
+	return func(yield func(decide.Input) bool) {
+		for i := range nodes.Items {
+			in := v.Observe(&nodes.Items[i])
+			in.Pods = byNode[in.Node.UID]
+			if !yield(in) {
+				return
+			}
+		}
+	}, nil
 }

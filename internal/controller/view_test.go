@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,9 +53,13 @@ func TestGatherFindsTheNodesOwnPods(t *testing.T) {
 		t.Errorf("of another group: %+v", probes)
 	}
 	c.nodes = []corev1.Node{*n, *node("m"), *node("idle")}
-	all, err := v.Snapshot(t.Context())
-	if err != nil || len(all) != 3 || len(all[0].Pods) != 2 || len(all[1].Pods) != 1 || len(all[2].Pods) != 0 {
-		t.Errorf("%+v, %v", all, err)
+	seen, err := v.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Collect(seen)
+	if len(all) != 3 || len(all[0].Pods) != 2 || len(all[1].Pods) != 1 || len(all[2].Pods) != 0 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -3,6 +3,8 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	t.Helper()
 	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
-	snapshot := func(context.Context) ([]decide.Input, error) { return c.present, nil }
+	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values(c.present), nil }
 	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.Waiting]int { return map[decide.Waiting]int{} }, yes, yes, time.Now)) {
 		if err := c.registry.Register(collector); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"iter"
 	"runtime"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // Snapshot is what a scrape reads: all nodes with our pods on them, from the informers.
-type Snapshot func(ctx context.Context) ([]decide.Input, error)
+type Snapshot func(ctx context.Context) (iter.Seq[decide.Input], error)
 
 // Collector computes gauges at scrape time.
 type Collector struct {
@@ -79,7 +80,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	now := c.now()
 	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
-	for _, in := range inputs {
+	for in := range inputs {
 		for _, p := range in.Pods {
 			pods[podStatus(p)]++
 		}

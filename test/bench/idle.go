@@ -59,12 +59,17 @@ func verified(ctx context.Context, f *fleet, nodes int) error {
 
 func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 	f := newFleet(b.client, "idle", r.Nodes, gatingTaint, "")
-	return b.during(ctx, r, nil, "", func(c *controller) error {
+	least, err := b.startInformer(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.during(ctx, r, nil, "", func(c *controller) error {
 		if err := pause(ctx, calm); err != nil {
 			return err
 		}
 		before, _, err := c.usage()
-		if err != nil {
+		leastBefore, err2 := least.cpu()
+		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
 		c.mark = b.audit.mark()
@@ -73,10 +78,13 @@ func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 		err = errors.Join(f.heartbeats(ctx, rate, idleFor), <-profiled)
 		after, _, err2 := c.usage()
 		_, writes, _, events, err3 := b.audit.requests(c.mark)
-		if err := errors.Join(err, err2, err3); err != nil {
+		leastAfter, err4 := least.cpu()
+		if err := errors.Join(err, err2, err3, err4); err != nil {
 			return err
 		}
 		r.Values[metricCore] = 100 * (after - before) / idleFor.Seconds()
+		r.Values[metricCoreFloor] = 100 * (leastAfter - leastBefore) / idleFor.Seconds()
+		r.Values[metricCoreRatio] = r.Values[metricCore] / r.Values[metricCoreFloor]
 		r.Values[metricIdle] = float64(writes + events)
 		var took []float64
 		for range scrapes {
@@ -88,7 +96,7 @@ func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 		}
 		r.Values[metricScrape] = spreadOf(took).Median
 		return nil
-	})
+	}), least.end())
 }
 
 // heartbeats has kubelets renew their status, so many a second together.

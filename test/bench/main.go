@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "`folder` for one JSON file a case, which plot reads")
 	profiles := flags.String("profiles", "", "`folder` for the controllers' heap profiles, and a CPU profile of an idle one")
 	duration := flags.Duration("duration", 30*time.Minute, "how long a soak lasts")
+	only := flags.String("informer", "", "only watch the nodes of this `kubeconfig`, as the floor of the idle case does")
 	list := flags.Bool("list", false, "list the cases")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(flags.Output(), "bench [flags] [CASE...]")
@@ -65,6 +66,9 @@ func run(ctx context.Context, args []string) error {
 	if *list {
 		printCases(os.Stdout)
 		return nil
+	}
+	if *only != "" {
+		return inform(ctx, *only)
 	}
 	chosen, err := choose(flags.Args())
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func sample() (*prometheus.Registry, error) {
 	counters.UnknownTaints([]decide.UnknownTaint{{Pool: "p"}})
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
-	snapshot := func(context.Context) ([]decide.Input, error) { return []decide.Input{in}, nil }
+	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values([]decide.Input{in}), nil }
 	waiting := func() map[decide.Waiting]int { return map[decide.Waiting]int{} }
 	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, func() time.Time { return now })
 	rules, ruleCollector := sampleRules(now)
