@@ -50,7 +50,9 @@ func (r csiNodeRule) topics(nodeName string) []topic {
 	return []topic{r.topic(state, ""), r.topic(byNode, nodeName)}
 }
 
-func (r csiNodeRule) unmet(n *corev1.Node) string {
+func (r csiNodeRule) unmet(n *corev1.Node) lack { return lack{why: r.missing(n)} }
+
+func (r csiNodeRule) missing(n *corev1.Node) string {
 	all := r.objects()
 	if all == nil {
 		return verdict.UnreadCSINode(r.CSINodePrerequisite, r.why())

@@ -117,28 +117,23 @@ func (r allDaemonSetsRule) topics(nodeName string) []topic {
 	return r.daemonSetWatch.topics(nodeName, anyObject, "")
 }
 
-func (r allDaemonSetsRule) unmet(n *corev1.Node) string {
-	lacks, why := r.all(n)
+func (r allDaemonSetsRule) unmet(n *corev1.Node) lack {
+	late, why := r.all(n)
 	if why != "" {
-		return fmt.Sprintf("Ready pods of all DaemonSets (%s)", why)
+		return lack{why: fmt.Sprintf("Ready pods of all DaemonSets (%s)", why)}
 	}
+	names := slices.Sorted(maps.Keys(late))
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(lacks)) {
-		all = append(all, fmt.Sprintf("%s (%s)", name, lacks[name]))
+	for _, name := range names {
+		all = append(all, fmt.Sprintf("%s (%s)", name, late[name]))
 	}
 	switch more := len(all) - mostNamed; {
 	case len(all) == 0:
-		return ""
+		return lack{}
 	case more > 0:
-		return fmt.Sprintf("Ready pods of DaemonSets %s and %d more", strings.Join(all[:mostNamed], ", "), more)
+		return lack{why: fmt.Sprintf("Ready pods of DaemonSets %s and %d more", strings.Join(all[:mostNamed], ", "), more), of: names}
 	}
-	return "Ready pods of DaemonSets " + strings.Join(all, ", ")
-}
-
-// missing implements collective.
-func (r allDaemonSetsRule) missing(n *corev1.Node) []string {
-	lacks, _ := r.all(n)
-	return slices.Sorted(maps.Keys(lacks))
+	return lack{why: "Ready pods of DaemonSets " + strings.Join(all, ", "), of: names}
 }
 
 // all says by its namespace and name what each DaemonSet lacks on the node, or why that is not known.

@@ -49,11 +49,19 @@ func (r namedRule) topics(nodeName string) []topic {
 	return topics
 }
 
-func (r namedRule) unmet(n *corev1.Node) string {
-	if why := r.missing(n); why != "" {
-		return fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", r.entry.String(), why)
+func (r namedRule) unmet(n *corev1.Node) lack {
+	switch why := r.missing(n); why {
+	case "":
+		return lack{}
+	case noSuchDaemonSet: // one under another name does not come by waiting
+		return lack{why: r.why(why), remedy: r.entry.Remedy()}
+	default:
+		return lack{why: r.why(why)}
 	}
-	return ""
+}
+
+func (r namedRule) why(missing string) string {
+	return fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", r.entry.String(), missing)
 }
 
 const noSuchDaemonSet = "there is no such DaemonSet"
@@ -76,14 +84,6 @@ func (r namedRule) missing(n *corev1.Node) string {
 	return result
 }
 
-// remedy: a DaemonSet under another name does not come by waiting.
-func (r namedRule) remedy(n *corev1.Node) string {
-	if r.missing(n) != noSuchDaemonSet {
-		return ""
-	}
-	return r.entry.Remedy()
-}
-
 // providedRule is one thing that a DaemonSet provides, for the nodes that it comes to.
 type providedRule struct {
 	rule
@@ -103,19 +103,20 @@ func (r providedRule) topics(nodeName string) []topic {
 	return append(r.by.topics(nodeName), r.rule.topics(nodeName)...)
 }
 
-func (r providedRule) unmet(n *corev1.Node) string {
-	if r.comes(n) == nil {
-		return "" // that it does not exist, or is not read yet, is told by its own rule
+func (r providedRule) unmet(n *corev1.Node) lack {
+	ds := r.comes(n)
+	if ds == nil {
+		return lack{} // that it does not exist, or is not read yet, is told by its own rule
 	}
-	return r.rule.unmet(n)
+	lacks := r.rule.unmet(n)
+	if lacks.why != "" {
+		lacks.remedy = r.remedy(n, ds)
+	}
+	return lacks
 }
 
 // remedy: before it is released no pod comes that does not tolerate what gates the node.
-func (r providedRule) remedy(n *corev1.Node) string {
-	ds := r.comes(n)
-	if ds == nil {
-		return ""
-	}
+func (r providedRule) remedy(n *corev1.Node, ds *appsv1.DaemonSet) string {
 	for _, t := range n.Spec.Taints {
 		alone := *n
 		if alone.Spec.Taints = []corev1.Taint{t}; r.gates(t) && !runsOn(ds, &alone) {

@@ -14,8 +14,10 @@ type nodeReady struct{}
 func (nodeReady) describe() (kind, name string) {
 	return verdict.KindNodeReady, string(corev1.NodeReady)
 }
-func (nodeReady) topics(string) []topic       { return nil }
-func (nodeReady) unmet(n *corev1.Node) string { return verdict.Condition(n, verdict.NodeReady) }
+func (nodeReady) topics(string) []topic { return nil }
+func (nodeReady) unmet(n *corev1.Node) lack {
+	return lack{why: verdict.Condition(n, verdict.NodeReady)}
+}
 
 // conditionRule is one entry of prerequisites.conditions.
 type conditionRule config.ConditionPrerequisite
@@ -26,8 +28,8 @@ func (r conditionRule) describe() (kind, name string) {
 
 func (conditionRule) topics(string) []topic { return nil }
 
-func (r conditionRule) unmet(n *corev1.Node) string {
-	return verdict.Condition(n, config.ConditionPrerequisite(r))
+func (r conditionRule) unmet(n *corev1.Node) lack {
+	return lack{why: verdict.Condition(n, config.ConditionPrerequisite(r))}
 }
 
 // allocatableRule is one entry of prerequisites.allocatable.
@@ -39,5 +41,7 @@ type allocatableRule struct {
 func (r allocatableRule) describe() (kind, name string) {
 	return verdict.KindAllocatable, string(r.name)
 }
-func (allocatableRule) topics(string) []topic         { return nil }
-func (r allocatableRule) unmet(n *corev1.Node) string { return verdict.Allocatable(n, r.name, r.least) }
+func (allocatableRule) topics(string) []topic { return nil }
+func (r allocatableRule) unmet(n *corev1.Node) lack {
+	return lack{why: verdict.Allocatable(n, r.name, r.least)}
+}

@@ -102,8 +102,10 @@ func (r podRule) topics(nodeName string) []topic {
 	return topics
 }
 
-// unmet says what is missing on the node; empty when a pod fits.
-func (r podRule) unmet(n *corev1.Node) string {
+func (r podRule) unmet(n *corev1.Node) lack { return lack{why: r.missing(n)} }
+
+// missing says what is missing on the node; empty when a pod fits.
+func (r podRule) missing(n *corev1.Node) string {
 	pods := r.pods.objects()
 	if pods == nil {
 		return verdict.NoPods(r.PodPrerequisite, r.pods.why())

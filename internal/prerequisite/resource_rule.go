@@ -103,17 +103,17 @@ func (r *resourceRule) topics(nodeName string) []topic {
 	return topics
 }
 
-// unmet says what is missing for the node; empty when the condition holds on every match and there is one.
-func (r *resourceRule) unmet(n *corev1.Node) string {
+// unmet: the condition must hold on every match, and there must be one.
+func (r *resourceRule) unmet(n *corev1.Node) lack {
 	text := forNode(r.Selector, n.Name)
 	why := r.missing(n.Name, text)
 	switch {
 	case why == "":
-		return ""
+		return lack{}
 	case text == "":
-		return fmt.Sprintf("%s %s to be %s (%s)", r.Kind, r.Condition, r.Status, why)
+		return lack{why: fmt.Sprintf("%s %s to be %s (%s)", r.Kind, r.Condition, r.Status, why)}
 	default:
-		return fmt.Sprintf("%s (%s) %s to be %s (%s)", r.Kind, text, r.Condition, r.Status, why)
+		return lack{why: fmt.Sprintf("%s (%s) %s to be %s (%s)", r.Kind, text, r.Condition, r.Status, why)}
 	}
 }
 

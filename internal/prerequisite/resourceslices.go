@@ -55,11 +55,11 @@ func (r sliceRule) topics(nodeName string) []topic {
 	return []topic{r.topic(state, ""), r.topic(byNode, nodeName)}
 }
 
-func (r sliceRule) unmet(n *corev1.Node) string {
+func (r sliceRule) unmet(n *corev1.Node) lack {
 	if why := r.missing(n); why != "" {
-		return fmt.Sprintf("ResourceSlices of driver %s (%s)", r.driver, why)
+		return lack{why: fmt.Sprintf("ResourceSlices of driver %s (%s)", r.driver, why)}
 	}
-	return ""
+	return lack{}
 }
 
 func (r sliceRule) missing(n *corev1.Node) string {

@@ -18,20 +18,17 @@ type rule interface {
 	// topics are those whose changes may change what unmet returns. What a node itself says needs none: its reconciler
 	// watches it.
 	topics(nodeName string) []topic
-	// unmet says what is missing for the node; empty when nothing is.
-	unmet(n *corev1.Node) string
+	// unmet is what the node lacks; its why is empty when it lacks nothing.
+	unmet(n *corev1.Node) lack
 }
 
-// remediable is a rule that knows when no time makes it hold.
-type remediable interface {
-	// remedy says what a person has to change for an unmet rule to hold; empty where time may do.
-	remedy(n *corev1.Node) string
-}
-
-// collective is a rule about all objects of a kind.
-type collective interface {
-	// missing names those that are missing for the node.
-	missing(n *corev1.Node) []string
+// lack is what a node lacks, as decide.Wait has it.
+type lack struct {
+	why string
+	// remedy is what a person has to change; empty where time may do.
+	remedy string
+	// of are the objects that are missing; only of a rule about all objects of a kind.
+	of []string
 }
 
 // ruleSet is the rules of one prerequisites section.
@@ -94,8 +91,8 @@ type unknown struct{}
 
 func (unknown) describe() (kind, name string) { return "prerequisites", "unknown" }
 func (unknown) topics(string) []topic         { return nil }
-func (unknown) unmet(*corev1.Node) string {
-	return "prerequisites that were not in the configuration at start"
+func (unknown) unmet(*corev1.Node) lack {
+	return lack{why: "prerequisites that were not in the configuration at start"}
 }
 
 func topicsOf(rules []rule, n *corev1.Node) []topic {
@@ -109,20 +106,14 @@ func topicsOf(rules []rule, n *corev1.Node) []topic {
 // evaluate returns what the node waits for, and the rules that say so. What two rules ask for is told once.
 func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule) {
 	for _, r := range rules {
-		why := r.unmet(n)
-		if why == "" {
+		lacks := r.unmet(n)
+		if lacks.why == "" {
 			continue
 		}
 		pending = append(pending, r)
 		kind, name := r.describe()
-		wait := decide.Wait{Kind: kind, Name: name, Why: why}
-		if able, ok := r.(remediable); ok {
-			wait.Remedy = able.remedy(n)
-		}
-		if of, ok := r.(collective); ok {
-			wait.Of = of.missing(n)
-		}
-		same := slices.IndexFunc(waits, func(w decide.Wait) bool { return w.Kind == kind && w.Name == name && w.Why == why })
+		wait := decide.Wait{Kind: kind, Name: name, Of: lacks.of, Why: lacks.why, Remedy: lacks.remedy}
+		same := slices.IndexFunc(waits, func(w decide.Wait) bool { return w.Kind == kind && w.Name == name && w.Why == wait.Why })
 		if same < 0 {
 			waits = append(waits, wait)
 		} else if waits[same].Remedy == "" {
