@@ -110,7 +110,8 @@ type Worker struct {
 
 // Image names a container image; Digest wins over Tag.
 type Image struct {
-	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready.
+	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready, which holds the controller
+	// too; ghcr.io/kube-node-ready/kube-node-ready-worker does not, and is pulled in a third of the time.
 	Repository string `json:"repository,omitempty"`
 	// Tag of the image. Default: the controller's own version.
 	Tag string `json:"tag,omitempty"`

@@ -57,7 +57,7 @@ func cases() []benchCase {
 	}
 	return append([]benchCase{
 		verifies("burst-1000", "1000 nodes at once, workers of 1 s", 1000, second),
-		verifies("failing-1000", "1000 nodes at once, of every twentieth the first worker fails", 1000, load{run: time.Second, failing: 5}),
+		verifies("failing-1000", "1000 nodes at once, of every twentieth the first worker fails; none of the floor's", 1000, load{run: time.Second, failing: 5}),
 		verifies("steady-10", "10 nodes a second, workers of 1 s", 200, load{run: time.Second, rate: 10}),
 		verifies("steady-33", "33 nodes a second, workers of 1 s", 660, load{run: time.Second, rate: 33}),
 		verifies("steady-100", "100 nodes a second, workers of 1 s", 2000, load{run: time.Second, rate: 100}),

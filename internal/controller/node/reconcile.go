@@ -170,10 +170,10 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait
 	if d.rules.Wait > 0 && (wait == 0 || d.rules.Wait < wait) {
 		wait = d.rules.Wait
 	}
-	if !d.in.Node.Gated || d.plan.Step == decide.StepRecord {
-		priority = tidy // what follows a record is the condition and the pod's end
+	if d.plan.Step == decide.StepRecord {
+		return wait, tidy, nil // what follows a record is the condition and the pod's end
 	}
-	return wait, priority, nil
+	return wait, urgency(d.in.Node), nil
 }
 
 // decision is a plan and what it was decided on.

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -80,11 +81,24 @@ func (w *wakeable) wake(name string, priority int) {
 // Wake has the room look at a node. It never blocks.
 func (r *Reconciler) Wake(name string) { r.queue.wake(name, 0) }
 
-// Priorities in the queue. In a burst of nodes what releases one goes first, and what only tidies up goes last.
+// Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one goes first, and what only
+// tidies up goes last. Nodes that fail go after those that come, which must not wait for an outage.
 const (
 	release = 10
+	failing = -5
 	tidy    = -10
 )
+
+// urgency of a look at a node that nothing else says more about.
+func urgency(f marks.Facts) int {
+	switch {
+	case !f.Gated:
+		return tidy
+	case f.Record.LastOutcome != "" && f.Record.LastOutcome != attempt.Passed:
+		return failing
+	}
+	return 0
+}
 
 func enqueue(q queue, name string, priority int) {
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
@@ -100,9 +114,9 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 	see := func(o client.Object, q queue) {
 		in := r.View.Observe(o.(*corev1.Node))
 		r.Fleet.See(in)
-		priority := 0
-		if !in.Node.Gated && !marks.Ruled(o.(*corev1.Node)) {
-			priority = tidy
+		priority := urgency(in.Node)
+		if priority == tidy && marks.Ruled(o.(*corev1.Node)) {
+			priority = 0
 		}
 		enqueue(q, in.Node.Name, priority)
 	}
@@ -232,8 +246,11 @@ func matters(before, after workerpod.Observation) bool {
 // wakeNode enqueues the node that the pod runs on.
 func (r *Reconciler) wakeNode(o workerpod.Observation, q queue) {
 	priority := tidy // a worker that begins only sets a timer
-	if o.Attempt.Result != nil || !o.Occupies {
+	switch {
+	case o.Passed():
 		priority = release
+	case o.Attempt.Result != nil || !o.Occupies:
+		priority = failing
 	}
 	enqueue(q, o.Node, priority)
 }
@@ -256,7 +273,7 @@ func (r *Reconciler) ended(ctx context.Context, before, after workerpod.Observat
 			continue
 		}
 		if o := workerpod.Observe(p); o.Attempt.Result != nil {
-			enqueue(q, o.Node, release)
+			r.wakeNode(o, q)
 		}
 	}
 }
