@@ -91,8 +91,9 @@ build-worker: ## Build the worker alone, under both of its names
 ARCH ?= $(shell go env GOARCH)
 
 .PHONY: image
-image: ## Pack the container image into dist/ as an OCI archive, without a container engine
+image: ## Pack the container image, and the worker's alone, into dist/ as OCI archives, without a container engine
 	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --out "$(CURDIR)/dist/kube-node-ready-$(VERSION).oci.tar"
+	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --target worker --out "$(CURDIR)/dist/kube-node-ready-worker-$(VERSION).oci.tar"
 
 # The engine and the image's name, as docker-build has them.
 DOCKER ?= docker
@@ -100,10 +101,12 @@ REGISTRY ?= ghcr.io/kube-node-ready
 IMAGE_NAME ?= kube-node-ready
 IMAGE_TAG ?= $(VERSION)
 
+DOCKER_BUILD = $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg COMMIT_HASH=$(COMMIT_HASH) --build-arg BUILD_DATE=$(BUILD_DATE)
+
 .PHONY: docker-build
-docker-build: ## Build the same image with a container engine (DOCKER=podman, REGISTRY, IMAGE_NAME, IMAGE_TAG)
-	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg COMMIT_HASH=$(COMMIT_HASH) --build-arg BUILD_DATE=$(BUILD_DATE) \
-		-t $(REGISTRY)/$(IMAGE_NAME):$(IMAGE_TAG) .
+docker-build: ## Build the same images with a container engine (DOCKER=podman, REGISTRY, IMAGE_NAME, IMAGE_TAG)
+	$(DOCKER_BUILD) -t $(REGISTRY)/$(IMAGE_NAME):$(IMAGE_TAG) .
+	$(DOCKER_BUILD) --target worker -t $(REGISTRY)/$(IMAGE_NAME)-worker:$(IMAGE_TAG) .
 
 .PHONY: bench-worker
 bench-worker: cluster-tools build ## Measure the worker: time over its slowest check, memory, size
@@ -211,6 +214,8 @@ e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Kar
 
 # The image must have the name that the chart's defaults give it, and the plugin its version.
 E2E_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready.tar
+E2E_WORKER_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready-worker.tar
+E2E_PACKER := $(CURDIR)/.cache/bin/image
 CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' $(CHART)/Chart.yaml)
 
 .PHONY: e2e-ready
@@ -218,11 +223,13 @@ e2e-ready: e2e-tools
 	@$(MAKE) --no-print-directory build VERSION=$(CHART_APP_VERSION)
 	@test/cluster/realnode/packages.sh
 	@test/cluster/realnode/build.sh
-	@cd test/image && GOARCH= go run . --version "$(CHART_APP_VERSION)" --arch "$$(go env GOARCH)" --out "$(E2E_IMAGE)"
+	@mkdir -p .cache/bin && cd test/image && GOARCH= go build -o "$(E2E_PACKER)" .
+	@cd test/image && GOARCH= "$(E2E_PACKER)" --version "$(CHART_APP_VERSION)" --arch "$$(go env GOARCH)" --out "$(E2E_IMAGE)"
+	@cd test/image && GOARCH= "$(E2E_PACKER)" --version "$(CHART_APP_VERSION)" --arch "$$(go env GOARCH)" --target worker --out "$(E2E_WORKER_IMAGE)"
 
 .PHONY: e2e
 e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Prometheus (root, Debian; CASE=regexp runs some)
-	E2E_IMAGE=$(E2E_IMAGE) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
+	E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
 
 .PHONY: cluster
 cluster: e2e-ready ## Bring up a cluster of three real nodes to play with (root, Debian)
@@ -239,15 +246,15 @@ cluster-down: ## Take away the cluster of make cluster, and whatever a crash lef
 # What a release has: the image, and files beside it. docs/release.md says how it is made, and what of that was tried.
 CHART_VERSION = $(shell sed -n 's/^version: *//p' $(CHART)/Chart.yaml)
 RELEASE_TOOLS := goreleaser syft helm
-RELEASE_IMAGE = dist/kube-node-ready-$(CHART_APP_VERSION).oci.tar
 
 .PHONY: release-files
-release-files: # The image of both architectures, its SBOMs, and the chart's package.
+release-files: # The images of both architectures, their SBOMs, and the chart's package.
 	@$(TOOLS) $(RELEASE_TOOLS)
 	@rm -rf dist/files && mkdir -p dist/files
 	@$(MAKE) --no-print-directory image ARCH=amd64,arm64 VERSION=$(CHART_APP_VERSION)
-	@for arch in amd64 arm64; do SYFT_CHECK_FOR_APP_UPDATE=false .cache/tools/bin/syft scan --quiet --platform linux/$$arch oci-archive:$(RELEASE_IMAGE) \
-		--source-name kube-node-ready --source-version $(CHART_APP_VERSION) --output spdx-json=dist/files/image-linux-$$arch.spdx.json || exit; done
+	@for image in kube-node-ready kube-node-ready-worker; do for arch in amd64 arm64; do \
+		SYFT_CHECK_FOR_APP_UPDATE=false .cache/tools/bin/syft scan --quiet --platform linux/$$arch oci-archive:dist/$$image-$(CHART_APP_VERSION).oci.tar \
+		--source-name $$image --source-version $(CHART_APP_VERSION) --output spdx-json=dist/files/$$image-linux-$$arch.spdx.json || exit; done; done
 	@.cache/tools/bin/helm package $(CHART) --destination dist/files
 
 GORELEASER = SYFT_CHECK_FOR_APP_UPDATE=false CHART_VERSION=$(CHART_VERSION) PATH="$(CURDIR)/.cache/tools/bin:$$PATH" .cache/tools/bin/goreleaser release --clean

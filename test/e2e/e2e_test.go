@@ -26,6 +26,7 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "Prometheus scrapes the controller", time.Minute, s.startPrometheus)
 
 	s.run(t, "removing the label verifies again", time.Minute, s.labelRemoved)
+	s.run(t, "a worker's time on a node, phase by phase", 5*time.Minute, s.workerPhases)
 	s.run(t, "DNS dropped on one node", 2*time.Minute, s.dnsDropped)
 	s.run(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
 	s.run(t, "30% loss and 300 ms latency", 2*time.Minute, s.lossAndLatency)

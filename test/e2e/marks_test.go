@@ -31,6 +31,7 @@ type record struct {
 	LastOutcome string `json:"lastOutcome"`
 	LastCheck   string `json:"lastCheck"`
 	LastReason  string `json:"lastReason"`
+	DurationMs  int    `json:"durationMs"`
 }
 
 func (m marks) String() string {

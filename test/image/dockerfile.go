@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -21,28 +22,38 @@ type File struct {
 	Mode   int64
 }
 
-// Stage is the last stage of a Dockerfile, which is all that there is to an image.
+// Stage is a stage of a Dockerfile, which is all that there is to an image.
 type Stage struct {
 	Files  []File
 	Config v1.Config
 }
 
-// ReadStage reads a Dockerfile's last stage. Arguments replace ${NAME} in it, where the stage declares NAME. The stage
-// must be FROM scratch and consist of ARG, LABEL, COPY of single files with --chmod, USER, WORKDIR and ENTRYPOINT in JSON
-// form: anything else is an error, since an image without it would be another one.
-func ReadStage(path string, arguments map[string]string) (Stage, error) {
+// ReadStage reads the stage of a Dockerfile that is named target, or the last one. Arguments replace ${NAME} in it, where the stage
+// declares NAME. The stage must be FROM scratch, or from a stage that is, and consist of ARG, LABEL, COPY of single files with --chmod,
+// USER, WORKDIR and ENTRYPOINT in JSON form: anything else is an error, since an image without it would be another one.
+func ReadStage(path, target string, arguments map[string]string) (Stage, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return Stage{}, err
 	}
 	s := Stage{}
-	var known []string // what replaces what
-	started := false
+	named := map[string]Stage{} // the stages before, of those that are read
+	var known []string          // what replaces what
+	started, as := false, ""
 	for number, line := range instructions(string(content)) {
 		name, rest, _ := strings.Cut(line, " ")
 		rest = strings.TrimSpace(rest)
 		if name == "FROM" {
-			s, known, started = Stage{}, nil, rest == "scratch"
+			if started {
+				named[as] = s
+			}
+			if started && target != "" && as == target {
+				return s, nil
+			}
+			var base string
+			base, as, _ = strings.Cut(rest, " AS ")
+			s, started = named[base]
+			s, known, started = s.clone(), nil, started || base == "scratch"
 			continue
 		}
 		if !started {
@@ -60,10 +71,19 @@ func ReadStage(path string, arguments map[string]string) (Stage, error) {
 			return Stage{}, fmt.Errorf("%s: instruction %d: %s: %w", path, number+1, name, err)
 		}
 	}
-	if !started {
+	switch {
+	case target != "" && as != target:
+		return Stage{}, fmt.Errorf("%s: it has no stage %s FROM scratch", path, target)
+	case !started:
 		return Stage{}, fmt.Errorf("%s: the last stage is not FROM scratch", path)
 	}
 	return s, nil
+}
+
+// clone is a stage that may be added to.
+func (s Stage) clone() Stage {
+	s.Files, s.Config.Labels = slices.Clone(s.Files), maps.Clone(s.Config.Labels)
+	return s
 }
 
 // instructions are a Dockerfile's, one line each, without comments.

@@ -1,8 +1,9 @@
-// Command image packs the image that the last stage of a Dockerfile describes, without a container engine: an OCI archive
+// Command image packs the image that a stage of a Dockerfile describes, the last one or the one that --target names, without a container engine: an OCI archive
 // that "ctr images import", "podman load", "skopeo copy oci-archive:..." and "docker load" (25 and later) read.
 //
-//	image --version V [--arch A,B] [--out FILE]               the product, whose binaries it has make build
+//	image --version V [--target T] [--arch A,B] [--out FILE]  the product, whose binaries it has make build
 //	image --file DOCKERFILE --context DIR --reference NAME:TAG --out FILE   another, of files that are there
+//	image --serve ADDRESS ARCHIVE...                         no image, but a registry of such archives, for a test
 //
 // The same sources give the same archive of the product, byte for byte: times in it are SOURCE_DATE_EPOCH or the commit's.
 package main
@@ -15,15 +16,17 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
@@ -35,15 +38,20 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	source := flags.String("source", "../..", "the product's source tree")
-	out := flags.String("out", "", "the archive to write; default <source>/dist/kube-node-ready-<version>.oci.tar")
-	repository := flags.String("repository", "ghcr.io/kube-node-ready/kube-node-ready", "the image's name without a tag")
+	out := flags.String("out", "", "the archive to write; default <source>/dist/<the image's name>-<version>.oci.tar")
+	repository := flags.String("repository", "", "the image's name without a tag; default ghcr.io/kube-node-ready/kube-node-ready, with the target's name at its end")
+	target := flags.String("target", "", "the stage to pack; default the last")
 	version := flags.String("version", "", "stamped into the binaries and the image's tag; default git describe")
 	arches := flags.String("arch", runtime.GOARCH, "architectures, separated by commas: amd64, arm64")
 	file := flags.String("file", "", "pack what this Dockerfile describes, from files that are there, in place of the product")
 	files := flags.String("context", ".", "with --file: the folder of the files that it copies")
 	name := flags.String("reference", "", "with --file: the image's name and tag")
+	address := flags.String("serve", "", "pack nothing, and serve archives as a registry at this address, over plain HTTP")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *address != "" {
+		return serve(ctx, *address, flags.Args())
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -58,8 +66,14 @@ func run(ctx context.Context, args []string) error {
 		}
 		*version = described
 	}
+	if *repository == "" {
+		*repository = "ghcr.io/kube-node-ready/kube-node-ready"
+		if *target != "" {
+			*repository += "-" + *target
+		}
+	}
 	if *out == "" {
-		*out = filepath.Join(*source, "dist", "kube-node-ready-"+*version+".oci.tar")
+		*out = filepath.Join(*source, "dist", path.Base(*repository)+"-"+*version+".oci.tar")
 	}
 	commit, created := revision(ctx, *source)
 
@@ -75,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var platforms []Platform
 	for arch := range strings.SplitSeq(*arches, ",") {
-		p, err := product(ctx, *source, strings.TrimSpace(arch), filepath.Join(work, arch), roots, stamps{*version, commit, created})
+		p, err := product(ctx, *source, *target, strings.TrimSpace(arch), filepath.Join(work, arch), roots, stamps{*version, commit, created})
 		if err != nil {
 			return err
 		}
@@ -110,8 +124,8 @@ func (s stamps) arguments() map[string]string {
 
 // product is the product's image for an architecture. What the Dockerfile's first stage does, make does: it compiles the
 // binaries into the folder. The roots come from a Go module in place of the builder's image.
-func product(ctx context.Context, source, arch, folder, roots string, s stamps) (Platform, error) {
-	stage, err := ReadStage(filepath.Join(source, "Dockerfile"), s.arguments())
+func product(ctx context.Context, source, target, arch, folder, roots string, s stamps) (Platform, error) {
+	stage, err := ReadStage(filepath.Join(source, "Dockerfile"), target, s.arguments())
 	if err != nil {
 		return Platform{}, err
 	}
@@ -142,7 +156,7 @@ func packFiles(file, folder, reference, out, arch string) error {
 	if reference == "" || out == "" {
 		return errors.New("--file needs --reference and --out")
 	}
-	stage, err := ReadStage(file, nil)
+	stage, err := ReadStage(file, "", nil)
 	if err != nil {
 		return err
 	}

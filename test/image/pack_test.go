@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,14 +24,14 @@ const reference = "ghcr.io/kube-node-ready/kube-node-ready:v1.2.3"
 
 var created = time.Unix(1_700_000_000, 0).UTC()
 
-// built is the real product for an architecture.
-func built(t *testing.T, arch string) Platform {
+// built is the real product for an architecture: the image, or the worker's.
+func built(t *testing.T, target, arch string) Platform {
 	t.Helper()
 	roots := filepath.Join(t.TempDir(), "roots")
 	if err := os.WriteFile(roots, certificates(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := product(t.Context(), "../..", arch, t.TempDir(), roots, stamps{"v1.2.3", "c0ffee", created})
+	p, err := product(t.Context(), "../..", target, arch, t.TempDir(), roots, stamps{"v1.2.3", "c0ffee", created})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 // The image of one architecture: named, non-root, two static binaries, the public roots and nothing else.
 func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.tar")
-	digest, err := Pack(file, reference, []Platform{built(t, "amd64")}, created)
+	digest, err := Pack(file, reference, []Platform{built(t, "", "amd64")}, created)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +127,49 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	for _, layer := range layers {
 		names = append(names, checkLayer(t, layer))
 	}
-	if want := []string{"etc/ssl/certs/ca-certificates.crt", "kube-node-ready-controller", "kube-node-ready-worker"}; !slices.Equal(names, want) {
+	if want := []string{"etc/ssl/certs/ca-certificates.crt", "kube-node-ready-worker", "kube-node-ready-controller"}; !slices.Equal(names, want) {
 		t.Errorf("files %q, want %q", names, want)
+	}
+}
+
+// The worker's image has the first layers of the other, so that a node that has the one pulls less, or nothing, for the other.
+func TestWorkersImageIsThatWithoutTheController(t *testing.T) {
+	pack := func(target string) (*v1.ConfigFile, []v1.Layer) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "image.tar")
+		digest, err := Pack(file, reference, []Platform{built(t, target, "amd64")}, created)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, _ := unpack(t, file)
+		image, err := index.Image(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, err := image.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config, layers
+	}
+	config, layers := pack("worker")
+	both, all := pack("")
+	if len(layers) != 2 || len(all) != 3 {
+		t.Fatalf("%d layers of %d, want 2 of 3", len(layers), len(all))
+	}
+	for i, layer := range layers {
+		own, err := layer.Digest()
+		theirs, err2 := all[i].Digest()
+		if err != nil || err2 != nil || own != theirs {
+			t.Errorf("layer %d is %s (%v), and in the other image %s (%v)", i, own, err, theirs, err2)
+		}
+	}
+	if !slices.Equal(config.Config.Entrypoint, []string{"/kube-node-ready-worker"}) || config.Config.User != both.Config.User || !maps.Equal(config.Config.Labels, both.Config.Labels) {
+		t.Errorf("configured %+v, the other image %+v", config.Config, both.Config)
 	}
 }
 
@@ -272,7 +314,7 @@ func TestReadStageRefusesWhatItDoesNotKnow(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadStage(path, nil); err == nil || !strings.Contains(err.Error(), fault) {
+		if _, err := ReadStage(path, "", nil); err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q: %v, want %q", text, err, fault)
 		}
 	}
@@ -280,9 +322,30 @@ func TestReadStageRefusesWhatItDoesNotKnow(t *testing.T) {
 	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := ReadStage(path, map[string]string{"W": "2"})
+	s, err := ReadStage(path, "", map[string]string{"W": "2"})
 	if err != nil || s.Config.Labels["a"] != "1" || s.Config.Labels["b"] != "2" || s.Config.User != "1:1" || len(s.Files) != 1 || s.Files[0] != (File{Path: "/a", Source: "/out/a", Built: true, Mode: 0o555}) {
 		t.Errorf("%+v %v", s, err)
+	}
+}
+
+// A stage may be named, and be built on by a later one.
+func TestReadStageByName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "Dockerfile")
+	text := "FROM golang AS build\nRUN true\nFROM scratch AS small\nARG V=1\nLABEL a=\"${V}\"\nCOPY --from=build --chmod=0555 /a /a\nENTRYPOINT [\"/a\"]\n" +
+		"FROM small\nLABEL b=\"2\"\nCOPY --from=build --chmod=0555 /b /b\nENTRYPOINT [\"/b\"]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]struct{ files, labels int }{"small": {1, 1}, "": {2, 2}} {
+		s, err := ReadStage(path, target, nil)
+		if err != nil || len(s.Files) != want.files || len(s.Config.Labels) != want.labels || s.Config.Entrypoint[0] != s.Files[want.files-1].Path {
+			t.Errorf("%q: %+v %v", target, s, err)
+		}
+	}
+	for _, target := range []string{"build", "none"} {
+		if _, err := ReadStage(path, target, nil); err == nil || !strings.Contains(err.Error(), "it has no stage "+target+" FROM scratch") {
+			t.Errorf("%q: %v", target, err)
+		}
 	}
 }
 

@@ -247,13 +247,29 @@ func (n *Node) daemons(ctx context.Context) error {
 }
 
 func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
-	return n.Run(ctx, filepath.Join(n.cluster.bin, "ctr"), append([]string{"--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io"}, args...)...)
+	cmd := n.Containerd(ctx, args...)
+	return run(ctx, cmd.Args[0], cmd.Args[1:]...)
 }
 
 // ImportImage loads an image archive into the node's containerd.
 func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	_, err := n.ctr(ctx, "images", "import", "--local", archive)
 	return err
+}
+
+// UseRegistry lets the node pull from a registry at host:port over plain HTTP (containerd's docs/hosts.md).
+func (n *Node) UseRegistry(address string) error {
+	dir := filepath.Join(n.Dir, "registries", address)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	url := strconv.Quote("http://" + address)
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte("server = "+url+"\n[host."+url+"]\ncapabilities = [\"pull\", \"resolve\"]\n"), 0o644)
+}
+
+// Containerd prepares a command of containerd's client (ctr) for the node's pods and images.
+func (n *Node) Containerd(ctx context.Context, args ...string) *exec.Cmd {
+	return n.Command(ctx, filepath.Join(n.cluster.bin, "ctr"), append([]string{"--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io"}, args...)...)
 }
 
 // RemoveImage forgets an image, as a node that never pulled it.
