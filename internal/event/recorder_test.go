@@ -195,11 +195,12 @@ func TestEmitIsFast(t *testing.T) {
 func TestSameKeyIsWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
-		r, dropped, stop := started(t, a)
-		for range 3 {
+		r, dropped := newRecorder(a)
+		for range 3 { // before a writer could take one: what is written already is tried again
 			emit(r, RankDecision, "1/maxUnhealthy")
 			emit(r, RankDecision, "1/budget")
 		}
+		stop := start(t, r)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(a.written) != 2 || len(a.tries) != 2 {
