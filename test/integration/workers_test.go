@@ -22,7 +22,8 @@ import (
 func TestMissingImageIsInconclusive(t *testing.T) {
 	s := begin(t, set("nodeManagement", map[string]any{"deleteFailedNodes": true}))
 	s.controller()
-	n := s.played("a", append(slices.Repeat([]act{pullBackOff}, 6), passes))
+	// So often that it lasts well over the ten seconds after which a condition whose reasons take turns is written.
+	n := s.played("a", append(slices.Repeat([]act{pullBackOff}, 12), passes))
 	f := s.becomes(n.Name, "inconclusive more often than retries are", func(f marks.Facts) bool { return f.Record.Inconclusive > 2 })
 	if f.Record.Attempts != 0 || f.Record.LastReason != attempt.ReasonImagePull {
 		t.Errorf("%+v", f.Record)
