@@ -50,18 +50,15 @@ func (r namedRule) topics(nodeName string) []topic {
 }
 
 func (r namedRule) unmet(n *corev1.Node) lack {
-	switch why := r.missing(n); why {
-	case "":
+	missing := r.missing(n)
+	if missing == "" {
 		return lack{}
-	case noSuchDaemonSet: // one under another name does not come by waiting
-		return lack{why: r.why(why), remedy: r.entry.Remedy()}
-	default:
-		return lack{why: r.why(why)}
 	}
-}
-
-func (r namedRule) why(missing string) string {
-	return fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", r.entry.String(), missing)
+	lacks := lack{why: fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", r.entry.String(), missing)}
+	if missing == noSuchDaemonSet { // one under another name does not come by waiting
+		lacks.remedy = r.entry.Remedy()
+	}
+	return lacks
 }
 
 const noSuchDaemonSet = "there is no such DaemonSet"

@@ -109,10 +109,10 @@ func get(ctx context.Context, url string) ([]byte, time.Duration, error) {
 	return page, time.Since(began), err
 }
 
-// usage is what the process has used so far: CPU in seconds, and the most memory that it ever held, in MiB. The peak is the
+// usage is what a process has used so far: CPU in seconds, and the most memory that it ever held, in MiB. The peak is the
 // address space's own (VmHWM): what wait reports for a child also covers the parent that it was forked from.
-func (c *controller) usage() (cpu, rss float64, err error) {
-	p, err := procfs.NewProc(c.Pid())
+func usage(pid int) (cpu, rss float64, err error) {
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -129,7 +129,7 @@ func (c *controller) usage() (cpu, rss float64, err error) {
 
 // account enters what the controller used and asked for since it leads, by node of the turn.
 func (c *controller) account(r *result) error {
-	cpu, rss, err := c.usage()
+	cpu, rss, err := usage(c.Pid())
 	if err != nil {
 		return err
 	}

@@ -67,8 +67,8 @@ func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 		if err := pause(ctx, calm); err != nil {
 			return err
 		}
-		before, _, err := c.usage()
-		leastBefore, err2 := least.cpu()
+		before, _, err := usage(c.Pid())
+		leastBefore, _, err2 := usage(least.Process.Pid)
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
@@ -76,9 +76,9 @@ func idles(ctx context.Context, b *bed, r *result, rate float64) error {
 		profiled := make(chan error)
 		go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", idleFor.Seconds()/2)) }()
 		err = errors.Join(f.heartbeats(ctx, rate, idleFor), <-profiled)
-		after, _, err2 := c.usage()
+		after, _, err2 := usage(c.Pid())
 		_, writes, _, events, err3 := b.audit.requests(c.mark)
-		leastAfter, err4 := least.cpu()
+		leastAfter, _, err4 := usage(least.Process.Pid)
 		if err := errors.Join(err, err2, err3, err4); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime/debug"
 
-	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -53,16 +52,6 @@ func (b *bed) startInformer(ctx context.Context) (*informer, error) {
 	i := &informer{exec.CommandContext(ctx, self, "-informer", b.cluster.Kubeconfig())}
 	i.Stderr = os.Stderr
 	return i, i.Start()
-}
-
-// cpu is the seconds that it has used.
-func (i *informer) cpu() (float64, error) {
-	p, err := procfs.NewProc(i.Process.Pid)
-	if err != nil {
-		return 0, err
-	}
-	stat, err := p.Stat()
-	return stat.CPUTime(), err
 }
 
 // end ends it.

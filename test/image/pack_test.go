@@ -42,33 +42,8 @@ func built(t *testing.T, target, arch string) Platform {
 func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := os.Open(file)
-	if err != nil {
+	if err := extract(file, dir); err != nil {
 		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	for r := tar.NewReader(f); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		target := filepath.Join(dir, header.Name)
-		if header.Typeflag == tar.TypeDir {
-			if err := os.MkdirAll(target, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(target, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -82,6 +57,24 @@ func unpack(t *testing.T, file string) (v1.ImageIndex, *v1.IndexManifest) {
 		t.Fatal(err)
 	}
 	return index, manifest
+}
+
+// parts are an image's configuration and layers.
+func parts(t *testing.T, index v1.ImageIndex, digest v1.Hash) (*v1.ConfigFile, []v1.Layer) {
+	t.Helper()
+	image, err := index.Image(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config, layers
 }
 
 // The image of one architecture: named, non-root, two static binaries, the public roots and nothing else.
@@ -102,14 +95,7 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	if got := annotations["org.opencontainers.image.ref.name"]; got != "v1.2.3" {
 		t.Errorf("ref.name %q, want the tag", got)
 	}
-	image, err := index.Image(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config, layers := parts(t, index, digest)
 	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/kube-node-ready-controller"}) {
 		t.Errorf("user %q, entrypoint %q", config.Config.User, config.Config.Entrypoint)
 	}
@@ -118,10 +104,6 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	}
 	if config.Architecture != "amd64" || config.OS != "linux" {
 		t.Errorf("platform %s/%s", config.OS, config.Architecture)
-	}
-	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
 	}
 	var names []string
 	for _, layer := range layers {
@@ -142,19 +124,7 @@ func TestWorkersImageIsThatWithoutTheController(t *testing.T) {
 			t.Fatal(err)
 		}
 		index, _ := unpack(t, file)
-		image, err := index.Image(digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := image.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		layers, err := image.Layers()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return config, layers
+		return parts(t, index, digest)
 	}
 	config, layers := pack("worker")
 	both, all := pack("")
