@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,10 +22,21 @@ type Sights struct {
 	// Rehearsing: this is a dry run, whose recorded pods are all the record there is.
 	Rehearsing bool
 
-	mu    sync.Mutex
-	pods  map[types.UID]workerpod.Sight
-	nodes map[string]*nodeSight
+	mu      sync.Mutex
+	pods    map[types.UID]workerpod.Sight
+	nodes   map[string]*nodeSight
+	created map[string]created // by the name of a pod that no watch has shown yet
 }
+
+// created is a pod that this process began to create at a time.
+type created struct {
+	group string      // of a probe
+	pod   *corev1.Pod // nil until the API server has answered
+	at    time.Time
+}
+
+// unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
+const unseenFor = 15 * time.Second
 
 // nodeSight is what was seen of a node of this UID.
 type nodeSight struct {
@@ -39,7 +52,60 @@ type nodeSight struct {
 
 // NewSights makes an account on the clock.
 func NewSights(now func() time.Time, rehearsing bool) *Sights {
-	return &Sights{Now: now, Rehearsing: rehearsing, pods: map[types.UID]workerpod.Sight{}, nodes: map[string]*nodeSight{}}
+	return &Sights{Now: now, Rehearsing: rehearsing, pods: map[types.UID]workerpod.Sight{}, nodes: map[string]*nodeSight{}, created: map[string]created{}}
+}
+
+// Creating accounts for a pod that is about to be created: until a watch shows it (Shown), what it is made for must not be done twice.
+// It returns false for a probe whose group has one on its way.
+func (s *Sights) Creating(pod *corev1.Pod) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	group := pod.Labels[workerpod.LabelProbeGroup]
+	for _, c := range s.unseen() {
+		if group != "" && c.group == group {
+			return false
+		}
+	}
+	s.created[pod.Name] = created{group: group, at: s.Now()}
+	return true
+}
+
+// Created accounts for a pod as the API server took it. It must not be changed any more.
+func (s *Sights) Created(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.created[pod.Name]; ok { // else it was shown meanwhile
+		c.pod = pod
+		s.created[pod.Name] = c
+	}
+}
+
+// Shown drops a pod that a watch has shown, or that was not created.
+func (s *Sights) Shown(pod string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.created, pod)
+}
+
+// Unseen are the pods, by name, that this process created or is creating, and that no watch has shown yet; nil where the API server
+// has not answered.
+func (s *Sights) Unseen() iter.Seq2[string, *corev1.Pod] {
+	return func(yield func(string, *corev1.Pod) bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name, c := range s.unseen() {
+			if !yield(name, c.pod) {
+				return
+			}
+		}
+	}
+}
+
+// unseen drops what will never be shown, and returns the rest. s.mu must be held.
+func (s *Sights) unseen() map[string]created {
+	now := s.Now()
+	maps.DeleteFunc(s.created, func(_ string, c created) bool { return now.Sub(c.at) > unseenFor })
+	return s.created
 }
 
 // SeePod accounts for what a watch has shown of a pod.

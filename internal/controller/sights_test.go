@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,63 @@ func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 	at.pass(time.Minute)
 	if in, _ := v.Gather(t.Context(), n); in.Pods[0].Seen.Running != then {
 		t.Errorf("%+v", in.Pods[0].Seen)
+	}
+}
+
+// A cache that lags behind our own writes shows them all the same, for as long as they may take to reach it.
+func TestAPodIsThereOnceItWasCreated(t *testing.T) {
+	v, c, at := view(t)
+	n := node("n")
+	verify, probe := worker(v, n, 3), v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g")
+	numbers := func() (numbers []int32) {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range in.Pods {
+			numbers = append(numbers, p.Attempt.Number)
+		}
+		return numbers
+	}
+	probes := func() int {
+		p, err := v.Probes(t.Context(), "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(p)
+	}
+	v.Sights.Creating(verify)
+	if got := numbers(); got != nil {
+		t.Errorf("%v, before the API server has answered", got)
+	}
+	v.Sights.Created(verify)
+	if got := numbers(); !slices.Equal(got, []int32{3}) || probes() != 0 {
+		t.Errorf("%v: it was created, and the cache does not show it", got)
+	}
+	c.pods = []corev1.Pod{*verify}
+	if got := numbers(); !slices.Equal(got, []int32{3}) {
+		t.Errorf("%v: the cache shows it, and its event has not come", got)
+	}
+	v.Sights.Shown(verify.Name)
+	v.Sights.Created(verify) // its answer comes after its event
+	c.pods = nil
+	if got := numbers(); got != nil {
+		t.Errorf("%v: it is gone again", got)
+	}
+
+	if !v.Sights.Creating(probe) || v.Sights.Creating(probe) {
+		t.Error("a group has one probe on its way, whatever the API server takes over it")
+	}
+	v.Sights.Created(probe)
+	if at.pass(unseenFor); probes() != 1 {
+		t.Error("a probe is there for as long as it may take to reach the cache")
+	}
+	if at.pass(1); probes() != 0 || !v.Sights.Creating(probe) {
+		t.Error("a probe that never reached the cache is waited for")
+	}
+	v.Sights.Shown(probe.Name)
+	if !v.Sights.Creating(probe) {
+		t.Error("a probe that was not created keeps its group from another one")
 	}
 }
 

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,32 +10,28 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
-const unseenFor = 15 * time.Second
-
 // Slots bounds how many of our pods occupy nodes at once. It counts those that the watch has shown, and adds those that
-// were created and not seen yet. Nodes without a slot are woken when there is one, first come first served.
+// were created and not seen yet (Sights.Unseen). Nodes without a slot are woken when there is one, first come first served.
 type Slots struct {
 	limit int // 0: none
 	view  *View
 
 	mu        sync.Mutex
 	seeded    bool
-	occupying map[string]bool      // names of pods
-	reserved  map[string]bool      // by node, until its pod is created or the slot is given back
-	unseen    map[string]time.Time // by pod that was created, since when
-	waiting   []string             // names of nodes
+	occupying map[string]bool // names of pods
+	reserved  map[string]bool // by node, until the slot is given back
+	waiting   []string        // names of nodes
 	isWaiting map[string]bool
 }
 
 // NewSlots makes the account, with reconciliation.maxConcurrentVerifications as its limit.
 func NewSlots(v *View) *Slots {
 	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v,
-		occupying: map[string]bool{}, reserved: map[string]bool{}, unseen: map[string]time.Time{}, isWaiting: map[string]bool{}}
+		occupying: map[string]bool{}, reserved: map[string]bool{}, isWaiting: map[string]bool{}}
 }
 
-// Take reserves a slot for a pod that is made on a node's behalf; Created or GiveBack must follow. A node that gets none
-// is remembered for Next.
+// Take reserves a slot for a pod that is made on a node's behalf; GiveBack must follow once that is being created, or is not to be. A
+// node that gets none is remembered for Next.
 func (s *Slots) Take(ctx context.Context, node string) (bool, error) {
 	if s.limit <= 0 {
 		return true, nil
@@ -78,25 +73,13 @@ func (s *Slots) seed(ctx context.Context) error {
 
 // free is how many slots there are. s.mu must be held.
 func (s *Slots) free() int {
-	now := s.view.Sights.Now()
-	for pod, at := range s.unseen {
-		if now.Sub(at) > unseenFor {
-			delete(s.unseen, pod)
-		}
-	}
-	return s.limit - len(s.occupying) - len(s.reserved) - len(s.unseen)
-}
-
-// Created turns a node's reservation into one of the pod that was created, until the watch shows it.
-func (s *Slots) Created(node, pod string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.reserved[node] {
-		delete(s.reserved, node)
+	free := s.limit - len(s.occupying) - len(s.reserved)
+	for pod := range s.view.Sights.Unseen() {
 		if !s.occupying[pod] {
-			s.unseen[pod] = s.view.Sights.Now()
+			free--
 		}
 	}
+	return free
 }
 
 // GiveBack ends a node's reservation.
@@ -113,7 +96,6 @@ func (s *Slots) SeePod(o workerpod.Observation) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unseen, o.Name)
 	if o.Occupies {
 		s.occupying[o.Name] = true
 	} else {
@@ -125,7 +107,6 @@ func (s *Slots) SeePod(o workerpod.Observation) {
 func (s *Slots) PodGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unseen, name)
 	delete(s.occupying, name)
 }
 

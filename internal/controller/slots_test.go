@@ -26,7 +26,17 @@ func take(t *testing.T, s *Slots, name string) bool {
 	return ok
 }
 
-func seen(s *Slots, p *corev1.Pod) { s.SeePod(workerpod.Observe(p)) }
+// seen is what the room does with what a watch has shown.
+func seen(s *Slots, p *corev1.Pod) {
+	s.SeePod(workerpod.Observe(p))
+	s.view.Sights.Shown(p.Name)
+}
+
+// creates is what the room does with the slot of a node.
+func creates(s *Slots, n string, p *corev1.Pod) {
+	s.view.Sights.Creating(p)
+	s.GiveBack(n)
+}
 
 func TestSlots(t *testing.T) {
 	s, v, _, at := slotted(t, 2)
@@ -37,8 +47,8 @@ func TestSlots(t *testing.T) {
 	if !take(t, s, "n1") {
 		t.Error("the same node needs a second slot")
 	}
-	s.Created("n1", p1.Name)
-	s.Created("n2", p2.Name)
+	creates(s, "n1", p1)
+	creates(s, "n2", p2)
 	seen(s, p1)
 	if take(t, s, "n3") {
 		t.Error("a pod lost its slot as it came into the cache")
@@ -56,6 +66,7 @@ func TestSlots(t *testing.T) {
 		t.Error("no slot after a pod ended")
 	}
 	s.Forget("n4")
+	v.Sights.Shown(p2.Name)
 	s.PodGone(p2.Name)
 	if got := s.Next(); got != nil {
 		t.Errorf("a node that is gone is woken: %v", got)
@@ -63,7 +74,7 @@ func TestSlots(t *testing.T) {
 	if !take(t, s, "n5") || take(t, s, "n6") {
 		t.Error("of two slots one is taken")
 	}
-	s.Created("n5", "p5")
+	creates(s, "n5", worker(v, node("n5"), 1))
 	at.pass(unseenFor + 1)
 	if !take(t, s, "n6") || take(t, s, "n7") {
 		t.Error("a pod that never reached the cache keeps its slot for as long as we live")
@@ -72,7 +83,7 @@ func TestSlots(t *testing.T) {
 
 // An API server that takes its time over a pod must not make room for another.
 func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
-	s, _, _, at := slotted(t, 1)
+	s, v, _, at := slotted(t, 1)
 	if !take(t, s, "n1") {
 		t.Fatal("no slot")
 	}
@@ -80,7 +91,7 @@ func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
 	if take(t, s, "n2") {
 		t.Error("another node has it while the pod is being created")
 	}
-	s.Created("n1", "p1")
+	creates(s, "n1", worker(v, node("n1"), 1))
 	if at.pass(unseenFor); take(t, s, "n2") {
 		t.Error("another node has it before the pod can be in the cache")
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 			in.Pods = append(in.Pods, v.Sights.observe(&list.Items[i]))
 		}
 	}
+	in.Pods = v.unseen(in.Pods, workerpod.LabelNodeUID, in.Node.UID)
 	in.NeededSince = v.Sights.neededSince(in)
 	in.Vanished, in.Rehearsed = v.Sights.ofNode(in.Node.Name, types.UID(in.Node.UID))
 	for _, p := range in.Pods {
@@ -131,7 +133,22 @@ func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observatio
 			out = append(out, v.Sights.observe(p))
 		}
 	}
-	return out, nil
+	return v.unseen(out, workerpod.LabelProbeGroup, group), nil
+}
+
+// unseen adds the pods with the label that this process created and that no watch has shown yet: a cache that lags behind our own writes
+// would have them made twice.
+func (v *View) unseen(pods []workerpod.Observation, label, value string) []workerpod.Observation {
+	var more []*corev1.Pod
+	for name, p := range v.Sights.Unseen() {
+		if p != nil && p.Labels[label] == value && !slices.ContainsFunc(pods, func(o workerpod.Observation) bool { return o.Name == name }) {
+			more = append(more, p)
+		}
+	}
+	for _, p := range more {
+		pods = append(pods, v.Sights.observe(p))
+	}
+	return pods
 }
 
 // Ours reports whether the pod is one that the controller makes for the node that it names.

@@ -197,6 +197,22 @@ func TestChecker(t *testing.T) {
 			t.node(others(same))
 			t.node(records(func(r *marks.Record) { r.Sequence = 2 }))
 		}, "the record goes from attempt 0 to 2"},
+		"an attempt is skipped": {func(t *tale) {
+			t.node(others(same))
+			t.worker(2, nil)
+		}, "attempt 2 begins, and 0 is recorded"},
+		"a worker that was decided on a record which somebody took away": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, ill)
+			t.node(comes(attempt.Failed, 1))
+			t.worker(1, ill, ends)
+			t.node(others(func(n *corev1.Node) {
+				delete(n.Annotations, marks.AnnotationRecord)
+				n.Annotations[annotationRecord] = "1"
+			}))
+			t.worker(2, ill)
+			t.worker(2, ill, ends)
+		}, ""},
 		"an attempt begins that is recorded": {func(t *tale) {
 			t.node(others(same))
 			t.node(comes(attempt.Inconclusive, 0))

@@ -52,6 +52,7 @@ type nodeSeen struct {
 	// closed is the revision at which the gate was last closed.
 	closed   int64
 	passed   bool // it was released once
+	spoilt   bool // somebody changed its record by hand
 	skipped  time.Time
 	intended *corev1.Node
 	busy     bool      // it ran ordinary pods long before the deletion was intended
@@ -198,7 +199,7 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 				p.outdated = p.outdated || id.node == after.UID
 			}
 		}
-		n.passed = false // who took the record away took that away, too
+		n.passed, n.spoilt = false, true // who took the record away took the pass away, too
 		return
 	}
 	was, is := recordOf(before), recordOf(after)
@@ -374,7 +375,11 @@ func (c *checker) started(p *podSeen, ch change) {
 		c.fault(nil, ch, "a worker was created for a node %s that never was", id.node)
 		return
 	}
-	if was := int(recordOf(n.node).Sequence); id.number <= was && !n.gone {
+	switch was := int(recordOf(n.node).Sequence); {
+	case n.gone, id.number == was+1:
+	case id.number > was && n.spoilt:
+		p.outdated = true // it was decided on the record that somebody took away
+	default:
 		c.fault(n, ch, "attempt %d begins, and %d is recorded", id.number, was)
 	}
 	for _, other := range c.attempts[id] {

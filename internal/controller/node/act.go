@@ -68,10 +68,10 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		return err // its end is a watch event
 	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Via)
-	err := r.Pods.Create(ctx, pod)
+	r.View.Sights.Creating(pod)
+	err := r.create(ctx, pod)
 	switch {
 	case err == nil:
-		r.Slots.Created(d.in.Node.Name, pod.Name)
 		log.FromContext(ctx).Info("worker created", "pod", pod.Name, "attempt", d.plan.Number)
 		return nil
 	case apierrors.IsAlreadyExists(err):
@@ -80,6 +80,16 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Sights.Now()))
 	}
 	return err
+}
+
+// create creates a pod of which Sights.Creating knows.
+func (r *Reconciler) create(ctx context.Context, pod *corev1.Pod) error {
+	if err := r.Pods.Create(ctx, pod); err != nil {
+		r.View.Sights.Shown(pod.Name)
+		return err
+	}
+	r.View.Sights.Created(pod)
+	return nil
 }
 
 // endUnseen ends the worker of a last attempt that is recorded as refused, where it was made all the same and the cache may not show

@@ -76,8 +76,7 @@ type Reconciler struct {
 	Counters  *metrics.Counters
 	Events    controller.Emitter
 
-	queue   wakeable
-	probing probing
+	queue wakeable
 }
 
 // Reconcile brings one node a step further.

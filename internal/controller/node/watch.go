@@ -224,7 +224,7 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 func (r *Reconciler) SeePod(pod *corev1.Pod) workerpod.Observation {
 	o := r.View.Sights.SeePod(pod)
 	r.Slots.SeePod(o)
-	r.probing.seen(pod.Name)
+	r.View.Sights.Shown(pod.Name) // last: else its slot would be free for a moment
 	return o
 }
 
@@ -232,8 +232,8 @@ func (r *Reconciler) SeePod(pod *corev1.Pod) workerpod.Observation {
 func (r *Reconciler) PodGone(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	r.View.Sights.PodGone(o, pod)
+	r.View.Sights.Shown(pod.Name)
 	r.Slots.PodGone(pod.Name)
-	r.probing.seen(pod.Name)
 	return o
 }
 
