@@ -113,22 +113,36 @@ func (p *pod) createPeer(t *testing.T, node, zone, ip string) {
 	must(t, p.client.CoreV1().Nodes().Create, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"topology.kubernetes.io/zone": zone}}})
 	// The binding, through which the API server copies the zone to the pod, and not a pod
 	// that is created bound, is how peers come to their nodes.
-	created := must(t, p.client.CoreV1().Pods("default").Create, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "peer-" + node, Labels: map[string]string{"app": "peer"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
-	})
-	err := p.client.CoreV1().Pods("default").Bind(context.Background(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: created.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	created, err = p.client.CoreV1().Pods("default").Get(context.Background(), created.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	ctx, pods := context.Background(), p.client.CoreV1().Pods("default")
+	var created *corev1.Pod
+	for try := 0; ; try++ {
+		created = must(t, pods.Create, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "peer-" + node, Labels: map[string]string{"app": "peer"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		})
+		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: created.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+		if err := pods.Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if created, err = pods.Get(ctx, created.Name, metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if created.Labels[corev1.LabelTopologyZone] == zone {
+			break
+		}
+		if try == 100 {
+			t.Fatalf("the API server did not copy the zone to pod %s", created.Name)
+		}
+		// Its admission sees a node a moment after it was made.
+		if err := pods.Delete(ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	created.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if _, err := p.client.CoreV1().Pods("default").UpdateStatus(context.Background(), created, metav1.UpdateOptions{}); err != nil {
+	if _, err := pods.UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
