@@ -59,7 +59,7 @@ race: cluster-tools ## Run the unit and the integration tests with the race dete
 	CGO_ENABLED=1 go test -race ./internal/... ./cmd/...
 	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-controller ./cmd/controller
 	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-worker ./cmd/worker
-	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m -count=1 ./test/integration
+	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m ./test/integration
 
 BIN ?= bin
 

@@ -36,6 +36,8 @@ func TestRunControllerLocal(t *testing.T) {
 	must(t, install.Rights(ctx, c))
 	images, err := install.Images()
 	must(t, err)
+	_, err = install.Binary("kube-node-ready-controller") // the script's
+	must(t, err)
 	agent, err := nodeagent.Start(ctx, c, nodeagent.Options{Images: images, DNS: dns})
 	must(t, err)
 	t.Cleanup(agent.Stop)

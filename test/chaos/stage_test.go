@@ -19,6 +19,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -162,6 +163,9 @@ func init() {
 func build(ctx context.Context, folder string, flags ...string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
+		return "", err
+	}
+	if err := inputs.Track(filepath.Join(root, "cmd"), filepath.Join(root, "internal"), filepath.Join(root, "go.mod")); err != nil {
 		return "", err
 	}
 	program := filepath.Join(folder, "controller")

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +19,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 // namespace that the tests install into.
@@ -33,9 +35,14 @@ func tool(name string) string {
 	return path
 }
 
+var tracked = sync.OnceValue(func() error { return inputs.Track(chartDir) })
+
 // helm runs Helm and returns what it printed, and its error message where it failed.
 func helm(t *testing.T, args ...string) (stdout, failure string) {
 	t.Helper()
+	if err := tracked(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), tool("helm"), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

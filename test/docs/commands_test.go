@@ -20,6 +20,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/docs/commands"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 // patience bounds each block, and each wait.
@@ -110,6 +111,7 @@ func newReader(t *testing.T) *reader {
 			t.Fatal(err)
 		}
 	}
+	must(inputs.Track(root))
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	must(err)
 	t.Cleanup(c.Stop)

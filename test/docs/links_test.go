@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const root = "../.."
@@ -108,6 +110,9 @@ func TestNothingIsHidden(t *testing.T) {
 	var all strings.Builder
 	for _, page := range pages(t) {
 		all.WriteString(read(t, page))
+	}
+	if err := inputs.Track(root); err != nil {
+		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "docs", "examples").Output()
 	if err != nil {

@@ -24,13 +24,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
 // TestKubectlFindsIt runs the binary of make build through kubectl, which finds plugins by
 // their names in PATH.
 func TestKubectlFindsIt(t *testing.T) {
-	root, err := cluster.ModuleRoot()
+	plugin, err := install.Binary("kubectl-node_ready")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,10 +40,10 @@ func TestKubectlFindsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), kubectl, "node-ready", "version")
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin"))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(plugin))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "kubectl-node_ready ") {
-		t.Errorf("kubectl node-ready version: %v: %s (is bin/kubectl-node_ready built? run make build)", err, out)
+		t.Errorf("kubectl node-ready version: %v: %s", err, out)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const root = "../.."
@@ -24,6 +26,9 @@ var binaries = []string{"kube-node-ready-controller", "kube-node-ready-worker", 
 // Two copies of the sources in different places give the same bytes, whatever the time.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	t.Parallel()
+	if err := inputs.Track(root); err != nil {
+		t.Fatal(err)
+	}
 	files, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--", ":!test").Output()
 	if err != nil {
 		t.Skipf("these sources are no clone: %v", err)

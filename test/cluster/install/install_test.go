@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 var update = flag.Bool("update", false, "write rbac.yaml anew from the chart")
@@ -23,7 +24,11 @@ func TestManifestIsTheCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"template", "kube-node-ready", filepath.Join(root, "deploy/helm/kube-node-ready"), "--namespace", Namespace, "--kube-version", "1.36.0"}
+	chart := filepath.Join(root, "deploy/helm/kube-node-ready")
+	if err := inputs.Track(chart); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"template", "kube-node-ready", chart, "--namespace", Namespace, "--kube-version", "1.36.0"}
 	for _, template := range []string{"serviceaccounts", "controller-rbac", "worker-rbac"} {
 		args = append(args, "--show-only", "templates/"+template+".yaml")
 	}

@@ -1,0 +1,27 @@
+// Package inputs tells go test what a test's result depends on beside what the test reads itself. go test gives the result of
+// an earlier run where nothing has changed, and knows of files that the test opens; it does not know of those that a program does
+// which the test starts, as helm and go build do.
+package inputs
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+// Track makes the result of the test program that calls it depend on these files, and on all that is in these folders (names, sizes and
+// times of change), but for hidden folders. Only what lies inside the module counts (go help test, "caching").
+func Track(paths ...string) error {
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(_ string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && len(entry.Name()) > 1 && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
+				return fs.SkipDir
+			}
+			return err // a folder was read, which is what go test takes down
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
