@@ -149,12 +149,13 @@ fuzz: ## Fuzz every parser of untrusted or hand-written input, FUZZTIME each
 		done; \
 	done
 
+FIRST ?= 0
 SEEDS ?= 10
 AT_ONCE ?= 2
 
 .PHONY: chaos
-chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults, AT_ONCE beside each other (SEED=n repeats one)
-	SEEDS=$(SEEDS) AT_ONCE=$(AT_ONCE) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
+chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults from FIRST on, AT_ONCE beside each other
+	FIRST=$(FIRST) SEEDS=$(SEEDS) AT_ONCE=$(AT_ONCE) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
 
 PLANTED ?=
 

@@ -47,7 +47,7 @@ func TestSeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &campaign{program: program, count: fromEnv("SEEDS", defaultSeeds), report: func(f found) {
+	c := &campaign{program: program, first: fromEnv("FIRST", 0), count: fromEnv("SEEDS", defaultSeeds), report: func(f found) {
 		t.Errorf("seed %d:\n%s\nto run it again: SEED=%d go test ./test/chaos -run TestSeeds -v", f.seed, strings.Join(f.what, "\n"), f.seed)
 	}}
 	if only := fromEnv("SEED", -1); only >= 0 {
