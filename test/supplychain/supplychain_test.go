@@ -26,8 +26,10 @@ var binaries = []string{"kube-node-ready-controller", "kube-node-ready-worker", 
 // Two copies of the sources in different places give the same bytes, whatever the time.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	t.Parallel()
-	if err := inputs.Track(root); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{"cmd", "internal", "deploy", "Makefile"} { // of the other files it reads those that git lists
+		if err := inputs.Track(filepath.Join(root, path)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	files, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--", ":!test").Output()
 	if err != nil {
