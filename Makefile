@@ -55,26 +55,27 @@ test: tools build ## Run the unit tests, and the integration tests on a real API
 	GOGC=$(TEST_GOGC) go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
+# $(call build_program,name,package,folder,go build with its flags): go build touches a program that is up to date, and then go test would run
+# again what was tested with it.
+define build_program
+@mkdir -p $(3)
+$(4) -o $(3)/.built/$(1) $(2)
+@cmp -s $(3)/.built/$(1) $(3)/$(1) || install -m 755 $(3)/.built/$(1) $(3)/$(1)
+endef
+
 # The race detector needs cgo, and so a C compiler, which nothing else here does.
 .PHONY: race
 race: cluster-tools ## Run the unit and the integration tests with the race detector (needs a C compiler: gcc, or CC)
 	CGO_ENABLED=1 go test -race ./internal/... ./cmd/...
-	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-controller ./cmd/controller
-	CGO_ENABLED=1 go build -race -o .cache/race/kube-node-ready-worker ./cmd/worker
+	$(call build_program,kube-node-ready-controller,./cmd/controller,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
+	$(call build_program,kube-node-ready-worker,./cmd/worker,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
 	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m ./test/integration
 
 BIN ?= bin
 
-# go build touches a program that is up to date, and then go test runs again what was tested with it.
-define build_program
-@mkdir -p $(BIN)
-$(GO_BUILD) -o $(BIN)/.built/$(1) $(2)
-@cmp -s $(BIN)/.built/$(1) $(BIN)/$(1) || install -m 755 $(BIN)/.built/$(1) $(BIN)/$(1)
-endef
-
 .PHONY: build
 build: binaries ## Build the binaries into bin/, stamped with version, commit and date
-	$(call build_program,kubectl-node_ready,./cmd/kubectl-node_ready)
+	$(call build_program,kubectl-node_ready,./cmd/kubectl-node_ready,$(BIN),$(GO_BUILD))
 	@[ -L $(BIN)/kubectl_complete-node_ready ] || ln -sf kubectl-node_ready $(BIN)/kubectl_complete-node_ready
 
 .PHONY: build-all
@@ -86,12 +87,12 @@ binaries: build-controller build-worker
 
 .PHONY: build-controller
 build-controller: ## Build the controller alone
-	$(call build_program,kube-node-ready-controller,./cmd/controller)
+	$(call build_program,kube-node-ready-controller,./cmd/controller,$(BIN),$(GO_BUILD))
 
 # Under the name kube-node-ready the worker is its daemonset command.
 .PHONY: build-worker
 build-worker: ## Build the worker alone, under both of its names
-	$(call build_program,kube-node-ready-worker,./cmd/worker)
+	$(call build_program,kube-node-ready-worker,./cmd/worker,$(BIN),$(GO_BUILD))
 	@[ $(BIN)/kube-node-ready-worker -ef $(BIN)/kube-node-ready ] || ln -f $(BIN)/kube-node-ready-worker $(BIN)/kube-node-ready
 
 # The image's platforms: make image ARCH=amd64,arm64
@@ -220,7 +221,8 @@ cluster-tools: ## Build what make demo runs on: Kubernetes' control plane, etcd,
 e2e-tools: ## Build what real nodes run on: kubelet, kube-proxy, containerd, Karpenter (minutes, once)
 	@$(TOOLS) $(E2E_TOOLS)
 
-# The image must have the name that the chart's defaults give it, and the plugin its version.
+# The image must have the name that the chart's defaults give it, and the plugin its version: they are not what is in bin.
+E2E_PROGRAMS := $(CURDIR)/.cache/e2e
 E2E_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready.tar
 E2E_WORKER_IMAGE := $(CURDIR)/.cache/realnode/kube-node-ready-worker.tar
 E2E_PACKER := $(CURDIR)/.cache/bin/image
@@ -228,7 +230,7 @@ CHART_APP_VERSION = $(shell sed -n 's/^appVersion: *//p' $(CHART)/Chart.yaml)
 
 .PHONY: e2e-ready
 e2e-ready: e2e-tools
-	@$(MAKE) --no-print-directory build VERSION=$(CHART_APP_VERSION)
+	@$(MAKE) --no-print-directory build BIN="$(E2E_PROGRAMS)" VERSION=$(CHART_APP_VERSION)
 	@test/cluster/realnode/packages.sh
 	@test/cluster/realnode/build.sh
 	@mkdir -p .cache/bin && cd test/image && GOARCH= go build -o "$(E2E_PACKER)" .
@@ -237,10 +239,10 @@ e2e-ready: e2e-tools
 
 .PHONY: e2e
 e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Prometheus (root, Debian; CASE=regexp runs some)
-	E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
+	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
 
 .PHONY: cluster
-cluster: e2e-ready ## Bring up a cluster of three real nodes to play with (root, Debian)
+cluster: e2e-ready build ## Bring up a cluster of three real nodes to play with (root, Debian)
 	@mkdir -p .cache/bin
 	@go build -o .cache/bin/realcluster ./test/cluster/realnode/realcluster
 	@.cache/bin/realcluster up -image .cache/realnode/pause.tar -image .cache/realnode/coredns.tar -image $(E2E_IMAGE)
@@ -284,7 +286,7 @@ govulncheck: ## Look for known vulnerabilities in what the binaries call (asks v
 
 .PHONY: clean
 clean: ## Remove what was built here; the tools stay
-	rm -rf bin dist .cache/bin
+	rm -rf bin dist .cache/bin .cache/e2e .cache/race
 
 .PHONY: distclean
 distclean: clean ## Remove the built tools and the Go build cache too

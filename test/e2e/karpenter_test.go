@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
@@ -59,10 +60,12 @@ func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &karpenter{suite: s, cancel: cancel}
 	s.karpenter = k
+	worker, err := install.Binary("kube-node-ready-worker")
+	must(t, err)
 	k.agent, err = nodeagent.Start(work, s.cluster.ControlPlane, nodeagent.Options{
 		DNS: realnode.DNSAddress + ":53",
 		Images: map[string]nodeagent.Image{
-			s.image:             {"/kube-node-ready-worker": filepath.Join(s.root, "bin", "kube-node-ready-worker")},
+			s.image:             {"/kube-node-ready-worker": worker},
 			realnode.PauseImage: {"/pause": filepath.Join(s.root, ".cache", "realnode", "pause")},
 		},
 	})

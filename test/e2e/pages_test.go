@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/docs/commands"
 )
 
@@ -53,10 +54,14 @@ func (s *suite) pages(ctx context.Context, t *testing.T) {
 
 // shell runs commands as a person in the repository, who has done what "make cluster" says, up to the first that fails.
 func (s *suite) shell(ctx context.Context, script string) (string, error) {
+	plugin, err := install.Binary("kubectl-node_ready")
+	if err != nil {
+		return "", err
+	}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = s.root
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.ControlPlane.Kubeconfig(), "HOME="+filepath.Join(s.root, ".cache", "cluster", "home"),
-		fmt.Sprintf("PATH=%s:%s:%s", s.cluster.ControlPlane.Bin(), filepath.Join(s.root, "bin"), os.Getenv("PATH")))
+		fmt.Sprintf("PATH=%s:%s:%s", s.cluster.ControlPlane.Bin(), filepath.Dir(plugin), os.Getenv("PATH")))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
