@@ -27,7 +27,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
-	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -52,9 +51,6 @@ func run(m *testing.M) int {
 		defer control.Stop()
 		k8s = kubernetes.NewForConfigOrDie(control.Config())
 		err = install.Rights(ctx, control)
-	}
-	if err == nil {
-		err = inputs.Track(chart)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

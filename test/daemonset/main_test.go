@@ -26,7 +26,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
-	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -80,9 +79,6 @@ func installChart() error {
 		return err
 	}
 	chart := filepath.Join(root, "deploy", "helm", "kube-node-ready")
-	if err := inputs.Track(chart); err != nil {
-		return err
-	}
 	render := exec.Command(helm, "template", "kube-node-ready", chart, "--namespace", namespace,
 		"--kube-version", "1.36.0", "--set", "deploymentMode=daemonset", "--no-hooks",
 		"--set-json", `controller.config.nodeManagement.prerequisites={"csiNodes":[{"driver":"disk.example.com"}],"pods":[{"namespace":"kube-system","selector":{"matchLabels":{"app":"agent"}},"currentRevision":true}]}`)

@@ -10,7 +10,8 @@ import (
 )
 
 // Track makes the result of the test program that calls it depend on these files, and on all that is in these folders (names, sizes and
-// times of change), but for hidden folders. Only what lies inside the module counts (go help test, "caching").
+// times of change), but for hidden folders. Only what lies inside the module counts (go help test, "caching"), and only
+// in a test: what TestMain opens before the tests begin is not taken down.
 func Track(paths ...string) error {
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(_ string, entry fs.DirEntry, err error) error {
