@@ -27,6 +27,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -105,8 +106,10 @@ func setup(t *testing.T, file string, values ...string) *installation {
 	return i
 }
 
+// path is the path of a tool, which may read the chart.
 func path(t *testing.T, name string) string {
 	t.Helper()
+	inputs.Track(t, chart)
 	p, err := cluster.Tool(name)
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func fromEnv(name string, otherwise int) int {
 }
 
 func TestSeeds(t *testing.T) {
-	program, err := build(t.Context(), t.TempDir())
+	program, err := build(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

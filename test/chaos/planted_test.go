@@ -55,7 +55,7 @@ func TestPlantedBugs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program, err := build(t.Context(), folder, "-overlay", overlay)
+			program, err := build(t, folder, "-overlay", overlay)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,17 +161,15 @@ func init() {
 }
 
 // build builds the controller with the short election into the folder.
-func build(ctx context.Context, folder string, flags ...string) (string, error) {
+func build(t *testing.T, folder string, flags ...string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return "", err
 	}
-	if err := inputs.Track(filepath.Join(root, "cmd"), filepath.Join(root, "internal"), filepath.Join(root, "go.mod")); err != nil {
-		return "", err
-	}
+	inputs.Track(t, filepath.Join(root, "cmd"), filepath.Join(root, "internal"), filepath.Join(root, "go.mod"))
 	program := filepath.Join(folder, "controller")
 	args := append([]string{"build", "-buildvcs=false", "-tags", "chaos", "-o", program}, flags...)
-	out, err := command(ctx, root, "go", append(args, "./cmd/controller")...).CombinedOutput()
+	out, err := command(t.Context(), root, "go", append(args, "./cmd/controller")...).CombinedOutput()
 	return program, errorOf("build the controller", err, out)
 }
 

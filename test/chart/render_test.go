@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,14 +34,10 @@ func tool(name string) string {
 	return path
 }
 
-var tracked = sync.OnceValue(func() error { return inputs.Track(chartDir) })
-
 // helm runs Helm and returns what it printed, and its error message where it failed.
 func helm(t *testing.T, args ...string) (stdout, failure string) {
 	t.Helper()
-	if err := tracked(); err != nil {
-		t.Fatal(err)
-	}
+	inputs.Track(t, chartDir)
 	cmd := exec.CommandContext(t.Context(), tool("helm"), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

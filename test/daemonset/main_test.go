@@ -26,6 +26,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -78,8 +79,7 @@ func installChart() error {
 	if err != nil {
 		return err
 	}
-	chart := filepath.Join(root, "deploy", "helm", "kube-node-ready")
-	render := exec.Command(helm, "template", "kube-node-ready", chart, "--namespace", namespace,
+	render := exec.Command(helm, "template", "kube-node-ready", filepath.Join(root, "deploy", "helm", "kube-node-ready"), "--namespace", namespace,
 		"--kube-version", "1.36.0", "--set", "deploymentMode=daemonset", "--no-hooks",
 		"--set-json", `controller.config.nodeManagement.prerequisites={"csiNodes":[{"driver":"disk.example.com"}],"pods":[{"namespace":"kube-system","selector":{"matchLabels":{"app":"agent"}},"currentRevision":true}]}`)
 	manifests, err := render.Output()
@@ -113,6 +113,7 @@ type scene struct {
 func begin(t *testing.T, taints ...corev1.Taint) *scene {
 	t.Helper()
 	t.Parallel()
+	inputs.Track(t, "../../deploy/helm/kube-node-ready") // TestMain installs it
 	s := &scene{T: t, name: strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-", ",", "").Replace(t.Name())), host: control.Host(), apiPort: control.Port()}
 	s.passes = filepath.Join(s.TempDir(), "passes")
 	s.checks = fmt.Sprintf("{name: gate, type: file, attempts: 1, file: {path: %q}}", s.passes)

@@ -111,7 +111,7 @@ func newReader(t *testing.T) *reader {
 			t.Fatal(err)
 		}
 	}
-	must(inputs.Track(root))
+	inputs.Track(t, root)
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	must(err)
 	t.Cleanup(c.Stop)

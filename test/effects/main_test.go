@@ -21,6 +21,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
+// ruleDefinition is the chart's definition of rules.
+const ruleDefinition = "../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"
+
 // api and typed are the API server, as its administrator sees it.
 var (
 	api   client.WithWatch
@@ -50,7 +53,7 @@ func run(m *testing.M) int {
 // serve installs the definitions of Karpenter's resources and of rules, and waits until they are served.
 func serve(control *cluster.Cluster) error {
 	_, err := envtest.InstallCRDs(control.Config(), envtest.CRDInstallOptions{CRDs: karpapis.CRDs,
-		Paths: []string{"../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"}})
+		Paths: []string{ruleDefinition}})
 	if err != nil {
 		return err
 	}

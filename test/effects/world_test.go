@@ -23,6 +23,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -83,6 +84,7 @@ var worlds atomic.Int32
 // begin makes a world. settings are merged into the configuration.
 func begin(t *testing.T, settings string) *world {
 	t.Helper()
+	inputs.Track(t, ruleDefinition) // TestMain installs it
 	w := &world{T: t, ctx: t.Context(), ns: fmt.Sprintf("world-%d", worlds.Add(1)), clock: &clock{now: time.Now()}}
 	w.exit = func(*corev1.Pod) int { return 0 }
 	w.world = w

@@ -26,6 +26,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -114,6 +115,7 @@ func (w *world) rendered(extra string, values ...string) (rights []byte, config 
 	w.Helper()
 	helm, err := cluster.Tool("helm")
 	w.must(nil, err)
+	inputs.Track(w, chart)
 	args := []string{"template", "kube-node-ready", chart, "--namespace", install.Namespace, "--kube-version", "1.36.0", "--values", "-"}
 	for _, v := range values {
 		args = append(args, "--values", v)

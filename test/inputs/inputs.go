@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
-// Track makes the result of the test program that calls it depend on these files, and on all that is in these folders (names, sizes and
-// times of change), but for hidden folders. Only what lies inside the module counts (go help test, "caching"), and only
-// in a test: what TestMain opens before the tests begin is not taken down.
-func Track(paths ...string) error {
+// Track makes the result of the test program depend on these files, and on all that is in these folders (names, sizes and times of
+// change), but for hidden folders. Only what lies inside the module counts (go help test, "caching"). It takes a test because what
+// TestMain opens before the tests begin is not taken down.
+func Track(t testing.TB, paths ...string) {
+	t.Helper()
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(_ string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && len(entry.Name()) > 1 && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
@@ -21,8 +23,7 @@ func Track(paths ...string) error {
 			return err // a folder was read, which is what go test takes down
 		})
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 	}
-	return nil
 }

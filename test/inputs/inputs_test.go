@@ -24,7 +24,7 @@ func TestATestRunsAgainOnceItsInputsChanged(t *testing.T) {
 		"other/c.txt":           "c",
 		"suite/suite_test.go": `package suite
 import ("testing"; "example.com/m/inputs")
-func TestIt(t *testing.T) { if err := inputs.Track("../chart"); err != nil { t.Fatal(err) } }
+func TestIt(t *testing.T) { inputs.Track(t, "../chart") }
 `,
 	} {
 		write(t, filepath.Join(dir, name), content, time.Hour)
@@ -58,9 +58,25 @@ func TestIt(t *testing.T) { if err := inputs.Track("../chart"); err != nil { t.F
 }
 
 func TestTrackWhatIsNotThere(t *testing.T) {
-	if err := Track("absent"); err == nil {
+	ended := &refusing{TB: t}
+	func() {
+		defer func() { _ = recover() }()
+		Track(ended, "absent")
+	}()
+	if !ended.fatal {
 		t.Error("nothing is said of a folder that is not there")
 	}
+}
+
+// refusing takes down that a test was ended.
+type refusing struct {
+	testing.TB
+	fatal bool
+}
+
+func (r *refusing) Fatal(...any) {
+	r.fatal = true
+	panic("the test ends")
 }
 
 // write writes a file as if some time ago: go test keeps no result beside what changed a moment ago.

@@ -32,6 +32,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
@@ -129,6 +130,7 @@ type world struct {
 // in begins a test with controllers of its own.
 func in(t *testing.T) *world {
 	t.Helper()
+	inputs.Track(t, ours) // TestMain installs it
 	w := &world{T: t, ctx: t.Context(), name: t.Name()[len("Test"):], config: map[string]any{"reconciliation": map[string]any{"intervalSeconds": 1}}}
 	t.Cleanup(w.end)
 	return w

@@ -32,9 +32,7 @@ type shop struct {
 
 func open(t *testing.T) *shop {
 	t.Helper()
-	if err := inputs.Track("."); err != nil {
-		t.Fatal(err)
-	}
+	inputs.Track(t, ".")
 	s := &shop{T: t, ready: t.TempDir(), cache: t.TempDir(), pins: map[string]string{}}
 	for tool, module := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)

@@ -18,9 +18,7 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := inputs.Track(filepath.Join(root, "cmd"), filepath.Join(root, "internal")); err != nil {
-		t.Fatal(err)
-	}
+	inputs.Track(t, filepath.Join(root, "cmd"), filepath.Join(root, "internal"))
 	table, err := os.ReadFile("table.go")
 	if err != nil {
 		t.Fatal(err)
