@@ -8,6 +8,8 @@
 #   CONFIG_FILE=my.yaml examples/run-controller-local.sh    # with yours; --config my.yaml is the same
 #   KUBECONFIG=~/.kube/test examples/run-controller-local.sh --log-level debug
 #
+# BIN is the folder of the controller; default: bin.
+#
 # Your user must be allowed what the chart allows the controller, and the context's namespace
 # must have the workers' service account: kubectl create serviceaccount kube-node-ready-worker.
 # A build that was never released has no image of its own version: name one that your nodes can
@@ -15,7 +17,7 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-controller=$here/../bin/kube-node-ready-controller
+controller=${BIN:-$here/../bin}/kube-node-ready-controller
 kubeconfig=${KUBECONFIG:-$HOME/.kube/config}
 
 fail() {

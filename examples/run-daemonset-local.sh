@@ -9,12 +9,13 @@
 #
 # CONFIG_FILE is a configuration file, the controller's; default: the built-in settings.
 # NODE_NAME is the node in the cluster; default: this machine's name.
+# BIN is the folder of the worker; default: bin.
 #
 # The exit code is the worker's: 0 passed, 1 a required check failed, 2 configuration error.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-worker=$here/../bin/kube-node-ready-worker
+worker=${BIN:-$here/../bin}/kube-node-ready-worker
 
 if [ ! -x "$worker" ]; then
 	echo "run-daemonset-local.sh: $worker is not there; run make build first" >&2

@@ -6,13 +6,14 @@
 #   examples/run-worker-local.sh                                # with the example configuration
 #   CONFIG_FILE=my.yaml examples/run-worker-local.sh            # with yours; --config my.yaml is the same
 #   NODE_NAME=node-1 examples/run-worker-local.sh               # the report names this node
+#   BIN=/usr/local/bin examples/run-worker-local.sh             # a worker that is not in bin
 #   examples/run-worker-local.sh --only registry,dns-registry.k8s.io
 #
 # The exit code is the worker's: 0 passed, 1 a required check failed, 2 configuration error.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-worker=$here/../bin/kube-node-ready-worker
+worker=${BIN:-$here/../bin}/kube-node-ready-worker
 
 if [ ! -x "$worker" ]; then
 	echo "run-worker-local.sh: $worker is not there; run make build-worker first" >&2

@@ -36,7 +36,7 @@ func TestRunControllerLocal(t *testing.T) {
 	must(t, install.Rights(ctx, c))
 	images, err := install.Images()
 	must(t, err)
-	_, err = install.Binary("kube-node-ready-controller") // the script's
+	program, err := install.Binary("kube-node-ready-controller")
 	must(t, err)
 	agent, err := nodeagent.Start(ctx, c, nodeagent.Options{Images: images, DNS: dns})
 	must(t, err)
@@ -55,7 +55,7 @@ func TestRunControllerLocal(t *testing.T) {
 
 	var log output
 	cmd := exec.CommandContext(ctx, "./run-controller-local.sh")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "CONFIG_FILE="+config)
+	cmd.Env = append(os.Environ(), "BIN="+filepath.Dir(program), "KUBECONFIG="+kubeconfig, "CONFIG_FILE="+config)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
 	for !strings.Contains(log.String(), "dry run") {
@@ -85,8 +85,10 @@ func TestRunControllerLocal(t *testing.T) {
 
 // TestRunControllerLocalExplains what it needs and does not have.
 func TestRunControllerLocalExplains(t *testing.T) {
+	program, err := install.Binary("kube-node-ready-controller")
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), "./run-controller-local.sh")
-	cmd.Env = append(os.Environ(), "KUBECONFIG=/nowhere/a:/nowhere/b")
+	cmd.Env = append(os.Environ(), "BIN="+filepath.Dir(program), "KUBECONFIG=/nowhere/a:/nowhere/b")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "/nowhere/a:/nowhere/b is not a file; give one with KUBECONFIG") {
 		t.Errorf("%v: %s", err, out)

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // TestRunDaemonSetLocal runs the script without a cluster, with the variables that it takes.
 func TestRunDaemonSetLocal(t *testing.T) {
-	const binary = "../bin/kube-node-ready-worker"
-	if _, err := os.Stat(binary); errors.Is(err, os.ErrNotExist) {
-		must(t, exec.Command("go", "build", "-o", binary, "../cmd/worker").Run())
-	}
+	worker, err := install.Binary("kube-node-ready-worker")
+	must(t, err)
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -31,7 +31,7 @@ func TestRunDaemonSetLocal(t *testing.T) {
 		"takes a fault": {`nodeManagement: {deleteFailedNodes: true}`, 2, []string{"nodeManagement.deleteFailedNodes", "use deploymentMode controller"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), "./run-daemonset-local.sh")
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NODE_NAME=a-node", "CONFIG_FILE=" + write(strings.ReplaceAll(name, " ", "-")+".yaml", c.config)}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BIN=" + filepath.Dir(worker), "NODE_NAME=a-node", "CONFIG_FILE=" + write(strings.ReplaceAll(name, " ", "-")+".yaml", c.config)}
 		out, err := cmd.CombinedOutput()
 		code := 0
 		var exit *exec.ExitError

@@ -1,7 +1,6 @@
 package examples
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -10,15 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // TestRunWorkerLocal runs the script without a cluster: what needs one is skipped, and said
 // to be.
 func TestRunWorkerLocal(t *testing.T) {
-	const binary = "../bin/kube-node-ready-worker"
-	if _, err := os.Stat(binary); errors.Is(err, os.ErrNotExist) {
-		must(t, exec.Command("go", "build", "-o", binary, "../cmd/worker").Run())
-	}
+	worker, err := install.Binary("kube-node-ready-worker")
+	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
@@ -37,7 +36,7 @@ func TestRunWorkerLocal(t *testing.T) {
 		{"with variables", nil, []string{"CONFIG_FILE=" + config, "NODE_NAME=node-1"}, []string{"✓ web ", "node-1: passed"}},
 	} {
 		cmd := exec.Command("./run-worker-local.sh", c.args...)
-		cmd.Env = slices.Concat(c.env, []string{"PATH=" + os.Getenv("PATH")})
+		cmd.Env = slices.Concat(c.env, []string{"PATH=" + os.Getenv("PATH"), "BIN=" + filepath.Dir(worker)})
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s", c.name, err, out)

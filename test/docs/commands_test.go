@@ -122,8 +122,13 @@ func newReader(t *testing.T) *reader {
 	absolute, err := filepath.Abs(root)
 	must(err)
 	for _, entry := range top {
-		must(os.Symlink(filepath.Join(absolute, entry.Name()), filepath.Join(r.folder, entry.Name())))
+		if entry.Name() != "bin" {
+			must(os.Symlink(filepath.Join(absolute, entry.Name()), filepath.Join(r.folder, entry.Name())))
+		}
 	}
+	program, err := install.Binary("kube-node-ready-controller")
+	must(err)
+	must(os.Symlink(filepath.Dir(program), filepath.Join(r.folder, "bin")))
 
 	must(os.WriteFile(filepath.Join(r.folder, "release.yaml"), []byte(values), 0o600))
 	dns, err := c.StartDNS(t.Context(), nil)
@@ -135,8 +140,6 @@ func newReader(t *testing.T) *reader {
 	configuration, err := install.Configuration([]byte(out))
 	must(err)
 	images, err := install.Images()
-	must(err)
-	program, err := install.Binary("kube-node-ready-controller")
 	must(err)
 	images["controller"] = nodeagent.Image{"/kube-node-ready-controller": program}
 	agent, err := nodeagent.Start(t.Context(), c, nodeagent.Options{Images: images, DNS: dns})
@@ -195,7 +198,7 @@ func (r *reader) run(ctx context.Context, script string) (string, error) {
 	cmd := exec.CommandContext(ctx, "bash", "-euc", `grep() { command grep "$@" || [[ $? == 1 ]]; }`+"\n"+script)
 	cmd.Dir = r.folder
 	cmd.Env = []string{"HOME=" + r.folder, "KUBECONFIG=" + r.cluster.Kubeconfig(), "NAMESPACE=node-startup",
-		"PATH=" + r.cluster.Bin() + ":" + filepath.Join(r.folder, "bin") + ":" + os.Getenv("PATH")}
+		"BIN=" + filepath.Join(r.folder, "bin"), "PATH=" + r.cluster.Bin() + ":" + filepath.Join(r.folder, "bin") + ":" + os.Getenv("PATH")}
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()

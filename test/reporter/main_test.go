@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
@@ -147,19 +148,12 @@ func (s *scene) serviceAccount() string {
 	return dir
 }
 
-// program is a binary that make build has built.
-func program(name string) string {
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		panic(err)
-	}
-	return filepath.Join(root, "bin", name)
-}
-
 // report starts a reporter that checks five times a second.
 func (s *scene) report(env ...string) *process.Process {
 	s.Helper()
-	return s.start(program("kube-node-ready-worker"), []string{"report"}, env...)
+	worker, err := install.Binary("kube-node-ready-worker")
+	s.must(nil, err)
+	return s.start(worker, []string{"report"}, env...)
 }
 
 func (s *scene) start(path string, args []string, env ...string) *process.Process {

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // Each set of rights with which the reporter works, and the requests that it then makes to write twice.
@@ -323,10 +323,11 @@ func TestTheImagesEntryPoint(t *testing.T) {
 	})}
 	go func() { _ = hostile.Serve(listener) }()
 	t.Cleanup(func() { _ = hostile.Close() })
-	if _, err := os.Stat(filepath.Join(filepath.Dir(program("kube-node-ready-controller")), "kube-node-ready-worker")); err != nil {
-		t.Fatal(err)
-	}
-	s.start(program("kube-node-ready-controller"), nil, "CHECK_ENDPOINT=http://"+listener.Addr().String()+"/")
+	controller, err := install.Binary("kube-node-ready-controller")
+	s.must(controller, err)
+	worker, err := install.Binary("kube-node-ready-worker") // it becomes the one beside it
+	s.must(worker, err)
+	s.start(controller, nil, "CHECK_ENDPOINT=http://"+listener.Addr().String()+"/")
 	c := s.becomes("False", "EndpointNotReady")
 	if len(c.Message) > 1024 || strings.ContainsAny(c.Message, "\x1b\x00") || !strings.Contains(c.Message, "status code 500") {
 		t.Errorf("the message is %q", c.Message)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
@@ -37,6 +38,7 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stamps := []string{"v1.2.3-stamp", "c0ffee-stamp", "1970-01-01T00:00:01Z"}
 	var built [2]map[string][]byte
 	for i := range built {
 		dir := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i+1))
@@ -52,7 +54,7 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cmd := exec.CommandContext(t.Context(), "make", "build", "VERSION=v1", "COMMIT_HASH=c", "SOURCE_DATE_EPOCH=1")
+		cmd := exec.CommandContext(t.Context(), "make", "build", "VERSION="+stamps[0], "COMMIT_HASH="+stamps[1], "SOURCE_DATE_EPOCH=1")
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "MAKEFLAGS=", "GOCACHE="+strings.TrimSpace(string(cache)))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -67,6 +69,11 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 	for _, name := range binaries {
 		if !bytes.Equal(built[0][name], built[1][name]) {
 			t.Errorf("two builds of %s differ", name)
+		}
+		for _, stamp := range stamps {
+			if !bytes.Contains(built[0][name], []byte(stamp)) {
+				t.Errorf("%s was built without the stamp %q", name, stamp)
+			}
 		}
 	}
 }
@@ -115,9 +122,13 @@ func TestDependenciesAreListed(t *testing.T) {
 	t.Parallel()
 	in := map[string][]string{}
 	for _, name := range binaries {
-		info, err := buildinfo.ReadFile(filepath.Join(root, "bin", name))
+		program, err := install.Binary(name)
 		if err != nil {
-			t.Fatalf("%v: run make build", err)
+			t.Fatal(err)
+		}
+		info, err := buildinfo.ReadFile(program)
+		if err != nil {
+			t.Fatal(err)
 		}
 		for _, module := range info.Deps {
 			in[module.Path] = append(in[module.Path], name)

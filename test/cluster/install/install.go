@@ -194,7 +194,7 @@ func (r *Controller) awaitReady(ctx context.Context) error {
 	}
 }
 
-// EnvPrograms names the environment variable with the folder of our programs, where they are not in bin: make race and make e2e set it.
+// EnvPrograms names the environment variable with the folder of our programs, where they are not in bin: make test, race and e2e set it.
 const EnvPrograms = "KUBE_NODE_READY_PROGRAMS"
 
 // Binary is the path of a program of ours; an error says how to build it.
