@@ -122,3 +122,30 @@ func TestFreePorts(t *testing.T) {
 		t.Error("an address of another machine has free ports")
 	}
 }
+
+// TestPortsAreChosenOnce although nothing listens on them yet: not by another process, whose block is another, and not again by this one.
+func TestPortsAreChosenOnce(t *testing.T) {
+	seen := map[int]bool{}
+	for range 2 {
+		b, err := claimBlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.claim.Close() }()
+		for range 10 {
+			ports, err := b.free("127.0.0.1", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, port := range ports {
+				if seen[port] {
+					t.Errorf("port %d is chosen twice", port)
+				}
+				seen[port] = true
+			}
+		}
+		if _, err := b.free("127.0.0.1", blockSize); err == nil {
+			t.Errorf("a block of %d ports has as many that are free", blockSize)
+		}
+	}
+}
