@@ -50,7 +50,7 @@ func (s *suite) workerPhases(ctx context.Context, t *testing.T) {
 		var sandbox, worker task
 		eventually(ctx, t, 5*time.Second, "containerd says what the worker did", func() error {
 			var ok bool
-			if sandbox, worker, ok = tasks.of(v.container, v.created); !ok {
+			if sandbox, worker, ok = tasks.of(v.container, v.asked); !ok {
 				return fmt.Errorf("nothing of container %s", v.container)
 			}
 			return nil
@@ -76,9 +76,9 @@ func (s *suite) workerPhases(ctx context.Context, t *testing.T) {
 
 // verification is when what happened of one, on this machine's clock, which is its nodes' too.
 type verification struct {
-	created, ended, labelled time.Time
-	container                string // the worker's, by its ID
-	checks                   time.Duration
+	asked, created, ended, labelled time.Time
+	container                       string // the worker's, by its ID
+	checks                          time.Duration
 }
 
 func (s *suite) timeVerification(ctx context.Context, t *testing.T, name string) verification {
@@ -89,8 +89,8 @@ func (s *suite) timeVerification(ctx context.Context, t *testing.T, name string)
 	nodes, err := s.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	must(t, err)
 	defer nodes.Stop()
+	v := verification{asked: time.Now()}
 	s.reverify(ctx, t, name)
-	var v verification
 	for v.labelled.IsZero() {
 		select {
 		case e := <-pods.ResultChan():
@@ -125,6 +125,7 @@ type task struct{ started, exited time.Time }
 // taskWatch gathers containerd's events.
 type taskWatch struct {
 	mu    sync.Mutex
+	shows bool // an event was shown
 	tasks map[string]task
 }
 
@@ -144,11 +145,25 @@ func (s *suite) watchTasks(ctx context.Context, t *testing.T, node string) *task
 			w.note(lines.Text())
 		}
 	}()
+	eventually(ctx, t, 10*time.Second, "containerd's events are shown", func() error {
+		if out, err := s.node(node).Containerd(ctx, "namespaces", "label", "k8s.io", "e2e=watched").CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.shows {
+			return errors.New("not the one of a label")
+		}
+		return nil
+	})
 	return w
 }
 
 // note reads a line as "2026-11-22 14:03:35.4 +0000 UTC k8s.io /tasks/start {"container_id":"...","pid":1}".
 func (w *taskWatch) note(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shows = true
 	fields := strings.SplitN(line, " ", 7)
 	if len(fields) != 7 || fields[5] != "/tasks/start" && fields[5] != "/tasks/exit" {
 		return
@@ -160,8 +175,6 @@ func (w *taskWatch) note(line string) {
 	if err != nil || json.Unmarshal([]byte(fields[6]), &what) != nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	seen := w.tasks[what.Container]
 	if fields[5] == "/tasks/start" {
 		seen.started = at
