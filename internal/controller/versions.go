@@ -19,6 +19,8 @@ const (
 	comparableSince = "1.35.0"
 	// liveFor is how long ago the watch of nodes may have shown its last event to count as alive.
 	liveFor = 3 * time.Second
+	// showsWithin is how long the watch has to show our own write of a node before it is decided on without.
+	showsWithin = 2 * time.Second
 	// beginRetry is how soon the API server is asked again for its version, and for that of its nodes.
 	beginRetry = 2 * time.Second
 )
@@ -33,14 +35,19 @@ type Versions struct {
 	mu sync.Mutex
 	// began is the nodes' version once this process led; empty until it is known, and where versions cannot be compared.
 	began string
-	// wrote is the version after our last write to a node, by its name; empty while its answer is awaited, or was lost.
-	wrote map[string]string
-	seen  time.Time // when the watch last showed an event of after began
+	wrote map[string]written // our last write to a node, by its name
+	seen  time.Time          // when the watch last showed an event of after began
+}
+
+// written is a write to a node.
+type written struct {
+	version string // after it; empty while its answer is awaited, or was lost
+	at      time.Time
 }
 
 // NewVersions makes an account on the clock.
 func NewVersions(now func() time.Time) *Versions {
-	return &Versions{Now: now, wrote: map[string]string{}}
+	return &Versions{Now: now, wrote: map[string]written{}}
 }
 
 // Begin learns the version of the nodes at a time when this process leads. It returns once that is known, or it is clear that
@@ -91,7 +98,16 @@ func (v *Versions) Current(n *corev1.Node) bool {
 		return false
 	}
 	wrote, ok := v.wrote[n.Name]
-	return !ok || n.ResourceVersion == wrote || newer(n.ResourceVersion, wrote)
+	return !ok || n.ResourceVersion == wrote.version || newer(n.ResourceVersion, wrote.version)
+}
+
+// Behind reports whether the watch is about to show a write of ours that the node, from the cache, does not hold: what is decided on it
+// the API server would refuse. A watch that takes longer than two seconds is not waited for.
+func (v *Versions) Behind(n *corev1.Node) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	wrote, ok := v.wrote[n.Name]
+	return ok && newer(wrote.version, n.ResourceVersion) && v.Now().Sub(wrote.at) < showsWithin
 }
 
 // newer reports whether version a is of after b; of versions that cannot be compared none is.
@@ -127,5 +143,5 @@ func (a accounted) Patch(ctx context.Context, o client.Object, p client.Patch, o
 func (v *Versions) note(name, version string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.wrote[name] = version
+	v.wrote[name] = written{version: version, at: v.Now()}
 }

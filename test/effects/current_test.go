@@ -36,14 +36,16 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 		fault fault
 		heir  bool
 		gone  bool
+		// awaited: it is known that the watch has more to show.
+		awaited bool
 	}{
-		"this leader wrote it":      {},
+		"this leader wrote it":      {awaited: true},
 		"the answer to it was lost": {fault: fault{at: 2, err: errDead, after: true}},
 		"its predecessor wrote it":  {heir: true},
-		"the node is gone":          {gone: true},
+		"the node is gone":          {gone: true, awaited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := begin(t, "")
+			w := begin(t, `{"reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`) // longer than the watch is waited for
 			w.exit = func(*corev1.Pod) int { return 1 }
 			l := w.leads(func(l *leader) { l.fault = test.fault })
 			n := w.node("n")
@@ -61,6 +63,14 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 			l.show()
 			if test.gone {
 				w.must(api.Delete(w.ctx, n.DeepCopy()))
+			}
+			if test.awaited {
+				again, err := l.nodes.Reconcile(w.ctx, request(n.Name))
+				w.must(err)
+				if len(l.reads) > 0 || len(w.pods(n.Name)) > 0 || again.RequeueAfter <= 0 {
+					t.Errorf("the watch was not waited for: read %d times, %d workers, %+v", len(l.reads), len(w.pods(n.Name)), again)
+				}
+				w.clock.advance(again.RequeueAfter)
 			}
 			for range 2 { // what the first learns is known to the second
 				if _, err := l.nodes.Reconcile(w.ctx, request(n.Name)); err != nil {

@@ -88,6 +88,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	} else if err != nil {
 		return r.failed(err)
 	}
+	if r.Versions.Behind(n) {
+		return ctrl.Result{RequeueAfter: wokenRetry}, nil
+	}
 	fresh := false
 	for try := 0; ; try++ {
 		wait, priority, err := r.step(ctx, n, fresh)
