@@ -207,8 +207,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 				Command:         []string{Command},
 				Args:            []string{"verify"},
 				Env: append([]corev1.EnvVar{
-					{Name: "NODE_NAME", ValueFrom: fieldRef("spec.nodeName")},
-					{Name: "POD_NAMESPACE", ValueFrom: fieldRef("metadata.namespace")},
+					{Name: "NODE_NAME", Value: t.Name}, // not by reference: each write of the pod would cost the API server more
+					{Name: "POD_NAMESPACE", Value: b.Namespace},
 					{Name: "LOG_LEVEL", Value: b.logging.Level},
 					{Name: "LOG_FORMAT", Value: b.logging.Format},
 					{Name: worker.EnvVar, Value: told.env},
@@ -282,8 +282,4 @@ func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	}
 	out = append(out, corev1.Toleration{Key: "karpenter.sh/unregistered", Operator: corev1.TolerationOpExists})
 	return append(out, profile.Tolerations...)
-}
-
-func fieldRef(path string) *corev1.EnvVarSource {
-	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 }

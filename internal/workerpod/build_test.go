@@ -95,6 +95,11 @@ func TestVerifyPod(t *testing.T) {
 	if got := *pod.Spec.ActiveDeadlineSeconds; got < 300+120 {
 		t.Errorf("the kubelet ends it after %d s", got)
 	}
+	for _, want := range []corev1.EnvVar{{Name: "NODE_NAME", Value: "node-a"}, {Name: "POD_NAMESPACE", Value: "ns"}} {
+		if !slices.Contains(pod.Spec.Containers[0].Env, want) {
+			t.Errorf("no %s=%s in %v", want.Name, want.Value, pod.Spec.Containers[0].Env)
+		}
+	}
 	told := 0
 	for _, e := range pod.Spec.Containers[0].Env {
 		if e.Name == worker.EnvVar {
