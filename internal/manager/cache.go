@@ -2,6 +2,7 @@ package manager
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +63,8 @@ func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 					c.Reason, c.Message = "", ""
 				}
 			}
-			n.Status = corev1.NodeStatus{Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions,
+			// Cloned: decoding has left room for twice as many.
+			n.Status = corev1.NodeStatus{Allocatable: n.Status.Allocatable, Conditions: slices.Clone(n.Status.Conditions),
 				NodeInfo: corev1.NodeSystemInfo{BootID: strings.Clone(n.Status.NodeInfo.BootID)}}
 		}
 		return o, nil
