@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -156,8 +157,8 @@ func (v *View) Ours(p *corev1.Pod) bool {
 	return workerpod.Ours(p, v.Builder.Namespace, workerpod.TargetOf(p))
 }
 
-// Snapshot is every node with our pods on it, for a scrape. A node is observed when it is asked for: thousands of observations are not held
-// at once.
+// Snapshot is every node with our pods on it, for a scrape, by name: that is the order in which the series have to be in the end, and
+// sorting them is faster where they are. A node is observed when it is asked for: thousands of observations are not held at once.
 func (v *View) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
 	var nodes corev1.NodeList
 	if err := v.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -174,9 +175,14 @@ func (v *View) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
 			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
 		}
 	}
+	sorted := make([]*corev1.Node, len(nodes.Items))
+	for i := range nodes.Items {
+		sorted[i] = &nodes.Items[i]
+	}
+	slices.SortFunc(sorted, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return func(yield func(decide.Input) bool) {
-		for i := range nodes.Items {
-			in := v.Observe(&nodes.Items[i])
+		for _, n := range sorted {
+			in := v.Observe(n)
 			in.Pods = byNode[in.Node.UID]
 			if !yield(in) {
 				return

@@ -58,7 +58,7 @@ func TestGatherFindsTheNodesOwnPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := slices.Collect(seen)
-	if len(all) != 3 || len(all[0].Pods) != 2 || len(all[1].Pods) != 1 || len(all[2].Pods) != 0 {
+	if len(all) != 3 || all[0].Node.Name != "idle" || len(all[0].Pods) != 0 || len(all[1].Pods) != 1 || all[2].Node.Name != "n" || len(all[2].Pods) != 2 {
 		t.Errorf("%+v", all)
 	}
 }
