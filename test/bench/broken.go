@@ -14,34 +14,45 @@ const (
 	newcomers    = 300
 	newcomerRate = 33
 	brokenPrefix = "broken"
-	// failFirst is how long the broken nodes have to fail before the newcomers come.
-	failFirst = 20 * time.Second
+	// failFirst is how long the broken nodes have to fail before the newcomers come; exhaustFirst is enough for the retries that they
+	// have by default to be exhausted, all at once.
+	failFirst    = 20 * time.Second
+	exhaustFirst = 2 * time.Minute
 )
 
-// deleting switches deletion on, and has the broken nodes tried again and again while the guards hold it.
-var deleting = map[string]any{
-	"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 10, "exhaustedRetrySeconds": 10},
-	"nodeManagement": map[string]any{"deleteFailedNodes": true},
-}
+// deleting switches deletion on; harried has the broken nodes tried again and again beside it, while the guards hold it.
+var (
+	deleting = map[string]any{"nodeManagement": map[string]any{"deleteFailedNodes": true}}
+	harried  = map[string]any{
+		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 10, "exhaustedRetrySeconds": 10},
+		"nodeManagement": deleting["nodeManagement"],
+	}
+)
 
 // broken is a case of an outage: healthy nodes come while a fifth of the fleet fails and is considered for deletion.
 func broken() benchCase {
-	return benchCase{name: "broken-5000", what: "300 healthy nodes at 33 a second, beside 5000 verified ones, and beside 4000 verified and 1000 that fail, deletion on", nodes: 5000,
+	return benchCase{name: "broken-5000", what: "300 healthy nodes at 33 a second, beside 5000 verified ones, and beside 4000 verified and 1000 that fail, deletion on: tried again every ten seconds, and with the default settings once their retries are exhausted", nodes: 5000,
 		prepare: func(ctx context.Context, b *bed, nodes int) error {
 			return verified(ctx, newFleet(b.client, "idle", nodes, gatingTaint, ""), nodes*4/5)
 		},
 		sides: []side{
 			{"sound", func(ctx context.Context, b *bed, r *result) error {
-				return outage(ctx, b, r, func(ctx context.Context, f *fleet) error { return verified(ctx, f, len(f.names)) })
+				return outage(ctx, b, r, harried, failFirst, func(ctx context.Context, f *fleet) error { return verified(ctx, f, len(f.names)) })
 			}},
 			{"a fifth broken", func(ctx context.Context, b *bed, r *result) error {
-				return outage(ctx, b, r, func(ctx context.Context, f *fleet) error { return f.register(ctx, 0, nil) })
+				return outage(ctx, b, r, harried, failFirst, fail)
+			}},
+			{"a fifth exhausted", func(ctx context.Context, b *bed, r *result) error {
+				return outage(ctx, b, r, deleting, exhaustFirst, fail)
 			}},
 		}}
 }
 
-// outage lets the last fifth of the fleet come, and then the newcomers.
-func outage(ctx context.Context, b *bed, r *result, last func(context.Context, *fleet) error) error {
+// fail lets the nodes come, none of which passes.
+func fail(ctx context.Context, f *fleet) error { return f.register(ctx, 0, nil) }
+
+// outage lets the last fifth of the fleet come, and some time later the newcomers.
+func outage(ctx context.Context, b *bed, r *result, settings map[string]any, later time.Duration, last func(context.Context, *fleet) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	prefix := b.prefix()
@@ -56,11 +67,11 @@ func outage(ctx context.Context, b *bed, r *result, last func(context.Context, *
 	if err := watch(ctx, b.client, func(n *corev1.Node) { fresh.see(n) }, kubelets.see); err != nil {
 		return err
 	}
-	err := b.during(ctx, r, deleting, "", func(*controller) error {
+	err := b.during(ctx, r, settings, "", func(*controller) error {
 		if err := last(ctx, fifth); err != nil {
 			return err
 		}
-		if err := pause(ctx, failFirst); err != nil {
+		if err := pause(ctx, later); err != nil {
 			return err
 		}
 		if err := fresh.register(ctx, newcomerRate, nil); err != nil {

@@ -17,7 +17,7 @@ type benchCase struct {
 	plane cluster.Options
 	// prepare, if set, is called once before the turns.
 	prepare func(ctx context.Context, b *bed, nodes int) error
-	// sides take turns; the first is what the others are compared with.
+	// sides take turns; each is compared with those before it.
 	sides []side
 }
 
@@ -27,12 +27,13 @@ type side struct {
 	turn func(ctx context.Context, b *bed, r *result) error
 }
 
-// verifies is a case in which nodes are verified by the floor and by the controller.
+// verifies is a case in which nodes are verified by two floors and by the controller.
 func verifies(name, what string, nodes int, l load) benchCase {
-	return benchCase{name: name, what: what, nodes: nodes, sides: []side{
-		{"floor", func(ctx context.Context, b *bed, r *result) error { return l.verification(ctx, b, r, true) }},
-		{"controller", func(ctx context.Context, b *bed, r *result) error { return l.verification(ctx, b, r, false) }},
-	}}
+	c := benchCase{name: name, what: what, nodes: nodes}
+	for _, by := range []actor{lightest, likeUs, ourselves} {
+		c.sides = append(c.sides, side{string(by), func(ctx context.Context, b *bed, r *result) error { return l.verification(ctx, b, r, by) }})
+	}
+	return c
 }
 
 // rules is a case in which nodes are released by the floor and by a rule. Nothing else runs that writes to nodes.
@@ -57,7 +58,7 @@ func cases() []benchCase {
 	}
 	return append([]benchCase{
 		verifies("burst-1000", "1000 nodes at once, workers of 1 s", 1000, second),
-		verifies("failing-1000", "1000 nodes at once, of every twentieth the first worker fails; none of the floor's", 1000, load{run: time.Second, failing: 5}),
+		verifies("failing-1000", "1000 nodes at once, of every twentieth the first worker fails; none of the floors'", 1000, load{run: time.Second, failing: 5}),
 		verifies("steady-10", "10 nodes a second, workers of 1 s", 200, load{run: time.Second, rate: 10}),
 		verifies("steady-33", "33 nodes a second, workers of 1 s", 660, load{run: time.Second, rate: 33}),
 		verifies("steady-100", "100 nodes a second, workers of 1 s", 2000, load{run: time.Second, rate: 100}),

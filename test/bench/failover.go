@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // failover is a case of two controllers of which the leader goes: how long until the other one acts.
@@ -43,8 +45,8 @@ func succeeds(ctx context.Context, b *bed, r *result, sig syscall.Signal) error 
 	at := time.Now()
 	first.Signal(sig)
 	<-first.Done() // what comes now only the second can see to
-	err = f.register(ctx, 0, func(_ context.Context, name string) error {
-		f.arrive(name, at)
+	err = f.register(ctx, 0, func(_ context.Context, n *corev1.Node) error {
+		f.arrive(n.Name, at)
 		return nil
 	})
 	if err == nil {

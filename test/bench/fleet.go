@@ -98,13 +98,14 @@ func (f *fleet) see(n *corev1.Node) {
 }
 
 // register lets the nodes come: rate a second, or, if that is 0, as fast as the writers can.
-func (f *fleet) register(ctx context.Context, rate float64, then func(ctx context.Context, name string) error) error {
+func (f *fleet) register(ctx context.Context, rate float64, then func(ctx context.Context, n *corev1.Node) error) error {
 	return f.each(ctx, rate, func(ctx context.Context, name string) error {
 		f.arrive(name, time.Now())
-		if _, err := f.client.CoreV1().Nodes().Create(ctx, f.node(name), metav1.CreateOptions{}); err != nil || then == nil {
+		n, err := f.client.CoreV1().Nodes().Create(ctx, f.node(name), metav1.CreateOptions{})
+		if err != nil || then == nil {
 			return err
 		}
-		return then(ctx, name)
+		return then(ctx, n)
 	})
 }
 

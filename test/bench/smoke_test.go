@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"testing"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
@@ -17,9 +16,9 @@ func TestRequests(t *testing.T) {
 	t.Cleanup(b.stop)
 	// A machine that is busy otherwise may let a lease run out, and no other replica is there to need it.
 	alone := load{settings: map[string]any{"leaderElection": map[string]any{"enabled": false}}}
-	turn := func(do func(context.Context, *bed, *result, bool) error) result {
+	turn := func(do func(*result) error) result {
 		r := result{Nodes: nodes, Values: map[string]float64{}}
-		if err := do(t.Context(), b, &r, false); err != nil {
+		if err := do(&r); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s; %v", r.line(), r.Requests)
@@ -35,7 +34,7 @@ func TestRequests(t *testing.T) {
 	}
 	// The pod, the node, the node's condition, the pod's end; and an event. What takes five seconds, on a slow machine, says so: a
 	// condition and an event more. A read is for a node that is not proved to be current, as after a pause of the watch.
-	verified := turn(alone.verification)
+	verified := turn(func(r *result) error { return alone.verification(t.Context(), b, r, ourselves) })
 	slow := 0.0
 	if verified.Values[metricMax] >= 5 {
 		slow = 1
@@ -45,5 +44,5 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The node; and what the rule's own status costs, however many nodes there are.
-	atMost("rule", turn(alone.rule), map[string]float64{metricWrites: 1 + 4.0/nodes, metricReads: 4.0 / nodes, metricEvents: 2})
+	atMost("rule", turn(func(r *result) error { return alone.rule(t.Context(), b, r, false) }), map[string]float64{metricWrites: 1 + 4.0/nodes, metricReads: 4.0 / nodes, metricEvents: 2})
 }

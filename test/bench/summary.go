@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -49,7 +50,7 @@ const (
 	metricGoEnd     = "goroutines at the end"
 )
 
-// metrics are in the order of the tables' columns. Of those that are compared, the ratio to the first side counts.
+// metrics are in the order of the tables' columns. Of those that are compared, the ratio to the sides before counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
 	metricIdle, metricCPU, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
 
@@ -109,13 +110,13 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// row is a line of the table: a side, or its ratio to the first side in the same turn.
+// row is a line of the table: a side, or its ratio to an earlier side in the same turn.
 type row struct {
 	Side    string            `json:"side"`
 	Metrics map[string]spread `json:"metrics"`
 }
 
-// summarize makes a row of each side, and one of the ratio to the first.
+// summarize makes a row of each side, and one of its ratio to each side before it.
 func summarize(turns []result, sides []side) []row {
 	values := func(side, metric string) map[int]float64 {
 		byTurn := map[int]float64{}
@@ -128,28 +129,30 @@ func summarize(turns []result, sides []side) []row {
 	}
 	var rows []row
 	for i, s := range sides {
-		of, ratio := row{s.name, map[string]spread{}}, row{"ratio", map[string]spread{}}
+		of := row{s.name, map[string]spread{}}
 		for _, m := range metrics {
-			byTurn := values(s.name, m)
-			if len(byTurn) == 0 {
-				continue
-			}
-			all, ratios := []float64{}, []float64{}
-			for turn, v := range byTurn {
-				all = append(all, v)
-				if base, ok := values(sides[0].name, m)[turn]; ok && base > 0 && slices.Contains(compared, m) {
-					ratios = append(ratios, v/base)
-				}
-			}
-			of.Metrics[m] = spreadOf(all)
-			if i > 0 && len(ratios) > 0 {
-				ratio.Metrics[m] = spreadOf(ratios)
+			if byTurn := values(s.name, m); len(byTurn) > 0 {
+				of.Metrics[m] = spreadOf(slices.Collect(maps.Values(byTurn)))
 			}
 		}
 		rows = append(rows, of)
-		if len(ratio.Metrics) > 0 {
-			ratio.Side = s.name + " / " + sides[0].name
-			rows = append(rows, ratio)
+		for _, before := range sides[:i] {
+			ratio := row{s.name + " / " + before.name, map[string]spread{}}
+			for _, m := range compared {
+				var ratios []float64
+				base := values(before.name, m)
+				for turn, v := range values(s.name, m) {
+					if base[turn] > 0 {
+						ratios = append(ratios, v/base[turn])
+					}
+				}
+				if len(ratios) > 0 {
+					ratio.Metrics[m] = spreadOf(ratios)
+				}
+			}
+			if len(ratio.Metrics) > 0 {
+				rows = append(rows, ratio)
+			}
 		}
 	}
 	return rows

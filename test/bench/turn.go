@@ -38,46 +38,75 @@ type load struct {
 	delay time.Duration
 }
 
-// verification is a turn of a verification: by the floor, or by the controller.
-func (l load) verification(ctx context.Context, b *bed, r *result, byFloor bool) error {
+// Who verifies the nodes of a turn.
+type actor string
+
+const (
+	// lightest is a floor with the smallest writes that do it. It is an administrator, for whom the API server evaluates no rule of
+	// authorisation, and makes a node's pod in place of whoever registered the node, who waits for that.
+	lightest actor = "floor"
+	// likeUs is a floor that writes what the controller writes, with its rights, and knows of nodes from its watch alone.
+	likeUs actor = "same writes"
+	// ourselves is the controller.
+	ourselves actor = "controller"
+)
+
+// verification is a turn of a verification.
+func (l load) verification(ctx context.Context, b *bed, r *result, by actor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFleet(b.client, b.prefix(), r.Nodes, gatingTaint, verifiedLabel)
 	code := l.code(f)
-	if byFloor {
-		code = pass // it tries nothing again
+	if by != ourselves {
+		code = pass // a floor tries nothing again
 	}
 	kubelets := newKubelets(ctx, b.client, l.run, code)
-	client, kubeconfig, err := b.slowed(ctx, l.delay)
+	client, kubeconfig, err := b.asController(ctx, l.delay)
 	if err != nil {
 		return err
 	}
 	var fault firstFault
-	least := newFloor(ctx, client, verifiedLabel, fault.note)
-	onPod := []func(*corev1.Pod){kubelets.see}
-	if byFloor {
-		onPod = append(onPod, least.seePod)
+	onNode, onPod := f.see, []func(*corev1.Pod){kubelets.see}
+	var then func(context.Context, *corev1.Node) error
+	switch by {
+	case lightest:
+		if l.delay == 0 {
+			client = b.client
+		}
+		floor := newFloor(ctx, client, leastWrites(), r.Nodes, fault.note)
+		then, onPod = floor.start, append(onPod, floor.seePod)
+	case likeUs:
+		w, err := controllersWrites()
+		if err != nil {
+			return err
+		}
+		floor := newFloor(ctx, client, w, r.Nodes, fault.note)
+		floor.bounded = true
+		onNode, onPod = func(n *corev1.Node) {
+			f.see(n)
+			floor.seeNew(n)
+		}, append(onPod, floor.seePod)
 	}
-	if err := watch(ctx, b.client, f.see, onPod...); err != nil {
+	if err := watch(ctx, b.client, onNode, onPod...); err != nil {
 		return err
 	}
-	if byFloor {
-		err = f.register(ctx, l.rate, least.start)
-		if err == nil {
-			err = f.await(ctx)
+	come := func() error {
+		if err := f.register(ctx, l.rate, then); err != nil {
+			return err
 		}
-	} else {
+		return f.await(ctx)
+	}
+	if by == ourselves {
 		err = b.during(ctx, r, l.settings, kubeconfig, func(*controller) error {
-			if err := f.register(ctx, l.rate, nil); err != nil {
-				return err
-			}
-			if err := f.await(ctx); err != nil {
+			if err := come(); err != nil {
 				return err
 			}
 			left, err := b.left(ctx)
 			r.Values[metricLeft] = float64(left)
 			return err
 		})
+	} else {
+		err = come()
 	}
 	if err = errors.Join(err, fault.get()); err != nil {
 		return err
@@ -107,10 +136,9 @@ func (l load) rule(ctx context.Context, b *bed, r *result, byFloor bool) error {
 	defer cancel()
 	f := newFleet(b.client, b.prefix(), r.Nodes, ruleTaint, "")
 	var fault firstFault
-	least := newFloor(ctx, b.client, "", fault.note)
 	onNode := f.see
 	if byFloor {
-		least.releaseAll(r.Nodes)
+		least := newFloor(ctx, b.client, writes{}, r.Nodes, fault.note)
 		onNode = func(n *corev1.Node) {
 			f.see(n)
 			least.seeNode(n, ruleCondition)
@@ -186,25 +214,25 @@ func (b *bed) left(ctx context.Context) (int, error) {
 	}
 }
 
-// slowed are a client and a kubeconfig, both of the controller's account, whose every request takes that much longer; the bed's own
-// client and no kubeconfig where it is 0. A proxy passes a token on, and no client's certificate.
-func (b *bed) slowed(ctx context.Context, by time.Duration) (kubernetes.Interface, string, error) {
-	if by == 0 {
-		return b.client, "", nil
+// asController are a client and a kubeconfig, both of the controller's account, whose every request takes that much longer. A proxy passes
+// a token on, and no client's certificate.
+func (b *bed) asController(ctx context.Context, slower time.Duration) (client kubernetes.Interface, kubeconfig string, err error) {
+	if slower == 0 {
+		kubeconfig, err = b.cluster.KubeconfigFor(ctx, install.Namespace, install.ControllerAccount)
+	} else {
+		var url string
+		if url, err = delay(ctx, b.cluster, slower); err == nil {
+			kubeconfig, err = b.cluster.KubeconfigVia(ctx, "slowed", install.Namespace, install.ControllerAccount, url)
+		}
 	}
-	url, err := delay(ctx, b.cluster, by)
 	if err != nil {
 		return nil, "", err
 	}
-	kubeconfig, err := b.cluster.KubeconfigVia(ctx, "slowed", install.Namespace, install.ControllerAccount, url)
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, "", err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, "", err
-	}
-	client, err := kubernetes.NewForConfig(fast(config))
+	client, err = kubernetes.NewForConfig(fast(c))
 	return client, kubeconfig, err
 }
 

@@ -155,7 +155,7 @@ func growth(bursts []measurement, metric string) (*plot.Plot, error) {
 	p.X.Label.Text, p.Y.Label.Text = "nodes at once", metric
 	var lines []any
 	most, highest := 0.0, 0.0
-	for _, side := range []string{"controller", "floor"} {
+	for _, side := range []string{"controller", "floor", "same writes"} {
 		var points plotter.XYs
 		for _, m := range bursts {
 			for _, row := range m.Summary {
