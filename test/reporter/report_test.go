@@ -126,9 +126,10 @@ func TestHeartbeat(t *testing.T) {
 		t.Errorf("the transition time moved from %v to %v", first.LastTransitionTime, c.LastTransitionTime)
 	}
 	requests := p.seen()
-	for i := 2; i < len(requests); i++ { // after the first patch, which is empty, and the first write
-		if d := requests[i].at.Sub(requests[i-1].at); d < 1900*time.Millisecond {
-			t.Errorf("a write %v after the one before", d)
+	// After the first patch, which is empty, and the first write. A machine that is busy may have held that one up.
+	for i := 2; i < len(requests); i++ {
+		if d := requests[i].at.Sub(requests[1].at); d < time.Duration(i-1)*2*time.Second-time.Second {
+			t.Errorf("%d more writes %v after the first", i-1, d)
 		}
 	}
 }
