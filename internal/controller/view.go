@@ -5,9 +5,7 @@ package controller
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,7 +64,11 @@ type View struct {
 
 // Observe is what decisions need of a node apart from its pods.
 func (v *View) Observe(n *corev1.Node) decide.Input {
-	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: marks.Observe(n, v.Config.Vocabulary())}
+	return v.input(n, marks.Observe(n, v.Config.Vocabulary()))
+}
+
+func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
+	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: facts}
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
 		in.Node.Leaving = v.Departing(n, in.Node.Karpenter)
@@ -155,38 +157,4 @@ func (v *View) unseen(pods []workerpod.Observation, label, value string) []worke
 // Ours reports whether the pod is one that the controller makes for the node that it names.
 func (v *View) Ours(p *corev1.Pod) bool {
 	return workerpod.Ours(p, v.Builder.Namespace, workerpod.TargetOf(p))
-}
-
-// Snapshot is every node with our pods on it, for a scrape, by name: that is the order in which the series have to be in the end, and
-// sorting them is faster where they are. A node is observed when it is asked for: thousands of observations are not held at once.
-func (v *View) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
-	var nodes corev1.NodeList
-	if err := v.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	var pods corev1.PodList
-	if err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	byNode := map[string][]workerpod.Observation{}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; v.Ours(p) {
-			uid := p.Labels[workerpod.LabelNodeUID]
-			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
-		}
-	}
-	sorted := make([]*corev1.Node, len(nodes.Items))
-	for i := range nodes.Items {
-		sorted[i] = &nodes.Items[i]
-	}
-	slices.SortFunc(sorted, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return func(yield func(decide.Input) bool) {
-		for _, n := range sorted {
-			in := v.Observe(n)
-			in.Pods = byNode[in.Node.UID]
-			if !yield(in) {
-				return
-			}
-		}
-	}, nil
 }

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -48,7 +51,12 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		return mgr.GetCache().WaitForCacheSync(now)
 	}
 	leader := elected(mgr)
-	collector := metrics.NewCollector(cfg.Metrics.PerNode, view.Snapshot, view.Sights.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
+	nodes, err := nodeStore(mgr.GetCache())
+	if err != nil {
+		return err
+	}
+	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes}
+	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Sights.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
@@ -63,4 +71,17 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		}
 		return nil
 	})
+}
+
+// nodeStore is where the cache keeps the nodes.
+func nodeStore(c cache.Cache) (toolscache.Store, error) {
+	informer, err := c.GetInformer(context.Background(), &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	i, ok := informer.(toolscache.SharedInformer)
+	if !ok {
+		return nil, fmt.Errorf("the cache's informer of nodes is a %T and shows no store", informer)
+	}
+	return i.GetStore(), nil
 }

@@ -135,6 +135,13 @@ func KarpenterOf(n *corev1.Node) Karpenter {
 
 // Observe reads a Node.
 func Observe(n *corev1.Node, v Vocabulary) Facts {
+	f := observe(n, v)
+	f.Record, f.RecordProblem = readRecord(n)
+	return f
+}
+
+// observe is Observe without the record.
+func observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
 		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Created: n.CreationTimestamp.Time,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
@@ -166,7 +173,6 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 		}
 	}
 	f.Leaving = leaving(n)
-	f.Record, f.RecordProblem = readRecord(n)
 	return f
 }
 

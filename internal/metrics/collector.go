@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -79,6 +80,10 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	now := c.now()
+	statuses := map[decide.Status]*dto.LabelPair{}
+	for _, s := range decide.Statuses() {
+		statuses[s] = pair("status", string(s))
+	}
 	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
 	for in := range inputs {
 		for _, p := range in.Pods {
@@ -95,15 +100,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if c.perNode == config.PerNodeNone || c.perNode == config.PerNodeUnverified && s == decide.StatusVerified {
 			continue
 		}
-		gauge(c.status, 1, in.Node.Name, string(s))
-		if decide.SaysOverdue(in) {
-			gauge(c.overdue, 1, in.Node.Name)
-		}
-		r := in.Node.Record
-		if r.LastOutcome != "" {
-			gauge(c.duration, (time.Duration(r.DurationMs) * time.Millisecond).Seconds(), in.Node.Name)
-		}
-		ch <- prometheus.MustNewConstMetric(c.retries, prometheus.CounterValue, float64(r.Attempts), in.Node.Name)
+		c.node(ch, in, statuses[s])
 	}
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
@@ -121,6 +118,20 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range decide.GuardNames() {
 		gauge(c.held, float64(held[name]), name)
 	}
+}
+
+// node sends the series of a node with this status.
+func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
+	name := []*dto.LabelPair{pair("node", in.Node.Name)}
+	ch <- &series{desc: c.status, labels: []*dto.LabelPair{name[0], status}, value: 1}
+	if decide.SaysOverdue(in) {
+		ch <- &series{desc: c.overdue, labels: name, value: 1}
+	}
+	r := in.Node.Record
+	if r.LastOutcome != "" {
+		ch <- &series{desc: c.duration, labels: name, value: (time.Duration(r.DurationMs) * time.Millisecond).Seconds()}
+	}
+	ch <- &series{desc: c.retries, labels: name, value: float64(r.Attempts), counter: true}
 }
 
 func podStatus(p workerpod.Observation) string {
