@@ -152,15 +152,18 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 		s.claimStays(name)
 	}
 	born.mu.Lock()
-	probes := 0
+	probes, failures := 0, 0
 	for _, name := range born.uids {
-		if strings.HasPrefix(name, "probe-") {
+		switch {
+		case strings.HasPrefix(name, "probe-"):
 			probes++
+		case strings.HasPrefix(name, "verify-"+broken.Name+"-"):
+			failures++
 		}
 	}
 	born.mu.Unlock()
-	if probes < 1 || probes > 2 {
-		t.Errorf("%d probes for 2 failures", probes)
+	if probes < 1 || probes > failures {
+		t.Errorf("%d probes for %d failures", probes, failures)
 	}
 	if l, err := k8s.CoreV1().ConfigMaps(s.name).Get(s.ctx, ledger.Name, metav1.GetOptions{}); err != nil || !strings.Contains(l.Data["deletions.json"], broken.Name) {
 		t.Errorf("ledger %v %v", l, err)
