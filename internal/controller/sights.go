@@ -3,6 +3,7 @@ package controller
 import (
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ const unseenFor = 15 * time.Second
 // nodeSight is what was seen of a node of this UID.
 type nodeSight struct {
 	uid       types.UID
+	underWay  []types.UID // pods of attempts that a watch has shown without a result, and has not shown to be gone
 	vanished  int32
 	rehearsed bool
 	needed    time.Time // since when it must be verified
@@ -115,7 +117,35 @@ func (s *Sights) SeePod(pod *corev1.Pod) workerpod.Observation {
 	defer s.mu.Unlock()
 	o.Seen = update(s.pods[pod.UID], o, s.Now())
 	s.pods[pod.UID] = o.Seen
+	s.track(pod, o, o.Attempt.Result == nil)
 	return o
+}
+
+// track keeps the account of the pods under way on the node that the pod is for. s.mu must be held.
+func (s *Sights) track(pod *corev1.Pod, o workerpod.Observation, underWay bool) {
+	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
+	n := s.nodes[o.Node]
+	if o.Purpose != workerpod.PurposeVerify || n == nil && !underWay || n != nil && n.uid != uid {
+		return // the pods of a node go after it, and what was seen of the one that has its name now must not go with them
+	}
+	n = s.node(o.Node, uid)
+	at := slices.Index(n.underWay, pod.UID)
+	switch {
+	case underWay && at < 0:
+		n.underWay = append(n.underWay, pod.UID)
+	case !underWay && at >= 0:
+		n.underWay = slices.Delete(n.underWay, at, at+1)
+	}
+}
+
+// UnderWay are the pods of a node's attempts that a watch has shown without a result, and has not shown to be gone.
+func (s *Sights) UnderWay(name string, uid types.UID) []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil && n.uid == uid {
+		return slices.Clone(n.underWay)
+	}
+	return nil
 }
 
 // observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a watch has
@@ -158,6 +188,7 @@ func (s *Sights) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
+	s.track(pod, o, false)
 	if o.Purpose != workerpod.PurposeVerify || o.Attempt.Result != nil {
 		return
 	}

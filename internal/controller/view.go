@@ -76,9 +76,11 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	return in
 }
 
-// Gather is Observe with the node's pods and what was seen of them.
+// Gather is Observe with the node's pods and what was seen of them. ErrVanished is returned while one has left the cache and the event that says
+// so has not come: what became of its attempt is in that, and until then it would look as if there had been none.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
+	missing := v.Sights.UnderWay(n.Name, n.UID) // before the list: events come after the cache has changed
 	var list corev1.PodList
 	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
 		return in, err
@@ -88,6 +90,10 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 		if workerpod.Ours(&list.Items[i], v.Builder.Namespace, t) {
 			in.Pods = append(in.Pods, v.Sights.observe(&list.Items[i]))
 		}
+		missing = slices.DeleteFunc(missing, func(uid types.UID) bool { return uid == list.Items[i].UID })
+	}
+	if len(missing) > 0 {
+		return in, ErrVanished
 	}
 	in.Pods = v.unseen(in.Pods, workerpod.LabelNodeUID, in.Node.UID)
 	in.NeededSince = v.Sights.neededSince(in)
@@ -98,8 +104,8 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished says that a pod which the cache shows is gone; a watch event tells what that means.
-var ErrVanished = errors.New("the worker pod is gone, and the cache does not show it yet")
+// ErrVanished says that a pod is gone and the watch event that says what that means has not come.
+var ErrVanished = errors.New("the worker pod is gone, and the watch has not shown it yet")
 
 // GatherFresh is Gather of a node that was just read from the API server, and reads those of its pods that have no result from there too.
 func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.Node) (decide.Input, error) {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 func gpu(c *config.Config) {
@@ -84,4 +86,40 @@ func TestFleet(t *testing.T) {
 	if before[1].UID != "uid-c" || after[1].UID != "new" {
 		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
 	}
+}
+
+// TestGatherAwaitsTheEndOfAPod: the cache loses a pod before the event comes that says what became of it.
+func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
+	v, c, _ := view(t)
+	n := node("n")
+	gathers := func(what string, want error, vanished int32) {
+		t.Helper()
+		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || in.Vanished != vanished {
+			t.Errorf("%s: %v, vanished %d; want %v, %d", what, err, in.Vanished, want, vanished)
+		}
+	}
+	first, second := worker(v, n, 1), worker(v, n, 2)
+	v.Sights.SeePod(worker(v, node("m"), 1))
+	v.Sights.SeePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
+	c.pods = []corev1.Pod{*first}
+	gathers("not shown yet", nil, 0)
+	v.Sights.SeePod(first)
+	gathers("shown", nil, 0)
+	c.pods = nil
+	gathers("gone from the cache", ErrVanished, 0)
+	v.Sights.PodGone(workerpod.Observe(first), first)
+	gathers("shown to be gone", nil, 1)
+
+	v.Sights.SeePod(second)
+	gathers("the next one, gone from the cache", ErrVanished, 0)
+	exited(0)(second)
+	v.Sights.SeePod(second)
+	gathers("and shown with a result", nil, 1)
+
+	v.Sights.SeePod(worker(v, n, 3))
+	n.UID = "another"
+	gathers("another node of the name", nil, 0)
+	v.Sights.neededSince(v.Observe(n))
+	v.Sights.SeePod(worker(v, node("n"), 4))
+	gathers("a pod of the node before it", nil, 0)
 }

@@ -347,6 +347,9 @@ func (l *leader) show() {
 }
 
 func (l *leader) showPods(pods []corev1.Pod) {
+	if l.stalePods != nil {
+		return // events come after the cache has changed
+	}
 	here := map[types.UID]bool{}
 	for _, p := range pods {
 		if !l.nodes.View.Ours(&p) {

@@ -195,6 +195,9 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			old, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
 			if !r.View.Ours(now) {
+				if r.View.Ours(old) { // somebody took its labels
+					r.wakeNode(r.PodGone(old), q)
+				}
 				return
 			}
 			before, after := workerpod.Observe(old), r.SeePod(now)
