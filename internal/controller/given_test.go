@@ -101,6 +101,16 @@ func worker(v *View, n *corev1.Node, number int32, change ...func(*corev1.Pod)) 
 	return p
 }
 
+// amid are a worker and a control probe on the node, among pods that are not ours or another node's.
+func amid(v *View, n *corev1.Node) []corev1.Pod {
+	forged := worker(v, n, 2)
+	forged.Name = "verify-by-hand"
+	elsewhere := worker(v, n, 3)
+	elsewhere.Namespace = "default"
+	probe := v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g")
+	return []corev1.Pod{*worker(v, n, 1), *forged, *elsewhere, *probe, *worker(v, node("m"), 1)}
+}
+
 func running(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

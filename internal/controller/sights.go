@@ -117,25 +117,30 @@ func (s *Sights) SeePod(pod *corev1.Pod) workerpod.Observation {
 	defer s.mu.Unlock()
 	o.Seen = update(s.pods[pod.UID], o, s.Now())
 	s.pods[pod.UID] = o.Seen
-	s.track(pod, o, o.Attempt.Result == nil)
+	if n := s.attempted(pod, o); n != nil {
+		n.ends(pod)
+		if o.Attempt.Result == nil {
+			n.underWay = append(n.underWay, pod.UID)
+		}
+	}
 	return o
 }
 
-// track keeps the account of the pods under way on the node that the pod is for. s.mu must be held.
-func (s *Sights) track(pod *corev1.Pod, o workerpod.Observation, underWay bool) {
+// attempted is what was seen of the node that a pod's attempt is on; nil where there is nothing to account for: for a probe, for a result on
+// a node of which nothing was seen, and for a pod that goes after its node, since what was seen of the one that has its name now must
+// not go with it. s.mu must be held.
+func (s *Sights) attempted(pod *corev1.Pod, o workerpod.Observation) *nodeSight {
 	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
 	n := s.nodes[o.Node]
-	if o.Purpose != workerpod.PurposeVerify || n == nil && !underWay || n != nil && n.uid != uid {
-		return // the pods of a node go after it, and what was seen of the one that has its name now must not go with them
+	if o.Purpose != workerpod.PurposeVerify || n == nil && o.Attempt.Result != nil || n != nil && n.uid != uid {
+		return nil
 	}
-	n = s.node(o.Node, uid)
-	at := slices.Index(n.underWay, pod.UID)
-	switch {
-	case underWay && at < 0:
-		n.underWay = append(n.underWay, pod.UID)
-	case !underWay && at >= 0:
-		n.underWay = slices.Delete(n.underWay, at, at+1)
-	}
+	return s.node(o.Node, uid)
+}
+
+// ends drops a pod from those under way.
+func (n *nodeSight) ends(pod *corev1.Pod) {
+	n.underWay = slices.DeleteFunc(n.underWay, func(uid types.UID) bool { return uid == pod.UID })
 }
 
 // UnderWay are the pods of a node's attempts that a watch has shown without a result, and has not shown to be gone.
@@ -188,15 +193,12 @@ func (s *Sights) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
-	s.track(pod, o, false)
-	if o.Purpose != workerpod.PurposeVerify || o.Attempt.Result != nil {
-		return
+	if n := s.attempted(pod, o); n != nil {
+		n.ends(pod)
+		if o.Attempt.Result == nil {
+			n.vanished = o.Attempt.Number
+		}
 	}
-	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
-	if n := s.nodes[o.Node]; n != nil && n.uid != uid {
-		return // the pods of a node go after it, and what was seen of the one that has its name now must not go with them
-	}
-	s.node(o.Node, uid).vanished = o.Attempt.Number
 }
 
 // NodeGone drops a node.

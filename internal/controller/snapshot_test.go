@@ -23,11 +23,7 @@ func (s store) List() (all []any) {
 func TestSnapshot(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
-	forged := worker(v, n, 2)
-	forged.Name = "verify-by-hand"
-	elsewhere := worker(v, n, 3)
-	elsewhere.Namespace = "default"
-	c.pods = []corev1.Pod{*worker(v, n, 1), *forged, *elsewhere, *v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"), *worker(v, node("m"), 1)}
+	c.pods = amid(v, n)
 	s := &Snapshotter{View: v, Nodes: store{n, node("m"), node("idle")}}
 	seen, err := s.Snapshot(t.Context())
 	if err != nil {

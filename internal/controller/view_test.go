@@ -36,12 +36,7 @@ func TestObserve(t *testing.T) {
 func TestGatherFindsTheNodesOwnPods(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
-	forged := worker(v, n, 2)
-	forged.Name = "verify-by-hand"
-	elsewhere := worker(v, n, 3)
-	elsewhere.Namespace = "default"
-	probe := v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g")
-	c.pods = []corev1.Pod{*worker(v, n, 1), *forged, *elsewhere, *probe, *worker(v, node("m"), 1)}
+	c.pods = amid(v, n)
 	in, err := v.Gather(t.Context(), n)
 	if err != nil || len(in.Pods) != 2 || in.Pods[0].Attempt.Number != 1 || in.Pods[1].Subject != "uid-m/1" {
 		t.Errorf("%+v, %v", in.Pods, err)
