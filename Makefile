@@ -77,11 +77,12 @@ race: cluster-tools ## Run the unit and the integration tests with the race dete
 	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m ./test/integration
 
 BIN ?= bin
+COMPLETION := cmd/kubectl-node_ready/kubectl_complete-node_ready
 
 .PHONY: build
 build: binaries ## Build the binaries into bin/, stamped with version, commit and date
 	$(call build_program,kubectl-node_ready,./cmd/kubectl-node_ready,$(BIN),$(GO_BUILD))
-	@[ -L $(BIN)/kubectl_complete-node_ready ] || ln -sf kubectl-node_ready $(BIN)/kubectl_complete-node_ready
+	@cmp -s $(COMPLETION) $(BIN)/kubectl_complete-node_ready || install -m 755 $(COMPLETION) $(BIN)/kubectl_complete-node_ready
 
 .PHONY: build-all
 build-all: build
@@ -108,11 +109,12 @@ image: ## Pack the container image, and the worker's alone, into dist/ as OCI ar
 	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --out "$(CURDIR)/dist/kube-node-ready-$(VERSION).oci.tar"
 	@cd test/image && GOARCH= go run . --version "$(VERSION)" --arch "$(ARCH)" --target worker --out "$(CURDIR)/dist/kube-node-ready-worker-$(VERSION).oci.tar"
 
-# The engine and the image's name, as docker-build has them.
+# The engine and the image's name, as docker-build has them. DOCKER_TAG is another name of IMAGE_TAG.
 DOCKER ?= docker
 REGISTRY ?= ghcr.io/kube-node-ready
 IMAGE_NAME ?= kube-node-ready
-IMAGE_TAG ?= $(VERSION)
+DOCKER_TAG ?= $(VERSION)
+IMAGE_TAG ?= $(DOCKER_TAG)
 
 DOCKER_BUILD = $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg COMMIT_HASH=$(COMMIT_HASH) --build-arg BUILD_DATE=$(BUILD_DATE)
 
@@ -120,6 +122,24 @@ DOCKER_BUILD = $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg COMMIT
 docker-build: ## Build the same images with a container engine (DOCKER=podman, REGISTRY, IMAGE_NAME, IMAGE_TAG)
 	$(DOCKER_BUILD) -t $(REGISTRY)/$(IMAGE_NAME):$(IMAGE_TAG) .
 	$(DOCKER_BUILD) --target worker -t $(REGISTRY)/$(IMAGE_NAME)-worker:$(IMAGE_TAG) .
+
+.PHONY: docker-push
+docker-push: docker-build ## Push these images (the same variables)
+	$(DOCKER) push $(REGISTRY)/$(IMAGE_NAME):$(IMAGE_TAG)
+	$(DOCKER) push $(REGISTRY)/$(IMAGE_NAME)-worker:$(IMAGE_TAG)
+
+# make manifest NAMESPACE=verification VALUES="--values my.yaml --set rules.enabled=false"
+NAMESPACE ?= kube-node-ready
+VALUES ?=
+MANIFEST ?= dist/kube-node-ready.yaml
+
+.PHONY: manifest
+manifest: ## Render the chart into dist/kube-node-ready.yaml, for kubectl apply (NAMESPACE, VALUES)
+	@$(TOOLS) helm
+	@mkdir -p $(dir $(MANIFEST))
+	@{ printf 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n' "$(NAMESPACE)"; \
+		.cache/tools/bin/helm template kube-node-ready $(CHART) --namespace "$(NAMESPACE)" --no-hooks $(VALUES); } >$(MANIFEST).new
+	@mv $(MANIFEST).new $(MANIFEST)
 
 .PHONY: bench-worker
 bench-worker: cluster-tools build ## Measure the worker: time over its slowest check, memory, size
@@ -168,12 +188,14 @@ AT_ONCE ?= 2
 
 .PHONY: chaos
 chaos: cluster-tools ## Run the controller under SEEDS random schedules of faults from FIRST on, AT_ONCE beside each other
+	@$(TOOLS) helm
 	FIRST=$(FIRST) SEEDS=$(SEEDS) AT_ONCE=$(AT_ONCE) go test ./test/chaos -run TestSeeds -count=1 -timeout 12h -v
 
 PLANTED ?=
 
 .PHONY: chaos-planted
 chaos-planted: cluster-tools ## Show that make chaos finds every planted bug (PLANTED=part of a name)
+	@$(TOOLS) helm
 	PLANTED=$(PLANTED) go test ./test/chaos -run TestPlanted -count=1 -timeout 12h -v
 
 .PHONY: lint
@@ -271,6 +293,7 @@ release-files: # The images of both architectures, their SBOMs, and the chart's 
 		SYFT_CHECK_FOR_APP_UPDATE=false .cache/tools/bin/syft scan --quiet --platform linux/$$arch oci-archive:dist/$$image-$(CHART_APP_VERSION).oci.tar \
 		--source-name $$image --source-version $(CHART_APP_VERSION) --output spdx-json=dist/files/$$image-linux-$$arch.spdx.json || exit; done; done
 	@.cache/tools/bin/helm package $(CHART) --destination dist/files
+	@$(MAKE) --no-print-directory manifest MANIFEST=dist/files/kube-node-ready.yaml
 
 GORELEASER = SYFT_CHECK_FOR_APP_UPDATE=false CHART_VERSION=$(CHART_VERSION) PATH="$(CURDIR)/.cache/tools/bin:$$PATH" .cache/tools/bin/goreleaser release --clean
 

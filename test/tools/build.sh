@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Puts pinned third-party programs into .cache/tools/bin: compiled from their Go modules or, for
 # Kubernetes, etcd and CoreDNS, links to ready-made ones of exactly the pinned version. Those are
-# looked for in the folder that KUBEBUILDER_ASSETS names, and then in PATH.
+# looked for in the folder that KUBEBUILDER_ASSETS names, and then in PATH. kube-apiserver, kubectl
+# and etcd are then downloaded with controller-runtime's setup-envtest, which verifies checksums: of
+# the pinned minor version, from the index that ENVTEST_INDEX names (default: setup-envtest's own;
+# "off" downloads nothing). Where the index does not answer within five seconds they are compiled.
 #
 #	test/tools/build.sh etcd kubernetes coredns ...
 #
@@ -17,6 +20,7 @@ cache=${CACHE_DIR:-$(cd "$here/../.." && pwd)/.cache}
 bin=$cache/tools/bin
 export GOCACHE=${GOCACHE:-$cache/go-build}
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOTOOLCHAIN=${GOTOOLCHAIN:-local} GOWORK=off
+envtest=$cache/tools/envtest
 mkdir -p "$bin" "$cache/tools/stamp" "$cache/tools/log"
 
 # What a first build took on two cores, so that a person knows whether to wait.
@@ -76,20 +80,71 @@ reported() {
 }
 
 # ready_made PROGRAM VERSION prints the path of a ready-made program: in the given folder, where an
-# earlier run found one, or in PATH. A file in our own folder is none: it was compiled.
+# earlier run found one, among those downloaded, or in PATH. A file in our own folder is none: it was compiled.
 ready_made() {
 	local candidate have
-	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$(type -P "$1" || true)"; do
+	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$(downloaded)/$1" "$(type -P "$1" || true)"; do
 		[[ -x $candidate ]] || continue
 		[[ ! $candidate -ef $bin/$1 || -L $bin/$1 ]] || continue
 		have=$(reported "$candidate" || true)
-		if [[ $have == "$2" ]]; then
+		if [[ $have == "$2" || $(dirname "$candidate") == "$(downloaded)" ]]; then
 			(cd "$(dirname "$candidate")" && echo "$PWD/$1")
 			return
 		fi
 		echo "tools: $candidate is version ${have:-unknown} and the pin is $2: it is not used" >&2
 	done
 	return 1
+}
+
+# The folder of the programs that were downloaded: the latest of the pinned minor version of Kubernetes.
+downloaded() { [[ ! -d $envtest ]] || compgen -G "$envtest/k8s/$(minor).*" | sort -V | tail -n 1; }
+
+# The pinned minor version of Kubernetes.
+minor() { version kubernetes | cut -d. -f1,2; }
+
+# within SECONDS COMMAND... ends the command when its time is over. Not every system has timeout(1).
+within() {
+	local limit=$1 pid guard status=0
+	shift
+	"$@" &
+	pid=$!
+	(sleep "$limit" && kill "$pid") >/dev/null 2>&1 9>&- &
+	guard=$!
+	wait "$pid" || status=$?
+	kill "$guard" 2>/dev/null || true
+	return "$status"
+}
+
+# Downloads kube-apiserver, kubectl and etcd once, if that is possible. It is tried once in a run.
+download() {
+	[[ -z $asked && ${ENVTEST_INDEX:-} != off && -z $(downloaded) ]] || return 0
+	asked=yes
+	build setup-envtest
+	local flags=(--bin-dir "$envtest" --print path) log=$cache/tools/log/envtest.log wanted
+	[[ -z ${ENVTEST_INDEX:-} ]] || flags+=(--index "$ENVTEST_INDEX")
+	wanted=$(minor).x!
+	if within 5 "$bin/setup-envtest" "${flags[@]}" list "$wanted" >"$log" 2>&1 &&
+		within 300 "$bin/setup-envtest" "${flags[@]}" use "$wanted" >"$log" 2>&1; then
+		echo "tools: kube-apiserver, kubectl and etcd as published for Kubernetes $(basename "$(downloaded)"), downloaded by setup-envtest"
+	else
+		rm -rf "$envtest"
+		echo "tools: kube-apiserver, kubectl and etcd are compiled, for they cannot be downloaded: $(tail -n 1 "$log" | grep . || echo no answer within five seconds)"
+	fi
+}
+asked=
+
+# link TOOL VERSION links the ready-made programs of the tool and sets missing to the others.
+link() {
+	local program path
+	missing=()
+	for program in $(programs "$1"); do
+		if path=$(ready_made "$program" "$2"); then
+			[[ $(readlink "$bin/$program" || true) == "$path" ]] || echo "tools: $program $(reported "$path"): using $path"
+			ln -sfn "$path" "$bin/$program"
+		else
+			missing+=("$program")
+		fi
+	done
 }
 
 # The version stamp that kubectl and the API server report; without it they say v0.0.0. Helm's is the version of Kubernetes that
@@ -126,23 +181,18 @@ build() {
 	if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
 		return
 	fi
-	local missing=() program path pinned
+	local missing=() pinned
 	if [[ -n $(programs "$name") ]]; then
 		pinned=$(version "$name")
-		for program in $(programs "$name"); do
-			if path=$(ready_made "$program" "$pinned"); then
-				[[ $(readlink "$bin/$program" || true) == "$path" ]] || echo "tools: $program $pinned: using $path"
-				ln -sfn "$path" "$bin/$program"
-			else
-				missing+=("$program")
-			fi
-		done
-		[[ ${#missing[@]} -gt 0 ]] || return 0
+		link "$name" "$pinned"
 		# What was compiled beside links is stamped as that part of the tool.
-		if [[ "${missing[*]}" != "$(programs "$name")" ]]; then
-			want+=" ${missing[*]}"
-			[[ ! -f $stamp || $(<"$stamp") != "$want" ]] || return 0
+		[[ ${#missing[@]} -gt 0 && $(cat "$stamp" 2>/dev/null) != "$want ${missing[*]}" ]] || return 0
+		if [[ " ${missing[*]} " =~ \ (kube-apiserver|kubectl|etcd)\  ]]; then
+			download
+			link "$name" "$pinned"
+			[[ ${#missing[@]} -gt 0 ]] || return 0
 		fi
+		[[ "${missing[*]}" == "$(programs "$name")" ]] || want+=" ${missing[*]}"
 	fi
 	: >"$log"
 	echo "tools: building $name from source, $(expected "$name") on two cores the first time"
@@ -177,6 +227,9 @@ build() {
 }
 
 [[ $# -gt 0 ]] || { echo "usage: build.sh NAME...; NAME is one of: $(cd "$here" && echo */ kubernetes-node | tr -d /)" >&2; exit 2; }
+# One build at a time in a cache that several clones share, where the system has flock(1).
+exec 9>"$cache/tools/lock"
+! type -P flock >/dev/null || flock -n 9 || { echo "tools: waiting for another build" && flock 9; }
 for name in "$@"; do
 	[[ -f $(folder "$name")/go.mod ]] || { echo "build.sh: no pin for \"$name\" in test/tools" >&2; exit 2; }
 	build "$name"

@@ -2,12 +2,22 @@
 package tools
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
@@ -26,14 +36,16 @@ var says = map[string]string{
 type shop struct {
 	*testing.T
 	ready, cache string
+	index        string // where programs can be downloaded
 	path         []string
-	pins         map[string]string // version by tool
+	tamper       func([]byte) []byte // what happens to a download on its way
+	pins         map[string]string   // version by tool
 }
 
 func open(t *testing.T) *shop {
 	t.Helper()
 	inputs.Track(t, ".")
-	s := &shop{T: t, ready: t.TempDir(), cache: t.TempDir(), pins: map[string]string{}}
+	s := &shop{T: t, ready: t.TempDir(), cache: t.TempDir(), index: "off", tamper: func(b []byte) []byte { return b }, pins: map[string]string{}}
 	for tool, module := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
 		cmd.Dir = tool
@@ -82,13 +94,51 @@ func (s *shop) put(folder, program, version string) {
 	}
 }
 
+// publish serves the programs of a version of Kubernetes as an index of setup-envtest, which is compiled by the real go.
+func (s *shop) publish(version string) {
+	s.Helper()
+	compiled, err := exec.CommandContext(s.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		s.Fatal(err)
+	}
+	cmd := exec.CommandContext(s.Context(), "./build.sh", "setup-envtest")
+	cmd.Env = append(os.Environ(), "CACHE_DIR="+s.cache, "GOCACHE="+strings.TrimSpace(string(compiled)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.Fatalf("%v\n%s", err, out)
+	}
+	var archive bytes.Buffer
+	compressed := gzip.NewWriter(&archive)
+	files := tar.NewWriter(compressed)
+	for _, program := range []string{"kube-apiserver", "kubectl", "etcd"} {
+		script := "#!/bin/sh\n" + strings.ReplaceAll(says[program], "VERSION", version) + "\n"
+		header := &tar.Header{Name: "controller-tools/envtest/" + program, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(script))}
+		if err := errors.Join(files.WriteHeader(header), second(files.Write([]byte(script)))); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if err := errors.Join(files.Close(), compressed.Close()); err != nil {
+		s.Fatal(err)
+	}
+	sum, served := sha512.Sum512(archive.Bytes()), http.NewServeMux()
+	server := httptest.NewServer(served)
+	s.Cleanup(server.Close)
+	name := fmt.Sprintf("envtest-v%s-%s-%s.tar.gz", version, runtime.GOOS, runtime.GOARCH)
+	served.HandleFunc("/index.yaml", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "releases:\n  v%s:\n    %s:\n      hash: %x\n      selfLink: %s/%s\n", version, name, sum, server.URL, name)
+	})
+	served.HandleFunc("/"+name, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(s.tamper(archive.Bytes())) })
+	s.index = server.URL + "/index.yaml"
+}
+
+func second(_ int, err error) error { return err }
+
 // build runs the script for the control plane's tools and returns what it said, and what was compiled.
 func (s *shop) build(assets string) (said, compiled string) {
 	s.Helper()
 	_ = os.Remove(filepath.Join(s.cache, "compiled"))
 	cmd := exec.CommandContext(s.Context(), "./build.sh", "etcd", "kubernetes", "coredns")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBEBUILDER_ASSETS=") })
-	env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"))
+	env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"), "ENVTEST_INDEX="+s.index)
 	if assets != "" {
 		env = append(env, "KUBEBUILDER_ASSETS="+assets)
 	}
@@ -160,5 +210,75 @@ func TestOthersAreCompiled(t *testing.T) {
 	}
 	if _, compiled := s.build(""); !strings.Contains(compiled, "cmd/kube-apiserver") || !strings.Contains(compiled, "tool\n") {
 		t.Errorf("compiled %q", compiled)
+	}
+}
+
+// kube-apiserver, kubectl and etcd are downloaded once, of whatever patch release; the rest is compiled.
+func TestPublishedProgramsAreDownloaded(t *testing.T) {
+	s := open(t)
+	minor := s.pins["kubernetes"][:strings.LastIndex(s.pins["kubernetes"], ".")]
+	s.publish(minor + ".99")
+	said, compiled := s.build("")
+	folder := filepath.Join(s.cache, "tools", "envtest", "k8s", fmt.Sprintf("%s.99-%s-%s", minor, runtime.GOOS, runtime.GOARCH))
+	if want := []string{"etcd", "kube-apiserver", "kubectl"}; !slices.Equal(s.linked(folder), want) {
+		t.Errorf("linked %q, want %q, said\n%s", s.linked(folder), want, said)
+	}
+	if want := "k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler\ntool\n"; compiled != want {
+		t.Errorf("compiled %q, want %q", compiled, want)
+	}
+	if want := "published for Kubernetes " + minor + ".99"; !strings.Contains(said, want) || !strings.Contains(said, "kube-apiserver "+minor+".99: using") {
+		t.Errorf("it did not say %q but\n%s", want, said)
+	}
+	s.index = "http://127.0.0.1:1/index.yaml"
+	if said, compiled := s.build(""); compiled != "" || said != "" {
+		t.Errorf("the next run, without the index: compiled %q, said\n%s", compiled, said)
+	}
+	if said, _ := s.build(s.ready); !slices.Equal(s.linked(s.ready), all[1:]) { // coredns is compiled already
+		t.Errorf("a folder that is given comes first; linked %q, said\n%s", s.linked(s.ready), said)
+	}
+}
+
+// What cannot be had by download is compiled, after five seconds at the latest, and the reason is said.
+func TestWhatCannotBeDownloadedIsCompiled(t *testing.T) {
+	for name, spoil := range map[string]func(*shop) (reason string){
+		"no network": func(s *shop) string {
+			s.index = "http://127.0.0.1:1/index.yaml"
+			return "connection refused"
+		},
+		"no answer": func(s *shop) string {
+			closed := make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-closed }))
+			s.Cleanup(server.Close)
+			s.Cleanup(func() { close(closed) })
+			s.index = server.URL
+			return "no answer within five seconds"
+		},
+		"another minor version": func(s *shop) string {
+			s.publish("1.2.3")
+			return "unable to find"
+		},
+		"a wrong checksum": func(s *shop) string {
+			s.publish(s.pins["kubernetes"])
+			s.tamper = func([]byte) []byte { return []byte("forged") }
+			return "checksum"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.publish("1.2.3")
+			reason := spoil(s)
+			began := time.Now()
+			said, compiled := s.build("")
+			if !strings.Contains(compiled, "cmd/kube-apiserver") || strings.Count(compiled, "tool\n") != 2 || time.Since(began) > 30*time.Second {
+				t.Errorf("compiled %q in %s", compiled, time.Since(began))
+			}
+			if !strings.Contains(said, "are compiled, for they cannot be downloaded") || !strings.Contains(said, reason) || strings.Count(said, "cannot be downloaded") != 1 {
+				t.Errorf("it did not say %q once but\n%s", reason, said)
+			}
+			if said, compiled := s.build(""); said != "" || compiled != "" {
+				t.Errorf("the next run: compiled %q, said\n%s", compiled, said)
+			}
+		})
 	}
 }
