@@ -19,8 +19,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 const (
@@ -124,7 +124,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig, OnFinish: logCheck(log)})
 		}}
 	if d.dryRun {
-		return rehearse(ctx, d, p, getenv)
+		return dryRun(ctx, d, p, getenv)
 	}
 	if _, err := worker.Client(getenv); err != nil { // none comes later
 		log.Error("the node cannot be read or written", zap.Error(err))
@@ -139,8 +139,8 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 	return result.ExitPassed
 }
 
-// rehearse is the dry run. In a pod it does not end by itself: its kubelet would start it again.
-func rehearse(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func(string) string) int {
+// dryRun is the dry run. In a pod it does not end by itself: its kubelet would start it again.
+func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func(string) string) int {
 	inPod := getenv(worker.EnvServiceHost) != ""
 	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
 	case errors.Is(err, apiserver.ErrNoCluster):
@@ -155,7 +155,7 @@ func rehearse(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv fu
 	if inPod {
 		serve(p)
 	}
-	report, err := p.Rehearse(ctx)
+	report, err := p.DryRun(ctx)
 	if err != nil {
 		p.Log.Error("the configuration cannot be used", zap.Error(err))
 		return result.ExitConfig
@@ -180,7 +180,7 @@ func serve(p *daemonset.Process) {
 			p.Log.Error("nothing is served on the port; set metrics.port or health.port to a free one", zap.Int32("port", port), zap.Error(err))
 			continue
 		}
-		guard.Go(listen, func(caught *guard.Panic) {
+		recovery.Go(listen, func(caught *recovery.Panic) {
 			p.Log.Error("a port is served no more", zap.Int32("port", port), zap.Error(caught))
 		})
 	}

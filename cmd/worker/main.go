@@ -22,7 +22,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
@@ -32,10 +32,10 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	guard.Go(func() {
+	recovery.Go(func() {
 		<-signals
 		cancel(worker.ErrInterrupted)
-	}, func(p *guard.Panic) { cancel(p) })
+	}, func(p *recovery.Panic) { cancel(p) })
 	// A reader that is gone is no reason to die: writing fails, and the exit code still counts.
 	// (Caught and not ignored, for what is ignored stays so in the commands of checks.)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/reporter"
 )
 
@@ -86,7 +86,7 @@ func reportCondition(ctx context.Context, args []string, getenv func(string) str
 		// Agents on the host's network share its ports.
 		log.Warn("no metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 for none", zap.Error(err))
 	} else {
-		guard.Go(serve, func(p *guard.Panic) { log.Error("no more metrics", zap.Error(p)) })
+		recovery.Go(serve, func(p *recovery.Panic) { log.Error("no more metrics", zap.Error(p)) })
 	}
 	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval), zap.Duration("heartbeat", c.Heartbeat))
 	reporter.Run(ctx, c, func() (reporter.API, error) { return worker.Client(getenv) }, log, metrics)

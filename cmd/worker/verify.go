@@ -15,10 +15,9 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/table"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
@@ -54,7 +53,7 @@ func verifyNode(ctx context.Context, f *flags, getenv func(string) string, stdou
 
 // asError is a panic as an error.
 func asError(p any) error {
-	var caught *guard.Panic
+	var caught *recovery.Panic
 	if err, ok := p.(error); ok && errors.As(err, &caught) {
 		return caught
 	}
@@ -147,5 +146,6 @@ func printList(w io.Writer, form string, o worker.Options) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(kept)
 	}
-	return table.Write(w, rows, nil)
+	_, err = fmt.Fprintln(w, strings.Join(report.Table(rows), "\n"))
+	return err
 }

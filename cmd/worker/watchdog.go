@@ -7,7 +7,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/report"
 )
 
@@ -27,11 +27,11 @@ func watch(getenv func(string) string, dryRun bool, exit func(int)) *watchdog {
 	w.timer = time.AfterFunc(worker.DefaultTimeoutSeconds*time.Second, func() {
 		if !dryRun && !w.report.Load() {
 			written := make(chan struct{})
-			guard.Go(func() {
+			recovery.Go(func() {
 				defer close(written)
 				_ = report.WriteTerminationLog(getenv(worker.EnvTerminationLog), worker.Aborted(getenv(worker.EnvNodeName), result.InternalError, "worker",
 					errors.New("the worker did not come to an end within its timeoutSeconds")))
-			}, func(*guard.Panic) {})
+			}, func(*recovery.Panic) {})
 			select {
 			case <-written:
 			case <-time.After(report.FlushTime):

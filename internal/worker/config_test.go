@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
@@ -25,12 +26,12 @@ func names(specs []checks.Spec) string {
 
 func TestLoad(t *testing.T) {
 	for _, c := range []struct{ name, yaml, checks string }{
-		{"nothing", "", "dns api network service-discovery dns-endpoints"},
-		{"an empty section", "worker:\n", "dns api network service-discovery dns-endpoints"},
-		{"domains", "worker: {dnsTestDomains: [example.com, registry.example.com.]}", "dns api network service-discovery dns-endpoints dns-example.com dns-registry.example.com"},
+		{"nothing", "", "dns api network service-discovery dns-endpoints clock"},
+		{"an empty section", "worker:\n", "dns api network service-discovery dns-endpoints clock"},
+		{"domains", "worker: {dnsTestDomains: [example.com, registry.example.com.]}", "dns api network service-discovery dns-endpoints clock dns-example.com dns-registry.example.com"},
 		{"checks", "worker: {checks: [{name: a, type: tcp}]}", "a"},
 		{"none", "worker: {checks: []}", ""},
-		{"null is no list", "worker: {checks: }", "dns api network service-discovery dns-endpoints"},
+		{"null is no list", "worker: {checks: }", "dns api network service-discovery dns-endpoints clock"},
 		{"none but a domain", "worker: {checks: [], dnsTestDomains: [example.com]}", "dns-example.com"},
 		{"checks and domains", "worker: {checks: [{name: a, type: tcp}], dnsTestDomains: [example.com]}", "a dns-example.com"},
 		{"JSON", `{"worker":{"checks":[{"name":"a","type":"tcp"}]}}`, "a"},
@@ -44,7 +45,7 @@ worker:
 reconciliation: {maxRetries: 1}
 nodeManagement: {taints: []}
 profiles: [{name: gpu}]
-`, "dns api network service-discovery dns-endpoints dns-example.com"},
+`, "dns api network service-discovery dns-endpoints clock dns-example.com"},
 	} {
 		config, err := worker.Load([]byte(c.yaml), "config.yaml")
 		if err != nil {
@@ -161,19 +162,25 @@ func TestExpandFillsInTheEnvelope(t *testing.T) {
 	if c.Checks[0].Severity != "" {
 		t.Error("Expand changed its receiver")
 	}
-	if faults := checks.Validate((worker.Config{}).Expand(), field.NewPath("checks")); len(faults) > 0 {
+	if faults := validate((worker.Config{}).Expand()); len(faults) > 0 {
 		t.Errorf("the built-ins are not valid: %v", faults)
 	}
+}
+
+// validate reports everything that is wrong with a list of checks.
+func validate(specs []checks.Spec) field.ErrorList {
+	p := field.NewPath("checks")
+	return append(limits.Validate(p, specs), checks.Validate(specs, p)...)
 }
 
 func TestLongDomains(t *testing.T) {
 	a := strings.Repeat("a-long-label.", 8) + "example.com"
 	b := strings.Repeat("a-long-label.", 8) + "example.net"
 	specs := worker.Config{DNSTestDomains: []string{a, b, "_srv.example.com", "x_.example"}}.Expand()
-	if faults := checks.Validate(specs, field.NewPath("checks")); len(faults) > 0 {
+	if faults := validate(specs); len(faults) > 0 {
 		t.Errorf("%v", faults)
 	}
-	if specs[5].DNS.Name != a {
+	if specs[6].DNS.Name != a {
 		t.Errorf("got %+v", specs[5])
 	}
 }
@@ -234,7 +241,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if faults := checks.Validate(c.Expand(), field.NewPath("checks")); len(faults) > 0 {
+		if faults := validate(c.Expand()); len(faults) > 0 {
 			t.Errorf("expanded to faults: %v", faults)
 		}
 		env, err := c.Env()
@@ -253,7 +260,7 @@ func TestAddressesAmongTheDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	specs := c.Expand()
-	if faults := checks.Validate(specs, field.NewPath("checks")); len(faults) > 0 {
+	if faults := validate(specs); len(faults) > 0 {
 		t.Errorf("%v", faults)
 	}
 	if got := names(specs); !strings.HasSuffix(got, " dns-example.com dns-8.8.8.8 dns-2001-db8--1 dns---1") {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/clock"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/kubernetesapi"
 )
@@ -25,11 +25,8 @@ const (
 	DefaultCheckTimeoutSeconds = checks.DefaultTimeoutSeconds
 )
 
-const (
-	maxSeconds = 3600 // an hour; a worker lives for minutes
-	// maxCheckName is the longest name of a check; that of a long domain is cut and hashed.
-	maxCheckName = 63
-)
+// maxCheckName is the longest name of a check; that of a long domain is cut and hashed.
+const maxCheckName = 63
 
 // SetDefaults fills in what is absent. The list of checks stays as it is: Expand knows the
 // built-ins.
@@ -42,12 +39,11 @@ func (c *Config) SetDefaults() {
 	}
 }
 
-// Validate reports every fault. It expects the defaults to be set. path is the place of the worker section.
+// Validate reports what no limit of a single value can. It expects the defaults to be set. path is the place of the worker
+// section.
 func (c Config) Validate(path *field.Path) field.ErrorList {
 	faults := checks.Validate(c.Checks, path.Child("checks"))
 	faults = append(faults, c.validateDomains(path)...)
-	faults = append(faults, check.InRange(path.Child("checkTimeoutSeconds"), c.CheckTimeoutSeconds, 1, maxSeconds)...)
-	faults = append(faults, check.InRange(path.Child("timeoutSeconds"), c.TimeoutSeconds, 1, maxSeconds)...)
 	faults = append(faults, c.validateTimeouts(path)...)
 	if len(faults) == 0 {
 		faults = c.validateHandover(path)
@@ -64,11 +60,11 @@ func (c Config) validateTimeouts(path *field.Path) field.ErrorList {
 		return nil
 	}
 	text := fmt.Sprintf("must be at most %d, the worker's timeoutSeconds", most)
-	if n := c.CheckTimeoutSeconds; n > most && n <= maxSeconds && n != DefaultCheckTimeoutSeconds {
+	if n := c.CheckTimeoutSeconds; n > most && n != DefaultCheckTimeoutSeconds {
 		faults = append(faults, field.Invalid(path.Child("checkTimeoutSeconds"), n, text))
 	}
 	for i, s := range c.Checks {
-		if n := ptr.Deref(s.TimeoutSeconds, 0); n > most && n <= maxSeconds {
+		if n := ptr.Deref(s.TimeoutSeconds, 0); n > most {
 			faults = append(faults, field.Invalid(path.Child("checks").Index(i).Child("timeoutSeconds"), n, text))
 		}
 	}
@@ -147,6 +143,10 @@ func BuiltIns() []checks.Spec {
 		{Name: "network", Type: "tcp"},
 		{Name: "service-discovery", Type: "serviceDiscovery", DependsOn: []string{"dns", "api"}},
 		endpoints,
+		// Skew breaks tokens, certificates and leases, which have minutes of tolerance: 30 s is far from what they
+		// tolerate, and from what time synchronisation leaves.
+		{Name: "clock", Type: "clock", Severity: checks.Advisory,
+			Table: checks.Table{Clock: &clock.Settings{MaxSkewSeconds: new(int32(30))}}},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/exec"
@@ -45,7 +46,7 @@ func TestEveryCharacterIsHandedOver(t *testing.T) {
 		{Name: "a", Type: "exec", Table: checks.Table{Exec: &exec.Settings{Command: []string{"echo", all.String()}}}},
 		{Name: "b", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "http://h/", Body: all.String()}}},
 	}}
-	if faults := c.Validate(field.NewPath("worker")); len(faults) > 0 {
+	if faults := limits.Validate(field.NewPath("worker"), &c); len(faults) > 0 {
 		t.Fatal(faults)
 	}
 	if got := handed(t, c); !reflect.DeepEqual(got, c) {
@@ -84,7 +85,7 @@ func TestTooLargeToBeHandedOver(t *testing.T) {
 	// A header's name this long is no simple key of YAML, and so cannot be handed over; what is refused is refused here.
 	long := worker.Config{Checks: []checks.Spec{{Name: "a", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "http://h/", Headers: map[string]string{strings.Repeat("x", 2000): "v"}}}}}}
 	long.SetDefaults()
-	if faults := long.Validate(field.NewPath("worker")); len(faults) == 0 {
+	if faults := limits.Validate(field.NewPath("worker"), &long); len(faults) == 0 {
 		if got := handed(t, long); !reflect.DeepEqual(got.Checks, long.Checks) {
 			t.Error("accepted, and read otherwise")
 		}

@@ -3,6 +3,7 @@ package worker
 import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
@@ -53,7 +54,7 @@ func Load(data []byte, name string) (Config, error) {
 	f.Worker.SetDefaults()
 	document := strictyaml.Decode(data, name, &f)
 	// Values that are wrong and values that are missing are reported together.
-	if err := document.Err(f.Worker.Validate(field.NewPath("worker"))); err != nil {
+	if err := document.Err(limits.Validate(field.NewPath("worker"), &f.Worker.Config)); err != nil {
 		return Config{}, err
 	}
 	return f.Worker.Config, nil

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/run"
@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) result.Report {
 }
 
 // place is where a worker finds itself.
-type place struct{ around.Pod }
+type place struct{ environment.Pod }
 
 // needsCluster is why a dry run leaves a check out.
 func needsCluster(err error) check.Finding {
@@ -128,7 +128,7 @@ func needsCluster(err error) check.Finding {
 func surroundings(getenv func(string) string) (place, error) {
 	config, err := resolver.Load(or(getenv(EnvResolvConf), resolver.DefaultPath))
 	hosts, _ := resolver.LoadHosts(resolver.DefaultHosts) // what cannot be read names nobody, as for libc
-	x := place{around.Pod{
+	x := place{environment.Pod{
 		Resolver:    &resolver.Resolver{Config: config, Err: err, Hosts: hosts},
 		Node:        getenv(EnvNodeName),
 		Namespace:   getenv(EnvPodNamespace),
@@ -152,12 +152,12 @@ func Aborted(node string, outcome result.Outcome, what string, err error) result
 		result.ConfigError: check.ReasonConfiguration,
 		result.ClientError: check.ReasonClientSetup,
 	}[outcome]
-	if reason == "" {
+	if reason == check.NoReason {
 		reason = check.ReasonInternal
 	}
 	return result.Report{Version: result.Version, Node: node, Outcome: outcome, Checks: []result.Check{{
 		Name: what, Type: "worker", Severity: string(checks.Required), Outcome: result.Failed,
-		Reason: string(reason), Message: result.Sanitise(err.Error()),
+		Reason: reason.String(), Message: result.Sanitise(err.Error()),
 	}}}
 }
 

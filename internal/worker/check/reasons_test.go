@@ -1,13 +1,12 @@
 package check_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"strconv"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
 // TestReasonsAreDocumented keeps docs/checks.md in step with the closed list of reasons. The types are in
@@ -18,9 +17,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(data)
-	reasons := declaredReasons(t)
+	reasons := check.Reasons()
 	for _, r := range reasons {
-		if !strings.Contains(page, "\n| `"+r+"` |") {
+		if !strings.Contains(page, "\n| `"+r.String()+"` |") {
 			t.Errorf("docs/checks.md does not list the reason %s", r)
 		}
 	}
@@ -31,27 +30,33 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// declaredReasons reads the values of the constants that are called Reason... from the source.
-func declaredReasons(t *testing.T) []string {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "finding.go", nil, 0)
+// TestWhatIsAskedAgainIsDocumented keeps the table of what is asked again in step with the rule.
+func TestWhatIsAskedAgainIsDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/checks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var values []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if ok && strings.HasPrefix(spec.Names[0].Name, "Reason") {
-			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			values = append(values, value)
+	_, table, _ := strings.Cut(string(data), "\n## What is asked again\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, r := range check.Reasons() {
+		again := r.Transient() || r.Refusal()
+		if listed := strings.Contains(table, "\n| `"+r.String()+"` |"); listed != again {
+			t.Errorf("%s: asked again %t, in the table of docs/checks.md %t", r, again, listed)
 		}
-		return true
-	})
-	if len(values) < 40 {
-		t.Fatalf("only %d reasons were found", len(values))
 	}
-	return values
+}
+
+// TestTheListIsClosed: nobody else can make a reason, for a literal does not compile as one.
+func TestTheListIsClosed(t *testing.T) {
+	reason := reflect.TypeFor[check.Reason]()
+	if reason.Kind() != reflect.Struct || reason.NumField() != 1 || reason.Field(0).IsExported() {
+		t.Errorf("a %s can be made by other packages", reason)
+	}
+	words := map[string]bool{}
+	for _, r := range check.Reasons() {
+		if r == check.NoReason || words[r.String()] {
+			t.Errorf("%q is empty or there twice", r)
+		}
+		words[r.String()] = true
+	}
 }

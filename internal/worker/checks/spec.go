@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Type is a kind of check: one of Types.
+// Type is a kind of check: one of its Values.
 type Type string
 
 // Severity is what a failing check means for the node.
@@ -33,19 +33,20 @@ const (
 
 // Spec is one entry of worker.checks: the envelope that all types share, and the settings of its type.
 type Spec struct {
-	// Name identifies the check in reports, events, metrics and dependsOn. Unique; at most 63
-	// letters, digits, '-', '_' and '.'.
-	Name string `json:"name"`
+	// Name identifies the check in reports, events, metrics and dependsOn. Unique.
+	Name string `json:"name" required:"a name that is unique in the list" format:"check-name"`
 	// Type says what is checked, and which key below holds its settings.
-	Type Type `json:"type"`
-	// Severity is required (default) or warning.
-	Severity Severity `json:"severity,omitempty"`
-	// TimeoutSeconds bounds one attempt; at most the worker's. Default worker.checkTimeoutSeconds.
-	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-	// Attempts is how often the check is tried until it passes. Default 1.
-	Attempts *int32 `json:"attempts,omitempty"`
+	Type Type `json:"type" required:""`
+	// Severity of a failure: with warning it is reported and holds nothing up. Default required.
+	Severity Severity `json:"severity,omitempty" enum:"required warning"`
+	// TimeoutSeconds bounds one attempt, in which what was refused or lost is asked again; at most the worker's.
+	// Default worker.checkTimeoutSeconds.
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty" minimum:"1" maximum:"3600"`
+	// Attempts is how often the check is tried until it passes. An attempt fails by an answer that is final and
+	// wrong, or by a fault that lasted all of its time. Default 1.
+	Attempts *int32 `json:"attempts,omitempty" minimum:"1" maximum:"100"`
 	// IntervalSeconds is the wait between two attempts. Default 1.
-	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
+	IntervalSeconds *int32 `json:"intervalSeconds,omitempty" minimum:"1" maximum:"3600"`
 	// DependsOn names checks that must pass first; otherwise this one is skipped.
 	DependsOn []string `json:"dependsOn,omitempty"`
 

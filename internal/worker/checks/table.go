@@ -6,9 +6,6 @@ import (
 	"reflect"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/clock"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/disk"
@@ -21,6 +18,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/peers"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/servicediscovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
 // Table has a line for each type of check. The key of its settings in a file is the type's name.
@@ -39,14 +37,13 @@ type Table struct {
 	Exec             *exec.Settings             `json:"exec,omitempty"`
 }
 
-// Settings are what the folder of a type provides. Each method takes nil for a check without settings.
+// Settings are what the folder of a type provides, with limits as tags on their fields and, for what tags cannot say, as a
+// limits.Validator. Each method takes nil for a check without settings.
 type Settings interface {
-	// Validate reports every fault of the settings, which are at the path.
-	Validate(*field.Path) field.ErrorList
 	// NeedsAPI reports whether the Kubernetes API is called.
 	NeedsAPI() bool
-	// New prepares the check that settings without a fault ask for. around.Pod.API is nil unless NeedsAPI.
-	New(around.Pod) check.Func
+	// New prepares the check that settings without a fault ask for. environment.Pod.API is nil unless NeedsAPI.
+	New(environment.Pod) check.Func
 }
 
 // lines calls f with the name and the settings of each type, and whether they are set.
@@ -58,10 +55,10 @@ func (t Table) lines(f func(name Type, s Settings, set bool)) {
 	}
 }
 
-// Types lists every check type, in the order of the documentation.
-func Types() []Type {
-	var types []Type
-	Table{}.lines(func(name Type, _ Settings, _ bool) { types = append(types, name) })
+// Values lists every check type, in the order of the documentation.
+func (Type) Values() []string {
+	var types []string
+	Table{}.lines(func(name Type, _ Settings, _ bool) { types = append(types, string(name)) })
 	return types
 }
 

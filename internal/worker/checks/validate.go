@@ -2,29 +2,20 @@ package checks
 
 import (
 	"fmt"
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 )
 
 // MaxChecks is how many checks a list may hold: about as many as a report can name.
 const MaxChecks = 64
 
-// Limits of the envelope.
-const (
-	maxNameLength = 63   // names are metric labels
-	maxSeconds    = 3600 // an hour; a worker lives for minutes
-	maxAttempts   = 100
-)
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-
-// Validate reports every fault in a list of checks: in each check's envelope and settings,
-// and in how they depend on each other. Absent values are taken as their defaults.
+// Validate reports what is wrong with a list of checks as a whole: names that are given twice, and how they depend on each
+// other.
 func Validate(specs []Spec, path *field.Path) field.ErrorList {
 	var faults field.ErrorList
 	if len(specs) > MaxChecks {
@@ -32,13 +23,11 @@ func Validate(specs []Spec, path *field.Path) field.ErrorList {
 	}
 	index := make(map[string]int, len(specs))
 	for i, s := range specs {
-		p := path.Index(i)
-		faults = append(faults, s.validate(p)...)
 		if s.Name == "" {
 			continue
 		}
 		if _, twice := index[s.Name]; twice {
-			faults = append(faults, field.Duplicate(p.Child("name"), s.Name))
+			faults = append(faults, field.Duplicate(path.Index(i).Child("name"), s.Name))
 			continue
 		}
 		index[s.Name] = i
@@ -46,35 +35,14 @@ func Validate(specs []Spec, path *field.Path) field.ErrorList {
 	return append(faults, validateDependencies(specs, index, path)...)
 }
 
-func (s Spec) validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	switch {
-	case s.Name == "":
-		faults = append(faults, field.Required(p.Child("name"), "give the check a name that is unique in the list"))
-	case len(s.Name) > maxNameLength || !nameForm.MatchString(s.Name):
-		faults = append(faults, field.Invalid(p.Child("name"), s.Name,
-			fmt.Sprintf("must be at most %d letters, digits, '-', '_' and '.', and begin and end with a letter or digit", maxNameLength)))
-	}
-	faults = append(faults, check.OneOf(p.Child("severity"), s.Severity, []Severity{Required, Advisory})...)
-	faults = append(faults, check.Optional(p.Child("timeoutSeconds"), s.TimeoutSeconds, 1, maxSeconds)...)
-	faults = append(faults, check.Optional(p.Child("attempts"), s.Attempts, 1, maxAttempts)...)
-	faults = append(faults, check.Optional(p.Child("intervalSeconds"), s.IntervalSeconds, 1, maxSeconds)...)
-	return append(faults, s.validateSettings(p)...)
-}
-
-func (s Spec) validateSettings(p *field.Path) field.ErrorList {
-	if s.Type == "" {
-		return field.ErrorList{field.Required(p.Child("type"), fmt.Sprintf("one of %v", Types()))}
-	}
-	if s.Settings() == nil {
-		return field.ErrorList{field.NotSupported(p.Child("type"), s.Type, Types())}
-	}
+// Validate reports settings of another type than the check's, and settings that are not there and have no default.
+func (s *Spec) Validate(p *field.Path) field.ErrorList {
 	var faults field.ErrorList
 	s.lines(func(name Type, settings Settings, set bool) {
 		switch at := p.Child(string(name)); {
-		case name == s.Type: // absent ones as well: some have no default
-			faults = append(faults, settings.Validate(at)...)
-		case set:
+		case name == s.Type && !set:
+			faults = append(faults, limits.Validate(at, reflect.New(reflect.TypeOf(settings).Elem()).Interface())...)
+		case name != s.Type && set && s.Settings() != nil:
 			faults = append(faults, field.Invalid(at, "{...}",
 				fmt.Sprintf("holds settings of type %q, but this check's type is %q; remove it or change the type", name, s.Type)))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/clock"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/disk"
@@ -34,7 +35,7 @@ func with(s checks.Spec, change func(*checks.Spec)) checks.Spec {
 func of(table checks.Table) checks.Spec {
 	for i, v := 0, reflect.ValueOf(table); ; i++ {
 		if !v.Field(i).IsNil() {
-			return checks.Spec{Name: "a", Type: checks.Types()[i], Table: table}
+			return checks.Spec{Name: "a", Type: checks.Type(checks.Type("").Values()[i]), Table: table}
 		}
 	}
 }
@@ -49,8 +50,9 @@ func TestValidateAccepts(t *testing.T) {
 		{Name: "nx", Type: "dns", Table: checks.Table{DNS: &dns.Settings{Name: "no.example", ExpectRcode: "NXDOMAIN"}}},
 		{Name: "api", Type: "kubernetesAPI", Table: checks.Table{KubernetesAPI: &kubernetesapi.Settings{Path: "/version", Via: []string{"dns"}}}},
 		{Name: "tcp", Type: "tcp", Table: checks.Table{TCP: &tcp.Settings{Addresses: []string{"10.0.0.1:1", "[::1]:65535", "db.example:5432"}, Expect: "closed", IPFamilies: []tcp.IPFamily{"IPv6"}}}},
-		{Name: "http", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "https://h:8443/x?y", Method: "HEAD", Headers: map[string]string{"X-A": "b c"}, ExpectStatus: []int32{200, 301}}}},
+		{Name: "http", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "https://h:8443/x?y", Proxy: "http://proxy.example:3128", Method: "HEAD", Headers: map[string]string{"X-A": "b c"}, ExpectStatus: []int32{200, 301}}}},
 		{Name: "sd", Type: "serviceDiscovery", Table: checks.Table{ServiceDiscovery: &servicediscovery.Settings{Namespace: "a", Service: "b", SRV: []string{"web"}, ClusterDomain: "corp.local"}}},
+		{Name: "peers-service", Type: "peers", Table: checks.Table{Peers: &peers.Settings{Namespace: "kube-system", Service: "kube-dns", Port: 53}}},
 		{Name: "peers", Type: "peers", Table: checks.Table{Peers: &peers.Settings{Selector: "app in (a, b),!x,tier!=c,slots>1", Port: 80}}},
 		{Name: "mtu", Type: "mtu", Table: checks.Table{MTU: &mtu.Settings{Address: "10.0.0.1:80", PayloadBytes: new(int32(8948)), Protocol: "echo"}}},
 		{Name: "file", Type: "file", Table: checks.Table{File: &file.Settings{Path: "/dev/nvidia0", Kind: "device"}}},
@@ -58,10 +60,16 @@ func TestValidateAccepts(t *testing.T) {
 		{Name: "exec", Type: "exec", Table: checks.Table{Exec: &exec.Settings{Command: []string{"nvidia-smi", "-L"}}}},
 		{Name: "result", Type: "exec", Table: checks.Table{Exec: &exec.Settings{ResultFile: "/results/gpu"}}},
 	} {
-		if faults := checks.Validate([]checks.Spec{s}, field.NewPath("checks")); len(faults) > 0 {
+		if faults := validate(s); len(faults) > 0 {
 			t.Errorf("%s: %v", s.Name, faults)
 		}
 	}
+}
+
+// validate reports everything that is wrong with a list of checks.
+func validate(specs ...checks.Spec) field.ErrorList {
+	p := field.NewPath("checks")
+	return append(limits.Validate(p, specs), checks.Validate(specs, p)...)
 }
 
 func TestValidateRefuses(t *testing.T) {
@@ -76,7 +84,7 @@ func TestValidateRefuses(t *testing.T) {
 		{spec("", "dns"), "name", "unique"},
 		{spec(long, "dns"), "name", "at most 63"},
 		{spec("a b", "dns"), "name", "letters"},
-		{spec("a", ""), "type", "one of [dns kubernetesAPI tcp http serviceDiscovery peers mtu clock file disk exec]"},
+		{spec("a", ""), "type", "one of dns, kubernetesAPI, tcp, http, serviceDiscovery, peers, mtu, clock, file, disk, exec"},
 		{spec("a", "DNS"), "type", "supported values"},
 		{with(spec("a", "dns"), func(s *checks.Spec) { s.Severity = "error" }), "severity", `"required", "warning"`},
 		{with(spec("a", "dns"), func(s *checks.Spec) { s.TimeoutSeconds = new(int32(-1)) }), "timeoutSeconds", "between 1 and 3600; leave it out for the default"},
@@ -119,6 +127,9 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{HTTP: &http.Settings{URL: "ftp://h/"}}), "http.url", "http or https"},
 		{of(checks.Table{HTTP: &http.Settings{URL: "https://"}}), "http.url", "with a host"},
 		{of(checks.Table{HTTP: &http.Settings{URL: "https://u:secret@h/"}}), "http.url", "user or password"},
+		{of(checks.Table{HTTP: &http.Settings{URL: url, Proxy: "proxy:3128"}}), "http.proxy", "http://host:port"},
+		{of(checks.Table{HTTP: &http.Settings{URL: url, Proxy: "https://proxy:3128"}}), "http.proxy", "http://host:port"},
+		{of(checks.Table{HTTP: &http.Settings{URL: url, Proxy: "http://u:secret@proxy:3128"}}), "http.proxy", "without a user"},
 		{of(checks.Table{HTTP: &http.Settings{URL: url, Method: "get"}}), "http.method", `"GET"`},
 		{of(checks.Table{HTTP: &http.Settings{URL: url, Headers: map[string]string{"a b": "c"}}}), "http.headers[a b]", "name of a header"},
 		{of(checks.Table{HTTP: &http.Settings{URL: url, Headers: map[string]string{"A": "b\r\nC: d"}}}), "http.headers[A]", "one line"},
@@ -139,11 +150,11 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{ServiceDiscovery: &servicediscovery.Settings{ClusterDomain: "."}}), "serviceDiscovery.clusterDomain", "empty"},
 		{of(checks.Table{ServiceDiscovery: &servicediscovery.Settings{SRV: []string{"_web"}}}), "serviceDiscovery.srv[0]", "port"},
 
-		{spec("a", "peers"), "peers", "selector and a port"},
-		{of(checks.Table{Peers: &peers.Settings{Port: 80}}), "peers.selector", "app=web"},
+		{of(checks.Table{Peers: &peers.Settings{Port: 80}}), "peers.service", "app=web"},
 		{of(checks.Table{Peers: &peers.Settings{Port: 80, Selector: "app=web,"}}), "peers.selector", "expected: identifier after ','"},
 		{of(checks.Table{Peers: &peers.Settings{Port: 80, Selector: "app in (a"}}), "peers.selector", "unable to parse requirement"},
 		{of(checks.Table{Peers: &peers.Settings{Port: 80, Selector: "app=a b"}}), "peers.selector", "found 'b', expected"},
+		{of(checks.Table{Peers: &peers.Settings{Service: "kube-system/kube-dns", Port: 80}}), "peers.service", "DNS-1035"},
 		{of(checks.Table{Peers: &peers.Settings{Selector: "a=b"}}), "peers.port", "TCP port"},
 		{of(checks.Table{Peers: &peers.Settings{Selector: "a=b", Port: 65536}}), "peers.port", "65535"},
 		{of(checks.Table{Peers: &peers.Settings{Selector: "a=b", Port: 80, FailPercent: new(int32(101))}}), "peers.failPercent", "between 1 and 100"},
@@ -154,7 +165,7 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{MTU: &mtu.Settings{Address: "h"}}), "mtu.address", "host:port"},
 		{of(checks.Table{MTU: &mtu.Settings{Protocol: "raw"}}), "mtu.protocol", "give an address"},
 		{of(checks.Table{MTU: &mtu.Settings{Protocol: "quic", Address: "h:1"}}), "mtu.protocol", "echo"},
-		{of(checks.Table{MTU: &mtu.Settings{PayloadBytes: new(int32(100))}}), "mtu.payloadBytes", "between 600"},
+		{of(checks.Table{MTU: &mtu.Settings{PayloadBytes: new(int32(100))}}), "mtu.payloadBytes", "at least 600"},
 		{of(checks.Table{MTU: &mtu.Settings{PayloadBytes: new(int32(20_000)), Address: "h:1"}}), "mtu.payloadBytes", "16000"},
 
 		{of(checks.Table{Clock: &clock.Settings{MaxSkewSeconds: new(int32(-1))}}), "clock.maxSkewSeconds", "between"},
@@ -177,7 +188,7 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{Exec: &exec.Settings{ResultFile: "r"}}), "exec.resultFile", "absolute"},
 		{of(checks.Table{Exec: &exec.Settings{Command: []string{"a"}, MaxOutputBytes: new(int32(5000))}}), "exec.maxOutputBytes", "between"},
 	} {
-		faults := checks.Validate([]checks.Spec{c.spec}, field.NewPath("checks"))
+		faults := validate(c.spec)
 		if len(faults) != 1 || faults[0].Field != "checks[0]."+c.path || !strings.Contains(faults[0].Error(), c.says) {
 			t.Errorf("%s: got %v, want one fault that says %q", c.path, faults, c.says)
 		}
@@ -203,10 +214,11 @@ func TestValidateLists(t *testing.T) {
 		{"dependency twice", []checks.Spec{spec("a", "dns", "b", "b"), spec("b", "dns")}, []string{"checks[0].dependsOn[1]: Duplicate"}},
 		{"required on warning", []checks.Spec{required, warning}, []string{"checks[0].dependsOn[0]", "required checks only"}},
 		{"too many", many, []string{"must have at most 64 items"}},
+		{"no settings where some are needed", []checks.Spec{spec("a", "peers")}, []string{"checks[0].peers.port: Required", "checks[0].peers.service: Required"}},
 		{"every fault at once", []checks.Spec{spec("", "x", "y"), {Name: "b", Type: "tcp", Attempts: new(int32(-1))}},
 			[]string{"checks[0].name", "checks[0].type", "checks[0].dependsOn[0]", "checks[1].attempts"}},
 	} {
-		faults := checks.Validate(c.specs, field.NewPath("checks"))
+		faults := validate(c.specs...)
 		if (len(faults) == 0) != (len(c.want) == 0) {
 			t.Errorf("%s: got %v", c.name, faults)
 		}
@@ -220,7 +232,7 @@ func TestValidateLists(t *testing.T) {
 
 func TestFaultsHideSecrets(t *testing.T) {
 	s := checks.Spec{Name: "a", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "https://u:hunter2@h:0/?k=hunter2", Headers: map[string]string{"Authorization": "hunter2\n"}, CA: "hunter2"}}}
-	faults := checks.Validate([]checks.Spec{s}, field.NewPath("checks"))
+	faults := validate(s)
 	if len(faults) < 3 || strings.Contains(faults.ToAggregate().Error(), "hunter2") {
 		t.Errorf("got %v", faults)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // maxQueued bounds what is kept of the output while nobody reads it.
@@ -34,7 +34,7 @@ func NewOutput(to io.Writer) *Output {
 	o := &Output{to: to, idle: make(chan struct{})}
 	close(o.idle)
 	o.wake = sync.NewCond(&o.mu)
-	guard.Go(o.drain, func(*guard.Panic) {}) // the output is lost, and not the verdict
+	recovery.Go(o.drain, func(*recovery.Panic) {}) // the output is lost, and not the verdict
 	return o
 }
 

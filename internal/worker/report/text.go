@@ -6,13 +6,16 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
-	"github.com/kube-node-ready/kube-node-ready/internal/table"
 )
 
 // reset ends a colour of a terminal (ECMA-48 select graphic rendition).
 const reset = "\x1b[0m"
+
+// gap is how far columns are apart, as in kubectl's tables.
+const gap = 3
 
 // Text prints the report as a table for a person.
 func Text(w io.Writer, r result.Report, colour bool) error {
@@ -25,18 +28,32 @@ func Text(w io.Writer, r result.Report, colour bool) error {
 		mark, _ := symbol(c.Outcome)
 		rows = append(rows, []string{mark + " " + c.Name, c.Type, string(c.Outcome), took, cmp.Or(c.Reason, "-"), c.Message})
 	}
-	paint := func(row, column int, text string) string {
-		if !colour || row == 0 || column > 0 {
-			return text
+	lines := Table(rows)
+	for n := range r.Checks {
+		if mark, code := symbol(r.Checks[n].Outcome); colour {
+			lines[n+1] = code + mark + reset + strings.TrimPrefix(lines[n+1], mark)
 		}
-		mark, code := symbol(r.Checks[row-1].Outcome)
-		return code + mark + reset + strings.TrimPrefix(text, mark)
 	}
-	if err := table.Write(w, rows, paint); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w, verdict(r))
+	_, err := fmt.Fprintln(w, strings.Join(append(lines, verdict(r)), "\n"))
 	return err
+}
+
+// Table lays rows out in columns of equal width, a line to a row.
+func Table(rows [][]string) []string {
+	widths := map[int]int{}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+gap)
+		}
+	}
+	lines := make([]string, len(rows))
+	for n, row := range rows {
+		for i, cell := range row {
+			lines[n] += fmt.Sprintf("%-*s", widths[i], cell)
+		}
+		lines[n] = strings.TrimRight(lines[n], " ")
+	}
+	return lines
 }
 
 // verdict is the last line of the table.

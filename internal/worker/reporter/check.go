@@ -16,7 +16,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -140,7 +140,7 @@ func describe(err error) string {
 	}
 	var operation *net.OpError
 	switch {
-	case cause.IsTimeout(err):
+	case neterror.IsTimeout(err):
 		return fmt.Sprintf("no answer within %v", checkTimeout)
 	case errors.As(err, &operation):
 		return operation.Op + ": " + operation.Err.Error()

@@ -22,6 +22,10 @@ const (
 	longestAsked = 5 * time.Minute
 )
 
+// rereadEvery is how often the Node is read where nothing is written: it may have been deleted and registered anew, without the
+// condition that a rule waits for.
+const rereadEvery = time.Minute
+
 const (
 	// logPeriod bounds how often an API server that is gone is logged.
 	logPeriod = time.Minute
@@ -38,8 +42,8 @@ type loop struct {
 
 	// node is nil until the API server answered, and again after every failure: what was written is then not known.
 	node *node
-	// written is when the condition was written last.
-	written time.Time
+	// read is when the Node was read or written last, and written when the condition was written last.
+	read, written time.Time
 	// failingSince is when the endpoint began to fail; zero while it does not.
 	failingSince time.Time
 	// failures are the writes that failed one after the other; the next is not tried before retryAt.
@@ -108,9 +112,12 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 			return err
 		}
 		l.node = n
-		if n.present != nil {
-			l.written = n.present.LastHeartbeatTime
+		l.learned(now)
+	} else if now.Sub(l.read) >= rereadEvery {
+		if err := l.node.read(ctx); err != nil {
+			return err
 		}
+		l.learned(now)
 	}
 	var failing time.Duration
 	if !l.failingSince.IsZero() {
@@ -125,7 +132,7 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 		return err
 	}
 	l.metrics.written(resultSuccess)
-	l.written = now
+	l.read, l.written = now, now
 	level := zap.DebugLevel
 	if present == nil || present.Status != o.status || l.failures > 0 {
 		level = zap.InfoLevel
@@ -134,6 +141,14 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 		zap.String("reason", o.reason), zap.String("message", o.message), zap.Int("failedBefore", l.failures))
 	l.failures = 0
 	return nil
+}
+
+// learned takes over what a read has shown.
+func (l *loop) learned(now time.Time) {
+	l.read, l.written = now, time.Time{}
+	if l.node.present != nil {
+		l.written = l.node.present.LastHeartbeatTime
+	}
 }
 
 // failed backs off. The newest observation is written when the time has come.

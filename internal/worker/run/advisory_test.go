@@ -9,6 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/run"
 )
 
@@ -76,4 +77,44 @@ func anInterruptedWarning(t *testing.T) {
 	if got != "a passed, b skipped Interrupted" {
 		t.Errorf("got %s", got)
 	}
+}
+
+// What a warning check asked again until it was no longer waited for is what it warns of.
+func TestAWarningThatIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := func(ctx context.Context) check.Finding {
+			return retry.Finding(ctx, retry.Lost, func(context.Context) check.Finding {
+				return check.Fail(check.ReasonConnectionRefused, "nothing listens")
+			})
+		}
+		start := time.Now()
+		r, got := perform(t.Context(), run.Options{}, job("a", pass), slow(advisory(job("b", refused))))
+		if took := time.Since(start); got != "a passed, b warning ConnectionRefused" || took > time.Second {
+			t.Errorf("got %s after %s: %+v", got, took, r)
+		}
+	})
+}
+
+// Attempts are for answers that are final and wrong; within each, what passes by itself is asked again.
+func TestAttemptsCountWrongAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, wrong := time.Now(), 0
+		flaky := func(ctx context.Context) check.Finding {
+			return retry.Finding(ctx, retry.Lost, func(context.Context) check.Finding {
+				switch {
+				case time.Since(start) < 3*time.Second:
+					return check.Fail(check.ReasonConnectionRefused, "nothing listens")
+				case wrong == 0:
+					wrong++
+					return check.Fail(check.ReasonNXDomain, "there is no such name")
+				}
+				return check.Pass("fine")
+			})
+		}
+		j := job("a", flaky)
+		j.Spec.TimeoutSeconds, j.Spec.Attempts = new(int32(10)), new(int32(2))
+		if _, got := perform(t.Context(), run.Options{Timeout: time.Minute}, j); got != "a passed" || wrong != 1 {
+			t.Errorf("got %s after %d wrong answers", got, wrong)
+		}
+	})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // ErrInterrupted is the cause with which a context is cancelled when the worker is told to
@@ -103,12 +104,12 @@ func tried(c result.Check) bool { return c.Outcome != result.Skipped }
 func outcome(checks []result.Check) result.Outcome {
 	own, failed, inconclusive := result.Passed, false, !slices.ContainsFunc(checks, tried)
 	for _, c := range checks {
-		switch check.Reason(c.Reason) {
-		case check.ReasonInterrupted:
+		switch c.Reason {
+		case check.ReasonInterrupted.String():
 			return result.InternalError
-		case check.ReasonInternal:
+		case check.ReasonInternal.String():
 			own = result.InternalError
-		case check.ReasonConfiguration:
+		case check.ReasonConfiguration.String():
 			if c.Outcome == result.Failed && own == result.Passed {
 				own = result.ConfigError
 			}
@@ -162,9 +163,9 @@ func (r *run) startReady(whole, advisory context.Context) {
 		if !j.Spec.IsRequired() {
 			ctx = advisory
 		}
-		guard.Go(func() { r.results <- perform(ctx, i, j) }, func(p *guard.Panic) {
+		recovery.Go(func() { r.results <- perform(ctx, i, j) }, func(p *recovery.Panic) {
 			c := account(j)
-			c.Outcome, c.Reason, c.Message = result.Failed, string(p.Reason()), result.Sanitise(p.Error())
+			c.Outcome, c.Reason, c.Message = result.Failed, p.Reason().String(), result.Sanitise(p.Error())
 			r.results <- ended{i, c, true}
 		})
 	}
@@ -202,7 +203,7 @@ func account(j Job) result.Check {
 func perform(ctx context.Context, index int, j Job) ended {
 	c := account(j)
 	if j.Check == nil {
-		c.Outcome, c.Reason, c.Message = result.Skipped, string(j.Skip.Reason), result.Sanitise(j.Skip.Message)
+		c.Outcome, c.Reason, c.Message = result.Skipped, j.Skip.Reason.String(), result.Sanitise(j.Skip.Message)
 		// Only a dependency's failure is handed down: what was left out on purpose holds nothing up.
 		return ended{index, c, j.Skip.Reason == check.ReasonDependencyFailed}
 	}
@@ -210,7 +211,7 @@ func perform(ctx context.Context, index int, j Job) ended {
 	f := attempts(ctx, j)
 	c.DurationMs = time.Since(start).Milliseconds()
 	c.Message = result.Sanitise(f.Message)
-	c.Reason = string(f.Reason)
+	c.Reason = f.Reason.String()
 	blocks := false
 	switch {
 	case f.Outcome == check.Passed:
@@ -266,6 +267,10 @@ func stopped(ctx context.Context, when string, last check.Finding) check.Finding
 	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled) {
 		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, so)
 	}
+	if wasCut(ctx) && so != "" { // what it met until then is what it warns of
+		last.Message += " (not waited for any longer, since all required checks had ended" + when + ")"
+		return last
+	}
 	if wasCut(ctx) {
 		return check.Fail(check.ReasonTimeout, "not waited for any longer, since all required checks had ended%s%s", when, so)
 	}
@@ -282,7 +287,9 @@ func attempt(ctx context.Context, j Job) check.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	found := make(chan check.Finding, 1)
-	guard.Go(func() { found <- j.Check(ctx) }, func(p *guard.Panic) { found <- check.Fail(p.Reason(), "%v", p) })
+	ctx, asked := retry.WithRecord(ctx)
+	recovery.Go(func() { found <- asked.Describe(j.Check(ctx)) },
+		func(p *recovery.Panic) { found <- check.Fail(p.Reason(), "%v", p) })
 	select {
 	case f := <-found:
 		return f

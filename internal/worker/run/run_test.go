@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/run"
 )
 
@@ -85,7 +85,7 @@ func TestOutcomes(t *testing.T) {
 		{"a panic is the worker's fault", []run.Job{job("a", pass), job("b", func(context.Context) check.Finding { panic("oops") })},
 			result.InternalError, "a passed, b failed InternalError"},
 		{"a panic further down too", []run.Job{job("a", func(context.Context) check.Finding {
-			guard.Each(2, func(int) { panic("oops") })
+			recovery.Each(2, func(int) { panic("oops") })
 			return check.Pass("")
 		})}, result.InternalError, "a failed InternalError"},
 		{"a misconfigured check too", []run.Job{job("a", pass), job("b", fault(check.ReasonConfiguration))},

@@ -8,18 +8,19 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	allowed := time.Duration(ptr.Deref(ptr.Deref(s, Settings{}).MaxSkewSeconds, defaultMaxSkewSeconds)) * time.Second
-	return func(ctx context.Context) check.Finding {
+	read := func(ctx context.Context) check.Finding {
 		server := "the API server at " + pod.API.Address()
-		watched, progress := cause.Watch(ctx)
+		watched, progress := neterror.Watch(ctx)
 		date, sent, received, err := pod.API.Date(watched)
 		if err != nil {
 			if errors.Is(err, apiserver.ErrNoDate) {
@@ -29,6 +30,7 @@ func (s *Settings) New(pod around.Pod) check.Func {
 		}
 		return judge(server, skew(date, sent, received), allowed)
 	}
+	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, read) }
 }
 
 // bounds of the skew: positive when this node's clock is ahead.

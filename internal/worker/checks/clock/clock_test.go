@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/clock"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 )
@@ -55,7 +55,7 @@ func TestSkew(t *testing.T) {
 			api := apitest.Client(t, authority, authority.Issue(t, c.certificate), c.handler)
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			f := c.settings.New(around.Pod{API: api})(ctx)
+			f := c.settings.New(environment.Pod{API: api})(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
 const (
@@ -27,14 +27,14 @@ const (
 
 // New prepares the check. A system call on a dead disk cannot be interrupted; package run
 // leaves it behind then.
-func (s *Settings) New(around.Pod) check.Func {
+func (s *Settings) New(environment.Pod) check.Func {
 	return func(ctx context.Context) check.Finding { return look(ctx, ptr.Deref(s, Settings{})) }
 }
 
 func look(ctx context.Context, d Settings) check.Finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.Path, &st); err != nil {
-		return cause.FileFinding(d.Path, err)
+		return neterror.FileFinding(d.Path, err)
 	}
 	facts, failure := space(d, usage{
 		blockSize: uint64(st.Bsize), blocks: st.Blocks, free: st.Bfree, available: st.Bavail, files: st.Files, filesFree: st.Ffree,
@@ -107,7 +107,7 @@ func latency(ctx context.Context, d Settings) (string, *check.Finding) {
 		}
 		t, err := write(d.Path)
 		if err != nil {
-			f := cause.WriteFinding(d.Path, err)
+			f := neterror.WriteFinding(d.Path, err)
 			return "", &f
 		}
 		took = append(took, t)

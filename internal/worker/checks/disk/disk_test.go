@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
 func TestARealDisk(t *testing.T) {
@@ -25,14 +25,14 @@ func TestARealDisk(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"room", Settings{Path: dir, MinFreeBytes: 1, MinFreePercent: 1}, "", "% free"},
-		{"quick", Settings{Path: dir, MaxWriteLatencyMs: 60_000}, "", "to write and sync"},
+		{"room", Settings{Path: dir, MinFreeBytes: 1, MinFreePercent: 1}, check.NoReason, "% free"},
+		{"quick", Settings{Path: dir, MaxWriteLatencyMs: 60_000}, check.NoReason, "to write and sync"},
 		{"no room", Settings{Path: dir, MinFreeBytes: 1 << 60}, check.ReasonLowSpace, "expected at least 1048576.0Ti"},
 		{"missing", Settings{Path: dir + "/x", MinFreePercent: 1}, check.ReasonNotFound, "does not exist"},
 		{"no directory", Settings{Path: file, MaxWriteLatencyMs: 1000}, check.ReasonCannotLook, "cannot be written"},
 		{"not writable", Settings{Path: "/proc", MaxWriteLatencyMs: 1000}, check.ReasonNotFound, "cannot be written"},
 	} {
-		f := c.settings.New(around.Pod{})(context.Background())
+		f := c.settings.New(environment.Pod{})(context.Background())
 		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
 		}
@@ -51,11 +51,11 @@ func TestSpace(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{Settings{MinFreeBytes: 50 * 4096, MinFreePercent: 5, MinFreeInodesPercent: 10}, u, "", "200.0Ki free"},
+		{Settings{MinFreeBytes: 50 * 4096, MinFreePercent: 5, MinFreeInodesPercent: 10}, u, check.NoReason, "200.0Ki free"},
 		{Settings{MinFreeBytes: 50*4096 + 1}, u, check.ReasonLowSpace, "has 200.0Ki free"},
 		{Settings{MinFreePercent: 6}, u, check.ReasonLowSpace, "has 5.3% free, expected at least 6%"}, // 50 of 950
 		{Settings{MinFreeInodesPercent: 11}, u, check.ReasonLowInodes, "10.0% of its inodes free"},
-		{Settings{MinFreeInodesPercent: 11}, usage{blocks: 1, available: 1}, "", "inodes without limit"},
+		{Settings{MinFreeInodesPercent: 11}, usage{blocks: 1, available: 1}, check.NoReason, "inodes without limit"},
 		{Settings{MinFreePercent: 1}, usage{}, check.ReasonLowSpace, "0.0% free"},
 	} {
 		facts, failure := space(c.settings, c.usage)
@@ -73,7 +73,7 @@ func TestSpace(t *testing.T) {
 func TestFullAndSlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if f := (&Settings{Path: t.TempDir(), MaxWriteLatencyMs: 1000}).New(around.Pod{})(ctx); f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "0 of 5 writes") {
+	if f := (&Settings{Path: t.TempDir(), MaxWriteLatencyMs: 1000}).New(environment.Pod{})(ctx); f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "0 of 5 writes") {
 		t.Errorf("got %+v", f)
 	}
 	if os.Getuid() != 0 {
@@ -87,10 +87,10 @@ func TestFullAndSlow(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 16<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := (&Settings{Path: dir, MaxWriteLatencyMs: 60_000}).New(around.Pod{})(context.Background()); f.Reason != check.ReasonNoSpace {
+	if f := (&Settings{Path: dir, MaxWriteLatencyMs: 60_000}).New(environment.Pod{})(context.Background()); f.Reason != check.ReasonNoSpace {
 		t.Errorf("got %+v", f)
 	}
-	if f := (&Settings{Path: dir, MinFreePercent: 1}).New(around.Pod{})(context.Background()); f.Reason != check.ReasonLowSpace {
+	if f := (&Settings{Path: dir, MinFreePercent: 1}).New(environment.Pod{})(context.Background()); f.Reason != check.ReasonLowSpace {
 		t.Errorf("got %+v", f)
 	}
 }

@@ -14,10 +14,11 @@ import (
 	mdns "github.com/miekg/dns"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // query is one question to one server over one protocol, and what came of it.
@@ -27,13 +28,13 @@ type query struct {
 	finding  check.Finding
 	// notes say what else was noticed about an answer that passed.
 	notes []string
-	// lost is true when an answer took more than one attempt.
-	lost bool
+	// warning is the worst of what was noticed; NoReason if it is only worth a note.
+	warning check.Reason
 }
 
 // New prepares the check. The API is only used by the resolvers service and endpoints, and the name of the
 // node for a sample.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	d, r := ptr.Deref(s, Settings{}), pod.Resolver
 	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
 	d.ExpectRcode = cmp.Or(d.ExpectRcode, mdns.RcodeToString[mdns.RcodeSuccess])
@@ -99,17 +100,29 @@ func ask(ctx context.Context, d Settings, e expectation, config resolver.Config,
 			}
 		}
 	}
-	guard.Each(len(queries), func(i int) {
+	recovery.Each(len(queries), func(i int) {
 		q := &queries[i]
 		if !q.finding.Passed() {
 			return
 		}
-		answer, err := config.Lookup(ctx, config.Server(q.addr(q.protocol), q.protocol), d.Name, types(d.RecordType)...)
-		q.finding = q.judge(e, d, answer, err)
+		var answer resolver.Answer
+		server := config.Server(q.addr(q.protocol), q.protocol)
+		// What is lost, the look-up itself asks for again.
+		q.finding = retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
+			var err error
+			answer, err = config.Lookup(ctx, server, d.Name, types(d.RecordType)...)
+			return q.judge(e, d, answer, err)
+		})
 		if q.finding.Passed() {
-			q.notes = answer.Notes
-			if q.lost = answer.Tries > 1; q.lost {
-				q.notes = append(q.notes, "answered at the "+ordinal(answer.Tries)+" attempt")
+			for _, n := range answer.Notes {
+				q.notes = append(q.notes, n.String())
+				if n.Reason != check.ReasonNXDomain { // which some servers answer for the family that a name lacks
+					q.warning = n.Reason
+				}
+			}
+			if answer.Tries > 1 {
+				q.warning = check.ReasonQueryLost
+				q.notes = append(q.notes, "answered at the "+check.Ordinal(answer.Tries)+" attempt")
 			}
 		}
 	})
@@ -144,8 +157,11 @@ func (q query) judge(e expectation, d Settings, a resolver.Answer, err error) ch
 func (e expectation) judge(d Settings, who string, a resolver.Answer) check.Finding {
 	if a.Rcode != e.rcode {
 		reason := resolver.RcodeReason(a.Rcode)
+		if e.rcode != mdns.RcodeSuccess && !reason.Transient() {
+			reason = check.ReasonUnexpectedRcode
+		}
 		if e.rcode != mdns.RcodeSuccess {
-			return check.Fail(check.ReasonUnexpectedRcode, "%s answered %s, expected %s", who, resolver.RcodeText(a.Rcode), d.ExpectRcode)
+			return check.Fail(reason, "%s answered %s, expected %s", who, resolver.RcodeText(a.Rcode), d.ExpectRcode)
 		}
 		return check.Fail(reason, "%s answered %s", who, resolver.RcodeText(a.Rcode))
 	}
@@ -164,9 +180,9 @@ func (e expectation) judge(d Settings, who string, a resolver.Answer) check.Find
 func summarise(d Settings, queries []query) check.Finding {
 	var failures []check.Finding
 	var notes string
-	passed, lost := 0, false
+	passed, warning := 0, check.NoReason
 	for _, q := range queries {
-		lost = lost || q.lost
+		warning = cmp.Or(warning, q.warning)
 		for _, n := range q.notes {
 			notes += fmt.Sprintf("; %s over %s %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
 		}
@@ -179,8 +195,8 @@ func summarise(d Settings, queries []query) check.Finding {
 	if len(failures) == 0 {
 		f := check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
 			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols), notes)
-		if lost {
-			f.Outcome, f.Reason = check.Warned, check.ReasonQueryLost
+		if warning != check.NoReason {
+			f.Outcome, f.Reason = check.Warned, warning
 		}
 		return f
 	}
@@ -211,22 +227,6 @@ func brief(a resolver.Answer) string {
 		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
 	}
 	return first
-}
-
-// ordinal is 1st, 2nd, 3rd, 4th, ...
-func ordinal(n int) string {
-	suffix := "th"
-	if n/10%10 != 1 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return fmt.Sprint(n, suffix)
 }
 
 func records(recordType string) string {

@@ -11,9 +11,9 @@ import (
 
 	mdns "github.com/miekg/dns"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
@@ -37,9 +37,17 @@ func pod(servers ...netip.AddrPort) *resolver.Resolver {
 
 func look(t *testing.T, settings *dns.Settings, r *resolver.Resolver) check.Finding {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	return lookFor(t, 5*time.Second, settings, r)
+}
+
+// brief is the time of checks that meet what is asked again, until that is used up.
+const brief = 800 * time.Millisecond
+
+func lookFor(t *testing.T, timeout time.Duration, settings *dns.Settings, r *resolver.Resolver) check.Finding {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return settings.New(around.Pod{Resolver: r})(ctx)
+	return settings.New(environment.Pod{Resolver: r})(ctx)
 }
 
 func TestServers(t *testing.T) {
@@ -53,20 +61,20 @@ func TestServers(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"defaults", dnstest.Behaviour{Zone: zone}, nil, "", "10.96.0.1"},
-		{"both protocols", dnstest.Behaviour{Zone: zone}, &dns.Settings{Protocols: both}, "", "over UDP and TCP"},
-		{"through the search domains", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "kubernetes"}, "", "10.96.0.1"},
+		{"defaults", dnstest.Behaviour{Zone: zone}, nil, check.NoReason, "10.96.0.1"},
+		{"both protocols", dnstest.Behaviour{Zone: zone}, &dns.Settings{Protocols: both}, check.NoReason, "over UDP and TCP"},
+		{"through the search domains", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "kubernetes"}, check.NoReason, "10.96.0.1"},
 		{"absolute names skip the search domains", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "kubernetes."}, check.ReasonNXDomain, "NXDOMAIN"},
-		{"alias", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "alias.example.", RecordType: "A"}, "", "192.0.2.1"},
-		{"IPv6 only", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "six.example."}, "", "2001:db8::6"},
+		{"alias", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "alias.example.", RecordType: "A"}, check.NoReason, "192.0.2.1"},
+		{"IPv6 only", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "six.example."}, check.NoReason, "2001:db8::6"},
 		{"no IPv4", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "six.example.", RecordType: "A"}, check.ReasonNoAnswers, "0 A records"},
-		{"SRV", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "_https._tcp.dual.example.", RecordType: "SRV"}, "", "443 dual.example."},
+		{"SRV", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "_https._tcp.dual.example.", RecordType: "SRV"}, check.NoReason, "443 dual.example."},
 		{"too few answers", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "six.example.", MinAnswers: &minusOne}, check.ReasonNoAnswers, "at least 2"},
-		{"in range", dnstest.Behaviour{Zone: zone}, &dns.Settings{ExpectCIDRs: []string{"10.96.0.0/12"}}, "", ""},
+		{"in range", dnstest.Behaviour{Zone: zone}, &dns.Settings{ExpectCIDRs: []string{"10.96.0.0/12"}}, check.NoReason, ""},
 		{"out of range", dnstest.Behaviour{Zone: zone}, &dns.Settings{ExpectCIDRs: []string{"10.0.0.0/16"}}, check.ReasonUnexpectedAnswer, "10.96.0.1, which is in none of 10.0.0.0/16"},
 		{"name without records", dnstest.Behaviour{Zone: zone}, &dns.Settings{Name: "empty.example."}, check.ReasonNoAnswers, "0 addresses"},
 		{"NXDOMAIN", dnstest.Behaviour{}, nil, check.ReasonNXDomain, "NXDOMAIN (the name does not exist)"},
-		{"NXDOMAIN wanted", dnstest.Behaviour{}, &dns.Settings{Name: "no.example.", ExpectRcode: "NXDOMAIN"}, "", "as expected"},
+		{"NXDOMAIN wanted", dnstest.Behaviour{}, &dns.Settings{Name: "no.example.", ExpectRcode: "NXDOMAIN"}, check.NoReason, "as expected"},
 		{"NXDOMAIN wanted in vain", dnstest.Behaviour{Zone: zone}, &dns.Settings{ExpectRcode: "NXDOMAIN"}, check.ReasonUnexpectedRcode, "expected NXDOMAIN"},
 		{"SERVFAIL", dnstest.Behaviour{Rcode: mdns.RcodeServerFailure}, nil, check.ReasonServerFailure, "SERVFAIL"},
 		{"REFUSED", dnstest.Behaviour{Rcode: mdns.RcodeRefused}, nil, check.ReasonQueryRefused, "REFUSED"},
@@ -77,7 +85,7 @@ func TestServers(t *testing.T) {
 		{"no TCP", dnstest.Behaviour{Zone: zone, NoTCP: true}, &dns.Settings{Protocols: both}, check.ReasonConnectionRefused, "asked over TCP, refused"},
 		{"closes TCP", dnstest.Behaviour{Zone: zone, CloseTCP: true}, &dns.Settings{Protocols: both}, check.ReasonConnectionReset, "asked over TCP, "},
 		{"late", dnstest.Behaviour{Zone: zone, Delay: 2 * time.Second}, nil, check.ReasonTimeout, "did not answer a query for kubernetes.default.svc.cluster.local"},
-		{"truncates", dnstest.Behaviour{Zone: zone, TruncateUDP: true}, nil, "", "10.96.0.1"},
+		{"truncates", dnstest.Behaviour{Zone: zone, TruncateUDP: true}, nil, check.NoReason, "10.96.0.1"},
 		{"truncates and refuses TCP", dnstest.Behaviour{Zone: zone, TruncateUDP: true, NoTCP: true}, nil, check.ReasonTruncated, "asked again over TCP it refused"},
 		{"truncates over TCP", dnstest.Behaviour{Zone: zone, TruncateTCP: true}, &dns.Settings{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no sense over TCP"},
 		{"answers another question", dnstest.Behaviour{Zone: zone, OtherQuestion: true}, nil, check.ReasonMalformedAnswer, "another question (other.example. A"},
@@ -85,14 +93,14 @@ func TestServers(t *testing.T) {
 		{"answers another query over TCP", dnstest.Behaviour{Zone: zone, OtherID: true}, &dns.Settings{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, ""},
 		{"records of another name", dnstest.Behaviour{Zone: zone, OtherName: true}, nil, check.ReasonNoAnswers, ""},
 		{"a record that holds nothing", dnstest.Behaviour{Zone: zone, NoData: true}, nil, check.ReasonMalformedAnswer, "record without data"},
-		{"knows no EDNS0", dnstest.Behaviour{Zone: zone, NoEDNS: true}, &dns.Settings{Protocols: both}, "", "10.96.0.1"},
+		{"knows no EDNS0", dnstest.Behaviour{Zone: zone, NoEDNS: true}, &dns.Settings{Protocols: both}, check.NoReason, "10.96.0.1"},
 		{"knows no query at all", dnstest.Behaviour{Rcode: mdns.RcodeFormatError}, nil, check.ReasonUnexpectedRcode, "FORMERR"},
 		{"sends the query back", dnstest.Behaviour{Zone: zone, EchoQuery: true}, nil, check.ReasonMalformedAnswer, "a query and no answer"},
 		{"garbage", dnstest.Behaviour{Garbage: true}, &dns.Settings{Protocols: []string{"tcp"}}, check.ReasonMalformedAnswer, "no DNS answer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := look(t, c.settings, pod(dnstest.Start(t, c.server)))
+			f := lookFor(t, brief, c.settings, pod(dnstest.Start(t, c.server)))
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
@@ -103,15 +111,17 @@ func TestServers(t *testing.T) {
 // A program that looks an address up gets on with the family that answers.
 func TestOneFamilyIsEnough(t *testing.T) {
 	for _, c := range []struct {
-		types map[string]int
-		says  string
+		types  map[string]int
+		reason check.Reason
+		says   string
 	}{
-		{map[string]int{"AAAA": mdns.RcodeServerFailure}, "AAAA: SERVFAIL"},
-		{map[string]int{"AAAA": mdns.RcodeRefused}, "AAAA: REFUSED"},
-		{map[string]int{"AAAA": mdns.RcodeNotImplemented}, "AAAA: NOTIMP"},
-		{map[string]int{"AAAA": -1}, "AAAA: did not answer"},
-		{map[string]int{"A": mdns.RcodeServerFailure}, "A: SERVFAIL"},
-		{map[string]int{"A": -1}, "A: did not answer"},
+		{map[string]int{"AAAA": mdns.RcodeServerFailure}, check.ReasonServerFailure, "AAAA: SERVFAIL"},
+		{map[string]int{"AAAA": mdns.RcodeRefused}, check.ReasonQueryRefused, "AAAA: REFUSED"},
+		{map[string]int{"AAAA": mdns.RcodeNotImplemented}, check.ReasonUnexpectedRcode, "AAAA: NOTIMP"},
+		{map[string]int{"AAAA": mdns.RcodeNameError}, check.NoReason, "AAAA: NXDOMAIN"},
+		{map[string]int{"AAAA": -1}, check.ReasonTimeout, "AAAA: did not answer"},
+		{map[string]int{"A": mdns.RcodeServerFailure}, check.ReasonServerFailure, "A: SERVFAIL"},
+		{map[string]int{"A": -1}, check.ReasonTimeout, "A: did not answer"},
 	} {
 		for _, protocol := range []string{"udp", "tcp"} {
 			t.Run(c.says+" "+protocol, func(t *testing.T) {
@@ -120,7 +130,7 @@ func TestOneFamilyIsEnough(t *testing.T) {
 				r.Config.Timeout, r.Config.Attempts = 5*time.Second, 2 // as resolv.conf has them by default
 				start := time.Now()
 				f := look(t, &dns.Settings{Name: "dual.example.", Protocols: []string{protocol}}, r)
-				if f.Outcome != check.Passed || !strings.Contains(f.Message, c.says) {
+				if !f.Passed() || f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 					t.Errorf("got %+v", f)
 				}
 				if took := time.Since(start); took > 3*time.Second {
@@ -134,7 +144,7 @@ func TestOneFamilyIsEnough(t *testing.T) {
 	}
 	// Without any address, what is wrong is told.
 	r := pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone, Types: map[string]int{"AAAA": mdns.RcodeServerFailure}}))
-	if f := look(t, &dns.Settings{Name: "empty.example."}, r); f.Reason != check.ReasonServerFailure {
+	if f := lookFor(t, brief, &dns.Settings{Name: "empty.example."}, r); f.Reason != check.ReasonServerFailure {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -147,7 +157,7 @@ func TestEachServerIsAskedOnItsOwn(t *testing.T) {
 	}
 	// A program in the pod would not notice the second server's fault until the first fails.
 	bad := dnstest.Start(t, dnstest.Behaviour{Rcode: mdns.RcodeServerFailure})
-	f := look(t, nil, pod(good, bad, six))
+	f := lookFor(t, brief, nil, pod(good, bad, six))
 	if f.Reason != check.ReasonServerFailure || !strings.Contains(f.Message, bad.String()) || !strings.Contains(f.Message, "the 2 other queries were answered well") {
 		t.Errorf("got %+v", f)
 	}
@@ -162,11 +172,12 @@ func TestAServerByAddress(t *testing.T) {
 	if f := look(t, &dns.Settings{Resolver: good.String()}, pod(bad)); !f.Passed() {
 		t.Errorf("got %+v", f)
 	}
-	if f := look(t, &dns.Settings{Resolver: bad.String()}, pod(good)); f.Reason != check.ReasonServerFailure {
+	if f := lookFor(t, brief, &dns.Settings{Resolver: bad.String()}, pod(good)); f.Reason != check.ReasonServerFailure {
 		t.Errorf("got %+v", f)
 	}
 	// Nothing listens there; the kernel hears so by ICMP.
-	if f := look(t, &dns.Settings{Resolver: "127.0.0.1:1"}, pod(good)); f.Reason != check.ReasonConnectionRefused {
+	f := lookFor(t, brief, &dns.Settings{Resolver: "127.0.0.1:1"}, pod(good))
+	if f.Reason != check.ReasonConnectionRefused {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -177,7 +188,7 @@ func TestInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start := time.Now()
-	f := (*dns.Settings)(nil).New(around.Pod{Resolver: r})(ctx)
+	f := (*dns.Settings)(nil).New(environment.Pod{Resolver: r})(ctx)
 	if took := time.Since(start); took > time.Second || f.Reason != check.ReasonInterrupted {
 		t.Errorf("after %s: %+v", took, f)
 	}
@@ -215,15 +226,15 @@ func TestAddressesAreTheirOwnAnswer(t *testing.T) {
 		settings dns.Settings
 		reason   check.Reason
 	}{
-		{dns.Settings{Name: "8.8.8.8"}, ""},
-		{dns.Settings{Name: "2001:db8::1"}, ""},
-		{dns.Settings{Name: "8.8.8.8", RecordType: "A"}, ""},
+		{dns.Settings{Name: "8.8.8.8"}, check.NoReason},
+		{dns.Settings{Name: "2001:db8::1"}, check.NoReason},
+		{dns.Settings{Name: "8.8.8.8", RecordType: "A"}, check.NoReason},
 		{dns.Settings{Name: "8.8.8.8", RecordType: "AAAA"}, check.ReasonNoAnswers},
 		{dns.Settings{Name: "8.8.8.8", MinAnswers: new(int32(2))}, check.ReasonNoAnswers},
 		{dns.Settings{Name: "8.8.8.8", ExpectCIDRs: []string{"10.0.0.0/8"}}, check.ReasonUnexpectedAnswer},
 		{dns.Settings{Name: "8.8.8.8", RecordType: "TXT"}, check.ReasonServerFailure},
 	} {
-		f := look(t, &c.settings, r)
+		f := lookFor(t, brief, &c.settings, r)
 		if f.Reason != c.reason || f.Passed() && !strings.Contains(f.Message, "is an address") {
 			t.Errorf("%+v: got %+v", c.settings, f)
 		}
@@ -262,6 +273,17 @@ func TestLostQueriesAreTold(t *testing.T) {
 				t.Errorf("the server that lost nothing is named: %s", f.Message)
 			}
 		})
+	}
+}
+
+// A slow answer to the first query is not a lost one, although the query has been sent again by then.
+func TestASlowAnswerIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone, Delay: 1300 * time.Millisecond}))
+	r.Config.Timeout = 5 * time.Second
+	f := look(t, &dns.Settings{Name: "dual.example.", RecordType: "A"}, r)
+	if f.Outcome != check.Passed || strings.Contains(f.Message, "attempt") {
+		t.Errorf("got %+v", f)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
@@ -62,18 +62,18 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 		reason check.Reason
 		says   string
 	}{
-		{"all good", []string{goodSlice, sixSlice}, "", "from 2 servers over UDP and TCP"},
+		{"all good", []string{goodSlice, sixSlice}, check.NoReason, "from 2 servers over UDP and TCP"},
 		{"one does not answer over TCP", []string{goodSlice, sixSlice, slice("127.0.0.3", mute.Port(), "coredns-c", true)}, check.ReasonTimeout,
 			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries were answered well", mute.Port())},
-		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, "", "from 1 server"},
+		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, check.NoReason, "from 1 server"},
 		{"none", nil, check.ReasonNoReadyEndpoints, "kube-system/kube-dns has no ready endpoint"},
 		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp"`, `"name":"other"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := apitest.Client(t, authority, certificate, slices(c.slices...))
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), brief)
 			defer cancel()
-			f := (&dns.Settings{Name: "kubernetes.default.svc.cluster.local.", Resolver: dns.ResolverEndpoints, Protocols: []string{"udp", "tcp"}}).New(around.Pod{Resolver: pod(), API: api, Node: "node-a"})(ctx)
+			f := (&dns.Settings{Name: "kubernetes.default.svc.cluster.local.", Resolver: dns.ResolverEndpoints, Protocols: []string{"udp", "tcp"}}).New(environment.Pod{Resolver: pod(), API: api, Node: "node-a"})(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
@@ -100,9 +100,9 @@ func TestASampleOfTheEndpoints(t *testing.T) {
 			}
 			_, _ = fmt.Fprintf(w, `{"items":[%s]}`, strings.Join(items, ","))
 		}))
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), brief/2)
 		defer cancel()
-		return (&dns.Settings{Name: "dual.example.", Resolver: dns.ResolverEndpoints, Sample: sample}).New(around.Pod{Resolver: pod(), API: api, Node: node})(ctx)
+		return (&dns.Settings{Name: "dual.example.", Resolver: dns.ResolverEndpoints, Sample: sample}).New(environment.Pod{Resolver: pod(), API: api, Node: node})(ctx)
 	}
 	if f := look("a", 3, items...); !f.Passed() || !strings.Contains(f.Message, "from 3 servers") || !strings.Contains(f.Message, "asked: 3 of 8 endpoints of Service kube-system/kube-dns") {
 		t.Errorf("got %+v", f)
@@ -146,16 +146,16 @@ func TestTheDNSServiceIsFoundByItsAddress(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"kubeadm's", map[string]string{"kube-system/kube-dns": "127.0.0.1"}, dns.Settings{}, "", "Service kube-system/kube-dns, which has the address in resolv.conf"},
-		{"OpenShift's", map[string]string{"openshift-dns/dns-default": "127.0.0.1"}, dns.Settings{}, "", "Service openshift-dns/dns-default, which"},
-		{"RKE2's", map[string]string{"kube-system/rke2-coredns-rke2-coredns": "127.0.0.1"}, dns.Settings{}, "", "Service kube-system/rke2-coredns-rke2-coredns, which"},
-		{"kubespray's", map[string]string{"kube-system/coredns": "127.0.0.1"}, dns.Settings{}, "", "Service kube-system/coredns, which"},
-		{"the one with the address", map[string]string{"kube-system/kube-dns": "10.96.0.10", "kube-system/coredns": "127.0.0.1"}, dns.Settings{}, "", "Service kube-system/coredns, which"},
-		{"behind a cache on the node", map[string]string{"kube-system/coredns": "10.96.0.10"}, dns.Settings{}, "", "Service kube-system/coredns, the first of the known names"},
-		{"that may not be read", map[string]string{"kube-system/kube-dns": "127.0.0.1", "openshift-dns/dns-default": refused}, dns.Settings{}, "", "Service kube-system/kube-dns"},
+		{"kubeadm's", map[string]string{"kube-system/kube-dns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/kube-dns, which has the address in resolv.conf"},
+		{"OpenShift's", map[string]string{"openshift-dns/dns-default": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service openshift-dns/dns-default, which"},
+		{"RKE2's", map[string]string{"kube-system/rke2-coredns-rke2-coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/rke2-coredns-rke2-coredns, which"},
+		{"kubespray's", map[string]string{"kube-system/coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, which"},
+		{"the one with the address", map[string]string{"kube-system/kube-dns": "10.96.0.10", "kube-system/coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, which"},
+		{"behind a cache on the node", map[string]string{"kube-system/coredns": "10.96.0.10"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, the first of the known names"},
+		{"that may not be read", map[string]string{"kube-system/kube-dns": "127.0.0.1", "openshift-dns/dns-default": refused}, dns.Settings{}, check.NoReason, "Service kube-system/kube-dns"},
 		{"none", nil, dns.Settings{}, check.ReasonServiceNotFound, "none of the Services kube-system/kube-dns, kube-system/coredns"},
 		{"none that may be read", map[string]string{"kube-system/kube-dns": refused}, dns.Settings{}, check.ReasonForbidden, "lacks a permission"},
-		{"by name", map[string]string{"dns/mine": "10.96.0.99"}, dns.Settings{Service: "dns/mine"}, "", "Service dns/mine"},
+		{"by name", map[string]string{"dns/mine": "10.96.0.99"}, dns.Settings{Service: "dns/mine"}, check.NoReason, "Service dns/mine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -180,10 +180,36 @@ func TestTheDNSServiceIsFoundByItsAddress(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			c.settings.Name, c.settings.Resolver = "dual.example.", dns.ResolverEndpoints
-			f := c.settings.New(around.Pod{Resolver: pod(server), API: api, Node: "node-a"})(ctx)
+			f := c.settings.New(environment.Pod{Resolver: pod(server), API: api, Node: "node-a"})(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %+v, want %q with %q", f, c.reason, c.says)
 			}
 		})
+	}
+}
+
+// Where there is none of the known Services, none is waited for; and what cannot be read is named.
+func TestWithoutAKnownDNSService(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	certificate := authority.Issue(t, tlstest.Certificate{})
+	for _, c := range []struct {
+		status int
+		reason check.Reason
+		says   string
+		most   time.Duration
+	}{
+		{http.StatusNotFound, check.ReasonServiceNotFound, "there is none of the Services", 500 * time.Millisecond},
+		{http.StatusServiceUnavailable, check.ReasonAPIUnavailable, "reading Service kube-system/kube-dns:", time.Second},
+	} {
+		api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+		}))
+		ctx, cancel := context.WithTimeout(context.Background(), brief)
+		began := time.Now()
+		f := (&dns.Settings{Resolver: dns.ResolverEndpoints}).New(environment.Pod{Resolver: pod(), API: api})(ctx)
+		cancel()
+		if took := time.Since(began); f.Reason != c.reason || !strings.Contains(f.Message, c.says) || took > c.most {
+			t.Errorf("%d: after %s, got %+v", c.status, took, f)
+		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -32,11 +32,6 @@ const recordAddress = "address"
 // servers: kubeadm and most others, kubespray, RKE2, OpenShift. The worker's Role names them too.
 var Services = []string{"kube-system/kube-dns", "kube-system/coredns", "kube-system/rke2-coredns-rke2-coredns", "openshift-dns/dns-default"}
 
-var (
-	recordTypes = []string{recordAddress, "A", "AAAA", "CNAME", "MX", "NS", "PTR", "SOA", "SRV", "TXT"}
-	rcodes      = []string{"NOERROR", "NXDOMAIN", "REFUSED", "SERVFAIL"}
-)
-
 // Settings asks DNS servers for a name.
 type Settings struct {
 	// Name to look up, through the search domains and ndots of resolv.conf as any program in a
@@ -44,9 +39,8 @@ type Settings struct {
 	// is asked. Default: kubernetes.default.svc in the domain of the cluster that resolv.conf
 	// shows, else in cluster.local, absolute.
 	Name string `json:"name,omitempty"`
-	// RecordType is address (default: A and AAAA, either will do), A, AAAA, CNAME, MX, NS,
-	// PTR, SOA, SRV or TXT.
-	RecordType string `json:"recordType,omitempty"`
+	// RecordType that is asked for; address is A and AAAA, either will do. Default address.
+	RecordType string `json:"recordType,omitempty" enum:"address A AAAA CNAME MX NS PTR SOA SRV TXT"`
 	// Resolver is who is asked: pod (default, each nameserver of resolv.conf on its own),
 	// service (the DNS Service's cluster IPs), endpoints (each endpoint of the DNS Service on
 	// its own), or an IP address, with a port if it is not 53.
@@ -58,31 +52,26 @@ type Settings struct {
 	Service string `json:"service,omitempty"`
 	// Sample is how many endpoints are asked, at most, with resolver endpoints; which ones differs
 	// from node to node. Default 0: all of them.
-	Sample int32 `json:"sample,omitempty"`
+	Sample int32 `json:"sample,omitempty" minimum:"0" maximum:"100"`
 	// Protocols are udp, tcp or both; each must work. Default udp. An answer truncated over
 	// UDP is always asked again over TCP.
-	Protocols []string `json:"protocols,omitempty"`
-	// ExpectRcode is the response code that passes: NOERROR (default), NXDOMAIN, REFUSED or SERVFAIL.
-	ExpectRcode string `json:"expectRcode,omitempty"`
+	Protocols []string `json:"protocols,omitempty" enum:"udp tcp"`
+	// ExpectRcode is the response code that passes. Default NOERROR.
+	ExpectRcode string `json:"expectRcode,omitempty" enum:"NOERROR NXDOMAIN REFUSED SERVFAIL"`
 	// ExpectCIDRs, when given, must hold every address in the answer.
 	ExpectCIDRs []string `json:"expectCIDRs,omitempty"`
 	// MinAnswers is how many records an answer must have. Default 1 with NOERROR, otherwise 0.
-	MinAnswers *int32 `json:"minAnswers,omitempty"`
+	MinAnswers *int32 `json:"minAnswers,omitempty" minimum:"0" maximum:"1000"`
 }
 
-// Validate reports every fault of the settings.
+// Validate reports what no limit of a single setting can.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	var faults field.ErrorList
-	if s == nil {
-		return nil
-	}
 	if _, literal := s.literal(); s.Name != "" && !literal {
 		if err := resolver.ValidateName(s.Name); err != nil {
 			faults = append(faults, field.Invalid(p.Child("name"), s.Name, err.Error()))
 		}
 	}
-	faults = append(faults, check.OneOf(p.Child("recordType"), s.RecordType, recordTypes)...)
-	faults = append(faults, check.OneOf(p.Child("expectRcode"), s.ExpectRcode, rcodes)...)
 	switch s.Resolver {
 	case "", ResolverPod, ResolverService, ResolverEndpoints:
 	default:
@@ -100,11 +89,9 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 			faults = append(faults, field.Invalid(p.Child("service"), s.Service, "must be a Service's namespace/name"))
 		}
 	}
-	faults = append(faults, check.InRange(p.Child("sample"), s.Sample, 0, 100)...)
 	if s.Sample > 0 && s.Resolver != ResolverEndpoints {
 		faults = append(faults, field.Invalid(p.Child("sample"), s.Sample, "is only used with resolver: endpoints"))
 	}
-	faults = append(faults, check.SetOf(p.Child("protocols"), s.Protocols, []string{"udp", "tcp"})...)
 	for i, cidr := range s.ExpectCIDRs {
 		if _, err := netip.ParsePrefix(cidr); err != nil {
 			faults = append(faults, field.Invalid(p.Child("expectCIDRs").Index(i), cidr, "must be a CIDR such as 10.96.0.0/12"))
@@ -114,12 +101,9 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 		faults = append(faults, field.Invalid(p.Child("expectCIDRs"), strings.Join(s.ExpectCIDRs, ","),
 			"needs addresses to compare with; set recordType to address, A or AAAA"))
 	}
-	if s.MinAnswers != nil {
-		faults = append(faults, check.InRange(p.Child("minAnswers"), *s.MinAnswers, 0, 1000)...)
-		if *s.MinAnswers > 0 && s.ExpectRcode != "" && s.ExpectRcode != "NOERROR" {
-			faults = append(faults, field.Invalid(p.Child("minAnswers"), *s.MinAnswers,
-				"an answer with response code "+s.ExpectRcode+" has no records; remove it or expect NOERROR"))
-		}
+	if n := ptr.Deref(s.MinAnswers, 0); n > 0 && s.ExpectRcode != "" && s.ExpectRcode != "NOERROR" {
+		faults = append(faults, field.Invalid(p.Child("minAnswers"), n,
+			"an answer with response code "+s.ExpectRcode+" has no records; remove it or expect NOERROR"))
 	}
 	return faults
 }

@@ -14,9 +14,9 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // Exit codes of a command, as monitoring plugins for nodes have them (the custom plugins of
@@ -33,7 +33,7 @@ const waitDelay = 100 * time.Millisecond
 var hidden = []string{"KUBE_NODE_READY_CONFIG="}
 
 // New prepares the check.
-func (s *Settings) New(around.Pod) check.Func {
+func (s *Settings) New(environment.Pod) check.Func {
 	e := ptr.Deref(s, Settings{})
 	return func(ctx context.Context) check.Finding {
 		if e.ResultFile != "" {
@@ -64,7 +64,7 @@ func run(ctx context.Context, e Settings) check.Finding {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = waitDelay
-	cmd.Env = environment(os.Environ())
+	cmd.Env = visible(os.Environ())
 
 	start := time.Now()
 	err := cmd.Run()
@@ -118,8 +118,8 @@ func said(output string) string {
 	return ": " + output
 }
 
-// environment is the worker's, without its configuration.
-func environment(env []string) []string {
+// visible is the worker's environment, without its configuration.
+func visible(env []string) []string {
 	kept := env[:0:0]
 next:
 	for _, v := range env {
@@ -142,7 +142,7 @@ type capped struct {
 }
 
 func (c *capped) Write(p []byte) (int, error) {
-	return len(p), guard.Try(func() error { c.keep(p); return nil }) // in a goroutine of package exec
+	return len(p), recovery.Try(func() error { c.keep(p); return nil }) // in a goroutine of package exec
 }
 
 func (c *capped) keep(p []byte) {

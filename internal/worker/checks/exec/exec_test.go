@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
 func shell(script string) Settings { return Settings{Command: []string{"/bin/sh", "-c", script}} }
@@ -25,24 +25,24 @@ func TestCommands(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"passes", shell("echo ok"), "", "exited with 0: ok"},
+		{"passes", shell("echo ok"), check.NoReason, "exited with 0: ok"},
 		{"fails", shell("echo no GPU >&2; exit 1"), check.ReasonCommandFailed, "exited with 1: no GPU"},
 		{"cannot tell", shell("exit 2"), check.ReasonUnknown, "exited with 2: it could not tell"},
 		{"any other code", shell("exit 127"), check.ReasonUnknown, "exited with 127"},
 		{"a signal", shell("kill -SEGV $$"), check.ReasonUnknown, "ended by signal segmentation fault"},
 		{"hangs", shell("echo waiting; sleep 60"), check.ReasonTimeout, "was killed: waiting"},
-		{"children hang", shell("sleep 60 & echo left; exit 0"), "", "exited with 0: left"},
-		{"output is capped", noise, "", ": noise\nnoise\nnoise\nno…"},
+		{"children hang", shell("sleep 60 & echo left; exit 0"), check.NoReason, "exited with 0: left"},
+		{"output is capped", noise, check.NoReason, ": noise\nnoise\nnoise\nno…"},
 		{"no such program", Settings{Command: []string{"/no/such/program"}}, check.ReasonUnknown, "no such program in the worker's container"},
 		{"not in PATH", Settings{Command: []string{"no-such-program"}}, check.ReasonUnknown, "no such program"},
 		{"not executable", Settings{Command: []string{"/etc/passwd"}}, check.ReasonUnknown, "may not execute it"},
-		{"sees the environment, not the configuration", shell(`echo "$NODE_NAME,$KUBE_NODE_READY_CONFIG"`), "", ": node-a,"},
+		{"sees the environment, not the configuration", shell(`echo "$NODE_NAME,$KUBE_NODE_READY_CONFIG"`), check.NoReason, ": node-a,"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			defer cancel()
 			start := time.Now()
-			f := c.settings.New(around.Pod{})(ctx)
+			f := c.settings.New(environment.Pod{})(ctx)
 			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) || strings.Contains(f.Message, "secret") {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
@@ -56,10 +56,10 @@ func TestCommands(t *testing.T) {
 func TestNothingIsLeftRunning(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "alive")
 	// The grandchildren would write after the check has ended.
-	for script, reason := range map[string]check.Reason{"sleep 60": check.ReasonTimeout, "exit 0": ""} {
+	for script, reason := range map[string]check.Reason{"sleep 60": check.ReasonTimeout, "exit 0": check.NoReason} {
 		s := shell("(sleep 1; touch " + file + ") >/dev/null 2>&1 & " + script)
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		if f := s.New(around.Pod{})(ctx); f.Reason != reason {
+		if f := s.New(environment.Pod{})(ctx); f.Reason != reason {
 			t.Errorf("%s: got %+v", script, f)
 		}
 		cancel()
@@ -74,7 +74,7 @@ func TestInterruption(t *testing.T) {
 	s := shell("sleep 60")
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if f := s.New(around.Pod{})(ctx); f.Reason != check.ReasonInterrupted {
+	if f := s.New(environment.Pod{})(ctx); f.Reason != check.ReasonInterrupted {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -97,12 +97,12 @@ func TestResultFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f := (&Settings{ResultFile: path}).New(around.Pod{})(context.Background())
+		f := (&Settings{ResultFile: path}).New(environment.Pod{})(context.Background())
 		if f.Reason != want.Reason || !strings.Contains(f.Message, want.Message) {
 			t.Errorf("%q: got %+v, want %+v", content, f, want)
 		}
 	}
-	if f := (&Settings{ResultFile: "/no/such/file"}).New(around.Pod{})(context.Background()); f.Reason != check.ReasonUnknown || !strings.Contains(f.Message, "no such file") {
+	if f := (&Settings{ResultFile: "/no/such/file"}).New(environment.Pod{})(context.Background()); f.Reason != check.ReasonUnknown || !strings.Contains(f.Message, "no such file") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -139,7 +139,7 @@ func TestWhatItMeansThatACommandCouldNotTell(t *testing.T) {
 		for onUnknown, want := range map[string]check.Outcome{"": check.Inconclusive, UnknownInconclusive: check.Inconclusive,
 			UnknownFail: check.Failed, UnknownWarn: check.Warned} {
 			settings.OnUnknown = onUnknown
-			if f := settings.New(around.Pod{})(context.Background()); f.Outcome != want || f.Reason != check.ReasonUnknown {
+			if f := settings.New(environment.Pod{})(context.Background()); f.Outcome != want || f.Reason != check.ReasonUnknown {
 				t.Errorf("%s, onUnknown %q: got %+v", name, onUnknown, f)
 			}
 		}
@@ -147,7 +147,7 @@ func TestWhatItMeansThatACommandCouldNotTell(t *testing.T) {
 	for code, want := range map[string]check.Outcome{"0": check.Passed, "1": check.Failed} {
 		settings := shell("exit " + code)
 		settings.OnUnknown = UnknownWarn
-		if f := settings.New(around.Pod{})(context.Background()); f.Outcome != want {
+		if f := settings.New(environment.Pod{})(context.Background()); f.Outcome != want {
 			t.Errorf("exit %s: got %+v", code, f)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
 // defaultMaxOutputBytes is how much of a command's output goes into its message.
@@ -30,16 +28,16 @@ type Settings struct {
 	Command []string `json:"command,omitempty"`
 	// ResultFile, in place of a command, is a file that an init container wrote: its exit code
 	// on the first line, then its output.
-	ResultFile string `json:"resultFile,omitempty"`
-	// OnUnknown is what it means when the command could not tell: inconclusive (default), fail or warn.
-	OnUnknown string `json:"onUnknown,omitempty"`
+	ResultFile string `json:"resultFile,omitempty" format:"clean-path"`
+	// OnUnknown is what it means when the command could not tell. Default inconclusive.
+	OnUnknown string `json:"onUnknown,omitempty" enum:"inconclusive fail warn"`
 	// MaxOutputBytes of standard output and error that are kept for the message. Default 512.
-	MaxOutputBytes *int32 `json:"maxOutputBytes,omitempty"`
+	MaxOutputBytes *int32 `json:"maxOutputBytes,omitempty" minimum:"1" maximum:"4096"`
 }
 
-// Validate reports every fault of the settings.
+// Validate reports what no limit of a single setting can.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	if s == nil || len(s.Command) == 0 && s.ResultFile == "" {
+	if len(s.Command) == 0 && s.ResultFile == "" {
 		return field.ErrorList{field.Required(p.Child("command"), "the command to run, or resultFile")}
 	}
 	var faults field.ErrorList
@@ -52,9 +50,7 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	if i := slices.IndexFunc(s.Command, func(arg string) bool { return slices.Contains([]byte(arg), 0) }); i >= 0 {
 		faults = append(faults, field.Invalid(p.Child("command").Index(i), "(not shown)", "must not contain a zero byte"))
 	}
-	faults = append(faults, check.Absolute(p.Child("resultFile"), s.ResultFile)...)
-	faults = append(faults, check.OneOf(p.Child("onUnknown"), s.OnUnknown, []string{UnknownInconclusive, UnknownFail, UnknownWarn})...)
-	return append(faults, check.Optional(p.Child("maxOutputBytes"), s.MaxOutputBytes, 1, 4096)...)
+	return faults
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: never.

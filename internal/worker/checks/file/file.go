@@ -8,21 +8,21 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
 // New prepares the check. It does not notice its context's end, because no system call on a
 // file can be interrupted; package run leaves it behind then.
-func (s *Settings) New(around.Pod) check.Func {
+func (s *Settings) New(environment.Pod) check.Func {
 	return func(context.Context) check.Finding { return look(ptr.Deref(s, Settings{})) }
 }
 
 func look(f Settings) check.Finding {
 	info, err := os.Stat(f.Path)
 	if err != nil {
-		return cause.FileFinding(f.Path, err)
+		return neterror.FileFinding(f.Path, err)
 	}
 	kind := kindOf(info.Mode())
 	if f.Kind != "" && f.Kind != kind {
@@ -37,7 +37,7 @@ func look(f Settings) check.Finding {
 		err = openForWriting(f.Path)
 	}
 	if err != nil {
-		return cause.WriteFinding(f.Path, err)
+		return neterror.WriteFinding(f.Path, err)
 	}
 	return check.Pass("%s is writable (%s)", f.Path, kind)
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/file"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
 func TestPaths(t *testing.T) {
@@ -36,17 +36,17 @@ func TestPaths(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"exists", file.Settings{Path: regular}, "", "exists (file)"},
-		{"a file", file.Settings{Path: regular, Kind: "file", Writable: true}, "", "is writable (file)"},
-		{"a directory", file.Settings{Path: dir, Kind: "directory", Writable: true}, "", "is writable (directory)"},
-		{"a socket", file.Settings{Path: socket, Kind: "socket"}, "", "exists (socket)"},
-		{"a device", file.Settings{Path: "/dev/null", Kind: "device"}, "", "exists (device)"},
+		{"exists", file.Settings{Path: regular}, check.NoReason, "exists (file)"},
+		{"a file", file.Settings{Path: regular, Kind: "file", Writable: true}, check.NoReason, "is writable (file)"},
+		{"a directory", file.Settings{Path: dir, Kind: "directory", Writable: true}, check.NoReason, "is writable (directory)"},
+		{"a socket", file.Settings{Path: socket, Kind: "socket"}, check.NoReason, "exists (socket)"},
+		{"a device", file.Settings{Path: "/dev/null", Kind: "device"}, check.NoReason, "exists (device)"},
 		{"missing", file.Settings{Path: regular + "x"}, check.ReasonNotFound, "does not exist"},
 		{"a dangling link", file.Settings{Path: dangling}, check.ReasonNotFound, "does not exist"},
 		{"another kind", file.Settings{Path: regular, Kind: "directory"}, check.ReasonWrongKind, "is a file, expected a directory"},
 		{"below a file", file.Settings{Path: regular + "/x"}, check.ReasonCannotLook, "not a directory"},
 	} {
-		f := c.settings.New(around.Pod{})(context.Background())
+		f := c.settings.New(environment.Pod{})(context.Background())
 		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%s: got %q: %q, want %q with %q", c.name, f.Reason, f.Message, c.reason, c.says)
 		}
@@ -61,7 +61,7 @@ func TestPaths(t *testing.T) {
 
 // TestNotWritable opens a file of sysfs that not even root may write.
 func TestNotWritable(t *testing.T) {
-	f := (&file.Settings{Path: "/sys/devices/system/cpu/online", Writable: true}).New(around.Pod{})(context.Background())
+	f := (&file.Settings{Path: "/sys/devices/system/cpu/online", Writable: true}).New(environment.Pod{})(context.Background())
 	// In a container sysfs is read-only as a whole.
 	if f.Reason != check.ReasonNotWritable && f.Reason != check.ReasonReadOnly || !strings.Contains(f.Message, "cannot be written") {
 		t.Errorf("got %+v", f)
@@ -78,7 +78,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		t.Skipf("mounting is not allowed here: %s", out)
 	}
 	defer func() { _ = exec.Command("umount", dir).Run() }()
-	f := (&file.Settings{Path: dir, Writable: true}).New(around.Pod{})(context.Background())
+	f := (&file.Settings{Path: dir, Writable: true}).New(environment.Pod{})(context.Background())
 	if f.Reason != check.ReasonReadOnly || !strings.Contains(f.Message, "read-only") {
 		t.Errorf("got %+v", f)
 	}

@@ -19,22 +19,22 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 const (
 	// maxBody bounds what is read of a response.
-	maxBody   = 64 << 10
-	maxBundle = 1 << 20 // of a CA file; those of distributions have a quarter of it
-	userAgent = "kube-node-ready-worker"
+	maxBody = 64 << 10
+	// maxHeaders bounds a response's headers; net/http alone takes 10 MiB of each.
+	maxHeaders = 64 << 10
+	maxBundle  = 1 << 20 // of a CA file; those of distributions have a quarter of it
+	userAgent  = "kube-node-ready-worker"
 )
-
-// errRedirect stops a client at a redirect that is one too many.
-var errRedirect = errors.New("redirect")
 
 // request is a check with its settings.
 type request struct {
@@ -44,13 +44,13 @@ type request struct {
 }
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	p := request{Settings: ptr.Deref(s, Settings{}), resolver: pod.Resolver}
 	p.Method = cmp.Or(p.Method, http.MethodGet)
 	if p.ExpectBody != "" {
 		p.body = regexp.MustCompile(p.ExpectBody)
 	}
-	return p.run
+	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, p.run) }
 }
 
 func (p request) run(ctx context.Context) check.Finding {
@@ -59,7 +59,7 @@ func (p request) run(ctx context.Context) check.Finding {
 		return check.Fail(check.ReasonConfiguration, "%v", err)
 	}
 	defer client.CloseIdleConnections()
-	watched, progress := cause.Watch(ctx)
+	watched, progress := neterror.Watch(ctx)
 	outgoing, err := http.NewRequestWithContext(watched, p.Method, p.URL, strings.NewReader(p.Body))
 	if err != nil {
 		return check.Fail(check.ReasonConfiguration, "%v", err)
@@ -73,12 +73,10 @@ func (p request) run(ctx context.Context) check.Finding {
 		outgoing.Header.Set(name, value)
 	}
 	response, err := client.Do(outgoing)
-	if response != nil {
-		defer func() { _ = response.Body.Close() }()
-	}
-	if err != nil && !errors.Is(err, errRedirect) {
+	if err != nil {
 		return p.failure(err, progress)
 	}
+	defer func() { _ = response.Body.Close() }()
 	return p.judge(response)
 }
 
@@ -98,30 +96,43 @@ func (p request) client() (*http.Client, error) {
 			return nil, errors.New("the CA bundle holds no PEM certificate")
 		}
 	}
+	transport := &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true,
+		DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaders}
+	if err := p.useProxy(transport); err != nil {
+		return nil, err
+	}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true},
+		Transport: transport,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > int(p.MaxRedirects) {
-				return errRedirect
+				return http.ErrUseLastResponse // judge says what it leads to
 			}
 			return nil
 		},
 	}, nil
 }
 
-func (p request) failure(err error, progress *cause.Progress) check.Finding {
+func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 	var wrapped *url.Error
 	where := shown(p.URL)
 	if errors.As(err, &wrapped) {
 		where = shown(wrapped.URL) // where redirects led to
 		err = wrapped.Err
 	}
+	where += p.through()
 	f := progress.Finding(where, err)
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
 	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
 		return check.Fail(check.ReasonMalformedResponse, "%s answered something that is not HTTP", where)
+	// net/http has no error value for either. Over HTTP/2 headers far beyond the limit are a PROTOCOL_ERROR.
+	case strings.Contains(err.Error(), "response header"):
+		return check.Fail(check.ReasonMalformedResponse, "%s answered with more than %d KiB of headers",
+			where, maxHeaders>>10)
+	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "PROTOCOL_ERROR"):
+		return check.Fail(check.ReasonMalformedResponse,
+			"%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers", where, maxHeaders>>10)
 	case f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
 		f.Message += "; give the authority's certificate as ca or caFile if it is to be trusted"
 	}
@@ -130,7 +141,7 @@ func (p request) failure(err error, progress *cause.Progress) check.Finding {
 
 // judge holds the response against what is expected.
 func (p request) judge(r *http.Response) check.Finding {
-	where := shown(r.Request.URL.String())
+	where := shown(r.Request.URL.String()) + p.through()
 	expected := slices.Contains(p.ExpectStatus, int32(r.StatusCode)) ||
 		len(p.ExpectStatus) == 0 && r.StatusCode >= 200 && r.StatusCode < 300
 	if !expected {
@@ -147,7 +158,7 @@ func (p request) judge(r *http.Response) check.Finding {
 	if p.body != nil {
 		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 		if err != nil {
-			reason, phrase := cause.Of(err)
+			reason, phrase := neterror.Of(err)
 			return check.Fail(reason, "%s, while its body was read, %s", where, phrase)
 		}
 		if !p.body.Match(body) {

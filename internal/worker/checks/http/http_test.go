@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
@@ -56,7 +56,7 @@ func run(t *testing.T, settings httpcheck.Settings, r *resolver.Resolver) check.
 	if r == nil {
 		r = &resolver.Resolver{}
 	}
-	return settings.New(around.Pod{Resolver: r})(ctx)
+	return settings.New(environment.Pod{Resolver: r})(ctx)
 }
 
 type want struct {
@@ -85,20 +85,22 @@ func TestResponses(t *testing.T) {
 	defer s.Close()
 	u := func(path string) string { return s.URL + path }
 	verify(t, nil, []want{
-		{"200", httpcheck.Settings{URL: u("/ok")}, "", "answered status 200"},
-		{"201", httpcheck.Settings{URL: u("/created")}, "", "201"},
+		{"200", httpcheck.Settings{URL: u("/ok")}, check.NoReason, "answered status 200"},
+		{"201", httpcheck.Settings{URL: u("/created")}, check.NoReason, "201"},
 		{"401", httpcheck.Settings{URL: u("/denied")}, check.ReasonUnexpectedStatus, "status 401 Unauthorized, expected 200 to 299"},
-		{"401 wanted", httpcheck.Settings{URL: u("/denied"), ExpectStatus: []int32{200, 401}}, "", ""},
+		{"401 wanted", httpcheck.Settings{URL: u("/denied"), ExpectStatus: []int32{200, 401}}, check.NoReason, ""},
 		{"200 not wanted", httpcheck.Settings{URL: u("/ok"), ExpectStatus: []int32{401, 403}}, check.ReasonUnexpectedStatus, "expected 401 403"},
 		{"500", httpcheck.Settings{URL: u("/broken?key=hunter2")}, check.ReasonUnexpectedStatus, "500"},
 		{"redirect", httpcheck.Settings{URL: u("/moved")}, check.ReasonRedirected, "redirects to https://portal.example/login (status 302)"},
-		{"redirect wanted", httpcheck.Settings{URL: u("/moved"), ExpectStatus: []int32{302}}, "", ""},
-		{"redirect followed", httpcheck.Settings{URL: u("/hop"), MaxRedirects: 1}, "", "/ok answered status 200"},
+		{"redirect wanted", httpcheck.Settings{URL: u("/moved"), ExpectStatus: []int32{302}}, check.NoReason, ""},
+		{"redirect wanted, and its body", httpcheck.Settings{URL: u("/moved"), ExpectStatus: []int32{302}, ExpectBody: "portal.example"},
+			check.NoReason, "answered status 302"},
+		{"redirect followed", httpcheck.Settings{URL: u("/hop"), MaxRedirects: 1}, check.NoReason, "/ok answered status 200"},
 		{"endless redirects", httpcheck.Settings{URL: u("/loop"), MaxRedirects: 3}, check.ReasonRedirected, "beyond maxRedirects 3"},
-		{"body", httpcheck.Settings{URL: u("/ok"), ExpectBody: "^all is (well|fine)$"}, "", ""},
+		{"body", httpcheck.Settings{URL: u("/ok"), ExpectBody: "^all is (well|fine)$"}, check.NoReason, ""},
 		{"another body", httpcheck.Settings{URL: u("/ok"), ExpectBody: "^ok$"}, check.ReasonUnexpectedBody, `does not match "^ok$"`},
 		{"method, headers and host", httpcheck.Settings{URL: u("/echo"), Method: "POST", Headers: map[string]string{"Host": "virtual.example", "Authorization": "x"},
-			ExpectBody: "^POST virtual.example x$"}, "", ""},
+			ExpectBody: "^POST virtual.example x$"}, check.NoReason, ""},
 		{"no answer", httpcheck.Settings{URL: u("/slow")}, check.ReasonTimeout, "took the request, but did not answer within 2"},
 		{"half an answer", httpcheck.Settings{URL: u("/stalls"), ExpectBody: "well"}, check.ReasonTimeout, "while its body was read"},
 		{"connection cut", httpcheck.Settings{URL: u("/abort")}, check.ReasonConnectionReset, "closed the connection"},
@@ -119,18 +121,18 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	verify(t, nil, []want{
-		{"good", httpcheck.Settings{URL: good, CA: ours.PEM()}, "", "200"},
-		{"good, from a file", httpcheck.Settings{URL: good, CAFile: file}, "", "200"},
+		{"good", httpcheck.Settings{URL: good, CA: ours.PEM()}, check.NoReason, "200"},
+		{"good, from a file", httpcheck.Settings{URL: good, CAFile: file}, check.NoReason, "200"},
 		{"no such file", httpcheck.Settings{URL: good, CAFile: file + ".missing"}, check.ReasonConfiguration, "no such file"},
 		{"not of the system's authorities", httpcheck.Settings{URL: good}, check.ReasonUntrustedAuthority, "give the authority's certificate as ca or caFile"},
 		{"another authority", httpcheck.Settings{URL: serve(theirs, tlstest.Certificate{}), CA: ours.PEM()}, check.ReasonUntrustedAuthority, "not trusted here"},
 		{"another name", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{OtherName: true}), CA: ours.PEM()}, check.ReasonCertificateName, "another name"},
-		{"another name that is asked for", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{OtherName: true}), CA: ours.PEM(), ServerName: "other.example"}, "", ""},
+		{"another name that is asked for", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{OtherName: true}), CA: ours.PEM(), ServerName: "other.example"}, check.NoReason, ""},
 		{"expired", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{NotAfter: now.Add(-time.Hour)}), CA: ours.PEM()},
 			check.ReasonCertificateExpired, "either it was not renewed or the clock is wrong"},
 		{"not yet valid", httpcheck.Settings{URL: serve(ours, tlstest.Certificate{NotBefore: now.Add(time.Hour)}), CA: ours.PEM()},
 			check.ReasonCertificateNotYet, "the clock is the suspect"},
-		{"valid long enough", httpcheck.Settings{URL: good, CA: ours.PEM(), MinCertificateValidityHours: 23}, "", ""},
+		{"valid long enough", httpcheck.Settings{URL: good, CA: ours.PEM(), MinCertificateValidityHours: 23}, check.NoReason, ""},
 		{"not valid long enough", httpcheck.Settings{URL: good, CA: ours.PEM(), MinCertificateValidityHours: 25}, check.ReasonCertificateExpiring, "expected at least 25 hours"},
 	})
 }
@@ -143,7 +145,7 @@ func TestNamesAreResolvedAsInThePod(t *testing.T) {
 	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Search: []string{"default.svc.cluster.local"},
 		Ndots: 5, Timeout: time.Second, Attempts: 1}}
 	verify(t, r, []want{
-		{"short name", httpcheck.Settings{URL: "http://web:" + port + "/ok"}, "", "200"},
+		{"short name", httpcheck.Settings{URL: "http://web:" + port + "/ok"}, check.NoReason, "200"},
 		{"no such name", httpcheck.Settings{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "/ok: missing does not resolve"},
 	})
 }

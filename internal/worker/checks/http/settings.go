@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -20,36 +19,36 @@ var headerValueForm = regexp.MustCompile(`^[\t\x20-\x7e\x80-\x{10ffff}]*$`)
 
 // Settings sends a request and looks at the response.
 type Settings struct {
-	// URL, http or https. Its host is resolved as a pod would resolve it; no proxy is used.
-	URL string `json:"url,omitempty"`
-	// Method is GET (default), HEAD, POST, PUT or OPTIONS.
-	Method string `json:"method,omitempty"`
+	// URL, http or https. Its host is resolved as a pod would resolve it.
+	URL string `json:"url" required:"what to request, as in https://registry.example.com/v2/"`
+	// Proxy is the HTTP proxy to send the request through, as http://proxy.example:3128; it then resolves the URL's
+	// host. Default: none. HTTP_PROXY and HTTPS_PROXY are not read.
+	Proxy string `json:"proxy,omitempty"`
+	// Method of the request. Default GET.
+	Method string `json:"method,omitempty" enum:"GET HEAD POST PUT OPTIONS"`
 	// Headers of the request. Host sets the request's host. Values are never reported.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Body of the request.
 	Body string `json:"body,omitempty"`
 	// ExpectStatus lists the statuses that pass. Default: 200 to 299.
-	ExpectStatus []int32 `json:"expectStatus,omitempty"`
+	ExpectStatus []int32 `json:"expectStatus,omitempty" minimum:"100" maximum:"599"`
 	// ExpectBody is a regular expression (RE2) that the first 64 KiB of the body must match.
 	ExpectBody string `json:"expectBody,omitempty"`
 	// MaxRedirects that are followed. Default 0: a redirect is a failure, unless its status is
 	// expected.
-	MaxRedirects int32 `json:"maxRedirects,omitempty"`
+	MaxRedirects int32 `json:"maxRedirects,omitempty" minimum:"0" maximum:"10"`
 	// CA is a PEM bundle to trust in place of the system's authorities.
 	CA string `json:"ca,omitempty"`
 	// CAFile is a file in the worker's container that holds such a bundle.
-	CAFile string `json:"caFile,omitempty"`
+	CAFile string `json:"caFile,omitempty" format:"clean-path"`
 	// ServerName is sent as SNI and must be in the certificate. Default: the URL's host.
 	ServerName string `json:"serverName,omitempty"`
 	// MinCertificateValidityHours is how long the server's certificate must still be valid. Default 0.
-	MinCertificateValidityHours int32 `json:"minCertificateValidityHours,omitempty"`
+	MinCertificateValidityHours int32 `json:"minCertificateValidityHours,omitempty" minimum:"0" maximum:"87600"`
 }
 
-// Validate reports every fault of the settings.
+// Validate reports what no limit of a single setting can.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	if s == nil || s.URL == "" {
-		return field.ErrorList{field.Required(p.Child("url"), "what to request, as in https://registry.example.com/v2/")}
-	}
 	var faults field.ErrorList
 	// The URL is not repeated in a fault: it may hold a password.
 	secure := true
@@ -64,7 +63,6 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	default:
 		secure = u.Scheme == "https"
 	}
-	faults = append(faults, check.OneOf(p.Child("method"), s.Method, []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodOptions})...)
 	for name, value := range s.Headers {
 		if !headerForm.MatchString(name) {
 			faults = append(faults, field.Invalid(p.Child("headers").Key(name), name, "is not the name of a header"))
@@ -73,9 +71,7 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 			faults = append(faults, field.Invalid(p.Child("headers").Key(name), "(not shown)", "must be one line without control characters"))
 		}
 	}
-	for i, status := range s.ExpectStatus {
-		faults = append(faults, check.InRange(p.Child("expectStatus").Index(i), status, 100, 599)...)
-	}
+	faults = append(faults, s.validateProxy(p.Child("proxy"))...)
 	faults = append(faults, s.validateRest(p)...)
 	if secure {
 		return faults
@@ -99,20 +95,18 @@ func (s *Settings) validateRest(p *field.Path) field.ErrorList {
 	if s.ExpectBody != "" && s.Method == http.MethodHead {
 		faults = append(faults, field.Forbidden(p.Child("expectBody"), "a response to HEAD has no body"))
 	}
-	faults = append(faults, check.InRange(p.Child("maxRedirects"), s.MaxRedirects, 0, 10)...)
 	if s.CA != "" && s.CAFile != "" {
 		faults = append(faults, field.Forbidden(p.Child("caFile"), "give either ca or caFile"))
 	}
 	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
 		faults = append(faults, field.Invalid(p.Child("ca"), "(not shown)", "must hold at least one PEM certificate"))
 	}
-	faults = append(faults, check.Absolute(p.Child("caFile"), s.CAFile)...)
 	if s.ServerName != "" {
 		if err := resolver.ValidateName(s.ServerName); err != nil {
 			faults = append(faults, field.Invalid(p.Child("serverName"), s.ServerName, err.Error()))
 		}
 	}
-	return append(faults, check.InRange(p.Child("minCertificateValidityHours"), s.MinCertificateValidityHours, 0, 10*365*24)...)
+	return faults
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: never.

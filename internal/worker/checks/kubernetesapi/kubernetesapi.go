@@ -12,18 +12,18 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // dnsName is the API server's Service as every API server's certificate has it.
 const dnsName = "kubernetes.default.svc"
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	k, api := ptr.Deref(s, Settings{}), pod.API
 	k.Path = cmp.Or(k.Path, "/readyz")
 	if len(k.Via) == 0 {
@@ -31,7 +31,7 @@ func (s *Settings) New(pod around.Pod) check.Func {
 	}
 	return func(ctx context.Context) check.Finding {
 		findings := make([]check.Finding, len(k.Via))
-		guard.Each(len(k.Via), func(i int) {
+		recovery.Each(len(k.Via), func(i int) {
 			host := api.Host
 			if k.Via[i] == ViaDNS {
 				host = dnsName
@@ -48,7 +48,7 @@ func call(ctx context.Context, api *apiserver.Client, host string, k Settings) c
 	defer client.CloseIdleConnections()
 	server := "the API server at " + strings.TrimSuffix(strings.TrimPrefix(api.URL(host, ""), "https://"), "/")
 
-	watched, progress := cause.Watch(ctx)
+	watched, progress := neterror.Watch(ctx)
 	response, err := api.Do(watched, client, http.MethodGet, api.URL(host, k.Path), nil)
 	if err != nil {
 		return progress.Finding(server, err)
@@ -57,7 +57,7 @@ func call(ctx context.Context, api *apiserver.Client, host string, k Settings) c
 		status := apiserver.NewStatusError(response)
 		return check.Fail(status.Reason(), "%s, asked for %s, %s", server, k.Path, status)
 	}
-	watched, progress = cause.Watch(ctx)
+	watched, progress = neterror.Watch(ctx)
 	user, err := api.WhoAmI(watched, client, host)
 	if err != nil {
 		return progress.Finding(server+", asked who we are,", err)

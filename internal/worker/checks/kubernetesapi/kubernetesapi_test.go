@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/kubernetesapi"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 )
@@ -74,12 +74,12 @@ func TestFailures(t *testing.T) {
 				issuer = c.issuer
 			}
 			api := apitest.Client(t, authority, issuer.Issue(t, c.certificate), c.handler)
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			f := (&kubernetesapi.Settings{Via: []string{kubernetesapi.ViaAddress}}).New(around.Pod{API: api})(ctx)
+			f := (&kubernetesapi.Settings{Via: []string{kubernetesapi.ViaAddress}}).New(environment.Pod{API: api})(ctx)
 			want := check.Failed
 			switch c.reason {
-			case "":
+			case check.NoReason:
 				want = check.Passed
 			case check.ReasonUnauthorized, check.ReasonForbidden, check.ReasonTooManyRequests, check.ReasonAPIUnavailable:
 				want = check.Inconclusive // it was reached, and might refuse any node

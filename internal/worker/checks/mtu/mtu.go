@@ -18,11 +18,12 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // poll is how often the kernel is asked whether the payload has been acknowledged.
@@ -53,13 +54,13 @@ type path struct {
 }
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	p := path{Settings: ptr.Deref(s, Settings{}), resolver: pod.Resolver}
 	if p.Address == "" {
 		p.Address, p.Protocol = pod.Service(), ProtocolTLS
 	}
 	p.Protocol = cmp.Or(p.Protocol, ProtocolRaw)
-	return p.run
+	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, 0, p.run) }
 }
 
 func (p path) run(ctx context.Context) check.Finding {
@@ -72,7 +73,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	}
 	addrs, err := p.resolver.LookupAddrs(ctx, host)
 	if err != nil {
-		reason, phrase := cause.Of(err)
+		reason, phrase := neterror.Of(err)
 		return check.Fail(reason, "%s", phrase)
 	}
 	if !supported {
@@ -81,7 +82,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	dialer := net.Dialer{Control: forbidFragments}
 	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
 	if err != nil {
-		return cause.Finding(p.Address, err)
+		return neterror.Finding(p.Address, err)
 	}
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
@@ -95,7 +96,7 @@ func (p path) run(ctx context.Context) check.Finding {
 func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
 	if p.Protocol == ProtocolEcho {
 		if err := echo(conn, smallEcho); err != nil {
-			reason, phrase := cause.Of(err)
+			reason, phrase := neterror.Of(err)
 			return check.Fail(reason, "%s, sent %d bytes to echo, %s", p.Address, smallEcho, phrase)
 		}
 	}
@@ -109,7 +110,7 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 	}
 	start := time.Now()
 	exchanged := make(chan error, 1)
-	guard.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *guard.Panic) { exchanged <- p })
+	recovery.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *recovery.Panic) { exchanged <- p })
 	after, answer, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
 	took := time.Since(start).Round(100 * time.Microsecond)
 	switch {
@@ -127,7 +128,7 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 // unanswered is the finding of a payload that arrived and was not answered as it should be.
 // After a small echo has come back, only its size can have kept the large one.
 func (p path) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
-	reason, phrase := cause.Of(err)
+	reason, phrase := neterror.Of(err)
 	if reason != check.ReasonTimeout {
 		return check.Fail(reason, "%s %s", p.Address, phrase)
 	}
@@ -151,7 +152,7 @@ func (p path) tooSmall(size int, s state) check.Finding {
 func (p path) lost(ctx context.Context, size int, before, after state, took time.Duration, err error) check.Finding {
 	switch {
 	case ctx.Err() == nil:
-		reason, phrase := cause.Of(err)
+		reason, phrase := neterror.Of(err)
 		return check.Fail(reason, "%s, sent %d bytes, %s", p.Address, size, phrase)
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)

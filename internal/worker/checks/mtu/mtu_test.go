@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/mtu"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 )
@@ -23,7 +23,7 @@ func run(settings *mtu.Settings, service string, timeout time.Duration) check.Fi
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	host, port, _ := net.SplitHostPort(service)
-	return settings.New(around.Pod{Resolver: &resolver.Resolver{}, ServiceHost: host, ServicePort: port})(ctx)
+	return settings.New(environment.Pod{Resolver: &resolver.Resolver{}, ServiceHost: host, ServicePort: port})(ctx)
 }
 
 // serve accepts connections until the test ends.
@@ -95,12 +95,12 @@ func TestTargets(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"the Kubernetes Service, over TLS", nil, "", "16000 bytes reached"},
-		{"TLS, a small hello", &mtu.Settings{PayloadBytes: new(int32(600))}, "", "600 bytes reached"},
-		{"TLS, a hello of an ordinary frame", &mtu.Settings{Address: tlsServer, Protocol: "tls", PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
-		{"sink", &mtu.Settings{Address: serve(t, sink), PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
-		{"a server that does not read", &mtu.Settings{Address: serve(t, silent(t)), PayloadBytes: new(int32(1448))}, "", "1448 bytes reached"},
-		{"echo", &mtu.Settings{Address: serve(t, echo), Protocol: "echo", PayloadBytes: new(int32(8948))}, "", "8948 bytes reached"},
+		{"the Kubernetes Service, over TLS", nil, check.NoReason, "16000 bytes reached"},
+		{"TLS, a small hello", &mtu.Settings{PayloadBytes: new(int32(600))}, check.NoReason, "600 bytes reached"},
+		{"TLS, a hello of an ordinary frame", &mtu.Settings{Address: tlsServer, Protocol: "tls", PayloadBytes: new(int32(1448))}, check.NoReason, "1448 bytes reached"},
+		{"sink", &mtu.Settings{Address: serve(t, sink), PayloadBytes: new(int32(1448))}, check.NoReason, "1448 bytes reached"},
+		{"a server that does not read", &mtu.Settings{Address: serve(t, silent(t)), PayloadBytes: new(int32(1448))}, check.NoReason, "1448 bytes reached"},
+		{"echo", &mtu.Settings{Address: serve(t, echo), Protocol: "echo", PayloadBytes: new(int32(8948))}, check.NoReason, "8948 bytes reached"},
 		{"an echo that is altered", &mtu.Settings{Address: serve(t, garble), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPayloadAltered, "other bytes"},
 		{"no echo", &mtu.Settings{Address: serve(t, silent(t)), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "sent 256 bytes to echo, did not answer in time"},
 		{"large echoes vanish", &mtu.Settings{Address: serve(t, small), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPathMTUBlackHole, "vanish on the way back"},

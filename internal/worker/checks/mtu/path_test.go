@@ -35,12 +35,12 @@ func TestPaths(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"a good path", goodPath, mtu.Settings{}, "", "1448 bytes reached 10.9.2.2:80 in one segment"},
+		{"a good path", goodPath, mtu.Settings{}, check.NoReason, "1448 bytes reached 10.9.2.2:80 in one segment"},
 		{"an ICMP message tells of a small MTU", routedPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "with a path MTU of 1300"},
 		{"a router that would rather fragment", fragmentingPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "1448 bytes do not fit one segment"},
-		{"small packets pass there", routedPath, mtu.Settings{PayloadBytes: new(int32(1200))}, "", "1200 bytes reached"},
+		{"small packets pass there", routedPath, mtu.Settings{PayloadBytes: new(int32(1200))}, check.NoReason, "1200 bytes reached"},
 		{"large packets vanish", blackHolePath, mtu.Settings{}, check.ReasonPathMTUBlackHole, "packets of this size vanish on the path, whose MTU is believed to be 1500"},
-		{"small packets pass there as well", blackHolePath, mtu.Settings{PayloadBytes: new(int32(1200))}, "", "1200 bytes reached"},
+		{"small packets pass there as well", blackHolePath, mtu.Settings{PayloadBytes: new(int32(1200))}, check.NoReason, "1200 bytes reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client, server := c.path(t)

@@ -6,17 +6,20 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/probe"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // neighbours is a check with its settings.
@@ -24,11 +27,14 @@ type neighbours struct {
 	Settings
 	node string
 	api  *apiserver.Client
+	// ipv6 is the cluster's first family, in which a pod of two is connected to.
+	ipv6 bool
 }
 
 // New prepares the check. The pods of the worker's own node are no peers.
-func (s *Settings) New(pod around.Pod) check.Func {
-	p := neighbours{Settings: ptr.Deref(s, Settings{}), node: pod.Node, api: pod.API}
+func (s *Settings) New(pod environment.Pod) check.Func {
+	p := neighbours{Settings: ptr.Deref(s, Settings{}), node: pod.Node, api: pod.API,
+		ipv6: strings.Contains(pod.ServiceHost, ":")}
 	p.Namespace = cmp.Or(p.Namespace, pod.Namespace, "default")
 	return p.run
 }
@@ -37,56 +43,27 @@ func (p neighbours) run(ctx context.Context) check.Finding {
 	if p.node == "" {
 		return check.Fail(check.ReasonConfiguration, "NODE_NAME is not set, so that peers cannot be told from this node's own pods")
 	}
-	pods, err := p.api.Pods(ctx, p.Namespace, p.Selector)
-	if err != nil {
-		reason, phrase := cause.Of(err)
-		return check.Fail(reason, "listing the pods of namespace %s: the API server at %s %s", p.Namespace, p.api.Address(), phrase)
+	found, failure := p.lookUp(ctx)
+	if failure != nil {
+		return *failure
 	}
-	candidates := p.candidates(ctx, pods)
-	if len(candidates) < int(p.MinPeers) {
-		return check.Fail(check.ReasonTooFewPeers, "%s on other nodes match %s in namespace %s, expected at least %d",
-			check.Count(len(candidates), "ready pod"), p.Selector, p.Namespace, p.MinPeers)
-	}
-	elsewhere := func(pod apiserver.Pod) bool { return pod.Spec.NodeName != p.node }
 	switch {
-	case len(candidates) > 0:
-	case len(pods) == 0:
-		return check.Warn(check.ReasonTooFewPeers, "no running pod in namespace %s matches %s, so there was none to connect to", p.Namespace, p.Selector)
-	case slices.ContainsFunc(pods, elsewhere):
-		return check.Warn(check.ReasonTooFewPeers, "none of the %s in namespace %s that match %s is ready on another node, so there was none to connect to",
-			check.Count(len(pods), "running pod"), p.Namespace, p.Selector)
-	default:
-		return check.Pass("no ready pod on another node matches %s in namespace %s, so there was none to connect to", p.Selector, p.Namespace)
+	case len(found.peers) < int(p.MinPeers):
+		return check.Fail(check.ReasonTooFewPeers, "found %s on other nodes (%s), expected at least %d",
+			check.Count(len(found.peers), "ready pod"), found.of, p.MinPeers)
+	case len(found.peers) > 0:
+		return p.judge(p.connectAll(ctx, Sample(found.peers, p.node, p.sample())))
+	case found.all == 0:
+		return check.Warn(check.ReasonTooFewPeers, "found no running pod (%s), so there was none to connect to", found.of)
+	case found.elsewhere:
+		return check.Warn(check.ReasonTooFewPeers,
+			"none of the %s (%s) is ready on another node, so there was none to connect to",
+			check.Count(found.all, "pod"), found.of)
 	}
-	return p.judge(connectAll(ctx, Sample(candidates, p.node, int(ptr.Deref(p.Sample, defaultSample))), p.Port))
+	return check.Pass("no ready pod is on another node (%s), so there was none to connect to", found.of)
 }
 
-// candidates are the ready pods on other nodes.
-func (p neighbours) candidates(ctx context.Context, pods []apiserver.Pod) []Peer {
-	var peers []Peer
-	zoneless := false
-	for _, pod := range pods {
-		if !pod.Ready() || pod.Spec.NodeName == p.node {
-			continue
-		}
-		zone := pod.Metadata.Labels[apiserver.ZoneLabel]
-		zoneless = zoneless || zone == ""
-		peers = append(peers, Peer{Name: pod.Metadata.Name, UID: pod.Metadata.UID, Node: pod.Spec.NodeName, Zone: zone, IP: pod.Status.PodIP})
-	}
-	if !zoneless {
-		return peers
-	}
-	// Before Kubernetes 1.35 pods do not carry their node's zone. Without permission to list
-	// nodes the sample is spread over nodes only.
-	if zones, err := p.api.Zones(ctx); err == nil {
-		for i := range peers {
-			if peers[i].Zone == "" {
-				peers[i].Zone = zones[peers[i].Node]
-			}
-		}
-	}
-	return peers
-}
+func (p neighbours) sample() int { return int(ptr.Deref(p.Sample, defaultSample)) }
 
 // attempt is a connection to one peer.
 type attempt struct {
@@ -94,26 +71,53 @@ type attempt struct {
 	finding check.Finding
 }
 
-func connectAll(ctx context.Context, sample []Peer, port int32) []attempt {
+// stragglers is how long peers that do not connect are tried once so many do that the check passes.
+const stragglers = time.Second
+
+// connectAll connects to every peer of the sample, and tries those again that do not connect, until enough do.
+func (p neighbours) connectAll(ctx context.Context, sample []Peer) []attempt {
+	enough, cancel := context.WithCancel(ctx)
+	defer cancel()
 	attempts := make([]attempt, len(sample))
-	guard.Each(len(sample), func(i int) { attempts[i] = attempt{sample[i], connect(ctx, sample[i], port)} })
+	var failing atomic.Int32
+	failing.Store(int32(len(sample)))
+	recovery.Each(len(sample), func(i int) {
+		began := time.Now()
+		f := retry.Finding(enough, retry.Lost, func(ctx context.Context) check.Finding {
+			return connect(ctx, sample[i], p.Port)
+		})
+		if f.Reason == check.ReasonInterrupted && ctx.Err() == nil {
+			took := time.Since(began).Round(time.Millisecond)
+			f = check.Fail(check.ReasonTimeout, "%s did not answer within %s", describe(sample[i], p.Port), took)
+		}
+		attempts[i] = attempt{sample[i], f}
+		if f.Passed() && !p.tooMany(int(failing.Add(-1)), len(sample)) {
+			time.AfterFunc(stragglers, cancel)
+		}
+	})
 	return attempts
+}
+
+// tooMany reports whether so many failures of a sample reach the share at which the check fails.
+func (p neighbours) tooMany(failures, sample int) bool {
+	return failures*100 >= int(ptr.Deref(p.FailPercent, defaultFailPercent))*sample
 }
 
 func connect(ctx context.Context, peer Peer, port int32) check.Finding {
 	address := net.JoinHostPort(peer.IP, strconv.Itoa(int(port)))
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err == nil {
-		_ = conn.Close()
-		return check.Pass("%s connects", address)
+	if _, err := probe.Connect(ctx, address); err != nil {
+		reason, phrase := neterror.Of(err)
+		return check.Fail(reason, "%s %s", describe(peer, port), phrase)
 	}
-	reason, phrase := cause.Of(err)
+	return check.Pass("%s connects", address)
+}
+
+func describe(peer Peer, port int32) string {
 	where := "node " + peer.Node
 	if peer.Zone != "" {
 		where += ", zone " + peer.Zone
 	}
-	return check.Fail(reason, "%s (%s on %s) %s", address, peer.Name, where, phrase)
+	return fmt.Sprintf("%s (%s on %s)", net.JoinHostPort(peer.IP, strconv.Itoa(int(port))), peer.Name, where)
 }
 
 // judge fails when the share of failures reaches the threshold.
@@ -134,8 +138,8 @@ func (p neighbours) judge(attempts []attempt) check.Finding {
 		return check.Pass("%s", summary)
 	}
 	summary += ": " + strings.Join(failures, "; ")
-	if len(failures)*100 < int(ptr.Deref(p.FailPercent, defaultFailPercent))*len(attempts) {
-		return check.Pass("%s", summary)
+	if !p.tooMany(len(failures), len(attempts)) {
+		return check.Warn(check.ReasonPeersUnreachable, "%s", summary)
 	}
 	return check.Fail(check.ReasonPeersUnreachable, "%s", summary)
 }

@@ -2,10 +2,7 @@ package peers
 
 import (
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
 const (
@@ -16,39 +13,34 @@ const (
 // Settings connects to pods on other nodes, chosen across nodes and zones.
 type Settings struct {
 	// Namespace of the pods. Default: the worker's own.
-	Namespace string `json:"namespace,omitempty"`
-	// Selector of the pods, a label selector such as app=web,tier!=cache.
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
+	// Service in that namespace that selects the pods. Its EndpointSlices are read, which are small and hold each pod's
+	// node and zone.
+	Service string `json:"service,omitempty" format:"dns-1035-label"`
+	// Selector of the pods, a label selector such as app=web,tier!=cache. Beside service it is for clusters without
+	// that Service. Pods are read ten at a time, until there are enough, so of many the first by name are chosen from.
 	Selector string `json:"selector,omitempty"`
 	// Port that the pods listen on, with TCP.
-	Port int32 `json:"port,omitempty"`
+	Port int32 `json:"port" required:"the TCP port that the pods listen on" minimum:"1" maximum:"65535"`
 	// Sample is how many pods are connected to, at most. Default 5.
-	Sample *int32 `json:"sample,omitempty"`
+	Sample *int32 `json:"sample,omitempty" minimum:"1" maximum:"100"`
 	// FailPercent is the share of the sample that must fail for the check to fail. Default 50.
-	FailPercent *int32 `json:"failPercent,omitempty"`
-	// MinPeers is how many ready pods on other nodes there must be. Default 0: the first
-	// node of a cluster has no peers, and passes; a selector that matches nothing is a warning.
-	MinPeers int32 `json:"minPeers,omitempty"`
+	FailPercent *int32 `json:"failPercent,omitempty" minimum:"1" maximum:"100"`
+	// MinPeers is how many ready pods on other nodes there must be; with fewer the check is inconclusive. Default 0:
+	// the first node of a cluster has no peers, and passes; a selector that matches nothing is a warning.
+	MinPeers int32 `json:"minPeers,omitempty" minimum:"0" maximum:"10000"`
 }
 
-// Validate reports every fault of the settings.
+// Validate reports what no limit of a single setting can.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	if s == nil {
-		return field.ErrorList{field.Required(p, "peers needs a selector and a port")}
+	if s.Selector == "" && s.Service == "" {
+		return field.ErrorList{field.Required(p.Child("service"),
+			"the Service of the pods, or as selector a label selector such as app=web")}
 	}
-	faults := check.Named(p.Child("namespace"), s.Namespace, validation.IsDNS1123Label)
-	if s.Selector == "" {
-		faults = append(faults, field.Required(p.Child("selector"), "a label selector such as app=web"))
-	} else if _, err := labels.Parse(s.Selector); err != nil {
-		faults = append(faults, field.Invalid(p.Child("selector"), s.Selector, "is not a label selector: "+err.Error()))
+	if _, err := labels.Parse(s.Selector); err != nil {
+		return field.ErrorList{field.Invalid(p.Child("selector"), s.Selector, "is not a label selector: "+err.Error())}
 	}
-	if s.Port == 0 {
-		faults = append(faults, field.Required(p.Child("port"), "the TCP port that the pods listen on"))
-	} else {
-		faults = append(faults, check.InRange(p.Child("port"), s.Port, 1, 65535)...)
-	}
-	faults = append(faults, check.Optional(p.Child("sample"), s.Sample, 1, 100)...)
-	faults = append(faults, check.Optional(p.Child("failPercent"), s.FailPercent, 1, 100)...)
-	return append(faults, check.InRange(p.Child("minPeers"), s.MinPeers, 0, 10_000)...)
+	return nil
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: always.

@@ -13,12 +13,13 @@ import (
 	mdns "github.com/miekg/dns"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // comparison is a check with its settings.
@@ -32,7 +33,7 @@ type comparison struct {
 }
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	d := ptr.Deref(s, Settings{})
 	return comparison{
 		namespace: cmp.Or(d.Namespace, "default"), service: cmp.Or(d.Service, "kubernetes"),
@@ -51,15 +52,22 @@ func (p comparison) run(ctx context.Context) check.Finding {
 		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
 			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, p.minReady)
 	}
-	if f := p.compare(ctx, service, endpoints); f != nil {
-		return *f
+	lost, failure := p.compare(ctx, service, endpoints)
+	if failure != nil {
+		return *failure
 	}
 	for _, port := range p.srv {
 		if f := p.lookUpSRV(ctx, service, port); f != nil {
 			return *f
 		}
 	}
-	return check.Pass("Service %s has %s, and DNS agrees with it", p.full(), check.Count(endpoints.ready, "ready endpoint"))
+	ready := check.Count(endpoints.ready, "ready endpoint")
+	f := check.Pass("Service %s has %s, and DNS agrees with it", p.full(), ready)
+	for _, n := range lost {
+		f.Outcome, f.Reason = check.Warned, n.Reason
+		f.Message += "; " + n.String()
+	}
+	return f
 }
 
 func (p comparison) full() string { return p.namespace + "/" + p.service }
@@ -79,7 +87,7 @@ func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *ch
 		func() { service, err = p.api.Service(ctx, p.namespace, p.service) },
 		func() { list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service) },
 	}
-	guard.Each(len(reads), func(i int) { reads[i]() })
+	recovery.Each(len(reads), func(i int) { reads[i]() })
 	switch {
 	case err != nil:
 		return service, endpoints{}, p.api.Failure("Service", p.full(), err)
@@ -89,32 +97,61 @@ func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *ch
 	return service, endpointsOf(list), nil
 }
 
-// compare holds the Service against what DNS says of its name.
-func (p comparison) compare(ctx context.Context, service apiserver.Service, e endpoints) *check.Finding {
-	answer, f := p.lookUp(ctx, p.name(), mdns.TypeA, mdns.TypeAAAA)
-	if f != nil || service.Spec.Type == "ExternalName" {
-		return f
-	}
-	answered := answer.Addrs()
-	if service.Headless() {
-		return p.compareEndpoints(answered, e)
-	}
+// compare holds the Service against what DNS says of its name, in the families that it has: a family that DNS gives
+// no answer for while it answers another is noted, and one that is synthesised (DNS64) is not asked for.
+func (p comparison) compare(
+	ctx context.Context, service apiserver.Service, e endpoints,
+) ([]resolver.Note, *check.Finding) {
 	var want []netip.Addr
 	for _, ip := range service.IPs() {
 		if addr, err := netip.ParseAddr(ip); err == nil {
 			want = append(want, addr)
 		}
 	}
+	own := want
+	if service.Headless() {
+		own = e.addresses
+	}
+	answer, f := p.lookUp(ctx, p.name(), typesOf(own)...)
+	if f != nil || service.Spec.Type == "ExternalName" {
+		return answer.Notes, f
+	}
+	answered := answer.Addrs()
+	if service.Headless() {
+		return answer.Notes, p.compareEndpoints(answered, e)
+	}
+	for _, lost := range answer.Notes {
+		want = slices.DeleteFunc(want, func(a netip.Addr) bool { return typeOf(a) == lost.Qtype })
+	}
 	slices.SortFunc(want, netip.Addr.Compare)
 	slices.SortFunc(answered, netip.Addr.Compare)
 	if !slices.Equal(slices.Compact(want), slices.Compact(answered)) {
-		f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's cluster IPs are %s", list(answered), p.name(), list(want))
+		f := check.Fail(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's cluster IPs are %s",
+			list(answered), p.name(), strings.Join(service.IPs(), ", "))
 		for _, n := range answer.Notes {
-			f.Message += "; " + n
+			f.Message += "; " + n.String()
 		}
-		return &f
+		return nil, &f
 	}
-	return nil
+	return answer.Notes, nil
+}
+
+// typesOf are the record types of the families that the addresses are of; without any, both.
+func typesOf(addrs []netip.Addr) []uint16 {
+	var types []uint16
+	for _, t := range []uint16{mdns.TypeA, mdns.TypeAAAA} {
+		if len(addrs) == 0 || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return typeOf(a) == t }) {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+func typeOf(a netip.Addr) uint16 {
+	if a.Is4() {
+		return mdns.TypeA
+	}
+	return mdns.TypeAAAA
 }
 
 // compareEndpoints holds a headless Service against DNS, which answers its endpoints: some of
@@ -129,10 +166,17 @@ func (p comparison) compareEndpoints(answered []netip.Addr, e endpoints) *check.
 
 // lookUp asks DNS, and not /etc/hosts, which is no discovery.
 func (p comparison) lookUp(ctx context.Context, name string, types ...uint16) (resolver.Answer, *check.Finding) {
-	answer, err := p.resolver.Query(ctx, name, types...)
-	if err != nil {
-		reason, phrase := cause.Of(err)
-		return answer, check.Failure(reason, "Service %s: %s", p.full(), phrase)
+	var answer resolver.Answer
+	f := retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
+		var err error
+		if answer, err = p.resolver.Query(ctx, name, types...); err != nil {
+			reason, phrase := neterror.Of(err)
+			return check.Fail(reason, "Service %s: %s", p.full(), phrase)
+		}
+		return check.Pass("")
+	})
+	if !f.Passed() {
+		return answer, &f
 	}
 	return answer, nil
 }

@@ -4,7 +4,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -34,17 +33,14 @@ type Settings struct {
 	// addresses. Default: true when there are no addresses.
 	KubernetesService *bool `json:"kubernetesService,omitempty"`
 	// Expect is open (default) or closed: the connection is refused, reset or not answered.
-	Expect string `json:"expect,omitempty"`
+	Expect string `json:"expect,omitempty" enum:"open closed"`
 	// IPFamilies to try, IPv4 and IPv6; a host must have an address in each that is listed, and
 	// one of each must connect (with expect: closed, none may). Default: either will do.
-	IPFamilies []IPFamily `json:"ipFamilies,omitempty"`
+	IPFamilies []IPFamily `json:"ipFamilies,omitempty" enum:"IPv4 IPv6"`
 }
 
-// Validate reports every fault of the settings.
+// Validate reports what no limit of a single setting can.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	if s == nil {
-		return nil
-	}
 	var faults field.ErrorList
 	for i, a := range s.Addresses {
 		if err := resolver.ValidateHostPort(a); err != nil {
@@ -54,8 +50,7 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	if len(s.Addresses) == 0 && s.KubernetesService != nil && !*s.KubernetesService {
 		faults = append(faults, field.Required(p.Child("addresses"), "with kubernetesService: false there is nothing to connect to"))
 	}
-	faults = append(faults, check.OneOf(p.Child("expect"), s.Expect, []string{ExpectOpen, ExpectClosed})...)
-	return append(faults, check.SetOf(p.Child("ipFamilies"), s.IPFamilies, []IPFamily{IPv4, IPv6})...)
+	return faults
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: never.

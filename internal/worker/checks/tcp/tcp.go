@@ -13,11 +13,13 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/probe"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // closedWait is how long an address that should be closed may keep silent before that
@@ -25,7 +27,7 @@ import (
 const closedWait = 3 * time.Second
 
 // New prepares the check.
-func (s *Settings) New(pod around.Pod) check.Func {
+func (s *Settings) New(pod environment.Pod) check.Func {
 	t := ptr.Deref(s, Settings{})
 	addresses := slices.Clone(t.Addresses)
 	if t.withKubernetesService() {
@@ -36,76 +38,71 @@ func (s *Settings) New(pod around.Pod) check.Func {
 			return check.Fail(check.ReasonNoAddress, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
 		}
 		findings := make([][]check.Finding, len(addresses))
-		guard.Each(len(addresses), func(i int) { findings[i] = try(ctx, t, addresses[i], pod.Resolver) })
+		recovery.Each(len(addresses), func(i int) { findings[i] = try(ctx, t, addresses[i], pod.Resolver) })
 		return summarise(slices.Concat(findings...))
 	}
 }
 
-// try tries every address of one host:port.
+// try tries one host:port. What must be closed must be so at each of its addresses; for what must be open, one is
+// enough, in each family that is asked for.
 func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) []check.Finding {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return []check.Finding{check.Fail(check.ReasonNoAddress, "%s is not host:port", address)}
 	}
-	addrs, err := r.LookupAddrs(ctx, host)
-	if err != nil {
-		reason, phrase := cause.Of(err)
-		return []check.Finding{check.Fail(reason, "%s", phrase)}
+	var addrs []netip.Addr
+	resolved := retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
+		if addrs, err = r.LookupAddrs(ctx, host); err != nil {
+			reason, phrase := neterror.Of(err)
+			return check.Fail(reason, "%s", phrase)
+		}
+		return check.Pass("")
+	})
+	if !resolved.Passed() {
+		return []check.Finding{resolved}
 	}
-	tried := make([]check.Finding, len(addrs))
-	guard.Each(len(addrs), func(i int) {
-		if wanted(t.IPFamilies, addrs[i]) {
-			tried[i] = connect(ctx, t.Expect == ExpectClosed, host, net.JoinHostPort(addrs[i].String(), port))
+	groups := [][]netip.Addr{addrs}
+	if len(t.IPFamilies) > 0 {
+		groups = make([][]netip.Addr, len(t.IPFamilies))
+		for i, family := range t.IPFamilies {
+			groups[i] = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return familyOf(a) != family })
+		}
+	}
+	findings := make([][]check.Finding, len(groups))
+	recovery.Each(len(groups), func(i int) {
+		switch {
+		case len(groups[i]) == 0:
+			f := check.Fail(check.ReasonNoAddress, "%s has no %s address", host, t.IPFamilies[i])
+			findings[i] = []check.Finding{f}
+		case t.Expect == ExpectClosed:
+			findings[i] = make([]check.Finding, len(groups[i]))
+			recovery.Each(len(groups[i]), func(j int) { findings[i][j] = connect(ctx, true, host, groups[i][j], port) })
+		default:
+			findings[i] = []check.Finding{retry.Finding(ctx, retry.Lost, func(ctx context.Context) check.Finding {
+				return anyOf(ctx, host, groups[i], port)
+			})}
 		}
 	})
-	// What must be closed must be so at each address; for what must be open, one is enough.
-	closed := t.Expect == ExpectClosed
-	if len(t.IPFamilies) == 0 {
-		if closed {
-			return tried
-		}
-		return []check.Finding{anyOf(tried)}
-	}
-	var findings []check.Finding
-	for _, family := range t.IPFamilies {
-		of := keep(tried, addrs, func(a netip.Addr) bool { return familyOf(a) == family })
-		switch {
-		case len(of) == 0:
-			findings = append(findings, check.Fail(check.ReasonNoAddress, "%s has no %s address", host, family))
-		case closed:
-			findings = append(findings, of...)
-		default:
-			findings = append(findings, anyOf(of))
-		}
-	}
-	return findings
+	return slices.Concat(findings...)
 }
 
 // anyOf passes when one of a name's addresses connects, which is all that a program that
 // uses the name needs.
-func anyOf(findings []check.Finding) check.Finding {
-	for _, f := range findings {
-		if f.Passed() {
-			return f
+func anyOf(ctx context.Context, host string, addrs []netip.Addr, port string) check.Finding {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	findings := make([]check.Finding, len(addrs))
+	recovery.Each(len(addrs), func(i int) {
+		if findings[i] = connect(ctx, false, host, addrs[i], port); findings[i].Passed() {
+			cancel() // the others are not waited for
 		}
+	})
+	if i := slices.IndexFunc(findings, check.Finding.Passed); i >= 0 {
+		return findings[i]
 	}
 	f := findings[0]
 	f.Message = join(findings)
 	return f
-}
-
-func keep(findings []check.Finding, addrs []netip.Addr, want func(netip.Addr) bool) []check.Finding {
-	var kept []check.Finding
-	for i, a := range addrs {
-		if want(a) {
-			kept = append(kept, findings[i])
-		}
-	}
-	return kept
-}
-
-func wanted(families []IPFamily, a netip.Addr) bool {
-	return len(families) == 0 || slices.Contains(families, familyOf(a))
 }
 
 func familyOf(a netip.Addr) IPFamily {
@@ -116,9 +113,10 @@ func familyOf(a netip.Addr) IPFamily {
 }
 
 // connect tries one address.
-func connect(ctx context.Context, closed bool, host, address string) check.Finding {
+func connect(ctx context.Context, closed bool, host string, addr netip.Addr, port string) check.Finding {
+	address := net.JoinHostPort(addr.String(), port)
 	who := address
-	if h, _, err := net.SplitHostPort(address); err == nil && h != strings.Trim(host, "[]") {
+	if addr.String() != strings.Trim(host, "[]") {
 		who = fmt.Sprintf("%s (%s)", address, host)
 	}
 	attempt := ctx
@@ -131,18 +129,14 @@ func connect(ctx context.Context, closed bool, host, address string) check.Findi
 		attempt, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	start := time.Now()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(attempt, "tcp", address)
-	took := time.Since(start).Round(time.Millisecond)
+	took, err := probe.Connect(attempt, address)
 	if err == nil {
-		_ = conn.Close()
 		if closed {
 			return check.Fail(check.ReasonUnexpectedlyOpen, "%s accepts connections, but should be closed", who)
 		}
 		return check.Pass("%s connects in %s", who, took)
 	}
-	reason, phrase := cause.Of(err)
+	reason, phrase := neterror.Of(err)
 	if reason == check.ReasonTimeout {
 		phrase = fmt.Sprintf("did not answer within %s: packets are lost or dropped by a firewall", took)
 	}

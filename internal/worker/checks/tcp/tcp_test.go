@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
@@ -58,13 +58,13 @@ func blackHole(t *testing.T) string {
 }
 
 func run(settings *tcp.Settings, r *resolver.Resolver, service string) check.Finding {
-	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
 	defer cancel()
 	if r == nil {
 		r = &resolver.Resolver{}
 	}
 	host, port, _ := net.SplitHostPort(service)
-	return settings.New(around.Pod{Resolver: r, ServiceHost: host, ServicePort: port})(ctx)
+	return settings.New(environment.Pod{Resolver: r, ServiceHost: host, ServicePort: port})(ctx)
 }
 
 func TestAddresses(t *testing.T) {
@@ -79,12 +79,12 @@ func TestAddresses(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"the Kubernetes Service", nil, "", open + " connects"},
-		{"open", &tcp.Settings{Addresses: []string{open, open6}}, "", open6 + " connects"},
+		{"the Kubernetes Service", nil, check.NoReason, open + " connects"},
+		{"open", &tcp.Settings{Addresses: []string{open, open6}}, check.NoReason, open6 + " connects"},
 		{"refused", &tcp.Settings{Addresses: []string{open, refuses}}, check.ReasonConnectionRefused, refuses + " refused the connection: nothing listens there, or a firewall rejects it; 1 of 2 addresses are as expected"},
 		{"blackholed", &tcp.Settings{Addresses: []string{hole}}, check.ReasonTimeout, "packets are lost or dropped"},
-		{"closed because refused", &tcp.Settings{Addresses: []string{refuses}, Expect: "closed"}, "", "ConnectionRefused"},
-		{"closed because dropped", &tcp.Settings{Addresses: []string{hole}, Expect: "closed"}, "", "Timeout"},
+		{"closed because refused", &tcp.Settings{Addresses: []string{refuses}, Expect: "closed"}, check.NoReason, "ConnectionRefused"},
+		{"closed because dropped", &tcp.Settings{Addresses: []string{hole}, Expect: "closed"}, check.NoReason, "Timeout"},
 		{"open although it should not be", &tcp.Settings{Addresses: []string{refuses, open}, Expect: "closed"}, check.ReasonUnexpectedlyOpen, open + " accepts connections"},
 		{"one family", &tcp.Settings{Addresses: []string{open}, IPFamilies: []tcp.IPFamily{tcp.IPv6}}, check.ReasonNoAddress, "no IPv6 address"},
 	} {
@@ -114,7 +114,7 @@ func TestNames(t *testing.T) {
 		reason   check.Reason
 		says     string
 	}{
-		{"one address is enough", tcp.Settings{Addresses: []string{"dual.example:" + port}}, "", "127.0.0.1:" + port + " (dual.example) connects"},
+		{"one address is enough", tcp.Settings{Addresses: []string{"dual.example:" + port}}, check.NoReason, "127.0.0.1:" + port + " (dual.example) connects"},
 		{"not when both families are asked for", tcp.Settings{Addresses: []string{"dual.example:" + port}, IPFamilies: both}, check.ReasonConnectionRefused,
 			"[::1]:" + port + " (dual.example) refused"},
 		{"a family without an address", tcp.Settings{Addresses: []string{"four.example:" + port}, IPFamilies: both}, check.ReasonNoAddress, "four.example has no IPv6 address"},
@@ -145,7 +145,7 @@ func TestInterruption(t *testing.T) {
 	for _, expect := range []string{tcp.ExpectOpen, tcp.ExpectClosed} {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(30*time.Millisecond, cancel)
-		f := (&tcp.Settings{Addresses: []string{blackHole(t)}, Expect: expect}).New(around.Pod{Resolver: &resolver.Resolver{}})(ctx)
+		f := (&tcp.Settings{Addresses: []string{blackHole(t)}, Expect: expect}).New(environment.Pod{Resolver: &resolver.Resolver{}})(ctx)
 		if f.Reason != check.ReasonInterrupted {
 			t.Errorf("%s: got %+v", expect, f)
 		}
@@ -165,8 +165,8 @@ func TestClosedInAFamilyThatTheHostLacks(t *testing.T) {
 		{"127.0.0.1:1", []tcp.IPFamily{tcp.IPv6}, check.ReasonNoAddress, "127.0.0.1 has no IPv6 address"},
 		{"four.example:1", []tcp.IPFamily{tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address"},
 		{"four.example:1", []tcp.IPFamily{tcp.IPv4, tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address; 1 of 2 addresses are as expected"},
-		{"four.example:1", []tcp.IPFamily{tcp.IPv4}, "", "is closed"},
-		{"four.example:1", nil, "", "is closed"},
+		{"four.example:1", []tcp.IPFamily{tcp.IPv4}, check.NoReason, "is closed"},
+		{"four.example:1", nil, check.NoReason, "is closed"},
 	} {
 		f := run(&tcp.Settings{Addresses: []string{c.address}, Expect: tcp.ExpectClosed, IPFamilies: c.families}, r, "")
 		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {

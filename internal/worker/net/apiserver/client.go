@@ -1,6 +1,6 @@
 // Package apiserver is the worker's client of the Kubernetes API: HTTPS with the pod's service
-// account, and the few fields of the few objects that the checks read. The typed clients
-// would make the worker several times as large.
+// account, and the few fields of the few objects that the checks read. With client-go's rest client the worker
+// would be 1.3 times as large, which every new node pulls.
 package apiserver
 
 import (
@@ -134,18 +134,18 @@ type Response struct {
 	Body   []byte
 	// Sent and Received are when the request was written and its response's head read.
 	Sent, Received time.Time
-	// Tries is how many requests were sent.
-	Tries int
 }
 
-// Do sends a request with the service account's token and reads the response. What is refused is
+// Do sends a request with the service account's token and reads the response. What is refused or lost is
 // asked again, within the context's deadline. Whatever its status, a response is no error.
 func (c *Client) Do(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
 	return c.do(ctx, refused, client, method, url, body)
 }
 
 func (c *Client) do(ctx context.Context, repeat again, client *http.Client, method, url string, body any) (Response, error) {
-	return insist(ctx, repeat, client, func() (Response, error) { return c.send(ctx, client, method, url, body) })
+	return insist(ctx, repeat, client, func(ctx context.Context) (Response, error) {
+		return c.send(ctx, client, method, url, body)
+	})
 }
 
 // send sends one request.

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 )
@@ -118,6 +118,36 @@ func paged(count, bytes int, most *atomic.Int64) http.HandlerFunc {
 	}
 }
 
+func allPods(api *apiserver.Client) (all []apiserver.Pod, err error) {
+	err = api.PodPages(context.Background(), "default", "app=web", 250, func(page []apiserver.Pod) bool {
+		all = append(all, page...)
+		return true
+	})
+	return all, err
+}
+
+// A list is read no further than it is wanted, and never from the watch cache, which ignores limits at resourceVersion
+// 0.
+func TestPagesAreReadUntilThereIsEnough(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	var most, requests atomic.Int64
+	list := paged(5000, 10, &most)
+	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1); r.URL.Query().Has("resourceVersion") {
+			t.Errorf("asked for %s", r.URL.RawQuery)
+		}
+		list(w, r)
+	}))
+	read := 0
+	err := api.PodPages(context.Background(), "default", "app=web", 10, func(page []apiserver.Pod) bool {
+		read += len(page)
+		return read < 15
+	})
+	if err != nil || read != 20 || requests.Load() != 2 || most.Load() != 10 {
+		t.Errorf("read %d in %d pages of %d: %v", read, requests.Load(), most.Load(), err)
+	}
+}
+
 // Pods with long annotations and environments have tens of kilobytes each.
 func TestListsOfLargeObjects(t *testing.T) {
 	t.Parallel()
@@ -127,17 +157,17 @@ func TestListsOfLargeObjects(t *testing.T) {
 		count := min(400, 12_000_000/size)
 		var most atomic.Int64
 		api := apitest.Client(t, authority, certificate, paged(count, size, &most))
-		pods, err := api.Pods(context.Background(), "default", "app=web")
+		pods, err := allPods(api)
 		if err != nil || len(pods) != count || pods[count-1].Metadata.Name != fmt.Sprintf("n%d", count-1) {
 			t.Errorf("%d pods of %d bytes: got %d, %v", count, size, len(pods), err)
 		}
-		if zones, err := api.Zones(context.Background()); err != nil || len(zones) != count {
-			t.Errorf("%d nodes of %d bytes: got %d, %v", count, size, len(zones), err)
+		if slices, err := api.EndpointSlices(context.Background(), "default", "web"); err != nil || len(slices) != count {
+			t.Errorf("%d slices of %d bytes: got %d, %v", count, size, len(slices), err)
 		}
 	}
 	var most atomic.Int64
-	_, err := apitest.Client(t, authority, certificate, paged(2, 5<<20, &most)).Pods(context.Background(), "default", "app=web")
-	if reason, phrase := cause.Of(err); reason != check.ReasonUnexpectedBody || !strings.Contains(phrase, "more than 4 MiB") {
+	_, err := allPods(apitest.Client(t, authority, certificate, paged(2, 5<<20, &most)))
+	if reason, phrase := neterror.Of(err); reason != check.ReasonUnexpectedBody || !strings.Contains(phrase, "more than 4 MiB") {
 		t.Errorf("got %s: %s", reason, phrase)
 	}
 	endless := func(w http.ResponseWriter, _ *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // ErrNoDate is returned by Date for a response without a Date header that can be read.
@@ -25,7 +25,7 @@ func (c *Client) Date(ctx context.Context) (date, sent, received time.Time, err 
 	transport.TLSClientConfig = &tls.Config{
 		RootCAs: c.roots, MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: true, // VerifyConnection verifies all but the time
-		VerifyConnection:   func(s tls.ConnectionState) error { return guard.Try(func() error { return c.verifyTimeless(s) }) },
+		VerifyConnection:   func(s tls.ConnectionState) error { return recovery.Try(func() error { return c.verifyTimeless(s) }) },
 	}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL(c.Host, "/version"), nil)

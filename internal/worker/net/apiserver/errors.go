@@ -14,8 +14,6 @@ type StatusError struct {
 	Code int
 	// Message is what the API server said.
 	Message string
-	// Tries is how many requests were answered so.
-	Tries int
 }
 
 // maxStatusMessage bounds how much of a response is repeated in a message.
@@ -36,7 +34,7 @@ func NewStatusError(r Response) *StatusError {
 	if len(message) > maxStatusMessage {
 		message = message[:maxStatusMessage]
 	}
-	return &StatusError{Code: r.Status, Message: message, Tries: r.Tries}
+	return &StatusError{Code: r.Status, Message: message}
 }
 
 func (e *StatusError) Error() string {
@@ -53,9 +51,6 @@ func (e *StatusError) Error() string {
 	}
 	if e.Message != "" {
 		what += " (" + e.Message + ")"
-	}
-	if e.Tries > 1 {
-		what += fmt.Sprintf(", asked %d times", e.Tries)
 	}
 	return what
 }

@@ -23,7 +23,7 @@ import (
 
 // kubeconfig is what is read of a kubeconfig file
 // (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Package clientcmd, which
-// knows all of it, would make the worker several times as large.
+// knows all of it, brings client-go's rest client with it.
 type kubeconfig struct {
 	CurrentContext string `yaml:"current-context"`
 	Contexts       []struct {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
 // Service holds what the checks read of a v1 Service.
@@ -54,12 +54,18 @@ type EndpointSlice struct {
 		Conditions struct {
 			// Ready is true or absent for an endpoint that may be used.
 			Ready *bool `json:"ready"`
+			// Serving is what Ready is without publishNotReadyAddresses; absent where it is not known.
+			Serving *bool `json:"serving"`
 		} `json:"conditions"`
 		TargetRef *struct {
 			Kind      string `json:"kind"`
 			Namespace string `json:"namespace"`
 			Name      string `json:"name"`
+			UID       string `json:"uid"`
 		} `json:"targetRef"`
+		// NodeName and Zone are where the endpoint is; absent for what is no pod.
+		NodeName string `json:"nodeName"`
+		Zone     string `json:"zone"`
 	} `json:"endpoints"`
 	Ports []struct {
 		Name     string `json:"name"`
@@ -76,8 +82,12 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// pageSize of lists: small enough for the worker's memory, as long as objects have 16 KiB.
-const pageSize = 250
+const (
+	// pageSize of lists that are read whole: small enough for the worker's memory, as long as objects have 16 KiB.
+	pageSize = 250
+	// maxSlices bounds a list that is read whole.
+	maxSlices = 10_000
+)
 
 // Service reads a Service, and waits for one that is not there.
 func (c *Client) Service(ctx context.Context, namespace, name string) (Service, error) {
@@ -91,9 +101,11 @@ func servicePath(namespace, name string) string {
 }
 
 // FindService reads the Services of the given names, as namespace/name, and returns the first that
-// is wanted, else the first that exists. Those that may not be read are passed over.
+// is wanted, else the first that exists. Those that may not be read are passed over. With an error, name is the one that it
+// is about.
 func (c *Client) FindService(ctx context.Context, names []string, wanted func(Service) bool) (name string, s Service, err error) {
 	broken := func(status int) bool { return refused(status) && status != http.StatusForbidden }
+	missing := 0
 	for _, n := range names {
 		var candidate Service
 		err := c.get(ctx, broken, servicePath(SplitName(n)), &candidate)
@@ -103,15 +115,19 @@ func (c *Client) FindService(ctx context.Context, names []string, wanted func(Se
 			return n, candidate, nil
 		case err == nil && name == "":
 			name, s = n, candidate
-		case err == nil, errors.As(err, &status) && (status.Code == http.StatusForbidden || status.Code == http.StatusNotFound):
+		case err == nil, errors.As(err, &status) && status.Code == http.StatusForbidden:
+		case IsNotFound(err):
+			if missing++; missing == len(names) {
+				return names[0], s, err
+			}
 		default:
-			return "", s, err
+			return n, s, err
 		}
 	}
 	if name != "" {
 		return name, s, nil
 	}
-	// The most common one may be on its way, or the right to read it.
+	// The right to read the most common one may be on its way.
 	namespace, first := SplitName(names[0])
 	s, err = c.Service(ctx, namespace, first)
 	return names[0], s, err
@@ -119,28 +135,44 @@ func (c *Client) FindService(ctx context.Context, names []string, wanted func(Se
 
 // EndpointSlices lists a Service's slices.
 func (c *Client) EndpointSlices(ctx context.Context, namespace, service string) ([]EndpointSlice, error) {
-	return listAll[EndpointSlice](ctx, c, refused, "/apis/discovery.k8s.io/v1/namespaces/"+url.PathEscape(namespace)+"/endpointslices",
-		url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}, 10_000)
+	var all []EndpointSlice
+	err := c.EndpointSlicePages(ctx, namespace, service, pageSize, func(page []EndpointSlice) bool {
+		all = append(all, page...)
+		return len(all) < maxSlices
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
-// listAll reads the pages of a list, at most so many items. A page that is too large is asked for
-// again, and from then on, with half as many.
-func listAll[T any](ctx context.Context, c *Client, repeat again, path string, query url.Values, most int) ([]T, error) {
-	var items []T
-	for size := pageSize; ; {
+// EndpointSlicePages reads a Service's slices, size at a time, until more is false or there are no more.
+func (c *Client) EndpointSlicePages(
+	ctx context.Context, namespace, service string, size int, more func([]EndpointSlice) bool,
+) error {
+	path := "/apis/discovery.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/endpointslices"
+	return listPages(ctx, c, path, url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}, size, more)
+}
+
+// listPages reads a list page by page. A page that is too large is asked for again, and from then on, with half as
+// many. The requests name no resourceVersion: at 0 the API server answers from its watch cache, which ignores the
+// limit.
+func listPages[T any](
+	ctx context.Context, c *Client, path string, query url.Values, size int, more func([]T) bool,
+) error {
+	for {
 		query.Set("limit", fmt.Sprint(size))
 		var page list[T]
-		err := c.get(ctx, repeat, path+"?"+query.Encode(), &page)
+		err := c.get(ctx, refused, path+"?"+query.Encode(), &page)
 		if errors.Is(err, errTooLarge) && size > 1 {
 			size /= 2
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		items = append(items, page.Items...)
-		if page.Metadata.Continue == "" || len(items) >= most {
-			return items, nil
+		if !more(page.Items) || page.Metadata.Continue == "" {
+			return nil
 		}
 		query.Set("continue", page.Metadata.Continue)
 	}
@@ -178,6 +210,6 @@ func (c *Client) Failure(what, service string, err error) *check.Finding {
 	if IsNotFound(err) {
 		return check.Failure(check.ReasonServiceNotFound, "Service %s does not exist", service)
 	}
-	reason, phrase := cause.Of(err)
+	reason, phrase := neterror.Of(err)
 	return check.Failure(reason, "reading %s %s: the API server at %s %s", what, service, c.Address(), phrase)
 }

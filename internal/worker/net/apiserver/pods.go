@@ -5,14 +5,8 @@ import (
 	"net/url"
 )
 
-// ZoneLabel holds the zone on nodes, and since Kubernetes 1.35 on pods as well.
+// ZoneLabel holds the zone on pods, since Kubernetes 1.35.
 const ZoneLabel = "topology.kubernetes.io/zone"
-
-// maxPods and maxNodes bound the lists that peers are chosen from.
-const (
-	maxPods  = 5_000
-	maxNodes = 10_000
-)
 
 // Pod holds what the checks read of a v1 Pod.
 type Pod struct {
@@ -47,24 +41,9 @@ func (p Pod) Ready() bool {
 	return false
 }
 
-// Pods lists the pods of a namespace that a label selector matches.
-func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]Pod, error) {
-	return listAll[Pod](ctx, c, refused, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods",
-		url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase=Running"}}, maxPods)
-}
-
-// Zones lists the zone of each node that has one. A worker can do without, so nothing is insisted on.
-func (c *Client) Zones(ctx context.Context) (map[string]string, error) {
-	type node struct {
-		Metadata struct {
-			Name   string            `json:"name"`
-			Labels map[string]string `json:"labels"`
-		} `json:"metadata"`
-	}
-	nodes, err := listAll[node](ctx, c, never, "/api/v1/nodes", url.Values{"labelSelector": {ZoneLabel}}, maxNodes)
-	zones := make(map[string]string, len(nodes))
-	for _, n := range nodes {
-		zones[n.Metadata.Name] = n.Metadata.Labels[ZoneLabel]
-	}
-	return zones, err
+// PodPages reads the running pods of a namespace that a label selector matches, size at a time, until more is false or
+// there are no more.
+func (c *Client) PodPages(ctx context.Context, namespace, selector string, size int, more func([]Pod) bool) error {
+	return listPages(ctx, c, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods",
+		url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase=Running"}}, size, more)
 }

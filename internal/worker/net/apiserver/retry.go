@@ -2,63 +2,51 @@ package apiserver
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
-)
 
-// The waits between two requests, each twice the last, and shorter or longer by up to half so
-// that the workers of many nodes do not all come at once. answerTime is what a last request
-// gets: without so much time left, there is none.
-const (
-	firstWait   = 250 * time.Millisecond
-	longestWait = 2 * time.Second
-	answerTime  = 500 * time.Millisecond
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // again reports whether a request that was answered with the status is worth repeating.
 type again func(status int) bool
 
-// refused: an API server that is overloaded, broken or being replaced, or that has not heard
-// yet of a token or a role binding, answers otherwise a moment later.
-func refused(status int) bool {
-	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError ||
-		status == http.StatusUnauthorized || status == http.StatusForbidden
-}
+func refused(status int) bool { return (&StatusError{Code: status}).Reason().Refusal() }
 
 func refusedOrMissing(status int) bool { return refused(status) || status == http.StatusNotFound }
 
-func never(int) bool { return false }
-
-// insist sends a request until it is answered otherwise, within the context's deadline and no
-// sooner than the server asks for.
-func insist(ctx context.Context, repeat again, client *http.Client, send func() (Response, error)) (Response, error) {
-	var last *Response
-	for tries, wait := 1, firstWait; ; tries, wait = tries+1, min(2*wait, longestWait) {
-		r, err := send()
-		switch {
-		case err != nil && last != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return *last, nil // that it said so is more than that it then said nothing
-		case err != nil:
-			return r, err
-		}
-		r.Tries = tries
-		deadline, bounded := ctx.Deadline()
-		left, asked := time.Until(deadline)-answerTime, RetryAfter(r.Header, time.Now())
-		if !repeat(r.Status) || !bounded || left < max(asked, firstWait/2) {
-			return r, nil
-		}
-		pause := max(asked, min(wait/2+rand.N(wait), left))
-		last = &r
-		select {
-		case <-ctx.Done():
-			return r, nil
-		case <-time.After(pause):
-		}
-		client.CloseIdleConnections() // a new one may lead to another API server
+// insist sends a request until it is answered, and not with a status that is to be repeated, within the context's
+// deadline and no sooner than the server asks for. Where it is not, what the server said is more than that it then
+// said nothing.
+func insist(
+	ctx context.Context, repeat again, client *http.Client, send func(context.Context) (Response, error),
+) (Response, error) {
+	type sent struct {
+		Response
+		err error
 	}
+	last := retry.Do(ctx, retry.Lost, func(ctx context.Context) retry.Answer[sent] {
+		r, err := send(ctx)
+		answer := retry.Answer[sent]{Value: sent{r, err}}
+		switch {
+		case err != nil:
+			if reason, text := neterror.Of(err); reason.Transient() {
+				answer.Again, answer.Text = reason, "the API server "+text
+			}
+		case repeat(r.Status):
+			status := NewStatusError(r)
+			answer.Again, answer.Text = status.Reason(), "the API server "+status.Error()
+			answer.After = RetryAfter(r.Header, time.Now())
+		}
+		if answer.Again != check.NoReason {
+			client.CloseIdleConnections() // a new one may lead to another API server
+		}
+		return answer
+	})
+	return last.Response, last.err
 }
 
 // RetryAfter reads RFC 9110's header, seconds or a date: how long to wait from now. It is 0 without one.

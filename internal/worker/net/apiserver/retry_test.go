@@ -93,15 +93,3 @@ func TestARefusalOutlivesASilence(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-// Nodes are listed for their zones, where that is allowed.
-func TestZonesAreNotInsistedOn(t *testing.T) {
-	authority := tlstest.NewAuthority(t)
-	server := &flaky{status: 403, times: 9}
-	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), server)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if _, err := api.Zones(ctx); err == nil || server.asked.Load() != 1 {
-		t.Errorf("got %v after %d requests", err, server.asked.Load())
-	}
-}

@@ -110,12 +110,22 @@ func (c Config) Names(name string) []string {
 }
 
 // ClusterDomain is the domain that the kubelet wrote into the search list, as in
-// default.svc.cluster.local svc.cluster.local cluster.local.
+// default.svc.cluster.local svc.cluster.local cluster.local. A namespace may be called svc as well, so the entry that
+// counts is the one beside that of a namespace in it.
 func (c Config) ClusterDomain() string {
+	var found []string
 	for _, s := range c.Search {
-		if domain, found := strings.CutPrefix(s, "svc."); found {
+		domain, isServices := strings.CutPrefix(s, "svc.")
+		if !isServices {
+			continue
+		}
+		found = append(found, domain)
+		if slices.ContainsFunc(c.Search, func(of string) bool {
+			namespace, inside := strings.CutSuffix(of, "."+s)
+			return inside && !strings.Contains(namespace, ".")
+		}) {
 			return domain
 		}
 	}
-	return DefaultClusterDomain
+	return append(found, DefaultClusterDomain)[0]
 }

@@ -50,6 +50,21 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
+// The kubelet's search list of a namespace called svc has two entries that begin so.
+func TestTheClusterDomainOfANamespaceCalledSvc(t *testing.T) {
+	for search, want := range map[string]string{
+		"svc.svc.cluster.local svc.cluster.local cluster.local":                   "cluster.local",
+		"a.svc.cluster.local svc.cluster.local cluster.local svc.example example": "cluster.local",
+		"svc.example a.svc.cluster.local svc.cluster.local cluster.local":         "cluster.local",
+		"svc.corp.example": "corp.example",
+		"example":          resolver.DefaultClusterDomain,
+	} {
+		if c, err := resolver.Parse([]byte("search " + search)); err != nil || c.ClusterDomain() != want {
+			t.Errorf("%s: got %s, %v", search, c.ClusterDomain(), err)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for in, says := range map[string]string{
 		"nameserver dns.example":      `nameserver "dns.example" is not an IP address`,

@@ -5,14 +5,14 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // DialContext connects to host:port, resolving the host as a pod would. All addresses of a
 // name are tried at the same time and the first connection wins, so that one that swallows
 // packets costs no time. It has the form of net.Dialer's method.
 func (r *Resolver) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = guard.Try(func() error { // package net/http dials in goroutines of its own
+	err = recovery.Try(func() error { // package net/http dials in goroutines of its own
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return err
@@ -36,11 +36,11 @@ func DialAny(ctx context.Context, network string, addrs []netip.Addr, port strin
 	ctx, cancel := context.WithCancel(ctx)
 	attempts := make(chan attempt, len(addrs))
 	for _, a := range addrs {
-		guard.Go(func() {
+		recovery.Go(func() {
 			var dialer net.Dialer
 			conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(a.String(), port))
 			attempts <- attempt{conn, err}
-		}, func(p *guard.Panic) { attempts <- attempt{err: p} })
+		}, func(p *recovery.Panic) { attempts <- attempt{err: p} })
 	}
 	var last error
 	for left := len(addrs); left > 0; left-- {
@@ -50,13 +50,13 @@ func DialAny(ctx context.Context, network string, addrs []netip.Addr, port strin
 			continue
 		}
 		cancel()
-		guard.Go(func() {
+		recovery.Go(func() {
 			for range left - 1 {
 				if late := <-attempts; late.err == nil {
 					_ = late.conn.Close()
 				}
 			}
-		}, func(*guard.Panic) {}) // nobody waits for it
+		}, func(*recovery.Panic) {}) // nobody waits for it
 		return a.conn, nil
 	}
 	cancel()

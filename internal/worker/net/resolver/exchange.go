@@ -9,13 +9,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // Protocols of DNS.
@@ -151,55 +152,46 @@ func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (ans
 	return answer, sent, nil
 }
 
-// datagram sends a query over UDP, from a port of its own.
+// datagram sends a query over UDP, and once more after each second without an answer, so that one lost packet costs
+// no more. libc waits a whole timeout (5 s), two of which are all that a check has: on a line that loses packets, a
+// look-up through the search domains would hardly ever come to its end. sent says which of the queries was answered.
 func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
+	type reply struct {
+		msg *mdns.Msg
+		err error
+		nth int
+	}
+	var asked atomic.Int32
+	r := retry.Do(ctx, resendAfter, func(ctx context.Context) retry.Answer[reply] {
+		nth, q := int(asked.Add(1)), query.Copy()
+		q.Id = mdns.Id()
+		msg, err := s.once(ctx, q)
+		return retry.Answer[reply]{Value: reply{msg, err, nth}}
+	})
+	if r.err != nil {
+		return nil, int(asked.Load()), r.err
+	}
+	return r.msg, r.nth, nil
+}
+
+// resendAfter is how long an answer over UDP is waited for before the query is sent once more, within the same attempt.
+const resendAfter = time.Second
+
+// once sends a query over UDP, from a port of its own: a path that the kernel has remembered for another may lead
+// nowhere.
+func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, UDP, s.Addr.String())
 	if err != nil {
-		return nil, 1, err
+		return nil, err
 	}
 	defer func() { _ = raw.Close() }()
 	// The library reads deadlines from the context and does not notice its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-
-	packed, err := query.Pack()
-	if err != nil {
-		return nil, 1, err
-	}
-	again := resend(raw, packed)
 	client := mdns.Client{Net: UDP, Timeout: s.Timeout}
-	answer, _, err = client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
-	return answer, 1 + again(), err
-}
-
-// resendAfter is how long an answer over UDP is waited for before the query is sent once more,
-// within the same attempt. libc waits a whole timeout (5 s), two of which are all that a check
-// has: on a line that loses packets, a look-up through the search domains would hardly ever
-// come to its end, although the server answers every query that reaches it.
-const resendAfter = time.Second
-
-// resend repeats a query until the function that it returns is called, which says how often it
-// was. Repetitions carry the same ID, so an answer to any of them will do.
-func resend(conn net.Conn, query []byte) (stop func() int) {
-	ticker, done, times := time.NewTicker(resendAfter), make(chan struct{}), make(chan int, 1)
-	guard.Go(func() {
-		for n := 0; ; {
-			select {
-			case <-done:
-				times <- n
-				return
-			case <-ticker.C:
-				_, _ = conn.Write(query) // what is wrong with the connection, reading from it tells
-				n++
-			}
-		}
-	}, func(*guard.Panic) { times <- 0 }) // the query is not repeated then
-	return func() int {
-		ticker.Stop()
-		close(done)
-		return <-times
-	}
+	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
+	return answer, err
 }
 
 // mismatch says how an answer does not belong to the query; it is empty if it does.
@@ -245,12 +237,12 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was told to stop"
-	case cause.IsTimeout(err):
+	case neterror.IsTimeout(err):
 		e.Code, e.Text = check.ReasonTimeout, fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
 	case errors.As(err, &malformed):
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is no DNS answer: "+malformed.Error()
 	default:
-		e.Code, e.Text = cause.Of(err)
+		e.Code, e.Text = neterror.Of(err)
 	}
 	return e
 }

@@ -11,7 +11,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // Answer is what a look-up came to.
@@ -23,11 +23,20 @@ type Answer struct {
 	// Records of the types that were asked for; CNAMEs on the way are left out, unless
 	// they were what was asked for.
 	Records []mdns.RR
-	// Notes say which types were not answered as they should be.
-	Notes []string
+	// Notes say which types were not answered as they should be, although another was.
+	Notes []Note
 	// Tries is how often the question was put that had to be put most often.
 	Tries int
 }
+
+// Note is what was wrong with the answer for a type.
+type Note struct {
+	Qtype  uint16
+	Reason check.Reason
+	Text   string
+}
+
+func (n Note) String() string { return mdns.TypeToString[n.Qtype] + ": " + n.Text }
 
 // Addrs are the addresses among the records.
 func (a Answer) Addrs() []netip.Addr {
@@ -106,10 +115,10 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	defer cancel()
 	replies := make(chan reply, len(qtypes))
 	for _, qtype := range qtypes {
-		guard.Go(func() {
+		recovery.Go(func() {
 			msg, tries, err := s.Exchange(ctx, name, qtype)
 			replies <- reply{qtype, msg, tries, err}
-		}, func(p *guard.Panic) { replies <- reply{qtype: qtype, err: p} })
+		}, func(p *recovery.Panic) { replies <- reply{qtype: qtype, err: p} })
 	}
 	got := map[uint16]reply{}
 	var enough <-chan time.Time
@@ -128,7 +137,8 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	var failure error
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
-			answer.note(t, fmt.Sprintf("did not answer within %s", otherFamily))
+			text := fmt.Sprintf("did not answer within %s", otherFamily)
+			answer.Notes = append(answer.Notes, Note{t, check.ReasonTimeout, text})
 		} else if err := answer.add(r); err != nil && failure == nil {
 			failure = err
 		}
@@ -144,17 +154,17 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 
 // add takes in the answer for one type. The error is an *Error.
 func (a *Answer) add(r reply) error {
-	var panicked *guard.Panic
+	var panicked *recovery.Panic
 	if errors.As(r.err, &panicked) {
 		panic(panicked)
 	}
 	var e *Error
 	if errors.As(r.err, &e) {
-		a.note(r.qtype, e.Text)
+		a.Notes = append(a.Notes, Note{r.qtype, e.Code, e.Text})
 		return e
 	}
 	if r.msg.Rcode != mdns.RcodeSuccess {
-		a.note(r.qtype, RcodeText(r.msg.Rcode))
+		a.Notes = append(a.Notes, Note{r.qtype, RcodeReason(r.msg.Rcode), RcodeText(r.msg.Rcode)})
 	}
 	if severity(r.msg.Rcode) > severity(a.Rcode) {
 		a.Rcode = r.msg.Rcode
@@ -162,10 +172,6 @@ func (a *Answer) add(r reply) error {
 	a.Tries = max(a.Tries, r.tries)
 	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
 	return nil
-}
-
-func (a *Answer) note(qtype uint16, text string) {
-	a.Notes = append(a.Notes, mdns.TypeToString[qtype]+": "+text)
 }
 
 // relevant picks the records of the type that the answer gives for the name, following

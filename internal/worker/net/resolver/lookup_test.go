@@ -14,8 +14,8 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
@@ -74,7 +74,7 @@ func TestAPanicWhileDialling(t *testing.T) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	if reason, phrase := cause.Of(err); reason != check.ReasonInternal || !strings.Contains(phrase, "internal error of the worker") {
+	if reason, phrase := neterror.Of(err); reason != check.ReasonInternal || !strings.Contains(phrase, "internal error of the worker") {
 		t.Errorf("got %s: %s", reason, phrase)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	mdns "github.com/miekg/dns"
 
@@ -42,8 +43,9 @@ func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, 
 	return addrs, nil
 }
 
-// Query looks the name up through the servers of resolv.conf in their order, as libc does.
-// A name without such records is an error, which is always a *HostError.
+// Query looks the name up through the servers of resolv.conf in their order, as libc does. A name without such
+// records is an error, which is always a *HostError: of ReasonResolutionFailed if a server says so, of
+// ReasonResolutionUnavailable, and worth asking again, if none answered.
 func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (Answer, error) {
 	if r.Err != nil {
 		return Answer{}, &HostError{name, check.ReasonNoServers, r.Err.Error()}
@@ -53,15 +55,29 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	}
 	var failures []string
 	code := check.ReasonResolutionFailed
-	for _, addr := range r.Config.Servers {
-		a, err := r.Config.Lookup(ctx, r.Config.Server(addr, UDP), name, qtypes...)
+	for i, addr := range r.Config.Servers {
+		server := r.Config.Server(addr, UDP)
+		if deadline, bounded := ctx.Deadline(); bounded && i+1 < len(r.Config.Servers) {
+			share := time.Until(deadline) / time.Duration(len(r.Config.Servers)-i)
+			server.Attempts, server.Timeout = 1, min(server.Timeout, share)
+		}
+		a, err := r.Config.Lookup(ctx, server, name, qtypes...)
+		reason := RcodeReason(a.Rcode)
+		var failure *Error
+		if errors.As(err, &failure) {
+			reason = failure.Code
+		}
+		if reason.Transient() {
+			code = check.ReasonResolutionUnavailable
+		}
 		switch {
 		case err != nil:
 			failures = append(failures, err.Error())
 		case a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0:
 			return a, nil
 		case a.Rcode == mdns.RcodeNameError || a.Rcode == mdns.RcodeSuccess:
-			return Answer{}, &HostError{name, code, fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode))}
+			text := fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode))
+			return Answer{}, &HostError{name, check.ReasonResolutionFailed, text}
 		default:
 			failures = append(failures, fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode)))
 		}
@@ -92,5 +108,5 @@ func (e *HostError) Error() string { return fmt.Sprintf("%s does not resolve: %s
 // Reason says why in one word.
 func (e *HostError) Reason() check.Reason { return e.Code }
 
-// Sentence says that Error is a whole sentence (see package cause).
+// Sentence says that Error is a whole sentence (see package neterror).
 func (e *HostError) Sentence() bool { return true }

@@ -12,7 +12,8 @@ import (
 
 	mdns "github.com/miekg/dns"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // stream asks a server over TCP: all queries over one connection (RFC 7766, section 6.2.1), for on
@@ -21,10 +22,12 @@ type stream struct {
 	addr netip.AddrPort
 	mu   sync.Mutex
 	conn *connection
+	// silent are connections on which an answer did not come in time.
+	silent []*connection
 }
 
-// exchange sends a query and waits for its answer. Should the server have closed a connection
-// that it answered over before, as it may at any time, the query goes over a new one.
+// exchange sends a query and waits for its answer. Should the server have closed a connection that it answered over
+// before, as it may at any time, the query goes over a new one; after a silence, so does the next.
 func (s *stream) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	for {
 		c, err := s.connect(ctx)
@@ -32,6 +35,9 @@ func (s *stream) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, erro
 			return nil, err
 		}
 		answer, err := c.exchange(ctx, query)
+		if neterror.IsTimeout(err) {
+			s.renew(c)
+		}
 		if err == nil || !c.worn(err) {
 			return answer, err
 		}
@@ -51,7 +57,7 @@ func (s *stream) connect(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	c := &connection{raw: &mdns.Conn{Conn: raw}, waiting: map[uint16]chan outcome{}}
-	guard.Go(c.read, func(p *guard.Panic) { c.end(p) })
+	recovery.Go(c.read, func(p *recovery.Panic) { c.end(p) })
 	s.conn = c
 	return c, nil
 }
@@ -61,6 +67,18 @@ func (s *stream) close() {
 	defer s.mu.Unlock()
 	if s.conn != nil {
 		s.conn.end(net.ErrClosed)
+	}
+	for _, c := range s.silent {
+		c.end(net.ErrClosed)
+	}
+}
+
+// renew makes the next query go over a new connection. Other queries may still be under way on the old one.
+func (s *stream) renew(old *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == old {
+		s.conn, s.silent = nil, append(s.silent, old)
 	}
 }
 

@@ -5,31 +5,21 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/around"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
 // Settings looks at the calendar.
 type Settings struct {
 	// Not is a day that fails.
-	Not string `json:"not,omitempty"`
-}
-
-// Validate reports every fault of the settings.
-func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	if s == nil || s.Not == "" {
-		return field.ErrorList{field.Required(p.Child("not"), "a day such as Monday")}
-	}
-	return nil
+	Not string `json:"not,omitempty" required:"a day such as Monday"`
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: never.
 func (s *Settings) NeedsAPI() bool { return false }
 
 // New prepares the check.
-func (s *Settings) New(around.Pod) check.Func {
+func (s *Settings) New(environment.Pod) check.Func {
 	return func(context.Context) check.Finding {
 		if day := time.Now().Weekday().String(); day == s.Not {
 			return check.Fail(check.ReasonUnknown, "it is %s", day)

@@ -1,4 +1,4 @@
-package guard_test
+package retry_test
 
 import (
 	"testing"

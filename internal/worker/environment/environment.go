@@ -1,5 +1,5 @@
-// Package around is what a check finds around it.
-package around
+// Package environment is what a check finds where it runs.
+package environment
 
 import (
 	"net"

@@ -1,6 +1,6 @@
-// Package cause turns the errors of connections, TLS handshakes and the Kubernetes API into
+// Package neterror turns the errors of connections, TLS handshakes and the Kubernetes API into
 // the reasons of package check and words for a person.
-package cause
+package neterror
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func Of(err error) (check.Reason, string) {
 	if errors.As(err, &coded) {
 		return coded.Reason(), coded.Error()
 	}
-	if reason, phrase := classifyTLS(err); reason != "" {
+	if reason, phrase := classifyTLS(err); reason != check.NoReason {
 		return reason, phrase
 	}
 	switch {
@@ -104,7 +104,7 @@ func classifyTLS(err error) (check.Reason, string) {
 	case errors.As(err, &alert):
 		return check.ReasonTLSFailed, "ended the TLS handshake: " + alert.Error()
 	}
-	return "", ""
+	return check.NoReason, ""
 }
 
 func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {

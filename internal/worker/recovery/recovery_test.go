@@ -1,4 +1,4 @@
-package guard_test
+package recovery_test
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 func TestEachHandsOnAPanic(t *testing.T) {
 	done := make([]bool, 3)
-	p := guard.Catch(func() {
-		guard.Each(len(done), func(i int) {
+	p := recovery.Catch(func() {
+		recovery.Each(len(done), func(i int) {
 			// Deeper still, as in a check that has an address of each host tried.
-			guard.Each(1, func(int) {
+			recovery.Each(1, func(int) {
 				if i == 1 {
 					panic("oops")
 				}
@@ -27,7 +27,7 @@ func TestEachHandsOnAPanic(t *testing.T) {
 			})
 		})
 	})
-	if p == nil || p.Value != "oops" || !strings.HasPrefix(p.Place, "guard_test.go:") || p.Reason() != check.ReasonInternal {
+	if p == nil || p.Value != "oops" || !strings.HasPrefix(p.Place, "recovery_test.go:") || p.Reason() != check.ReasonInternal {
 		t.Errorf("caught %+v", p)
 	}
 	if !done[0] || !done[2] {
@@ -37,15 +37,15 @@ func TestEachHandsOnAPanic(t *testing.T) {
 
 func TestTry(t *testing.T) {
 	fine := errors.New("an error is handed through")
-	if err := guard.Try(func() error { return fine }); !errors.Is(err, fine) {
+	if err := recovery.Try(func() error { return fine }); !errors.Is(err, fine) {
 		t.Errorf("got %v", err)
 	}
-	var p *guard.Panic
-	if err := guard.Try(func() error { panic("oops") }); !errors.As(err, &p) {
+	var p *recovery.Panic
+	if err := recovery.Try(func() error { panic("oops") }); !errors.As(err, &p) {
 		t.Errorf("got %v", err)
 	}
-	ended := make(chan *guard.Panic)
-	guard.Go(func() { panic("oops") }, func(p *guard.Panic) { ended <- p })
+	ended := make(chan *recovery.Panic)
+	recovery.Go(func() { panic("oops") }, func(p *recovery.Panic) { ended <- p })
 	if p := <-ended; p.Value != "oops" {
 		t.Errorf("got %v", p)
 	}
@@ -60,7 +60,7 @@ func TestGoroutinesStartHere(t *testing.T) {
 			switch {
 			case err != nil:
 				return err
-			case d.IsDir() && (d.Name() == "guard" || strings.HasSuffix(d.Name(), "test")):
+			case d.IsDir() && (d.Name() == "recovery" || strings.HasSuffix(d.Name(), "test")):
 				return filepath.SkipDir
 			case d.IsDir(), !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
 				return nil

@@ -1,7 +1,7 @@
-// Package guard starts the worker's goroutines. A panic in a goroutine of one's own ends the
+// Package recovery starts the worker's goroutines. A panic in a goroutine of one's own ends the
 // process with the code that stands for a configuration error, whoever recovers elsewhere; so
 // every goroutine is started here, and its panic is handed to those who wait for it.
-package guard
+package recovery
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (p *Panic) Error() string {
 // Reason is that of an internal error.
 func (p *Panic) Reason() check.Reason { return check.ReasonInternal }
 
-// Sentence says that Error is a whole sentence (see package cause).
+// Sentence says that Error is a whole sentence (see package neterror).
 func (p *Panic) Sentence() bool { return true }
 
 // Catch calls f and returns its panic, if there was one.

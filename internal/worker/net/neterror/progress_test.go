@@ -1,4 +1,4 @@
-package cause_test
+package neterror_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/cause"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
 // TestProgress: a timeout says what was being waited for.
@@ -38,7 +38,7 @@ func TestProgress(t *testing.T) {
 		transport := client.Transport.(*http.Transport).Clone()
 		transport.DialContext = c.dial
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		watched, progress := cause.Watch(ctx)
+		watched, progress := neterror.Watch(ctx)
 		request, err := http.NewRequestWithContext(watched, http.MethodGet, c.url, nil)
 		if err != nil {
 			t.Fatal(err)

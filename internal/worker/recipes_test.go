@@ -1,0 +1,199 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+)
+
+// recipe is the YAML of a section of docs/checks.md, its blocks separated by "---".
+func recipe(t *testing.T, section string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/checks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(page), "\n### Recipe: "+section+"\n")
+	if !found {
+		t.Fatalf("docs/checks.md has no recipe %q", section)
+	}
+	text, _, _ = strings.Cut(text, "\n##")
+	blocks := strings.Split(text, "```yaml\n")
+	if len(blocks) < 2 {
+		t.Fatalf("recipe %q has no YAML", section)
+	}
+	for i := range blocks {
+		blocks[i], _, _ = strings.Cut(blocks[i], "```")
+	}
+	return strings.Join(blocks[1:], "---\n")
+}
+
+// runRecipe runs a recipe in which texts are replaced by others, with at most two seconds for a check.
+func runRecipe(t *testing.T, yaml string, env map[string]string, replaced ...string) result.Report {
+	t.Helper()
+	for i := 0; i < len(replaced); i += 2 {
+		if !strings.Contains(yaml, replaced[i]) {
+			t.Fatalf("no %q in\n%s", replaced[i], yaml)
+		}
+	}
+	c, err := worker.Load([]byte(strings.NewReplacer(replaced...).Replace(yaml)), "recipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.CheckTimeoutSeconds, c.TimeoutSeconds = 2, 5
+	return worker.Run(t.Context(), worker.Options{Config: c, Getenv: func(name string) string { return env[name] }})
+}
+
+func expect(t *testing.T, what string, r result.Report, reason, says string) {
+	t.Helper()
+	want := result.Passed
+	if reason != "" {
+		want = result.Failed
+	}
+	if c := r.Checks[0]; r.Outcome != want || c.Reason != reason || !strings.Contains(c.Message, says) {
+		t.Errorf("%s: got %+v, want %q with %q", what, r, reason, says)
+	}
+}
+
+// Every recipe of docs/checks.md passes on a node that has what it asks for, and fails on one that has not.
+func TestRecipesRun(t *testing.T) {
+	t.Run("metadata", func(t *testing.T) { t.Parallel(); testMetadata(t) })
+	t.Run("NodeLocal DNSCache", func(t *testing.T) { t.Parallel(); testNodeLocalDNS(t) })
+	t.Run("registry", func(t *testing.T) { t.Parallel(); testRegistry(t) })
+	t.Run("second family", func(t *testing.T) { t.Parallel(); testSecondFamily(t) })
+	t.Run("kernel", func(t *testing.T) { t.Parallel(); testKernel(t) })
+}
+
+// The hop limit is played: what it does is that the answer to PUT, and nothing else, never arrives.
+func testMetadata(t *testing.T) {
+	serve := func(token string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method != http.MethodPut || r.URL.Path != "/latest/api/token" || r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") == "":
+				w.WriteHeader(http.StatusBadRequest)
+			case token == "":
+				<-r.Context().Done()
+			default:
+				_, _ = fmt.Fprint(w, token)
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	yaml := recipe(t, "cloud metadata with a token")
+	expect(t, "a token", runRecipe(t, yaml, nil, "http://169.254.169.254", serve("AQAEAJ1_token-==")), "", "answered status 200")
+	expect(t, "a hop limit of 1", runRecipe(t, yaml, nil, "http://169.254.169.254", serve("")), "Timeout", "took the request, but did not answer")
+}
+
+func testNodeLocalDNS(t *testing.T) {
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(resolv, []byte("nameserver 192.0.2.1\nsearch default.svc.cluster.local svc.cluster.local\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{worker.EnvResolvConf: resolv}
+	yaml := recipe(t, "NodeLocal DNSCache")
+	zone := map[string][]string{"kubernetes.default.svc.cluster.local.": {"A 10.96.0.1"}}
+	at := func(server netip.AddrPort) string { return fmt.Sprintf(`"[%s]:%d"`, server.Addr(), server.Port()) }
+	expect(t, "a cache", runRecipe(t, yaml, env, "169.254.20.10", at(dnstest.Start(t, dnstest.Behaviour{Zone: zone}))), "", "10.96.0.1 from 1 server")
+	expect(t, "no cache yet", runRecipe(t, yaml, env, "169.254.20.10", `"[127.0.0.1]:1"`), "ConnectionRefused", "refused")
+}
+
+func testRegistry(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, []byte(authority.PEM()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(c tlstest.Certificate, status int) string {
+		return tlstest.Serve(t, authority.Issue(t, c), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v2/" {
+				status = http.StatusNotFound
+			}
+			w.WriteHeader(status)
+		})).URL
+	}
+	yaml := recipe(t, "a registry")
+	for what, c := range map[string]struct{ url, reason, says string }{
+		"a login":                   {serve(tlstest.Certificate{NotAfter: time.Now().Add(48 * time.Hour)}, 401), "", "status 401"},
+		"a certificate of an hour":  {serve(tlstest.Certificate{NotAfter: time.Now().Add(time.Hour)}, 200), "CertificateExpiring", "at least 24 hours"},
+		"a captive portal's answer": {serve(tlstest.Certificate{NotAfter: time.Now().Add(48 * time.Hour)}, 511), "UnexpectedStatus", "511"},
+	} {
+		expect(t, what, runRecipe(t, yaml, nil, "https://registry.example.com", c.url, "/etc/registry/ca.crt", ca), c.reason, c.says)
+	}
+}
+
+func testSecondFamily(t *testing.T) {
+	both, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6")
+	}
+	defer func() { _ = both.Close() }()
+	port := strconv.Itoa(both.Addr().(*net.TCPAddr).Port)
+	four, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = four.Close() }()
+	yaml := recipe(t, "the second family of a dual-stack cluster")
+	run := func(records ...string) result.Report {
+		server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"web.shop.svc.cluster.local.": records}})
+		resolv := filepath.Join(t.TempDir(), "resolv.conf")
+		if err := os.WriteFile(resolv, fmt.Appendf(nil, "nameserver [%s]:%d\noptions ndots:1\n", server.Addr(), server.Port()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return runRecipe(t, yaml, map[string]string{worker.EnvResolvConf: resolv}, "cluster.local:80", "cluster.local:"+port)
+	}
+	expect(t, "both families", run("A 127.0.0.1", "AAAA ::1"), "", "connects")
+	expect(t, "one family", run("A 127.0.0.1"), "NoAddress", "IPv6")
+	_ = both.Close()
+	expect(t, "the second does not connect", run("A 127.0.0.1", "AAAA ::1"), "ConnectionRefused", "[::1]:"+port)
+}
+
+func testKernel(t *testing.T) {
+	modules, err := os.ReadDir("/sys/module")
+	if err != nil || len(modules) == 0 {
+		t.Skip("this machine shows no modules")
+	}
+	checks, compared, _ := strings.Cut(recipe(t, "a kernel module and a sysctl"), "---\n")
+	present := []string{"/sys/module/br_netfilter", "/sys/module/" + modules[0].Name(), "/proc/sys/net/netfilter/nf_conntrack_max", "/proc/sys/kernel/osrelease"}
+	expect(t, "both are there", runRecipe(t, checks, nil, present...), "", "exists")
+	present[1] = "/sys/module/no_such_module"
+	expect(t, "no such module", runRecipe(t, checks, nil, present...), "NotFound", "/sys/module/no_such_module does not exist")
+
+	c, err := config.Parse([]byte(compared), "recipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for least, reason := range map[string]string{"1": "", "999999999999": "CommandFailed"} {
+		argv := c.Worker.InitContainers[0].Command
+		script := strings.NewReplacer("/results/", dir+"/", "262144", least).Replace(argv[len(argv)-1])
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		out, err := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv)-1:len(argv)-1], script)...).CombinedOutput()
+		cancel()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		says := ""
+		if reason != "" {
+			says = "vm.max_map_count is "
+		}
+		expect(t, "at least "+least, runRecipe(t, compared, nil, "resultFile: /results/", "resultFile: "+dir+"/"), reason, says)
+	}
+}
