@@ -24,6 +24,7 @@ const (
 const (
 	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and no report that names a check
 	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds
+	ReasonWorkerStuck      = "WorkerStuck"      // the last worker cannot be ended, so that none can start
 	ReasonConfigRefused    = "ConfigRefused"    // exit 2
 	ReasonClientSetup      = "ClientSetup"      // exit 3
 	ReasonUndecided        = "Undecided"        // exit 4: a required check could not tell whose fault it is
@@ -44,13 +45,19 @@ const (
 	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down
 	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node's present ones
 	ReasonGateReturned     = "GateReturned"     // it passed before the gating taint came back
+	ReasonGateRemoved      = "GateRemoved"      // the gating taint was taken off while it was under way
 	ReasonPodRefused       = "PodRefused"       // the API server did not take the pod
 	ReasonNameTaken        = "NameTaken"        // a pod that is not ours has the name
 	ReasonUnknownPodStatus = "UnknownPodStatus" // ended with nothing to read
+	ReasonFailureUnseen    = "FailureUnseen"    // failed before the present leader first saw it; see decide.Plan.unseen
 )
 
 // ReasonNoChecks is the reason of an attempt that passed because there is nothing to check.
 const ReasonNoChecks = "NoChecks"
+
+// ReasonAdopted is the reason in the record of a node that carried the verified label before it had a record. No attempt led
+// to it.
+const ReasonAdopted = "Adopted"
 
 // Basis is what an attempt was made under. Its result counts only while that still holds.
 type Basis struct {

@@ -11,10 +11,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Slipped lists the taints that a node still gets which slipped past admission: those that it would have been born with, if it was
+// Missed lists the taints that a node still gets which admission missed: those that it would have got on creation, if it was
 // never verified or completed, carries no gating taint, is not on its way out and is younger than admission.backfillMaxAge. The age
 // counts from its creation, as the API server wrote it. Whether it runs ordinary pods the Node does not show; see Backfill.
-func Slipped(n *corev1.Node, in Input, now time.Time) []marks.Taint {
+func Missed(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {
 	case !a.Backfill, now.Sub(f.Created) >= a.BackfillMaxAge.Duration:
@@ -22,14 +22,14 @@ func Slipped(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	case f.Gated, f.Labelled, f.Completed, f.Record.MayHaveVerified(), f.Deleting, f.Leaving != "":
 		return nil
 	}
-	return BirthTaints(n, in.Config)
+	return TaintsOnCreation(n, in.Config)
 }
 
-// Backfill is how a node that slipped past is tainted, and what is said of it; ok is false where there is nothing to do, or the
+// Backfill is how a node that admission missed is tainted, and what is said of it; ok is false where there is nothing to do, or the
 // node runs ordinary pods. A taint of effect NoExecute goes on with effect NoSchedule: nothing in the write shows a pod that was
 // bound since the node's pods were listed, and it must not be evicted.
 func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Change, e Event, ok bool) {
-	taints := Slipped(n, in, now)
+	taints := Missed(n, in, now)
 	if len(taints) == 0 || w.busy() != "" {
 		return marks.Change{}, Event{}, false
 	}

@@ -35,9 +35,28 @@ func nextAttempt(c *config.Config, r marks.Record, seed string, now time.Time) (
 	case r.Superseded > 1:
 		wait = Backoff(c.Reconciliation, r.Superseded, seed)
 	default:
-		wait = Backoff(c.Reconciliation, r.Attempts+r.Inconclusive, seed)
+		wait = Backoff(sharedCap(c, r.Shared), r.Attempts+r.Inconclusive, seed)
 	}
 	return r.LastTime.Add(wait), true
+}
+
+// sharedFailures is how many failures a node may share with verified ones before its backoff goes beyond
+// maxBackoffSeconds. By the default backoff they take half a minute and the time of six attempts.
+const sharedFailures = 5
+
+// sharedCap is the backoff's configuration in an outage that nodes share: such failures spend no retry, so that
+// nothing else ends the attempts. The cap doubles with each failure after the first sharedFailures, up to
+// exhaustedRetry, as for a node that would have exhausted its retries without a control probe.
+func sharedCap(c *config.Config, shared int32) config.Reconciliation {
+	rc := c.Reconciliation
+	if !controlled(c) {
+		return rc
+	}
+	most := int64(max(rc.MaxBackoffSeconds, int32(exhaustedRetry(c)/time.Second)))
+	for i := int32(sharedFailures); i < shared && int64(rc.MaxBackoffSeconds) < most; i++ {
+		rc.MaxBackoffSeconds = int32(min(2*int64(rc.MaxBackoffSeconds), most))
+	}
+	return rc
 }
 
 // exhaustedRetry is how long an exhausted node waits for its next attempt; 0 is never tried again. With deletion on a failure is

@@ -8,6 +8,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 func TestBackoff(t *testing.T) {
@@ -150,5 +151,50 @@ func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 		if c := between(after, spentOf(after), now); c == nil || c.Reason == marks.ReasonVerifying {
 			t.Errorf("%s: says %+v", name, c)
 		}
+	}
+}
+
+// An outage that verified nodes share exhausts nobody's retries: the attempts become as rare as those of a node that
+// has none left, and are soon as frequent as ever once a probe passes.
+func TestASharedOutageBacksOff(t *testing.T) {
+	at := now
+	in := given(deleting, func(in *Input) { in.Node.HasRecord = true })
+	failed := func(outcome attempt.Outcome) time.Duration {
+		number := in.Node.Record.Sequence + 1
+		seen := func(o *workerpod.Observation) {
+			o.Seen.First, o.Seen.Running, o.Seen.Result = at.Add(-time.Second), at.Add(-time.Second), at
+		}
+		in.Pods = []workerpod.Observation{pod(number, ended(attempt.Failed), seen)}
+		other := probe("control", ended(outcome), seen, subject(fmt.Sprintf("u1/%d", number)))
+		plan, _ := askAt(t, in, world{fleet: healthyNodes(1, ""), probes: []workerpod.Observation{other}}, at)
+		in.Node.Record = plan.Change.Record
+		next, ok := nextAttempt(in.Config, in.Node.Record, in.Node.UID, at)
+		if !ok || plan.Recorded == nil || !next.Equal(*in.Node.Record.NextAttemptTime) {
+			t.Fatalf("%+v", plan)
+		}
+		wait := next.Sub(at)
+		at = next
+		return wait
+	}
+	var waits []time.Duration
+	for range 14 {
+		waits = append(waits, failed(attempt.Failed))
+	}
+	for i, seconds := range map[int]time.Duration{5: 32, 6: 64, 7: 128, 8: 256, 9: 512, 10: 600, 13: 600} {
+		if most := seconds * time.Second; waits[i] > most || waits[i] < most*8/10 {
+			t.Errorf("shared failure %d: waits %s, want nearly %s", i+1, waits[i], most)
+		}
+	}
+	if r := in.Node.Record; r.Shared != 14 || r.Attempts != 0 || r.Held != GuardControlProbe {
+		t.Errorf("%+v", r)
+	}
+	off := in
+	off.Config = given(func(in *Input) { in.Config.Reconciliation.ExhaustedRetrySeconds = 60; deleting(in) }).Config
+	next, _ := nextAttempt(off.Config, off.Node.Record, off.Node.UID, at)
+	if wait := next.Sub(*off.Node.Record.LastTime); wait > time.Minute {
+		t.Errorf("exhaustedRetrySeconds 60: %s", wait)
+	}
+	if wait := failed(attempt.Passed); wait > 30*time.Second || in.Node.Record.Shared != 0 {
+		t.Errorf("a probe passed: waits %s, record %+v", wait, in.Node.Record)
 	}
 }

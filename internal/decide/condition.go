@@ -57,6 +57,25 @@ func settled(in Input) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r), Message: passed(r)}
 }
 
+// unsupported has a node that is not Linux say that its gating taint stays, and where to leave such nodes out.
+func (p *Plan) unsupported(in Input, now time.Time) {
+	var ids []string
+	remove := ""
+	for _, t := range in.Node.GatedBy {
+		ids = append(ids, t.ID().String())
+		remove += " " + t.ID().String() + "-"
+	}
+	message := fmt.Sprintf("Label %s is %q and only Linux nodes are verified: %s stays",
+		corev1.LabelOSStable, in.Node.OtherOS, strings.Join(ids, ", "))
+	p.Condition = waiting(marks.ReasonUnsupportedOS, message, now)
+	if c := in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
+		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, a node group's " +
+			"taints), and remove it from this one"
+		p.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + in.Node.OtherOS,
+			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, in.Node.Name, remove)}}
+	}
+}
+
 func lastTime(r marks.Record) time.Time {
 	if r.LastTime == nil {
 		return time.Time{}

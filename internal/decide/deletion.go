@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // The kinds of objects that are deleted.
@@ -59,6 +60,9 @@ type Workloads struct {
 	Names []string
 	// More: there are others.
 	More bool
+	// Stale: they were listed at an earlier look. That holds a deletion, and says nothing about whom a taint would evict
+	// now.
+	Stale bool
 	// Problem says why they are not known.
 	Problem string
 }
@@ -72,17 +76,24 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 			p.need(NeedClaim)
 			return
 		}
-		if ev.Claim.Deleting {
+		switch {
+		case ev.Claim.Deleting && r.Held == "":
 			return // no attempts while it drains
-		}
-		if !sure {
+		case ev.Claim.Deleting:
+			p.intend(in, targetOf(in, *ev.Claim), now) // the lookup that failed has come to an answer
+			p.Step = StepRecord
+			return
+		case ev.Claim.Problem != "" && r.Deletion.Kind == KindNodeClaim:
+			p.hold(in, s, ev, GuardNodeClaim, ev.Claim.Problem, now) // it may be on its way out
+			return
+		case !sure:
 			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
 			// confirmed first. A list that is some seconds old may not show yet that it did happen.
 			if !ev.Fresh {
 				p.need(NeedFresh)
 				return
 			}
-			r.Deletion = nil
+			r.Deletion, r.Held, r.HeldMessage = nil, "", ""
 			p.Step, p.Change = StepRecord, marks.Change{Record: r}
 			return
 		}
@@ -119,6 +130,19 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 		reason = EventNodeClaimDeleted
 	}
 	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Because)}}
+}
+
+// intended settles an intended deletion before an attempt is recorded that was under way when it was decided:
+// whatever came of that attempt, a node must not be released, nor tried again, while its deletion goes on. It reports
+// whether it did.
+func (p *Plan) intended(in Input, s spent, current *workerpod.Observation, ev Evidence, now time.Time) bool {
+	r := in.Node.Record
+	if r.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes || current == nil && in.Vanished != r.Sequence+1 {
+		return false
+	}
+	p.Condition = between(in, s, now)
+	p.remediate(in, s, false, ev, now)
+	return true
 }
 
 // doomedBy says what leads to the node's deletion.
@@ -159,7 +183,11 @@ func (p *Plan) intend(in Input, t Target, now time.Time) {
 // once: it may be a count, or an error, that is another one at every look.
 func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now time.Time) {
 	r := in.Node.Record
-	if r.Held == guard && r.Deletion == nil && (in.Node.Gated || spared(in)) {
+	// Without its NodeClaim nobody knows whether a deletion that was intended goes on.
+	if r.Deletion != nil && (guard != GuardNodeClaim || r.Deletion.Kind != KindNodeClaim) {
+		r.Deletion = nil
+	}
+	if r.Held == guard && (r.Deletion == nil) == (in.Node.Record.Deletion == nil) && (in.Node.Gated || spared(in)) {
 		p.Condition = between(in, s, now)
 		return
 	}
@@ -172,29 +200,9 @@ func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now t
 		}
 		p.Events = []Event{e}
 	}
-	r.Deletion = nil
-	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && !s.first {
+	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && !s.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	p.Step, p.Change = StepRecord, marks.Change{Record: r}
 	p.close(in)
-}
-
-// has reports whether the evidence was loaded.
-func (ev Evidence) has(n Need) bool {
-	switch n {
-	case NeedFleet:
-		return ev.Fleet != nil
-	case NeedElsewhere:
-		return ev.Elsewhere != nil
-	case NeedLedger:
-		return ev.Ledger != nil
-	case NeedWorkloads, NeedOccupants:
-		return ev.Workloads != nil
-	case NeedClaim:
-		return ev.Claim != nil
-	case NeedFresh:
-		return ev.Fresh
-	}
-	return true
 }

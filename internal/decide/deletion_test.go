@@ -21,7 +21,7 @@ func exhausted(change ...func(*Input)) Input {
 
 // pool is a world in which the NodeClaim of a node of the pool can be deleted.
 func pool(change ...func(*world)) world {
-	w := world{fleet: append(members(9, "pool"), self("pool")), claim: Claim{Name: "claim-1", UID: "c1"}}
+	w := world{fleet: append(healthyNodes(9, "pool"), self("pool")), claim: Claim{Name: "claim-1", UID: "c1"}}
 	for _, f := range change {
 		f(&w)
 	}
@@ -39,7 +39,7 @@ func deletions(n int, pool string, age time.Duration) func(*world) {
 // sick is a pool of eleven nodes, so many of them unhealthy.
 func sick(n int) func(*world) {
 	return func(w *world) {
-		w.fleet = append(members(10, "pool"), self("pool"))
+		w.fleet = append(healthyNodes(10, "pool"), self("pool"))
 		for i := range n - 1 {
 			w.fleet[i].Unhealthy, w.fleet[i].Control = true, false
 		}
@@ -128,7 +128,7 @@ func TestRemediate(t *testing.T) {
 		"a number":                            {exhausted(maxUnhealthy(intstr.FromInt32(4))), pool(sick(4)), "", KindNodeClaim},
 		"zero":                                {exhausted(maxUnhealthy(intstr.FromInt32(0))), pool(), GuardMaxUnhealthy, ""},
 		"neither number nor percentage":       {exhausted(maxUnhealthy(intstr.FromString("many"))), pool(), GuardMaxUnhealthy, ""},
-		"other pools do not count":            {exhausted(), pool(sick(3), func(w *world) { w.fleet = append(w.fleet, Member{UID: "x", Pool: "other", Unhealthy: true}) }), "", KindNodeClaim},
+		"other pools do not count":            {exhausted(), pool(sick(3), func(w *world) { w.fleet = append(w.fleet, NodeSummary{UID: "x", Pool: "other", Unhealthy: true}) }), "", KindNodeClaim},
 		"deletions do not shrink the pool":    {exhausted(), pool(deletions(3, "pool", time.Minute)), GuardMaxUnhealthy, ""},
 		"nor count after the window":          {exhausted(), pool(deletions(3, "pool", 61*time.Minute)), "", KindNodeClaim},
 		"deletions of other pools":            {exhausted(), pool(deletions(3, "other", time.Minute)), "", KindNodeClaim},
@@ -235,7 +235,6 @@ func TestAnIntentIsTakenUpAgain(t *testing.T) {
 	}{
 		"nothing changed":        {exhausted(intended), pool(), StepDelete, ""},
 		"opted out meanwhile":    {exhausted(intended, optOut), pool(), StepRecord, GuardDoNotDelete},
-		"the lookup fails now":   {exhausted(intended), pool(func(w *world) { w.claim = Claim{Problem: "timeout"} }), StepRecord, GuardNodeClaim},
 		"long ago":               {exhausted(intended, due), pool(), StepRecord, ""},
 		"rebooted meanwhile":     {exhausted(intended, rebootedTo("b2")), pool(), StepRecord, ""},
 		"maxRetries was raised":  {exhausted(intended, maxRetries(6)), pool(), StepRecord, ""},
@@ -252,6 +251,78 @@ func TestAnIntentIsTakenUpAgain(t *testing.T) {
 		if plan.Step == StepRecord && (r.Deletion != nil || plan.Recorded != nil) {
 			t.Errorf("%s: the intent is still there: %+v", name, r)
 		}
+	}
+}
+
+// What was under way when a deletion was decided must not end it: a node is not released, and not tried again, while
+// its NodeClaim goes, or may be going.
+func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
+	registered := func(in *Input) { in.Node.Karpenter.Registered = true }
+	claim := func(c Claim) world { return pool(func(w *world) { w.claim = c }) }
+	going := claim(Claim{Name: "c", UID: "cu", Deleting: true})
+	gone := claim(Claim{Problem: "no NodeClaim has its provider ID"})
+	for name, in := range map[string]Input{
+		"it passed":           exhausted(intended, registered, with(pod(6, ended(attempt.Passed)))),
+		"it failed":           exhausted(intended, with(pod(6, ended(attempt.Failed)))),
+		"it proved nothing":   exhausted(intended, with(pod(6, imageMissing))),
+		"it hangs":            exhausted(intended, with(pod(6, seenFor(time.Hour)))),
+		"its pod was deleted": exhausted(intended, func(in *Input) { in.Vanished = 6 }),
+		"after a reboot":      exhausted(intended, rebootedTo("b2"), with(pod(6, ended(attempt.Passed)))),
+	} {
+		plan, _ := ask(t, in, going)
+		if plan.Step != StepNone || plan.Recorded != nil {
+			t.Errorf("%s, and the NodeClaim goes: %q %+v", name, plan.Step, plan.Change)
+		}
+		plan, _ = ask(t, in, gone)
+		r := plan.Change.Record
+		if plan.Recorded != nil || r.Deletion == nil || r.Held != GuardNodeClaim || plan.Change.Gate != gateClose {
+			t.Errorf("%s, and the NodeClaim cannot be found: %q %+v", name, plan.Step, plan.Change)
+		}
+		plan, asked := ask(t, in, pool())
+		r = plan.Change.Record
+		if plan.Step != StepRecord || plan.Recorded != nil || r.Deletion != nil || !slices.Contains(asked, NeedFresh) {
+			t.Errorf("%s, and the NodeClaim stays: %q after %v", name, plan.Step, asked)
+		}
+		in.Node.Record = r
+		if plan, _ = ask(t, in, pool()); plan.Step == StepNone || plan.Step == StepRecord && plan.Recorded == nil {
+			t.Errorf("%s, and goes on: %q", name, plan.Step)
+		}
+	}
+	plan, _ := ask(t, exhausted(intended, with(pod(6, seenFor(time.Second)))), going)
+	if plan.Step != StepNone || len(plan.Delete) > 0 {
+		t.Errorf("it has not ended: %+v", plan)
+	}
+}
+
+// A lookup that fails does not say whether the deletion goes on: the intent stays beside the hold, and both end with
+// the answer.
+func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
+	in := exhausted(intended)
+	failed := pool(func(w *world) { w.claim = Claim{Problem: "timeout"} })
+	plan, _ := ask(t, in, failed)
+	r := plan.Change.Record
+	if plan.Step != StepRecord || r.Held != GuardNodeClaim || r.Deletion == nil || r.NextAttemptTime != nil ||
+		len(plan.Events) != 1 {
+		t.Fatalf("%+v", plan)
+	}
+	in.Node.Record = r
+	plan, _ = ask(t, in, failed)
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonRemediationHeld || len(plan.Events) > 0 {
+		t.Errorf("again: %+v", plan)
+	}
+	plan, _ = ask(t, in, pool(func(w *world) { w.claim.Deleting = true }))
+	if r := plan.Change.Record; plan.Step != StepRecord || r.Held != "" || r.Deletion == nil {
+		t.Errorf("it goes: %+v", plan)
+	}
+	if plan, _ = ask(t, in, pool()); plan.Step != StepDelete || plan.Change.Record.Held != "" {
+		t.Errorf("it stays: %+v", plan)
+	}
+	in = failing(5, deleting, func(in *Input) {
+		in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n", UID: "u1", Time: now}
+	})
+	plan, _ = ask(t, in, world{fleet: deletable().fleet, claim: Claim{Problem: "timeout"}})
+	if plan.Change.Record.Deletion != nil {
+		t.Errorf("a Node that is not being deleted: %+v", plan)
 	}
 }
 

@@ -3,33 +3,80 @@ package decide
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Event is a Kubernetes event on the Node. Whether it is a warning, and how useful it is under pressure, follows from its reason.
+// Event is a Kubernetes event on the Node, a rule or a NodePool.
 type Event struct {
-	Reason, Message string
-	// Key is what makes it another event than one of the same reason on the same node: the same key is written once.
+	Reason Reason
+	// Message is for a person. What does not fit an event is cut off.
+	Message string
+	// Key tells this event from another of the same reason on the same object: an attempt's number, a guard's name. The
+	// same object, reason and key are written once, by this process or its successor, as long as the API server keeps
+	// events.
 	Key string
 }
 
-// Reasons of events.
+// Reason is an event's reason, and what follows from it. Each is declared once, by Warning or Normal.
+type Reason struct {
+	// Name is UpperCamelCase, at most 128 bytes: VerificationPassed.
+	Name string
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type string
+	// Action is what was done or failed, UpperCamelCase, at most 128 bytes: Verify, Delete. The API server requires it.
+	Action string
+	// Rank decides what is dropped when too many events come at once.
+	Rank Rank
+}
+
+// Rank orders events by what is lost without them. The highest is written first and dropped last.
+type Rank int
+
+// Ranks, the lowest first.
 const (
-	EventStuck            = "PrerequisiteStuck"
-	EventStarted          = "VerificationStarted"
-	EventPassed           = "VerificationPassed"
-	EventFailed           = "VerificationFailed"
-	EventInconclusive     = "VerificationInconclusive"
-	EventExhausted        = "RetriesExhausted"
-	EventNodeClaimDeleted = "NodeClaimDeleted"
-	EventNodeDeleted      = "NodeDeleted"
-	EventHeld             = "RemediationHeld"
-	EventQuarantined      = "Quarantined"
-	EventBackfilled       = "Backfilled"
+	// RankProgress is for what is under way; its outcome follows.
+	RankProgress Rank = iota
+	// RankOutcome is for what a verification came to; the node's condition says the same.
+	RankOutcome
+	// RankDecision is for deletions and holds: a node that is gone has no condition to read.
+	RankDecision
+)
+
+// Warning declares the reason of events of type Warning.
+func Warning(name, action string, rank Rank) Reason {
+	return Reason{Name: name, Type: corev1.EventTypeWarning, Action: action, Rank: rank}
+}
+
+// Normal declares the reason of events of type Normal.
+func Normal(name, action string, rank Rank) Reason {
+	return Reason{Name: name, Type: corev1.EventTypeNormal, Action: action, Rank: rank}
+}
+
+// Reasons of events.
+var (
+	EventStuck            = Warning("PrerequisiteStuck", "Verify", RankDecision)
+	EventStarted          = Normal("VerificationStarted", "Verify", RankProgress)
+	EventPassed           = Normal("VerificationPassed", "Verify", RankOutcome)
+	EventFailed           = Warning("VerificationFailed", "Verify", RankOutcome)
+	EventInconclusive     = Warning("VerificationInconclusive", "Verify", RankOutcome)
+	EventExhausted        = Warning("RetriesExhausted", "Verify", RankDecision)
+	EventNodeClaimDeleted = Warning("NodeClaimDeleted", "Delete", RankDecision)
+	EventNodeDeleted      = Warning("NodeDeleted", "Delete", RankDecision)
+	EventHeld             = Warning("RemediationHeld", "Delete", RankDecision)
+	EventQuarantined      = Warning("Quarantined", "Quarantine", RankDecision)
+	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
+	EventOrphaned         = Warning("WorkerOrphaned", "Verify", RankDecision)
+	// EventReportMissing is of a worker that passed and left no report: nobody knows what it checked.
+	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
+	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.
+	EventRulesUnavailable = Warning("RulesUnavailable", "Serve", RankDecision)
 	// EventTaintUnknown is on a NodePool.
-	EventTaintUnknown = "StartupTaintUnknown"
+	EventTaintUnknown = Warning("StartupTaintUnknown", "Gate", RankDecision)
 )
 
 func started(pod *workerpod.Observation) Event {
@@ -46,12 +93,18 @@ func key(r marks.Record) string {
 
 // outcomeEvents are the events of recording r. What only repeats what was said before is no event: a node whose retries
 // are exhausted, or whose image is missing, is tried for as long as it exists.
-func outcomeEvents(in Input, s spent, before, r marks.Record) []Event {
+func outcomeEvents(in Input, s spent, before, r marks.Record, result attempt.Result) []Event {
 	most := in.Config.Reconciliation.MaxRetries
 	repeats := !s.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck && before.LastReason == r.LastReason
 	switch {
 	case r.LastOutcome == attempt.Passed:
-		return []Event{{Reason: EventPassed, Key: key(r), Message: passed(r)}}
+		events := []Event{{Reason: EventPassed, Key: key(r), Message: passed(r)}}
+		if result.Report == nil && result.Reason != attempt.ReasonNoChecks {
+			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; is worker.image "+
+				"an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
+			events = append(events, Event{Reason: EventReportMissing, Key: key(r), Message: message})
+		}
+		return events
 	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:

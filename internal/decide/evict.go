@@ -24,13 +24,13 @@ func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
 		case !slices.ContainsFunc(in.Node.GatedBy, func(on marks.Taint) bool { return on.Key == t.Key }):
 			evicting = append(evicting, t)
 		}
-		// One that is there, or whose stand-in is, stays as it is.
+		// One that is there, or whose fallback taint is, stays as it is.
 	}
 	if len(evicting) == 0 {
 		p.Change.Close = gentle
 		return p
 	}
-	if ev.Workloads == nil {
+	if !ev.has(NeedOccupants) {
 		return Plan{Need: NeedOccupants, Condition: p.Condition}
 	}
 	why := ev.Workloads.busy()

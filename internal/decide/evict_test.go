@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -59,5 +60,20 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 	}
 	if plan, asked := ask(t, verified(unlabelled, executing, with(pod(2, openGate, ended(attempt.Passed)))), busy); plan.Step != StepRecord || len(asked) > 0 {
 		t.Errorf("a pass asked for %v: %+v", asked, plan)
+	}
+}
+
+// A list of the node's pods from an earlier look may hold its deletion, and says nothing about whom a taint would
+// evict now.
+func TestAStaleListClosesNoGate(t *testing.T) {
+	w := pool(func(w *world) { w.workloads.Names = []string{"a/b"} })
+	in, ev := exhausted(executing, ungated, heldBy(GuardDryRun)), Evidence{}
+	loaders := w.loaders(&in, &ev, func(Plan) {})
+	loaders[NeedWorkloads] = Into(&ev.Workloads, func() (Workloads, error) {
+		return Workloads{Names: []string{"a/b"}, Stale: true}, nil
+	})
+	loaders[NeedOccupants] = func(Plan) error { return ErrStop }
+	if plan, err := Resolve(&in, &ev, func() time.Time { return now }, loaders); err != nil || plan.Need != NeedOccupants {
+		t.Errorf("the pods were not listed again: %v, %+v", err, plan)
 	}
 }

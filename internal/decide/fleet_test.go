@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestMemberOf(t *testing.T) {
+func TestSummaryOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in                     Input
 		unhealthy, control, ok bool
@@ -24,12 +24,12 @@ func TestMemberOf(t *testing.T) {
 		"passed after failures":    {verified(func(in *Input) { in.Node.Record.Attempts = 2 }), false, true, true},
 		"a released control plane": {verified(controlplane), false, true, false},
 	} {
-		m := MemberOf(tc.in)
+		m := SummaryOf(tc.in)
 		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.Control != tc.control) || m.Intended {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	m := MemberOf(verified(managed, intended, func(in *Input) { in.Profile.Profile, in.Node.Created, in.Node.Zone = "gpu", now, "z" }))
+	m := SummaryOf(verified(managed, intended, func(in *Input) { in.Profile.Profile, in.Node.Created, in.Node.Zone = "gpu", now, "z" }))
 	if !m.Intended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
 		t.Errorf("%+v", m)
 	}
@@ -37,11 +37,11 @@ func TestMemberOf(t *testing.T) {
 
 // Deletions do not shrink what maxUnhealthy is a part of, nor do the nodes that replace them enlarge it.
 func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
-	born := func(at ...time.Duration) []Member {
-		fleet := []Member{self("pool")}
+	born := func(at ...time.Duration) []NodeSummary {
+		fleet := []NodeSummary{self("pool")}
 		fleet[0].Created = now.Add(-24 * time.Hour)
 		for _, d := range at {
-			fleet = append(fleet, Member{Name: d.String(), UID: d.String(), Pool: "pool", Created: now.Add(-d)})
+			fleet = append(fleet, NodeSummary{Name: d.String(), UID: d.String(), Pool: "pool", Created: now.Add(-d)})
 		}
 		return fleet
 	}
@@ -54,7 +54,7 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 		return out
 	}
 	for name, tc := range map[string]struct {
-		fleet      []Member
+		fleet      []NodeSummary
 		deletions  []Deletion
 		bad, total int
 	}{
@@ -71,41 +71,40 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 		"a whole pool, deleted in a row":  {born(), gone(time.Minute, 2*time.Minute, 3*time.Minute), 4, 4},
 		"a ledger of a clock a bit ahead": {born(old), gone(-time.Minute), 2, 3},
 	} {
-		bad, total := health(exhausted(), tc.fleet, tc.deletions, ofThePool, now)
-		if bad != tc.bad || total != tc.total {
-			t.Errorf("%s: %d of %d, want %d of %d", name, bad, total, tc.bad, tc.total)
+		counts := CountNodes(tc.fleet, tc.deletions, exhausted().Config.NodeManagement.Remediation.Window.Duration, now)
+		if got := counts.of(exhausted(), group{pool: "pool"}); got != (count{tc.bad, tc.total}) {
+			t.Errorf("%s: %+v, want %d of %d", name, got, tc.bad, tc.total)
 		}
 	}
 }
 
-// ofThePool counts what maxUnhealthy counts for a node of the pool.
-func ofThePool(pool, _ string) bool { return pool == "pool" }
-
 // The failing node counts as unhealthy, whatever the fleet was told of it so far.
 func TestTheNodeItselfIsUnhealthy(t *testing.T) {
-	fleet := append(members(3, "pool"), Member{Name: "n", UID: "u1", Pool: "pool"})
-	if bad, total := health(exhausted(), fleet, nil, ofThePool, now); bad != 1 || total != 4 {
-		t.Errorf("%d of %d", bad, total)
+	fleet := append(healthyNodes(3, "pool"), NodeSummary{Name: "n", UID: "u1", Pool: "pool"})
+	for g := range map[group]bool{{}: true, {pool: "pool"}: true} {
+		if got := CountNodes(fleet, nil, time.Hour, now).of(exhausted(), g); got != (count{1, 4}) {
+			t.Errorf("%+v: %+v", g, got)
+		}
 	}
 }
 
 func TestControl(t *testing.T) {
 	in := given(managed)
 	for name, tc := range map[string]struct {
-		fleet []Member
+		fleet []NodeSummary
 		tried map[string]bool
 		want  string
 	}{
 		"none":                  {nil, nil, ""},
-		"the pool's own first":  {append(members(5, "a"), members(1, "pool")...), nil, "pool-m0"},
-		"another pool's":        {members(1, "a"), nil, "a-m0"},
-		"tried":                 {append(members(1, "a"), members(1, "pool")...), map[string]bool{"pool-m0": true}, "a-m0"},
-		"all tried":             {members(1, "pool"), map[string]bool{"pool-m0": true}, ""},
-		"not well":              {[]Member{{Name: "m", UID: "m", Pool: "pool"}}, nil, ""},
-		"excluded":              {[]Member{{Name: "m", UID: "m", Pool: "pool", Control: true, Excluded: true}}, nil, ""},
-		"the node itself":       {[]Member{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, nil, ""},
-		"of another profile":    {[]Member{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", Control: true}}, nil, ""},
-		"one that has its name": {[]Member{{Name: "n", UID: "u0", Pool: "pool", Control: true}}, nil, "n"},
+		"the pool's own first":  {append(healthyNodes(5, "a"), healthyNodes(1, "pool")...), nil, "pool-m0"},
+		"another pool's":        {healthyNodes(1, "a"), nil, "a-m0"},
+		"tried":                 {append(healthyNodes(1, "a"), healthyNodes(1, "pool")...), map[string]bool{"pool-m0": true}, "a-m0"},
+		"all tried":             {healthyNodes(1, "pool"), map[string]bool{"pool-m0": true}, ""},
+		"not well":              {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool"}}, nil, ""},
+		"excluded":              {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Control: true, Excluded: true}}, nil, ""},
+		"the node itself":       {[]NodeSummary{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, nil, ""},
+		"of another profile":    {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", Control: true}}, nil, ""},
+		"one that has its name": {[]NodeSummary{{Name: "n", UID: "u0", Pool: "pool", Control: true}}, nil, "n"},
 	} {
 		on, ok := control(in, 1, tc.fleet, tc.tried)
 		if on.Name != tc.want || ok != (tc.want != "") || on.Gated {

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	workerchecks "github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -71,6 +72,14 @@ func leaving(in *Input)      { in.Node.Leaving = "it has the taint karpenter.sh/
 func skipped(in *Input)      { in.Node.Skip = true }
 func unselected(in *Input)   { in.Selected = false }
 func controlplane(in *Input) { in.Node.ControlPlane = true }
+
+func virtual(in *Input) { in.Node.Virtual = true }
+
+// windows also names the taint that the node carries, where it carries one.
+func windows(in *Input) {
+	in.Node.OtherOS, in.Node.GatedBy = "windows", in.Profile.Taints
+}
+
 func rebootedTo(boot string) func(*Input) {
 	return func(in *Input) { in.Node.BootID = boot }
 }
@@ -111,7 +120,7 @@ func pod(number int32, change ...func(*workerpod.Observation)) workerpod.Observa
 	o := workerpod.Observation{Name: fmt.Sprintf("verify-n-%d", number), UID: fmt.Sprintf("p%d", number), Node: "n", Purpose: workerpod.PurposeVerify,
 		Attempt: attempt.Attempt{Number: number, Basis: attempt.Basis{BootID: "b1", Checks: checks, Gated: true}},
 		State:   workerpod.Running, Occupies: true,
-		Seen: workerpod.Sight{First: now.Add(-3 * time.Second), Running: now.Add(-3 * time.Second)}}
+		Seen: workerpod.FirstSeen{First: now.Add(-3 * time.Second), Running: now.Add(-3 * time.Second), UnderWay: true}}
 	for _, f := range change {
 		f(&o)
 	}
@@ -123,7 +132,7 @@ func ended(outcome attempt.Outcome) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
 		o.State, o.Occupies = workerpod.Ended, false
 		o.Seen.Result, o.Seen.Witnessed = now, true
-		o.Attempt.Result = &attempt.Result{Outcome: outcome, Duration: 2 * time.Second}
+		o.Attempt.Result = &attempt.Result{Outcome: outcome, Duration: 2 * time.Second, Report: &result.Report{}}
 		if outcome != attempt.Passed {
 			o.Attempt.Result.Check, o.Attempt.Result.Reason, o.Attempt.Result.Message = "dns", "Timeout", "no answer"
 		}
@@ -189,7 +198,7 @@ type world struct {
 	full         bool   // there is no slot
 	probes       []workerpod.Observation
 	probeRefused string
-	fleet        []Member
+	fleet        []NodeSummary
 	ledger       Ledger
 	workloads    Workloads
 	claim        Claim
@@ -197,7 +206,24 @@ type world struct {
 	fresh *Input
 }
 
-// load answers a need as the callers do: a fresh node makes all that was loaded before it void.
+// needs lists them in the order of their cost.
+var needs = []Need{NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedElsewhere, NeedFresh, NeedLedger, NeedCounts,
+	NeedOccupants, NeedWorkloads, NeedClaim}
+
+// loaders load what there is. Each need is passed to asked before.
+func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
+	all := Loaders{}
+	for _, need := range needs {
+		all[need] = func(p Plan) error {
+			asked(p)
+			w.load(in, ev, need)
+			return nil
+		}
+	}
+	return all
+}
+
+// load answers a need.
 func (w world) load(in *Input, ev *Evidence, need Need) {
 	switch need {
 	case NeedWaits:
@@ -214,9 +240,11 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 		if w.fresh != nil {
 			*in = *w.fresh
 		}
-		*ev = Evidence{Fresh: true, Slot: ev.Slot, ProbeRefused: ev.ProbeRefused}
+		ev.Fresh = true
 	case NeedLedger:
 		ev.Ledger = &w.ledger
+	case NeedCounts:
+		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Deletions, in.Config.NodeManagement.Remediation.Window.Duration, now))
 	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
 	case NeedClaim:
@@ -233,14 +261,14 @@ func ask(t *testing.T, in Input, w world) (plan Plan, asked []Need) {
 func askAt(t *testing.T, in Input, w world, now time.Time) (plan Plan, asked []Need) {
 	t.Helper()
 	ev := Evidence{ProbeRefused: w.probeRefused}
-	for range 20 {
-		if plan = Next(in, ev, now); plan.Need == NeedNothing {
-			return plan, asked
+	plan, err := Resolve(&in, &ev, func() time.Time { return now }, w.loaders(&in, &ev, func(p Plan) {
+		if asked = append(asked, p.Need); len(asked) > 20 {
+			t.Fatalf("there is no end of needs: %v", asked)
 		}
-		asked = append(asked, plan.Need)
-		w.load(&in, &ev, plan.Need)
+	}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("there is no end of needs: %v", asked)
 	return plan, asked
 }
 
@@ -262,7 +290,7 @@ func names(pods []workerpod.Observation) []string {
 func reasons(events []Event) []string {
 	var out []string
 	for _, e := range events {
-		out = append(out, e.Reason)
+		out = append(out, e.Reason.Name)
 	}
 	return out
 }
@@ -270,21 +298,23 @@ func reasons(events []Event) []string {
 // The changes to the gate, in short.
 const gateKeep, gateOpen, gateClose = marks.GateKeep, marks.GateOpen, marks.GateClose
 
-// members are healthy verified nodes of a pool.
-func members(n int, pool string) []Member {
-	var out []Member
+// healthyNodes are healthy verified nodes of a pool.
+func healthyNodes(n int, pool string) []NodeSummary {
+	var out []NodeSummary
 	for i := range n {
-		out = append(out, Member{Name: fmt.Sprintf("%s-m%d", pool, i), UID: fmt.Sprintf("%s-mu%d", pool, i), Pool: pool, Control: true})
+		out = append(out, NodeSummary{Name: fmt.Sprintf("%s-m%d", pool, i), UID: fmt.Sprintf("%s-mu%d", pool, i), Pool: pool, Control: true})
 	}
 	return out
 }
 
 // self is the failing node among the others.
-func self(pool string) Member { return Member{Name: "n", UID: "u1", Pool: pool, Unhealthy: true} }
+func self(pool string) NodeSummary {
+	return NodeSummary{Name: "n", UID: "u1", Pool: pool, Unhealthy: true}
+}
 
 // deletable is a world in which nothing holds a deletion.
 func deletable() world {
-	return world{fleet: append(members(9, ""), self(""))}
+	return world{fleet: append(healthyNodes(9, ""), self(""))}
 }
 
 func ptrTo(maxUnhealthy string) *intstr.IntOrString { return ptr.To(intstr.Parse(maxUnhealthy)) }

@@ -40,19 +40,19 @@ const (
 // twice. A dry run is last, so that it says what would really have been deleted.
 func Guards() []Guard {
 	return []Guard{
-		{GuardDoNotDelete, nil, "an annotation of the node opts it out", optedOut},
+		{GuardDoNotDelete, nil, "an annotation of the node opts it out, or the node is virtual", optedOut},
 		{GuardControlPlane, nil, "the node is of the control plane, and `includeControlPlane` is off", controlPlane},
 		{GuardNeverVerifiedOnly, nil, "the node once was verified: it is quarantined by its taint", verifiedBefore},
 		{GuardControlProbe, []Need{NeedProbes}, "the same checks fail on a verified node too, or there is none to run them on", nil},
 		{GuardPaused, []Need{NeedLedger}, "`kubectl node-ready pause` stopped deletions: the ledger carries the annotation `node-ready/paused`", paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger}, "so many nodes were deleted within the last hour, or the ledger cannot be read or does not reach back so far", hourly},
-		{GuardMaxUnhealthy, []Need{NeedFleet, NeedLedger}, "too large a part of the NodePool, or of the cluster, failed or was deleted within the window", unhealthy},
-		{GuardMaxUnhealthyPerZone, []Need{NeedFleet, NeedLedger}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
-		{GuardMaxInFlight, []Need{NeedFleet, NeedLedger}, "as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", inFlight},
+		{GuardMaxUnhealthy, []Need{NeedCounts}, "too large a part of the NodePool, or of the cluster, failed or was deleted within the window", unhealthy},
+		{GuardMaxUnhealthyPerZone, []Need{NeedCounts}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
+		{GuardMaxInFlight, []Need{NeedCounts}, "as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", workloads},
 		{GuardNodeClaim, []Need{NeedClaim}, "the node's NodeClaim cannot be found for certain", lookup},
 		{GuardDoNotDelete, []Need{NeedClaim}, "`karpenter.sh/do-not-disrupt` on its NodeClaim opts the node out", claimOptedOut},
-		{GuardDryRun, []Need{NeedClaim}, "`remediation.dryRun` is on: it says what would be deleted", rehearsal},
+		{GuardDryRun, []Need{NeedClaim}, "`remediation.dryRun` is on: it says what would be deleted", isDryRun},
 	}
 }
 
@@ -68,7 +68,10 @@ func GuardNames() []string {
 }
 
 func optedOut(in Input, _ Evidence, _ time.Time) string {
-	if !in.Node.DoNotDelete {
+	switch {
+	case in.Node.Virtual:
+		return "no machine is behind the node: its labels say that it is virtual"
+	case !in.Node.DoNotDelete:
 		return ""
 	}
 	return fmt.Sprintf("the node carries %s, %s, %s or %s", marks.AnnotationDoNotDelete, marks.AnnotationKarpenterDoNotDisrupt,
@@ -117,7 +120,7 @@ func workloads(in Input, ev Evidence, _ time.Time) string {
 	return ev.Workloads.busy()
 }
 
-func rehearsal(in Input, ev Evidence, _ time.Time) string {
+func isDryRun(in Input, ev Evidence, _ time.Time) string {
 	if !in.Config.NodeManagement.Remediation.DryRun {
 		return ""
 	}

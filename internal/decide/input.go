@@ -22,14 +22,20 @@ type Input struct {
 	Selected bool
 	// Pods are our pods on the node, verify pods and probes.
 	Pods []workerpod.Observation
+	// Former are the namespaces in which a worker of the node may run and is not among Pods.
+	Former []FormerNamespace
 	// Vanished is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
 	Vanished int32
 	// Self is the process that asks, where it verifies the node by itself; nil where worker pods do.
 	Self *Self
+	// GateOpen is when this process last saw a node with no gating taint before or after it carried one; zero for never.
+	GateOpen time.Time
 	// NeededSince is when this process first saw that the node must be verified; zero where nobody keeps account.
 	NeededSince time.Time
-	// Rehearsed: this is a dry run, and the node has had its attempt, or its deletion was considered.
-	Rehearsed bool
+	// NotReadySeen is when this process last saw the node not Ready; zero for never.
+	NotReadySeen time.Time
+	// DryRunDone: this is a dry run, and the node has had its attempt, or its deletion was considered.
+	DryRunDone bool
 }
 
 // NextAttempt is the attempt that would start now, without its result.
@@ -47,7 +53,7 @@ type Self struct {
 	Released bool
 }
 
-// Need names evidence that a decision lacks. It costs something to load, so it is loaded only when it is asked for.
+// Need names evidence that a decision lacks. It costs something to load, so Resolve loads it only when it is asked for.
 type Need string
 
 // The needs, cheapest first.
@@ -60,16 +66,11 @@ const (
 	NeedElsewhere Need = "elsewhere"     // evaluated in memory
 	NeedFresh     Need = "fresh node"    // a read from the API server
 	NeedLedger    Need = "ledger"        // a read from the API server
+	NeedCounts    Need = "counts"        // in memory, as long as the fleet; after a fresh node a list of all nodes
 	NeedOccupants Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
 	NeedWorkloads Need = "workloads"     // the same list, for a deletion
 	NeedClaim     Need = "nodeclaim"     // a list of all NodeClaims
 )
-
-// needs lists them in the order of their cost.
-var needs = []Need{NeedNothing, NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedElsewhere, NeedFresh, NeedLedger, NeedOccupants, NeedWorkloads, NeedClaim}
-
-// ForDeletion reports whether the need is of a deletion, whose evidence is loaded apart from all else.
-func (n Need) ForDeletion() bool { return n == NeedLedger || n == NeedWorkloads || n == NeedClaim }
 
 // Evidence is what was loaded beyond the Input. A nil pointer is not loaded.
 type Evidence struct {
@@ -86,11 +87,13 @@ type Evidence struct {
 	// ProbeRefused says why the probe that was asked for does not exist.
 	ProbeRefused string
 	// Fleet are all nodes, sorted by name.
-	Fleet *[]Member
+	Fleet *[]NodeSummary
 	// Elsewhere are the prerequisites of the node's profile that do not hold on the verified node Plan.Probe.On.
 	Elsewhere *[]Wait
 	// Ledger are the deletions of the last hour or window.
 	Ledger *Ledger
+	// Counts are those of the fleet and the ledger.
+	Counts *Counts
 	// Workloads are the ordinary pods on the node.
 	Workloads *Workloads
 	// Claim is the node's NodeClaim.
@@ -142,6 +145,8 @@ type Plan struct {
 	ClearCondition bool
 	// Delete and Keep are pods to delete, and ended ones to mark as kept.
 	Delete, Keep []workerpod.Observation
+	// Force are terminating pods to delete without grace: none of their containers runs, and they should have ended.
+	Force []workerpod.Observation
 	// Wait is when to look again even if nothing changes; 0 for the safety-net resync.
 	Wait time.Duration
 }

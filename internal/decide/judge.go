@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -12,6 +13,10 @@ import (
 
 // await looks after an attempt that has no result yet.
 func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence, now time.Time) {
+	if lost := gateLost(in, *pod); lost != nil {
+		p.record(in, s, pod.Attempt, lost, now)
+		return
+	}
 	end := deadline(in, *pod)
 	past := !now.Before(end)
 	switch {
@@ -63,19 +68,25 @@ func superseded(in Input, b attempt.Basis, r attempt.Result) *attempt.Result {
 	return nil
 }
 
-// isSuperseded reports whether the reason is one of superseded's.
+// isSuperseded reports whether the reason is one of superseded's or of gateLost's.
 func isSuperseded(reason string) bool {
-	return reason == attempt.ReasonNodeRebooted || reason == attempt.ReasonChecksChanged || reason == attempt.ReasonGateReturned
+	return slices.Contains([]string{attempt.ReasonNodeRebooted, attempt.ReasonChecksChanged,
+		attempt.ReasonGateReturned, attempt.ReasonGateRemoved}, reason)
 }
 
 // judge decides what a result, which came at the given time, means for the node.
 func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
+	gate := gateLost(in, pod)
 	switch {
+	case result.Outcome == attempt.Passed && gate != nil:
+		p.record(in, s, pod.Attempt, gate, now)
 	case p.conclude(in, s, pod.Attempt, result, now):
 	case result.Outcome == attempt.Failed && controlled(in.Config):
-		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, attempt: pod.Attempt, result: &result}, ev, now)
+		unseen := pod.Attempt.Result != nil && !pod.Seen.UnderWay
+		f := failure{subject: attemptSubject(in, pod), at: at, unseen: unseen, attempt: pod.Attempt, result: &result}
+		p.attribute(in, s, f, ev, now)
 	case in.Config.NodeManagement.DeleteFailedNodes && expired(in, now) && mayLieOnNode(in, pod, result):
-		p.judgeOverdue(in, s, pod, at, result, ev, now)
+		p.evaluateOverdue(in, s, pod, at, result, ev, now)
 	default:
 		p.record(in, s, pod.Attempt, &result, now)
 	}

@@ -124,7 +124,7 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 		"seen to run a second ago":            {pod(1, seenFor(time.Second)), run - time.Second},
 		"pending for long, runs since now":    {pod(1, seenFor(time.Hour), func(o *workerpod.Observation) { o.Seen.Running = now }), run},
 		"seen pending a second ago":           {pod(1, pending, seenFor(time.Second)), start - time.Second},
-		"a successor counts from its own":     {pod(1, func(o *workerpod.Observation) { o.Seen = workerpod.Sight{First: now, Running: now} }), run},
+		"a successor counts from its own":     {pod(1, func(o *workerpod.Observation) { o.Seen = workerpod.FirstSeen{First: now, Running: now} }), run},
 		"a clock that was set back meanwhile": {pod(1, seenFor(-time.Minute)), run + time.Minute},
 	} {
 		in := given(with(tc.pod))

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,38 +38,37 @@ func hourly(in Input, ev Evidence, now time.Time) string {
 	return fmt.Sprintf("%d nodes were deleted within the last hour, the limit is %d", n, limit)
 }
 
-func unhealthy(in Input, ev Evidence, now time.Time) string {
+func unhealthy(in Input, ev Evidence, _ time.Time) string {
 	of := "the cluster"
 	if in.Node.Karpenter.Pool != "" {
 		of = "NodePool " + in.Node.Karpenter.Pool
 	}
-	count := func(pool, _ string) bool { return together(in, pool) }
-	return tooMany(in, ev, "maxUnhealthy", in.Config.NodeManagement.Remediation.MaxUnhealthy, of, count, now)
+	limit := in.Config.NodeManagement.Remediation.MaxUnhealthy
+	return tooMany(in, ev, "maxUnhealthy", limit, of, group{pool: in.Node.Karpenter.Pool})
 }
 
 // unhealthyZone counts the node's zone over all pools: a zone's outage hits every pool in it. A node without a zone has no limit.
-func unhealthyZone(in Input, ev Evidence, now time.Time) string {
+func unhealthyZone(in Input, ev Evidence, _ time.Time) string {
 	limit := in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone
 	if limit == nil || in.Node.Zone == "" {
 		return ""
 	}
-	count := func(_, zone string) bool { return zone == in.Node.Zone }
-	return tooMany(in, ev, "maxUnhealthyPerZone", limit, "zone "+in.Node.Zone, count, now)
+	return tooMany(in, ev, "maxUnhealthyPerZone", limit, "zone "+in.Node.Zone, group{zone: in.Node.Zone})
 }
 
-// tooMany says that more of the nodes that count are unhealthy than the limit allows; empty where there are not.
-func tooMany(in Input, ev Evidence, field string, limit *intstr.IntOrString, of string, count func(pool, zone string) bool, now time.Time) string {
-	bad, total := health(in, *ev.Fleet, ev.Ledger.Deletions, count, now)
+// tooMany says that more of the group's nodes are unhealthy than the limit allows; empty where there are not.
+func tooMany(in Input, ev Evidence, field string, limit *intstr.IntOrString, of string, g group) string {
+	n := ev.Counts.of(in, g)
 	// Rounded up, as Karpenter's node repair does (sigs.k8s.io/karpenter pkg/controllers/node/health).
-	most, err := intstr.GetScaledValueFromIntOrPercent(limit, total, true)
+	most, err := intstr.GetScaledValueFromIntOrPercent(limit, n.total, true)
 	if err != nil {
 		return fmt.Sprintf("nodeManagement.remediation.%s %q is not a number or percentage", field, limit.String())
 	}
-	if bad <= most {
+	if n.bad <= most {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d nodes of %s failed or were deleted within %s, more than %s (%d)",
-		bad, total, of, in.Config.NodeManagement.Remediation.Window.Duration, limit.String(), most)
+		n.bad, n.total, of, in.Config.NodeManagement.Remediation.Window.Duration, limit.String(), most)
 }
 
 // maxNamed is how many nodes a message names.
@@ -78,15 +78,10 @@ const maxNamed = 3
 // that hangs in its deletion (a finalizer, a drain that does not end) holds the next for as long as either says so: the record of
 // a node that is being deleted until it is gone, the ledger for the window.
 func inFlight(in Input, ev Evidence, _ time.Time) string {
-	pools := map[string]string{}
-	for _, d := range ev.Ledger.Deletions {
-		pools[d.NodeUID] = d.Pool
-	}
-	var names []string // the fleet is sorted
-	for _, m := range *ev.Fleet {
-		pool, entered := pools[m.UID]
-		if m.UID != in.Node.UID && (entered && together(in, pool) || m.Intended && !m.Excluded && together(in, m.Pool)) {
-			names = append(names, m.Name)
+	var names []string
+	for _, d := range ev.Counts.deleting {
+		if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return together(in, pool) }) {
+			names = append(names, d.name)
 		}
 	}
 	limit := int(*in.Config.NodeManagement.Remediation.MaxInFlight)

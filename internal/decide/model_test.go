@@ -46,7 +46,7 @@ func (m *model) rest() {
 // whenever there is nothing to do, a decision has said when to look again.
 func (m *model) escapes(hung bool) {
 	const most = 3 * time.Hour
-	m.mend()
+	m.recover()
 	for name := range m.pods {
 		m.hung[name] = hung
 	}
@@ -213,7 +213,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
-		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld} {
+		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force"} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out
 			t.Errorf("%q was never reached: the actions are too much alike", what)
 		}

@@ -57,7 +57,8 @@ type model struct {
 	gone                   int             // nodes that were deleted
 	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
 	waits                  map[string]time.Duration
-	hung                   map[string]bool // pods that neither start nor end by themselves any more
+	// hung are pods that neither start nor end by themselves any more; those that never started stay terminating.
+	hung map[string]bool
 }
 
 type caches struct {
@@ -107,7 +108,7 @@ func (m *model) touch(n *corev1.Node) {
 
 // restart is a new leader: what the last one saw is lost, and its caches are full.
 func (m *model) restart() {
-	m.view.Sights = controller.NewSights(func() time.Time { return m.now }, false)
+	m.view.Tracker = controller.NewTracker(func() time.Time { return m.now }, false)
 	m.cached = caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}
 	m.sync(true)
 }
@@ -125,13 +126,13 @@ func (m *model) sync(all bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.cached.pods)) {
 		if p := m.cached.pods[name]; m.pods[name] == nil || m.pods[name].UID != p.UID {
-			m.view.Sights.PodGone(workerpod.Observe(p), p)
+			m.view.Tracker.PodGone(workerpod.Observe(p), p)
 			delete(m.cached.pods, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		m.cached.pods[name] = m.pods[name].DeepCopy()
-		m.view.Sights.SeePod(m.cached.pods[name])
+		m.view.Tracker.SeePod(m.cached.pods[name])
 	}
 }
 
@@ -193,7 +194,7 @@ func (m *model) reconcile(name string) bool {
 	delete(m.waits, name)
 	n := m.cached.nodes[name]
 	if n == nil {
-		m.view.Sights.NodeGone(name)
+		m.view.Tracker.NodeGone(name)
 		return false
 	}
 	for try := 0; try < 8; try++ {
@@ -221,34 +222,48 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 		}
 	}
 	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
-	var plan decide.Plan
-	for asked := 0; ; asked++ {
-		if plan = decide.Next(in, ev, m.now); !reflect.DeepEqual(plan, decide.Next(in, ev, m.now)) {
-			m.failed("%s: decided otherwise the second time", n.Name)
-		}
-		if plan.Need == decide.NeedNothing {
-			break
-		}
-		if asked == rounds {
-			m.failed("%s: still asks for %s", n.Name, plan.Need)
-		}
-		if plan.Need == decide.NeedFresh {
+	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
+	for _, need := range []decide.Need{decide.NeedWaits, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
+		decide.NeedElsewhere, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
+		decide.NeedWorkloads, decide.NeedClaim} {
+		loaders[need] = func(plan decide.Plan) error {
+			if asked++; asked > rounds {
+				m.failed("%s: still asks for %s", n.Name, need)
+			}
+			m.same(in, ev, plan)
+			if need != decide.NeedFresh {
+				m.load(&ev, need, in)
+				return nil
+			}
 			if n = m.nodes[n.Name]; n == nil {
-				return false, false
+				return decide.ErrStop
 			}
 			if in, all = m.refreshed(n); !all {
-				return false, false
+				return decide.ErrStop
 			}
-			ev = decide.Evidence{Fresh: true, Slot: ev.Slot}
-			continue
+			return nil
 		}
-		m.load(&ev, plan.Need, in)
 	}
+	plan, err := decide.Resolve(&in, &ev, now, loaders)
+	if err != nil {
+		m.failed("%s", err)
+	}
+	if plan.Need != decide.NeedNothing {
+		return false, false
+	}
+	m.same(in, ev, plan)
 	m.shape(in, plan)
 	if m.reached[string(plan.Step)]++; plan.Condition != nil {
 		m.reached[plan.Condition.Reason]++
 	}
 	return m.act(n, in, plan)
+}
+
+// same checks that a decision comes out the same twice.
+func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
+	if !reflect.DeepEqual(plan, decide.Next(in, ev, m.now)) {
+		m.failed("%s: decided otherwise the second time", in.Node.Name)
+	}
 }
 
 func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
@@ -267,12 +282,13 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 			panic(err)
 		}
 		ev.Probes = &probes
-	case decide.NeedFleet:
-		fleet := []decide.Member{}
+	case decide.NeedFleet, decide.NeedCounts:
+		fleet := []decide.NodeSummary{}
 		for _, name := range slices.Sorted(maps.Keys(m.cached.nodes)) {
-			fleet = append(fleet, decide.MemberOf(m.view.Observe(m.cached.nodes[name])))
+			fleet = append(fleet, decide.SummaryOf(m.view.Observe(m.cached.nodes[name])))
 		}
-		ev.Fleet = &fleet
+		counts := decide.CountNodes(fleet, m.ledger, in.Config.NodeManagement.Remediation.Window.Duration, m.now)
+		ev.Fleet, ev.Counts = &fleet, &counts
 	case decide.NeedLedger:
 		ev.Ledger = &decide.Ledger{Begun: m.now.Add(-48 * time.Hour), Deletions: m.ledger}
 	case decide.NeedOccupants, decide.NeedWorkloads:
@@ -303,7 +319,7 @@ func (m *model) shape(in decide.Input, p decide.Plan) {
 	}
 }
 
-// act does what the node room does with a plan.
+// act does what the node reconciler does with a plan.
 func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
 	switch p.Step {
 	case decide.StepStart:
@@ -342,7 +358,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		return true, false
 	}
 	wait := p.Wait
-	write, later := m.view.Sights.Quiet(in, p)
+	write, later := m.view.Tracker.Quiet(in, p)
 	var patch []byte
 	if p.ClearCondition {
 		patch = marks.RemoveCondition(in.Node.UID)
@@ -379,6 +395,16 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			delete(m.pods, o.Name)
 		} else {
 			pod.DeletionTimestamp = &metav1.Time{Time: m.now}
+		}
+	}
+	for _, o := range p.Force {
+		if pod := m.pods[o.Name]; pod != nil && string(pod.UID) == o.UID {
+			if live := workerpod.Observe(pod); live.Runs || !live.Terminating {
+				m.failed("%s is deleted without grace, and it is %s, terminating: %v", o.Name, live.State, live.Terminating)
+			}
+			delete(m.pods, o.Name)
+			m.reached["force"]++
+			changed = true
 		}
 	}
 	if later > 0 && (wait == 0 || later < wait) {
@@ -522,10 +548,10 @@ func (m *model) kubelets(code int32) bool {
 	did := false
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		switch p, o := m.pods[name], workerpod.Observe(m.pods[name]); {
+		case m.hung[name] && (p.DeletionTimestamp == nil || o.State == workerpod.Pending):
 		case p.DeletionTimestamp != nil:
 			delete(m.pods, name)
 			did = true
-		case m.hung[name]:
 		case o.State == workerpod.Pending:
 			m.starts(p)
 			did = true
@@ -537,8 +563,8 @@ func (m *model) kubelets(code int32) bool {
 	return did
 }
 
-// mend ends all faults, and what people asked to be left alone.
-func (m *model) mend() {
+// recover ends all faults, and what people asked to be left alone.
+func (m *model) recover() {
 	m.nodesLag, m.podsLag, m.unmet, m.elsewhere, m.full, m.refuses = false, false, false, false, false, false
 	n := m.nodes[joining]
 	maps.DeleteFunc(n.Annotations, func(k, _ string) bool {

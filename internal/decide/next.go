@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,21 +11,27 @@ import (
 )
 
 // Next is what is next for one node, given what is known. Where it lacks evidence that costs something it says so in
-// Plan.Need; the caller loads just that and asks again.
+// Plan.Need; Resolve has just that loaded and asks again.
 func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
 		return Plan{} // its pods die with it
 	}
 	current, plan := tidy(in, now)
 	verified := !Subject(in) || !Needed(in, now)
-	if verified && current != nil && !current.Terminating {
+	switch {
+	case !verified || current == nil:
+	case current.Terminating:
+		plan.forceEnd(*current, now)
+	default:
 		plan.Delete = append(plan.Delete, *current)
 	}
-	if !ev.Fresh && unrecorded(in.Node.Record, plan.Delete) {
-		return Plan{Need: NeedFresh} // a cache that missed the last record would end a worker whose result nobody has
+	if !ev.Fresh && (unrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.Force) > 0) {
+		// A cache that missed the last record would end a worker whose result nobody has, and one that missed that the record was
+		// removed would take it for a worker of long ago; one that missed a start would take what runs for a pod that never started.
+		return Plan{Need: NeedFresh}
 	}
 	switch {
-	case in.Rehearsed:
+	case in.DryRunDone:
 	case verified:
 		plan.settle(in, now)
 	default:
@@ -41,6 +46,9 @@ func (p *Plan) settle(in Input, now time.Time) {
 		return
 	}
 	p.Condition = settled(in)
+	if unsupported(in) {
+		p.unsupported(in, now)
+	}
 	p.ClearCondition = p.Condition == nil && in.Node.Condition != nil
 	if at, ok := ages(in, now); ok && in.Node.Labelled {
 		p.wait(at.Sub(now))
@@ -53,6 +61,7 @@ func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now
 	case forced(in):
 		p.force()
 	case p.begin(in, s, current, now):
+	case p.intended(in, s, current, ev, now):
 	case in.Self != nil && in.Self.Attempt.Number == in.Node.Record.Sequence+1:
 		p.self(in, s, now)
 	case current == nil && in.Vanished == in.Node.Record.Sequence+1:
@@ -70,7 +79,8 @@ func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now
 // spent is what the run under way has used of its budget.
 type spent struct {
 	attempts, inconclusive int32
-	first                  bool // no attempt of this run is recorded yet
+	shared                 int32 // failures since a control probe last passed beside one; see marks.Record
+	first                  bool  // no attempt of this run is recorded yet
 }
 
 // spentOf: a run begins after a pass and after a reboot.
@@ -79,7 +89,7 @@ func spentOf(in Input) spent {
 	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) {
 		return spent{first: true}
 	}
-	return spent{attempts: r.Attempts, inconclusive: r.Inconclusive}
+	return spent{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
 }
 
 func (s spent) exhausted(in Input) bool { return s.attempts >= in.Config.Reconciliation.MaxRetries }
@@ -98,7 +108,7 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 	}
 	p.Condition = between(in, s, now)
 	due := true
-	if !s.first {
+	if !s.first && !unstuck(in, now) {
 		at, again := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
 		due = again && !now.Before(at)
 		if again && !due {
@@ -141,7 +151,8 @@ func mayDelete(in Input, s spent) bool {
 // beside it. Any other is followed by an attempt first.
 func confirmed(in Input, s spent, now time.Time) bool {
 	r := in.Node.Record
-	return !in.Profile.Unchecked() && !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed && fresh(r.LastTime, now) && (!controlled(in.Config) || r.Probed)
+	return !in.Profile.Unchecked() && !unstuck(in, now) && !s.first && s.exhausted(in) &&
+		r.LastOutcome == attempt.Failed && fresh(r.LastTime, now) && (!controlled(in.Config) || r.Probed)
 }
 
 // fresh reports whether what was seen at the time may still lead to a deletion: it is not so old that it has to be confirmed.
@@ -160,12 +171,12 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 		}
 		return
 	}
-	if last := p.ending(in); last != nil {
+	if last := ending(in); last != nil {
 		// Two workers of one node would disturb each other, and the limit on workers would not hold.
-		p.Condition = waiting(marks.ReasonVerifying, fmt.Sprintf("Waiting for worker %s of attempt %d to end", last.Name, last.Attempt.Number), now)
+		p.awaitEnd(in, s, last, ev, now)
 		return
 	}
-	if !p.slot(ev, now) {
+	if !p.alone(in, now) || !p.slot(ev, now) {
 		return
 	}
 	if !ev.Fresh && !ev.Current {
@@ -239,14 +250,4 @@ func (p *Plan) slot(ev Evidence, now time.Time) bool {
 		return false
 	}
 	return true
-}
-
-// ending makes sure that every worker of the node that still occupies it ends, and returns one.
-func (p *Plan) ending(in Input) *workerpod.Observation {
-	for i := range in.Pods {
-		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
-			return pod // tidy deletes it
-		}
-	}
-	return nil
 }

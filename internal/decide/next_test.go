@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 		"exhausted before deletion was on, no probe wanted":             {in: failing(5, deleting, unprobed, noProbe), world: deletable(), step: StepDelete, reason: marks.ReasonRetriesExhausted},
 		"its NodeClaim is on its way out":                               {in: failing(5, deleting, intended), world: world{claim: Claim{Name: "c", UID: "cu", Deleting: true}}, step: StepNone, reason: marks.ReasonRetriesExhausted, wait: retried(failing(5))},
 		"not exhausted, deletion on":                                    {in: failing(4, deleting), world: deletable(), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(4)},
-		"failed, deletion on":                                           {in: given(deleting, with(pod(1, ended(attempt.Failed)))), world: world{fleet: members(1, "")}, step: StepProbe, reason: marks.ReasonVerifying},
+		"failed, deletion on":                                           {in: given(deleting, with(pod(1, ended(attempt.Failed)))), world: world{fleet: healthyNodes(1, "")}, step: StepProbe, reason: marks.ReasonVerifying},
 		"failed, deletion on, no probe wanted":                          {in: given(deleting, noProbe, with(pod(1, ended(attempt.Failed)))), step: StepRecord, number: 1, outcome: attempt.Failed},
 		"reboot starts afresh":                                          {in: failing(5, rebootedTo("b2")), step: StepStart, number: 6},
 		"verified":                                                      {in: verified(), step: StepNone, reason: marks.ReasonChecksPassed},
@@ -186,7 +186,7 @@ func TestVia(t *testing.T) {
 
 // In a dry run nothing is recorded, and pods go all the same, also where the mark that they are done could not be set.
 func TestPodsOfADryRunGo(t *testing.T) {
-	rehearsed := func(in *Input) { in.Rehearsed = true }
+	dryRunDone := func(in *Input) { in.DryRunDone = true }
 	long := resultSeen(now.Add(-10 * time.Minute))
 	for name, tc := range map[string]struct {
 		pod     workerpod.Observation
@@ -201,12 +201,12 @@ func TestPodsOfADryRunGo(t *testing.T) {
 		"no image":               {pod(1, imageMissing, markedKept), true, 0},
 		"on its way out":         {pod(1, terminating, seenFor(time.Hour)), false, 0},
 	} {
-		plan, _ := ask(t, given(rehearsed, with(tc.pod)), world{})
+		plan, _ := ask(t, given(dryRunDone, with(tc.pod)), world{})
 		if deleted := len(plan.Delete) == 1; plan.Step != StepNone || deleted != tc.deletes || plan.Wait != tc.wait || len(plan.Keep) > 0 {
 			t.Errorf("%s: %q, deletes %v, looks again in %s", name, plan.Step, names(plan.Delete), plan.Wait)
 		}
 	}
-	if plan, _ := ask(t, given(rehearsed), world{}); plan.Step != StepNone || plan.Condition != nil {
+	if plan, _ := ask(t, given(dryRunDone), world{}); plan.Step != StepNone || plan.Condition != nil {
 		t.Errorf("it has had its attempt: %+v", plan)
 	}
 }
@@ -351,6 +351,7 @@ func TestDeletingAnUnrecordedPodNeedsAFreshNode(t *testing.T) {
 		"worker of a node that seems skipped":  given(skipped, with(pod(1))),
 		"a number that is not the next one":    failing(1, with(pod(3, ended(attempt.Failed)))),
 		"marked as recorded, number unknown":   failing(1, with(pod(2, ended(attempt.Failed), markedKept))),
+		"its record may have been removed":     failing(3, with(pod(2, ended(attempt.Failed)))),
 	} {
 		plan := Next(in, Evidence{}, now)
 		if plan.Need != NeedFresh || plan.Step != StepNone || len(plan.Delete) > 0 {
@@ -365,7 +366,12 @@ func TestDeletingAnUnrecordedPodNeedsAFreshNode(t *testing.T) {
 	if plan, _ := ask(t, verified(with(pod(2))), world{fresh: &live}); len(plan.Delete) > 0 {
 		t.Errorf("deletes %v", names(plan.Delete))
 	}
-	if plan := Next(failing(3, with(pod(2, ended(attempt.Failed)))), Evidence{}, now); len(plan.Delete) != 1 {
-		t.Errorf("a recorded one costs no read: %+v", plan)
+	for name, in := range map[string]Input{
+		"a recorded one on a current node": failing(3, with(pod(2, ended(attempt.Failed)))),
+		"one that is marked as recorded":   failing(3, with(pod(2, ended(attempt.Failed), markedKept))),
+	} {
+		if plan := Next(in, Evidence{Current: name == "a recorded one on a current node"}, now); len(plan.Delete) != 1 {
+			t.Errorf("%s costs no read: %+v", name, plan)
+		}
 	}
 }

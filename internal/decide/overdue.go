@@ -126,7 +126,8 @@ func (p *Plan) kept(in Input, s spent, ev Evidence) string {
 	}
 	if c := p.Condition; c != nil {
 		switch c.Reason {
-		case marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration, marks.ReasonWaitingForSlot:
+		case marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration, marks.ReasonWaitingForSlot,
+			marks.ReasonRulesUnavailable:
 			return c.Message
 		}
 	}
@@ -145,9 +146,9 @@ func mayLieOnNode(in Input, pod workerpod.Observation, r attempt.Result) bool {
 	return r.Reason == attempt.ReasonKubeletRejected || r.Reason == attempt.ReasonStartTimeout && len(pod.Images) > 0
 }
 
-// judgeOverdue handles the end of an attempt, past the deadline, that may lie on the node: what is no fault of it is recorded as
+// evaluateOverdue handles the end of an attempt, past the deadline, that may lie on the node: what is no fault of it is recorded as
 // any attempt that proved nothing.
-func (p *Plan) judgeOverdue(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
+func (p *Plan) evaluateOverdue(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
 	if result.Reason == attempt.ReasonStartTimeout && !ev.Fresh {
 		p.need(NeedFresh)
 		return

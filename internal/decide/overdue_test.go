@@ -165,7 +165,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 			if reasonOf(c) != marks.ReasonDeadlineExceeded || c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, tc.says) || !strings.Contains(c.Message, "within 1h0m0s (since 2026-03-01T10:00:00Z)") {
 				t.Fatalf("says %+v", c)
 			}
-			if got := reasons(plan.Events); got[len(got)-1] != EventFailed {
+			if got := reasons(plan.Events); got[len(got)-1] != EventFailed.Name {
 				t.Errorf("events %v", got)
 			}
 			tc.in.Node.Condition = &corev1.NodeCondition{Type: marks.ConditionType, Status: c.Status, Reason: c.Reason, Message: c.Message}
@@ -176,7 +176,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 			if got := StatusOf(tc.in, now); got != StatusFailed {
 				t.Errorf("status %s", got)
 			}
-			if !MemberOf(tc.in).Unhealthy {
+			if !SummaryOf(tc.in).Unhealthy {
 				t.Error("the fleet counts it as healthy")
 			}
 			// Its successor goes on saying so, and does nothing about it before a full attempt.
@@ -195,7 +195,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}
 	lacks := []Wait{{Kind: "pods", Why: "a pod of the agent"}}
 	ends := func(reason string) Input { return given(overdue, hasImage, with(pod(1, inconclusively(reason)))) }
-	fine := world{probes: passing, fleet: members(3, "")}
+	fine := world{probes: passing, fleet: healthyNodes(3, "")}
 	for name, tc := range map[string]struct {
 		in    Input
 		world world
@@ -203,22 +203,22 @@ func TestWhoseFaultItIs(t *testing.T) {
 		step  Step
 	}{
 		"the kubelet rejects":                         {given(overdue, rejected), fine, marks.FaultNode, StepRecord},
-		"even without remediation.controlProbe":       {given(overdue, rejected, noProbe), world{fleet: members(3, "")}, "", StepProbe},
+		"even without remediation.controlProbe":       {given(overdue, rejected, noProbe), world{fleet: healthyNodes(3, "")}, "", StepProbe},
 		"it does not start":                           {given(overdue, hasImage, with(pod(1, stuck))), fine, marks.FaultNode, StepRecord},
 		"and its image is not there":                  {given(overdue, with(pod(1, stuck))), fine, "", StepRecord},
 		"nor is what else it needs":                   {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = append(o.Images, "init:1") }))), fine, "", StepRecord},
 		"it was not to start by itself":               {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = nil }))), fine, "", StepRecord},
-		"it lacks what another has":                   {given(overdue), world{waits: lacks, probes: passing, fleet: members(3, "")}, marks.FaultNode, StepRecord},
-		"which the other lacks too":                   {given(overdue), world{waits: lacks, elsewhere: lacks, probes: passing, fleet: members(3, "")}, marks.FaultShared, StepRecord},
+		"it lacks what another has":                   {given(overdue), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
+		"which the other lacks too":                   {given(overdue), world{waits: lacks, elsewhere: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
 		"and there is no other":                       {given(overdue), world{waits: lacks}, marks.FaultShared, StepRecord},
 		"no other to compare a rejection with":        {given(overdue, rejected), world{}, marks.FaultShared, StepRecord},
-		"another has it, and was not probed":          {given(overdue), world{waits: lacks, fleet: members(3, "")}, "", StepProbe},
-		"the probe fails":                             {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Failed))}, fleet: members(3, "")}, marks.FaultShared, StepRecord},
-		"the probe proves nothing":                    {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Inconclusive))}, fleet: members(3, "")}, "", StepProbe},
-		"the probe is awaited":                        {given(overdue), world{waits: lacks, probes: []workerpod.Observation{probe("m0")}, fleet: members(3, "")}, "", StepNone},
-		"the probe was made before the deadline":      {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), seenFor(2*time.Hour))}, fleet: members(3, "")}, "", StepProbe},
-		"the probe ran other checks":                  {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), otherChecks)}, fleet: members(3, "")}, "", StepProbe},
-		"the probe is refused":                        {given(overdue, rejected), world{probeRefused: "quota", fleet: members(3, "")}, marks.FaultShared, StepRecord},
+		"another has it, and was not probed":          {given(overdue), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe fails":                             {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Failed))}, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
+		"the probe proves nothing":                    {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Inconclusive))}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe is awaited":                        {given(overdue), world{waits: lacks, probes: []workerpod.Observation{probe("m0")}, fleet: healthyNodes(3, "")}, "", StepNone},
+		"the probe was made before the deadline":      {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), seenFor(2*time.Hour))}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe ran other checks":                  {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), otherChecks)}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe is refused":                        {given(overdue, rejected), world{probeRefused: "quota", fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
 		"just after it was shared":                    {given(overdue, rejected, blamed(marks.FaultShared, time.Hour)), fine, marks.FaultUnclear, StepRecord},
 		"after an outage that a failed attempt saw":   {given(overdue, rejected, heldBy(GuardControlProbe)), fine, marks.FaultUnclear, StepRecord},
 		"and once more":                               {given(overdue, rejected, blamed(marks.FaultUnclear, time.Hour)), fine, marks.FaultNode, StepRecord},
@@ -229,8 +229,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"it was rejected before a reboot":             {given(overdue, with(pod(1, inconclusively(attempt.ReasonKubeletRejected), fromBoot))), fine, "", StepRecord},
 		"a check gives the reason":                    {given(overdue, with(pod(1, ended(attempt.Inconclusive), func(o *workerpod.Observation) { o.Attempt.Result.Reason = attempt.ReasonKubeletRejected }))), fine, "", StepRecord},
 		"an image that cannot be pulled":              {given(overdue, hasImage, with(pod(1, imageMissing))), fine, "", StepRecord},
-		"a slot is missing":                           {given(overdue), world{full: true, fleet: members(3, ""), probes: passing}, "", StepNone},
-		"a slot is missing for the probe":             {given(overdue), world{waits: lacks, full: true, fleet: members(3, "")}, "", StepNone},
+		"a slot is missing":                           {given(overdue), world{full: true, fleet: healthyNodes(3, ""), probes: passing}, "", StepNone},
+		"a slot is missing for the probe":             {given(overdue), world{waits: lacks, full: true, fleet: healthyNodes(3, "")}, "", StepNone},
 		"no room":                                     {given(overdue, with(pod(1, stuck, unschedulable(time.Minute)))), fine, "", StepRecord},
 		"somebody deleted the worker":                 {given(overdue, with(pod(1, stuck, terminating))), fine, "", StepRecord},
 		"the worker vanished":                         {given(overdue, func(in *Input) { in.Vanished = 1 }), fine, "", StepRecord},
@@ -248,8 +248,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"known for ten minutes, with no other probe":  {given(overdue, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
 		"known to be shared, with no other probe":     {given(overdue, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
 		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.Overdue.Message = noControl }), world{waits: lacks}, "", StepNone},
-		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: members(3, "")}, "", StepNone},
-		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: members(3, "")}, marks.FaultNode, StepRecord},
+		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepNone},
+		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
 		"what was found is void after another reason": {given(overdue, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func TestTimeline(t *testing.T) {
 	// begun is a pod that was made then, running one whose worker runs since then, and passed and failed one that has ended.
 	begun := func(number int32, first int) workerpod.Observation {
 		return pod(number, func(p *workerpod.Observation) {
-			p.State, p.Seen = workerpod.Pending, workerpod.Sight{First: at(first)}
+			p.State, p.Seen = workerpod.Pending, workerpod.FirstSeen{First: at(first)}
 		})
 	}
 	running := func(p workerpod.Observation, since int) workerpod.Observation {

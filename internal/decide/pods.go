@@ -39,7 +39,9 @@ func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 	keepFor := time.Duration(*in.Config.Worker.KeepFailedSeconds) * time.Second
 	for _, p := range in.Pods {
 		switch {
-		case current != nil && p.Name == current.Name && !in.Rehearsed, p.Terminating:
+		case current != nil && p.Name == current.Name && !in.DryRunDone:
+		case p.Terminating:
+			plan.forceEnd(p, now)
 		case p.Purpose == workerpod.PurposeProbe:
 			switch {
 			case p.Attempt.Result != nil:
@@ -49,7 +51,7 @@ func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 			default:
 				plan.reap(p, deadline(in, p), now)
 			}
-		case in.Rehearsed && !p.Occupies:
+		case in.DryRunDone && !p.Occupies:
 			plan.reap(p, p.Seen.Result.Add(keepFor), now)
 		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed && r.LastTime != nil && keepFor > 0:
 			if !p.Recorded {
@@ -73,10 +75,11 @@ func (p *Plan) reap(pod workerpod.Observation, end, now time.Time) {
 }
 
 // unrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result, or has none to be
-// recorded yet: where somebody removed the record, attempts are counted from the first again.
-func unrecorded(r marks.Record, pods []workerpod.Observation) bool {
+// recorded yet: where somebody removed the record, attempts are counted from the first again. Of a record that is not proved current
+// it says so for every pod that is not known to be recorded.
+func unrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
 	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
-		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || p.Attempt.Result == nil && !p.Recorded)
+		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || !p.Recorded && (p.Attempt.Result == nil || !current))
 	})
 }
 

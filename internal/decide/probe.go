@@ -26,6 +26,8 @@ type failure struct {
 	subject string
 	// at is when it was seen; after, past the deadline, when that was: a probe must have been made after it.
 	at, after time.Time
+	// unseen: it was there when this process first saw the attempt, so at says nothing of when it came.
+	unseen bool
 	// attempt and result are to be recorded; a node that waits for prerequisites has no result.
 	attempt attempt.Attempt
 	result  *attempt.Result
@@ -48,6 +50,9 @@ func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Tim
 	}
 	if ev.Probes == nil {
 		p.need(NeedProbes)
+		return
+	}
+	if p.unseen(in, s, f, *ev.Probes, now) {
 		return
 	}
 	var passed, awaited bool
@@ -135,6 +140,7 @@ func (p *Plan) heldAgainst(in Input, s spent, f failure, now time.Time) {
 		p.find(in, s, f, marks.FaultNode, f.overdue, now)
 	case after:
 		f.result.Outcome = attempt.Inconclusive
+		s.shared = 0
 		p.record(in, s, f.attempt, f.result, now)
 	default:
 		p.record(in, s, f.attempt, f.result, now)
@@ -150,6 +156,7 @@ func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, messa
 		return
 	}
 	f.result.Outcome = attempt.Inconclusive
+	s.shared++
 	p.record(in, s, f.attempt, f.result, now)
 	r := &p.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)

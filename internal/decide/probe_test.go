@@ -31,31 +31,31 @@ func TestAttribute(t *testing.T) {
 	own := subject("u1/1")
 	for name, tc := range map[string]struct {
 		probes  []workerpod.Observation
-		fleet   []Member
+		fleet   []NodeSummary
 		step    Step
 		outcome attempt.Outcome
 		held    string
 		probeOn string // prefix of the node's name
 	}{
-		"asks for a probe in the pool":   {fleet: append(members(3, "other"), members(1, "pool")...), step: StepProbe, probeOn: "pool-"},
-		"else anywhere":                  {fleet: members(1, "other"), step: StepProbe, probeOn: "other-"},
-		"never on itself":                {fleet: []Member{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
-		"no verified node":               {fleet: []Member{self("pool")}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
-		"waits for the probe":            {probes: []workerpod.Observation{probe("pool-m0")}, fleet: members(2, "pool"), step: StepNone},
-		"waits for its own":              {probes: []workerpod.Observation{probe("pool-m0", own)}, fleet: members(2, "pool"), step: StepNone},
-		"the probe passed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Failed},
-		"its own passed":                 {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Failed},
-		"the probe failed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Failed))}, fleet: members(2, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
-		"one that ended before":          {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), before)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"one that ended as it failed":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), resultSeen(failedAt))}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"an end that nobody saw come":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), unwitnessed)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"unless it was made for this":    {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), unwitnessed)}, fleet: members(1, "pool"), step: StepRecord, outcome: attempt.Failed},
-		"of the attempt's earlier run":   {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), before)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"other checks say nothing":       {probes: []workerpod.Observation{probe("pool-m0", otherChecks, ended(attempt.Passed))}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"nor are they waited for":        {probes: []workerpod.Observation{probe("pool-m0", otherChecks)}, fleet: members(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
-		"an inconclusive probe, another": {probes: one, fleet: members(2, "pool"), step: StepProbe, probeOn: "pool-m1"},
-		"all probes inconclusive":        {probes: one, fleet: members(1, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
-		"one failing outweighs a pass": {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed)), probe("pool-m1", ended(attempt.Failed))}, fleet: members(2, "pool"),
+		"asks for a probe in the pool":   {fleet: append(healthyNodes(3, "other"), healthyNodes(1, "pool")...), step: StepProbe, probeOn: "pool-"},
+		"else anywhere":                  {fleet: healthyNodes(1, "other"), step: StepProbe, probeOn: "other-"},
+		"never on itself":                {fleet: []NodeSummary{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"no verified node":               {fleet: []NodeSummary{self("pool")}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"waits for the probe":            {probes: []workerpod.Observation{probe("pool-m0")}, fleet: healthyNodes(2, "pool"), step: StepNone},
+		"waits for its own":              {probes: []workerpod.Observation{probe("pool-m0", own)}, fleet: healthyNodes(2, "pool"), step: StepNone},
+		"the probe passed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}, fleet: healthyNodes(2, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"its own passed":                 {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed))}, fleet: healthyNodes(2, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"the probe failed":               {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Failed))}, fleet: healthyNodes(2, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"one that ended before":          {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), before)}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"one that ended as it failed":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), resultSeen(failedAt))}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"an end that nobody saw come":    {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed), unwitnessed)}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"unless it was made for this":    {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), unwitnessed)}, fleet: healthyNodes(1, "pool"), step: StepRecord, outcome: attempt.Failed},
+		"of the attempt's earlier run":   {probes: []workerpod.Observation{probe("pool-m0", own, ended(attempt.Passed), before)}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"other checks say nothing":       {probes: []workerpod.Observation{probe("pool-m0", otherChecks, ended(attempt.Passed))}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"nor are they waited for":        {probes: []workerpod.Observation{probe("pool-m0", otherChecks)}, fleet: healthyNodes(1, "pool"), step: StepProbe, probeOn: "pool-m0"},
+		"an inconclusive probe, another": {probes: one, fleet: healthyNodes(2, "pool"), step: StepProbe, probeOn: "pool-m1"},
+		"all probes inconclusive":        {probes: one, fleet: healthyNodes(1, "pool"), step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"one failing outweighs a pass": {probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed)), probe("pool-m1", ended(attempt.Failed))}, fleet: healthyNodes(2, "pool"),
 			step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,12 +86,12 @@ func unwitnessed(o *workerpod.Observation) { o.Seen.Witnessed = false }
 func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 	for _, d := range []time.Duration{-time.Hour, -time.Nanosecond, 0, time.Nanosecond, time.Hour} {
 		passed := probe("m", ended(attempt.Passed), resultSeen(failedAt.Add(d)))
-		plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{passed}, fleet: members(1, "pool")})
+		plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{passed}, fleet: healthyNodes(1, "pool")})
 		if held := plan.Change.Record.LastOutcome == attempt.Failed; held != (d > 0) {
 			t.Errorf("a probe that passed %s after the failure: held against the node %v", d, held)
 		}
 		failing := probe("m", ended(attempt.Failed), resultSeen(failedAt.Add(d)))
-		plan, _ = ask(t, failed(1), world{probes: []workerpod.Observation{failing}, fleet: members(1, "pool")})
+		plan, _ = ask(t, failed(1), world{probes: []workerpod.Observation{failing}, fleet: healthyNodes(1, "pool")})
 		if shared := plan.Change.Record.Held == GuardControlProbe; shared != (d > 0) {
 			t.Errorf("a probe that failed %s after the failure: a shared outage %v", d, shared)
 		}
@@ -101,7 +101,7 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 	in := failed(1, with(hanging))
 	for d, want := range map[time.Duration]Step{-time.Second: StepProbe, time.Second: StepRecord} {
 		passed := probe("m", ended(attempt.Passed), resultSeen(deadline(in, hanging).Add(d)))
-		if plan, _ := ask(t, in, world{probes: []workerpod.Observation{passed}, fleet: members(1, "pool")}); plan.Step != want {
+		if plan, _ := ask(t, in, world{probes: []workerpod.Observation{passed}, fleet: healthyNodes(1, "pool")}); plan.Step != want {
 			t.Errorf("a worker that hangs, a probe that passed %s after its end: %q", d, plan.Step)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 // Checks that are meant for another profile's nodes prove nothing.
 func TestTheControlIsOfTheSameProfile(t *testing.T) {
 	in := failed(1, func(in *Input) { in.Profile.Profile = "gpu" })
-	fleet := append(members(3, "pool"), members(1, "other")...)
+	fleet := append(healthyNodes(3, "pool"), healthyNodes(1, "other")...)
 	fleet[3].Profile = "gpu"
 	if plan, _ := ask(t, in, world{fleet: fleet}); plan.Step != StepProbe || plan.Probe.On.Name != "other-m0" {
 		t.Errorf("%+v", plan)
@@ -127,7 +127,7 @@ func TestTheControlIsOfTheSameProfile(t *testing.T) {
 // As long as a probe is under way the node does not claim to be verified, and the end of tries is recorded.
 func TestProbesThatProveNothingAreLimited(t *testing.T) {
 	var probes []workerpod.Observation
-	fleet := members(10, "pool")
+	fleet := healthyNodes(10, "pool")
 	for n := range maxProbes {
 		plan, _ := ask(t, failed(1), world{probes: probes, fleet: fleet})
 		if plan.Step != StepProbe || slices.ContainsFunc(probes, func(p workerpod.Observation) bool { return p.Node == plan.Probe.On.Name }) {
@@ -146,7 +146,7 @@ func TestAProbeWithoutRoomIsGivenUp(t *testing.T) {
 	noRoom := func(on string, age time.Duration) workerpod.Observation {
 		return probe(on, subject("u1/1"), pending, seenFor(age), unschedulable(age))
 	}
-	fleet := members(2, "pool")
+	fleet := healthyNodes(2, "pool")
 	if plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{noRoom("pool-m0", 9*time.Second)}, fleet: fleet}); plan.Step != StepNone || plan.Wait > probeRetry {
 		t.Errorf("before: %+v", plan)
 	}
@@ -179,7 +179,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 		"cannot be killed": terminating,
 	} {
 		for _, nodes := range []int{1, 2, 10} {
-			w := world{fleet: members(nodes, "pool"), full: become == nil}
+			w := world{fleet: healthyNodes(nodes, "pool"), full: become == nil}
 			made, taken := 0, time.Duration(-1)
 			for d := time.Second; d < 20*time.Minute && taken < 0; d += time.Second {
 				at := now.Add(d)
@@ -194,7 +194,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 						t.Errorf("%s: %+v", name, plan.Recorded)
 					}
 				case StepProbe:
-					p := probe(plan.Probe.On.Name, subject(plan.Probe.Subject), func(o *workerpod.Observation) { o.Seen = workerpod.Sight{First: at, Running: at} }, become)
+					p := probe(plan.Probe.On.Name, subject(plan.Probe.Subject), func(o *workerpod.Observation) { o.Seen = workerpod.FirstSeen{First: at, Running: at} }, become)
 					w.probes, made = append(w.probes, p), made+1
 				case StepNone:
 					if plan.Condition == nil || plan.Condition.Status != "Unknown" {
@@ -211,7 +211,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 
 // A probe that is refused is not asked for again and again.
 func TestARefusedProbeIsRecorded(t *testing.T) {
-	r, plan := recorded(t, failed(1), world{fleet: members(3, "pool"), probeRefused: "quota"})
+	r, plan := recorded(t, failed(1), world{fleet: healthyNodes(3, "pool"), probeRefused: "quota"})
 	if r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, "quota") || len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld {
 		t.Errorf("%+v", plan)
 	}
@@ -223,7 +223,7 @@ func TestARefusedProbeIsRecorded(t *testing.T) {
 
 // A probe occupies a node like any other worker.
 func TestAProbeNeedsASlot(t *testing.T) {
-	plan, asked := ask(t, failed(1), world{fleet: members(1, "pool"), full: true})
+	plan, asked := ask(t, failed(1), world{fleet: healthyNodes(1, "pool"), full: true})
 	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForSlot || !slices.Contains(asked, NeedSlot) {
 		t.Errorf("%+v, asked for %v", plan, asked)
 	}
@@ -267,7 +267,7 @@ func TestASharedOutageClosesTheGateOfAVerifiedNode(t *testing.T) {
 func TestControlProbeRotates(t *testing.T) {
 	seen := map[string]bool{}
 	for n := range int32(20) {
-		plan, _ := ask(t, failed(n+1), world{fleet: members(5, "pool")})
+		plan, _ := ask(t, failed(n+1), world{fleet: healthyNodes(5, "pool")})
 		seen[plan.Probe.On.Name] = true
 	}
 	if len(seen) < 3 {

@@ -49,6 +49,7 @@ func (d dice) input() Input {
 	})
 	n := &in.Node
 	n.Created, in.NeededSince = d.time(), oneOf(d, time.Time{}, now, now.Add(-time.Hour), now.Add(-time.Hour))
+	in.GateOpen = oneOf(d, time.Time{}, time.Time{}, d.time())
 	n.Images = oneOf(d, nil, []corev1.ContainerImage{{Names: []string{"docker.io/library/worker:1"}}})
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
@@ -74,7 +75,7 @@ func (d dice) input() Input {
 	if d.chance(80) {
 		n.HasRecord, n.Record = true, d.record()
 	}
-	in.Selected, in.Rehearsed = d.chance(95), d.chance(5)
+	in.Selected, in.DryRunDone = d.chance(95), d.chance(5)
 	in.Checks = oneOf(d, checks, checks, checks, "c2")
 	in.Vanished = n.Record.Sequence + oneOf[int32](d, 0, 0, 1)
 	for range d.IntN(4) {
@@ -114,7 +115,7 @@ func (d dice) record() marks.Record {
 	}
 	r := marks.Record{NodeUID: "u1", BootID: oneOf(d, "b1", "b1", "b1", "b2", ""), Sequence: oneOf[int32](d, 0, 1, 5, 1<<29-9), Attempts: oneOf[int32](d, 0, 2, 5, 5, 5, 1<<29-9),
 		Inconclusive: oneOf[int32](d, 0, 1, 100), Superseded: oneOf[int32](d, 0, 0, 1, 2), LastOutcome: d.outcome(), LastReason: oneOf(d, "", "Timeout", attempt.ReasonKubeletRejected),
-		LastTime: oneOf(d, &at, &at, &at, nil), Probed: d.chance(80), HistoryLost: d.chance(5), Held: oneOf(d, "", "", GuardControlProbe, GuardDoNotDelete)}
+		LastTime: oneOf(d, &at, &at, &at, nil), Probed: d.chance(80), Unseen: d.chance(20), HistoryLost: d.chance(5), Held: oneOf(d, "", "", GuardControlProbe, GuardDoNotDelete)}
 	if d.chance(30) {
 		v := d.time()
 		r.VerifiedTime = &v
@@ -163,6 +164,7 @@ func (d dice) shape(o *workerpod.Observation) {
 	case 2, 3, 4:
 		ended(oneOf(d, attempt.Passed, attempt.Failed, attempt.Inconclusive))(o)
 		o.Seen.Result, o.Seen.Witnessed = d.time(), d.chance(70)
+		o.Seen.UnderWay = o.Seen.Witnessed || d.chance(50)
 	}
 	o.Terminating, o.Recorded, o.Attempt.Basis.Gated = d.chance(15), d.chance(15), d.chance(70)
 	o.Attempt.Basis.BootID, o.Attempt.Basis.Checks = oneOf(d, "b1", "b1", "b1", "b2", ""), oneOf(d, checks, checks, checks, "c2", "")
@@ -192,7 +194,7 @@ func (d dice) world(in Input) world {
 		}
 		w.probes = append(w.probes, p)
 	}
-	w.fleet = append(members(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Karpenter.Pool))
+	w.fleet = append(healthyNodes(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Karpenter.Pool))
 	for i := range w.fleet {
 		w.fleet[i].Zone, w.fleet[i].Intended, w.fleet[i].Excluded = oneOf(d, "", "", "z"), d.chance(1), d.chance(5)
 	}
@@ -223,33 +225,36 @@ const rounds = 12
 // Whatever is observed and loaded, a decision comes to an end and keeps to the rules.
 func TestNextKeepsToTheRules(t *testing.T) {
 	steps, overdue, most := map[Step]int{}, map[string]int{}, 0
-	for seed := range uint64(40_000) {
+	for seed := range uint64(45_000) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
 		in, ev := d.input(), Evidence{Current: seed%3 == 0}
 		if d.chance(5) {
 			ev.ProbeRefused = "quota"
 		}
-		var plan Plan
-		asked := 0
-		for ; ; asked++ {
-			if plan = Next(in, ev, now); plan.Need == NeedNothing {
-				break
+		asked, loaders := 0, Loaders{}
+		for _, need := range needs {
+			loaders[need] = func(plan Plan) error {
+				if asked++; asked > rounds {
+					t.Fatalf("seed %d: asks for %s in round %d", seed, need, asked)
+				}
+				if ev.has(need) {
+					t.Fatalf("seed %d: asks for %s, which it has", seed, need)
+				}
+				if plan.Step == StepDelete || plan.Change.Gate == gateOpen {
+					t.Fatalf("seed %d: acts before it has %s: %+v", seed, need, plan)
+				}
+				w := d.world(in)
+				if need == NeedFresh {
+					fresh := d.mutated(in)
+					w.fresh = &fresh
+				}
+				w.load(&in, &ev, need)
+				return nil
 			}
-			if asked > rounds {
-				t.Fatalf("seed %d: asks for %s in round %d", seed, plan.Need, asked)
-			}
-			if ev.has(plan.Need) && loaded(ev, plan.Need) {
-				t.Fatalf("seed %d: asks for %s, which it has", seed, plan.Need)
-			}
-			if plan.Step == StepDelete || plan.Change.Gate == gateOpen {
-				t.Fatalf("seed %d: acts before it has %s: %+v", seed, plan.Need, plan)
-			}
-			w := d.world(in)
-			if plan.Need == NeedFresh {
-				fresh := d.mutated(in)
-				w.fresh = &fresh
-			}
-			w.load(&in, &ev, plan.Need)
+		}
+		plan, err := Resolve(&in, &ev, func() time.Time { return now }, loaders)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		most = max(most, asked)
 		steps[plan.Step]++
@@ -279,19 +284,6 @@ func TestNextKeepsToTheRules(t *testing.T) {
 			t.Errorf("step %q was decided %d times: the inputs are too much alike", step, steps[step])
 		}
 	}
-}
-
-// loaded reports whether a piece of evidence is there that has() does not know of.
-func loaded(ev Evidence, n Need) bool {
-	switch n {
-	case NeedWaits:
-		return ev.Waits != nil
-	case NeedSlot:
-		return ev.Slot != nil
-	case NeedProbes:
-		return ev.Probes != nil
-	}
-	return true
 }
 
 // deletableOverdue reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
@@ -342,7 +334,7 @@ var rulesOfPlans = []struct {
 	}},
 	{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
 		at, ok := deadlineOf(in, now)
-		if !ok || now.Before(at) || p.Condition == nil || !Subject(in) || !Needed(in, now) || in.Rehearsed {
+		if !ok || now.Before(at) || p.Condition == nil || !Subject(in) || !Needed(in, now) || in.DryRunDone {
 			return true
 		}
 		return p.Condition.Reason == marks.ReasonDeadlineExceeded || p.Condition.Reason == marks.ReasonRemediationHeld || p.Condition.Reason == marks.ReasonRetriesExhausted
@@ -352,12 +344,15 @@ var rulesOfPlans = []struct {
 			return true
 		}
 		before := 0
-		for _, m := range *ev.Fleet {
-			if m.UID != in.Node.UID && together(in, m.Pool) && m.Intended && !m.Excluded {
+		for _, d := range ev.Counts.deleting {
+			if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return together(in, pool) }) {
 				before++
 			}
 		}
 		return before < int(*in.Config.NodeManagement.Remediation.MaxInFlight) && !ev.Claim.DoNotDisrupt
+	}},
+	{"no attempt is recorded while a deletion is intended", func(in Input, _ Evidence, p Plan) bool {
+		return p.Recorded == nil || in.Node.Record.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes
 	}},
 	{"a deletion names its target, which stands in the record first", func(in Input, ev Evidence, p Plan) bool {
 		d := p.Change.Record.Deletion
@@ -373,7 +368,8 @@ var rulesOfPlans = []struct {
 		}
 		pod := Current(in.Node.Record, in.Pods)
 		return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
-			pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Subject(in)
+			pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Subject(in) &&
+			!pod.Terminating && !in.GateOpen.After(pod.Seen.First)
 	}},
 	{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
 		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
@@ -410,13 +406,16 @@ var rulesOfPlans = []struct {
 		return p.Step != StepRecord && p.Step != StepDelete || r.Sequence == before.Sequence && r.Attempts == before.Attempts && r.LastOutcome == before.LastOutcome
 	}},
 	{"a pod of no recorded attempt is deleted on a fresh node only", func(in Input, ev Evidence, p Plan) bool {
-		return ev.Fresh || !unrecorded(in.Node.Record, p.Delete)
+		return ev.Fresh || !unrecorded(in.Node.Record, p.Delete, ev.Current)
 	}},
 	{"a pod on its way out is not deleted again", func(_ Input, _ Evidence, p Plan) bool {
 		return !slices.ContainsFunc(p.Delete, func(o workerpod.Observation) bool { return o.Terminating })
 	}},
-	{"an event has a reason, a key and a bound", func(_ Input, _ Evidence, p Plan) bool {
-		return !slices.ContainsFunc(p.Events, func(e Event) bool { return e.Reason == "" || e.Key == "" || len(e.Message) > 4*attempt.MaxMessage })
+	{"an event has a declared reason, a key and a bound", func(_ Input, _ Evidence, p Plan) bool {
+		return !slices.ContainsFunc(p.Events, func(e Event) bool {
+			return e.Reason.Name == "" || e.Reason.Type == "" || e.Reason.Action == "" || e.Key == "" ||
+				len(e.Message) > 4*attempt.MaxMessage
+		})
 	}},
 	{"a pod is kept only once it ended", func(_ Input, _ Evidence, p Plan) bool {
 		return !slices.ContainsFunc(p.Keep, func(o workerpod.Observation) bool { return o.Occupies || o.Recorded })

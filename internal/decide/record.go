@@ -16,6 +16,37 @@ type Recorded struct {
 	Result attempt.Result
 	// First: the node has not passed before.
 	First bool
+	// Verdict is the node's first one, where this attempt brought it; empty for any other attempt.
+	Verdict Verdict
+}
+
+// Verdict is what came first of the attempts at a new node: it passed, or failed as often as it may.
+type Verdict string
+
+// The verdicts. VerdictShared is that of a node whose failures others shared, or could not be compared with: those spend no retry.
+const (
+	VerdictVerified  Verdict = "verified"
+	VerdictExhausted Verdict = "exhausted"
+	VerdictShared    Verdict = "shared"
+)
+
+// Verdicts lists them.
+func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
+
+// firstVerdict is what the attempt that r records came to; empty where the node had a verdict before, or has none yet.
+func firstVerdict(in Input, s spent, before, r marks.Record) Verdict {
+	most := in.Config.Reconciliation.MaxRetries
+	switch {
+	case before.MayHaveVerified() || before.Concluded || s.exhausted(in):
+		return ""
+	case r.LastOutcome == attempt.Passed:
+		return VerdictVerified
+	case r.Attempts >= most:
+		return VerdictExhausted
+	case r.Shared >= most:
+		return VerdictShared
+	}
+	return ""
 }
 
 // record writes an attempt's result into the record and onto the node.
@@ -33,12 +64,17 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 	if result.Outcome != attempt.Failed || !s.exhausted(in) {
 		r.Held, r.HeldMessage = "", "" // else the guard decides again, and only a change is an event
 	}
+	r.Shared = 0
+	if result.Outcome == attempt.Inconclusive {
+		r.Shared = s.shared
+	}
+	r.Unseen = before.Unseen && !s.first && result.Outcome == attempt.Inconclusive
 	r.Superseded = 0
 	if result.Check == "" && isSuperseded(result.Reason) { // a check's reason is the worker's word
 		r.Superseded = before.Superseded + 1
 	}
 	p.Step = StepRecord
-	p.Recorded = &Recorded{Number: a.Number, Result: *result, First: before.VerifiedTime == nil}
+	p.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
 	p.Change, p.Events, p.Condition = marks.Change{Close: in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
@@ -49,11 +85,16 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 		}
 	case attempt.Failed:
 		r.Attempts = min(r.Attempts+1, in.Config.Reconciliation.MaxRetries)
+		if isStuck(r) {
+			r.Attempts = in.Config.Reconciliation.MaxRetries // no further attempt can start
+		}
 		p.close(in) // a failed re-verification closes the gate whatever reverify.taint says
 	default:
 		r.Inconclusive++
 	}
-	p.Events = outcomeEvents(in, s, before, r)
+	p.Recorded.Verdict = firstVerdict(in, s, before, r)
+	r.Concluded = before.Concluded || p.Recorded.Verdict == VerdictExhausted || p.Recorded.Verdict == VerdictShared
+	p.Events = outcomeEvents(in, s, before, r, *result)
 	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 func TestRecord(t *testing.T) {
-	const failed, exhausted = EventFailed, EventFailed + "," + EventExhausted
+	failed, exhausted := EventFailed.Name, EventFailed.Name+","+EventExhausted.Name
+	reportless := func(o *workerpod.Observation) { o.Attempt.Result.Report = nil }
 	otherFault := func(in *Input) { in.Node.Record.LastCheck = "api" }
 	for name, tc := range map[string]struct {
 		in                     Input
@@ -24,24 +25,25 @@ func TestRecord(t *testing.T) {
 		events                 string
 		again                  bool
 	}{
-		"pass opens the gate":             {given(with(pod(1, ended(attempt.Passed)))), 0, 0, gateOpen, ptr.To(true), EventPassed, false},
-		"pass without a gate":             {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), 0, 0, gateKeep, ptr.To(true), EventPassed, false},
-		"pass keeps what it took":         {failing(2, with(pod(3, ended(attempt.Passed)))), 2, 0, gateOpen, ptr.To(true), EventPassed, false},
+		"pass opens the gate":             {given(with(pod(1, ended(attempt.Passed)))), 0, 0, gateOpen, ptr.To(true), EventPassed.Name, false},
+		"pass without a report":           {given(with(pod(1, ended(attempt.Passed), reportless))), 0, 0, gateOpen, ptr.To(true), EventPassed.Name + "," + EventReportMissing.Name, false},
+		"pass without a gate":             {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), 0, 0, gateKeep, ptr.To(true), EventPassed.Name, false},
+		"pass keeps what it took":         {failing(2, with(pod(3, ended(attempt.Passed)))), 2, 0, gateOpen, ptr.To(true), EventPassed.Name, false},
 		"failure spends":                  {failing(2, with(pod(3, ended(attempt.Failed)))), 3, 0, gateClose, ptr.To(false), failed, true},
 		"failed re-verification closes":   {verified(unlabelled, with(pod(2, openGate, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"the last failure exhausts":       {failing(4, with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, true},
 		"what only repeats is no event":   {failing(5, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), "", true},
 		"another fault is one":            {failing(5, otherFault, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), failed, true},
-		"inconclusive spends nothing":     {failing(2, with(pod(3, ended(attempt.Inconclusive)))), 2, 1, gateKeep, nil, EventInconclusive, true},
+		"inconclusive spends nothing":     {failing(2, with(pod(3, ended(attempt.Inconclusive)))), 2, 1, gateKeep, nil, EventInconclusive.Name, true},
 		"the same again is no event":      {puzzling(3, with(pod(4, imageMissing))), 0, 4, gateKeep, nil, "", true},
 		"a run begins after a pass":       {verified(unlabelled, func(in *Input) { in.Node.Record.Attempts = 4 }, with(pod(2, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"a run begins after a reboot":     {failing(4, rebootedTo("b2"), with(pod(5, func(o *workerpod.Observation) { o.Attempt.Basis.BootID = "b2" }, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"exhausted, never tried again":    {failing(4, exhaustedRetrySeconds(-1), with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, false},
 		"a lowered maxRetries":            {failing(4, func(in *Input) { in.Config.Reconciliation.MaxRetries = 2 }, with(pod(5, ended(attempt.Failed)))), 2, 0, gateClose, ptr.To(false), "", true},
-		"a pass is told, however many":    {failing(5, with(pod(6, ended(attempt.Passed)))), 5, 0, gateOpen, ptr.To(true), EventPassed, false},
+		"a pass is told, however many":    {failing(5, with(pod(6, ended(attempt.Passed)))), 5, 0, gateOpen, ptr.To(true), EventPassed.Name, false},
 		"a failure of an untainted node":  {given(ungated, verifyUntainted, with(pod(1, openGate, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"a control plane is not tainted":  {given(controlplane, with(pod(1, ended(attempt.Failed)))), 1, 0, gateKeep, ptr.To(false), failed, true},
-		"inconclusive keeps it open":      {verified(unlabelled, with(pod(2, openGate, imageMissing))), 0, 1, gateKeep, nil, EventInconclusive, true},
+		"inconclusive keeps it open":      {verified(unlabelled, with(pod(2, openGate, imageMissing))), 0, 1, gateKeep, nil, EventInconclusive.Name, true},
 		"a forged count is only so large": {failing(1<<29, with(pod(1<<29+1, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +70,46 @@ func TestRecord(t *testing.T) {
 				t.Errorf("left from before: %+v", r)
 			}
 		})
+	}
+}
+
+// A new node has one first verdict, however long it is tried.
+func TestFirstVerdict(t *testing.T) {
+	concluded := func(in *Input) { in.Node.Record.Concluded = true }
+	adopted := func(in *Input) { in.Node.Record.HistoryLost = true }
+	shared := func(failures int32) func(*Input) { return func(in *Input) { in.Node.Record.Shared = failures } }
+	alone := world{} // there is no node to compare a failure with
+	atBoot := func(b string) func(*workerpod.Observation) {
+		return func(o *workerpod.Observation) { o.Attempt.Basis.BootID = b }
+	}
+	for name, tc := range map[string]struct {
+		in        Input
+		world     world
+		want      Verdict
+		concluded bool
+	}{
+		"a pass":                             {in: given(with(pod(1, ended(attempt.Passed)))), want: VerdictVerified},
+		"a pass after failures":              {in: failing(4, with(pod(5, ended(attempt.Passed)))), want: VerdictVerified},
+		"a failure":                          {in: failing(3, with(pod(4, ended(attempt.Failed))))},
+		"the last failure":                   {in: failing(4, with(pod(5, ended(attempt.Failed)))), want: VerdictExhausted, concluded: true},
+		"a failure after that":               {in: failing(5, concluded, with(pod(6, ended(attempt.Failed)))), concluded: true},
+		"after that, recorded before":        {in: failing(5, with(pod(6, ended(attempt.Failed))))},
+		"a pass after that":                  {in: failing(5, concluded, with(pod(6, ended(attempt.Passed)))), concluded: true},
+		"the last failure of the next boot":  {in: failing(4, concluded, with(pod(5, ended(attempt.Failed)))), concluded: true},
+		"the first failure of the next boot": {in: failing(5, concluded, rebootedTo("b2"), with(pod(6, atBoot("b2"), ended(attempt.Failed)))), concluded: true},
+		"nothing proved":                     {in: puzzling(9, with(pod(10, imageMissing)))},
+		"a shared failure":                   {in: puzzling(3, deleting, shared(3), with(pod(4, ended(attempt.Failed)))), world: alone},
+		"the last shared one":                {in: puzzling(4, deleting, shared(4), with(pod(5, ended(attempt.Failed)))), world: alone, want: VerdictShared, concluded: true},
+		"a shared one after that":            {in: puzzling(5, deleting, concluded, shared(5), with(pod(6, ended(attempt.Failed)))), world: alone, concluded: true},
+		"a pass of one that passed":          {in: verified(unlabelled, with(pod(2, ended(attempt.Passed))))},
+		"the last failure of one that passed": {in: failing(4, func(in *Input) { in.Node.Record.VerifiedTime = ago(time.Hour) },
+			with(pod(5, ended(attempt.Failed))))},
+		"the last failure of an adopted one": {in: failing(4, adopted, with(pod(5, ended(attempt.Failed))))},
+	} {
+		r, plan := recorded(t, tc.in, tc.world)
+		if plan.Recorded.Verdict != tc.want || r.Concluded != tc.concluded {
+			t.Errorf("%s: verdict %q, concluded %v; want %q, %v", name, plan.Recorded.Verdict, r.Concluded, tc.want, tc.concluded)
+		}
 	}
 }
 

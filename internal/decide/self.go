@@ -35,8 +35,8 @@ func (p *Plan) force() {
 	p.Step, p.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
 }
 
-// Outlook is the condition of the node once the plan's change is written; nil where the change is no pass.
-func (p *Plan) Outlook(in Input) *marks.Condition {
+// NextCondition is the condition of the node once the plan's change is written; nil where the change is no pass.
+func (p *Plan) NextCondition(in Input) *marks.Condition {
 	if p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Passed {
 		return nil
 	}

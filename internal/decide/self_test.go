@@ -101,11 +101,11 @@ func TestALabelByHandReleases(t *testing.T) {
 }
 
 // What a node will say once it is released can be said before, and only of a pass.
-func TestOutlook(t *testing.T) {
+func TestNextCondition(t *testing.T) {
 	for outcome, want := range map[attempt.Outcome]string{attempt.Passed: marks.ReasonChecksPassed, attempt.Failed: "", attempt.Inconclusive: ""} {
 		in := given(ran(pod(1, ended(outcome))))
 		plan, _ := ask(t, in, world{})
-		if got := reasonOf(plan.Outlook(in)); got != want {
+		if got := reasonOf(plan.NextCondition(in)); got != want {
 			t.Errorf("%s: %q, want %q", outcome, got, want)
 		}
 		if outcome != attempt.Passed {
@@ -113,8 +113,29 @@ func TestOutlook(t *testing.T) {
 		}
 		in.Node.Record, in.Node.Gated, in.Node.Labelled, in.Node.HasRecord = plan.Change.Record, false, true, true
 		after, _ := ask(t, in, world{})
-		if *after.Condition != *plan.Outlook(in) {
-			t.Errorf("says %+v, and then %+v", plan.Outlook(in), after.Condition)
+		if *after.Condition != *plan.NextCondition(in) {
+			t.Errorf("says %+v, and then %+v", plan.NextCondition(in), after.Condition)
 		}
+	}
+}
+
+// In DaemonSet mode a control-plane node is verified and labelled, since its pod would wait there for ever, and is never
+// tainted. With a controller it is left alone.
+func TestAControlPlaneNodeByItself(t *testing.T) {
+	if plan, _ := ask(t, given(controlplane, ungated, verifyUntainted, byItself), world{}); plan.Step != StepStart {
+		t.Errorf("it is not verified: %+v", plan)
+	}
+	passes := given(controlplane, ungated, verifyUntainted, ran(pod(1, openGate, ended(attempt.Passed))))
+	if plan, _ := ask(t, passes, world{}); plan.Change.Label == nil || !*plan.Change.Label {
+		t.Errorf("it passed: %+v", plan.Change)
+	}
+	fails := given(controlplane, ungated, verifyUntainted, ran(pod(1, openGate, ended(attempt.Failed))))
+	if plan, _ := ask(t, fails, world{}); plan.Recorded == nil || plan.Change.Gate == gateClose {
+		t.Errorf("it failed: %+v", plan)
+	}
+	worker := fails
+	worker.Self = nil
+	if plan, _ := ask(t, worker, world{}); plan.Step != StepNone {
+		t.Errorf("with a controller: %+v", plan)
 	}
 }

@@ -7,15 +7,23 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Subject reports whether the node may be verified at all. A control-plane node is left alone unless the configuration
-// includes it or it carries a gating taint all the same: kubeadm labels it only after it registered.
+// Subject reports whether the node may be verified at all. Only Linux nodes are. A virtual node, and a control-plane one
+// unless the configuration includes it, is left alone unless it carries a gating taint all the same: kubeadm labels a
+// control plane only after it registered. In DaemonSet mode a control-plane node is verified and labelled, or the
+// DaemonSet's pod would wait there for ever; it is never tainted.
 func Subject(in Input) bool {
-	return in.Selected && !in.Node.Skip && (!spared(in) || in.Node.Gated)
+	return in.Selected && !in.Node.Skip && in.Node.OtherOS == "" &&
+		(!spared(in) || in.Node.Gated || in.Self != nil && in.Node.ControlPlane)
 }
 
 // spared reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
 func spared(in Input) bool {
-	return in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
+	return in.Node.Virtual || in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
+}
+
+// unsupported reports whether the node carries a gating taint that stays, because the node is not Linux.
+func unsupported(in Input) bool {
+	return in.Selected && !in.Node.Skip && in.Node.Gated && in.Node.OtherOS != ""
 }
 
 // Needed reports whether the node must be verified now. A node that never had the taint and never was verified is left
@@ -55,7 +63,7 @@ func aged(in Input, now time.Time) bool {
 // ages is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified together
 // are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too old.
 func ages(in Input, now time.Time) (at time.Time, ok bool) {
-	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, in.Node.Record.VerifiedTime
+	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, verifiedTime(in.Node.Record)
 	if every <= 0 || verified == nil {
 		return time.Time{}, false
 	}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 func every(d time.Duration) func(*Input) {
@@ -70,6 +72,10 @@ func TestSubject(t *testing.T) {
 		"control plane, gated, skipped":  {given(controlplane, skipped), false},
 		"control plane, gated, excluded": {given(controlplane, unselected), false},
 		"control plane included":         {given(controlplane, ungated, includeControlPlane, verifyUntainted), true},
+		"not Linux":                      {given(windows), false},
+		"not Linux, ungated":             {given(windows, ungated, verifyUntainted), false},
+		"virtual":                        {given(virtual, ungated, includeControlPlane, verifyUntainted), false},
+		"virtual, gated":                 {given(virtual), true},
 	} {
 		if got := Subject(tc.in); got != tc.want {
 			t.Errorf("%s: Subject = %v, want %v", name, got, tc.want)
@@ -77,6 +83,58 @@ func TestSubject(t *testing.T) {
 		if plan, _ := ask(t, tc.in, world{}); (plan.Step == StepStart) != tc.want {
 			t.Errorf("%s: step %q", name, plan.Step)
 		}
+	}
+}
+
+// A node that is not Linux keeps a gating taint and says so. It gets no worker and, whatever its record says, is not deleted.
+func TestANodeThatIsNotLinux(t *testing.T) {
+	plan, asked := ask(t, given(windows), world{})
+	c := plan.Condition
+	if plan.Step != StepNone || reasonOf(c) != marks.ReasonUnsupportedOS || c.Status != corev1.ConditionUnknown || len(asked) > 0 ||
+		!strings.Contains(c.Message, `kubernetes.io/os is "windows"`) ||
+		!strings.Contains(c.Message, "node-ready/unverified:NoSchedule") {
+		t.Errorf("gated: %+v, %+v, asked for %v", plan, c, asked)
+	}
+	if len(plan.Events) != 1 || plan.Events[0].Reason != EventUnsupportedOS ||
+		!strings.Contains(plan.Events[0].Message, "kubectl taint nodes n node-ready/unverified:NoSchedule-") {
+		t.Errorf("gated: events %+v", plan.Events)
+	}
+	says := given(windows)
+	says.Node.Condition = &corev1.NodeCondition{Reason: marks.ReasonUnsupportedOS}
+	if again, _ := ask(t, says, world{}); len(again.Events) > 0 {
+		t.Errorf("a node that says so already: events %+v", again.Events)
+	}
+	plan, _ = ask(t, failing(5, windows, deleting), deletable())
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonUnsupportedOS {
+		t.Errorf("exhausted: %+v", plan)
+	}
+	if plan, _ = ask(t, given(windows, with(pod(1))), world{}); len(plan.Delete) != 1 {
+		t.Errorf("a worker is there: %+v, want it deleted", plan)
+	}
+	for name, in := range map[string]Input{
+		"ungated": given(windows, ungated, conditioned), "skipped": given(windows, skipped, conditioned),
+	} {
+		if plan, _ = ask(t, in, world{}); plan.Condition != nil || !plan.ClearCondition || len(plan.Events) > 0 {
+			t.Errorf("%s: %+v, want the condition to go", name, plan)
+		}
+	}
+	if m := SummaryOf(given(windows)); !m.Excluded {
+		t.Error("it counts among the nodes that can be unhealthy")
+	}
+}
+
+// A virtual node that somebody tainted is verified and released, and neither tainted nor deleted by us.
+func TestAVirtualNodeIsNeitherTaintedNorDeleted(t *testing.T) {
+	plan, _ := ask(t, given(virtual), world{})
+	if plan.Step != StepStart {
+		t.Errorf("gated: %+v", plan)
+	}
+	plan, _ = ask(t, failing(5, virtual, deleting, includeControlPlane), deletable())
+	if plan.Step != StepRecord || plan.Change.Record.Held != GuardDoNotDelete || plan.Change.Gate != gateKeep {
+		t.Errorf("exhausted: %+v", plan)
+	}
+	if plan, _ = ask(t, verified(virtual, unlabelled), world{}); plan.Step != StepNone {
+		t.Errorf("once released it is left alone: %+v", plan)
 	}
 }
 

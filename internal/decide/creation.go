@@ -9,14 +9,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// BirthTaints lists the taints that are to be added to a node at its creation, in the configuration's order: those of the
+// TaintsOnCreation lists the taints that are to be added to a node at its creation, in the configuration's order: those of the
 // profile that its labels select now, less what it brings. A taint that the node brings with another value is left as it is,
 // and so is what stands in for one of effect NoExecute: the API server refuses two taints of one key and effect. None are added
-// to a node that is not verified: one that is opted out or not selected, or a control-plane one as far as its labels show it;
-// nor to one of AKS's system pools, which run what a cluster cannot start without.
-func BirthTaints(n *corev1.Node, c *config.Config) []marks.Taint {
+// to a node that is not verified: one that is opted out or not selected, not Linux, virtual, or a control-plane one as far
+// as its labels show it; nor to one of AKS's system pools, which run what a cluster cannot start without.
+func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	in := Input{Config: c, Node: marks.Observe(n, c.Vocabulary()), Selected: c.Selects(n.Labels)}
-	if !in.Selected || in.Node.Skip || spared(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
+	if !Subject(in) || spared(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
 		return nil
 	}
 	var missing []marks.Taint

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 )
 
-func TestBirthTaints(t *testing.T) {
+func TestTaintsOnCreation(t *testing.T) {
 	for _, group := range cases.Groups {
 		c, err := config.Parse([]byte(group.Config), group.Name)
 		if err != nil {
@@ -18,7 +18,7 @@ func TestBirthTaints(t *testing.T) {
 		}
 		for _, tc := range group.Cases {
 			got := slices.Clone(tc.Brings)
-			for _, added := range BirthTaints(tc.Node("n"), c) {
+			for _, added := range TaintsOnCreation(tc.Node("n"), c) {
 				got = append(got, cases.String(corev1.Taint{Key: added.Key, Value: added.Value, Effect: added.Effect}))
 			}
 			if !slices.Equal(got, tc.Want) {

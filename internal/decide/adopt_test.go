@@ -1,0 +1,112 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// labelledAlone is a node that carries the verified label and no record.
+func labelledAlone(change ...func(*Input)) Input {
+	return given(append([]func(*Input){ungated, func(in *Input) { in.Node.Labelled = true }}, change...)...)
+}
+
+func TestAdoptable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"label, no record":         {labelledAlone(), true},
+		"an earlier node's record": {labelledAlone(func(in *Input) { in.Node.HasRecord = true }), true},
+		"no label":                 {labelledAlone(unlabelled), false},
+		"gated":                    {labelledAlone(gated), false},
+		"skipped":                  {labelledAlone(skipped), false},
+		"not selected":             {labelledAlone(unselected), false},
+		"of the control plane":     {labelledAlone(controlplane), false},
+		"included control plane": {labelledAlone(controlplane, func(in *Input) {
+			in.Config.NodeManagement.IncludeControlPlane = true
+		}), true},
+		"being deleted": {labelledAlone(func(in *Input) { in.Node.Deleting = true }), false},
+		"verified":      {verified(), false},
+		"failed":        {failing(2, ungated), false},
+		"a record that cannot be read": {labelledAlone(func(in *Input) {
+			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
+		}), false},
+		"adopted": {adopted(), false},
+	} {
+		if got := Adoptable(tc.in); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// adopted is a node that was adopted an hour ago.
+func adopted(change ...func(*Input)) Input {
+	in := labelledAlone()
+	in.Node.Record, in.Node.HasRecord = Adopt(in, now.Add(-time.Hour)).Record, true
+	for _, f := range change {
+		f(&in)
+	}
+	return in
+}
+
+// An adopted node is not verified at once, and is verified again for whatever verifies another one again.
+func TestAnAdoptedNodeIsVerifiedAgain(t *testing.T) {
+	every := func(d time.Duration) func(*Input) {
+		return func(in *Input) { in.Config.NodeManagement.Reverify.Interval = metav1.Duration{Duration: d} }
+	}
+	for name, tc := range map[string]struct {
+		in   Input
+		want Step
+	}{
+		"at once":               {adopted(), StepNone},
+		"its label is removed":  {adopted(unlabelled), StepStart},
+		"it reboots":            {adopted(rebootedTo("b2")), StepStart},
+		"it is gated":           {adopted(gated), StepStart},
+		"its verdict is young":  {adopted(every(2 * time.Hour)), StepNone},
+		"its verdict is old":    {adopted(every(30 * time.Minute)), StepStart},
+		"opted out, it reboots": {adopted(rebootedTo("b2"), skipped), StepNone},
+	} {
+		if plan, _ := ask(t, tc.in, world{}); plan.Step != tc.want || tc.want == StepStart && plan.Number != 1 {
+			t.Errorf("%s: %+v, want %q", name, plan, tc.want)
+		}
+	}
+	if status := StatusOf(adopted(), now); status != StatusVerified {
+		t.Errorf("status %q", status)
+	}
+}
+
+// An adopted node counts as verified before for the guards, and carries a control probe only once it passed an attempt.
+func TestAnAdoptedNodeAmongOthers(t *testing.T) {
+	in := adopted()
+	if r := in.Node.Record; !r.MayHaveVerified() || r.VerifiedTime != nil || r.LastReason != attempt.ReasonAdopted || r.NodeUID != "u1" || r.BootID != "b1" || r.LastOutcome != "" {
+		t.Errorf("%+v", r)
+	}
+	if m := SummaryOf(in); m.Control || m.Unhealthy || m.Excluded {
+		t.Errorf("adopted: %+v", m)
+	}
+	in = adopted(unlabelled, with(pod(1, openGate, ended(attempt.Passed))))
+	r, plan := recorded(t, in, world{})
+	if plan.Recorded.First || r.HistoryLost || r.VerifiedTime == nil {
+		t.Errorf("its first pass: %+v, %+v", plan.Recorded, r)
+	}
+	in.Node.Record, in.Node.Labelled = r, true
+	if m := SummaryOf(in); !m.Control {
+		t.Errorf("once it passed: %+v", m)
+	}
+	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })
+	if plan, _ := ask(t, exhausted, deletable()); plan.Step == StepDelete || plan.Change.Record.Held != GuardNeverVerifiedOnly {
+		t.Errorf("exhausted: %+v", plan)
+	}
+	old := verified(func(in *Input) {
+		in.Node.Record.LastReason, in.Node.Record.VerifiedTime = attempt.ReasonAdopted, ptr.To(now.Add(-2*time.Hour))
+	})
+	if at := verifiedTime(old.Node.Record); !at.Equal(now.Add(-2 * time.Hour)) {
+		t.Errorf("a pass counts from when it was: %s", at)
+	}
+}

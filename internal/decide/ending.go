@@ -1,0 +1,125 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// forceEnd deletes a terminating pod without grace once it should have ended, if none of its containers runs: a
+// container runtime that hangs does not confirm the end of what it never started.
+func (p *Plan) forceEnd(pod workerpod.Observation, now time.Time) {
+	at := pod.Overdue()
+	if pod.Runs || !pod.Occupies || at.IsZero() {
+		return
+	}
+	if now.Before(at) {
+		p.wait(at.Sub(now))
+		return
+	}
+	p.Force = append(p.Force, pod)
+}
+
+// ending is a worker of the node that still occupies it; nil where there is none. tidy has it deleted.
+func ending(in Input) *workerpod.Observation {
+	for i := range in.Pods {
+		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
+			return pod
+		}
+	}
+	return nil
+}
+
+// stuckFrom is from when a terminating worker that still runs is a fault of its node. A foreign finalizer, or a time in
+// which the kubelet could not report, explains it otherwise; then ok is false or the time begins anew.
+func stuckFrom(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
+	if at = pod.Overdue(); at.IsZero() || !pod.Runs || len(pod.Finalizers) > 0 || !in.Node.Ready {
+		return time.Time{}, false
+	}
+	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.Free, in.NotReadySeen}, time.Time.Compare)
+	return at.Add(began.Sub(pod.Seen.Terminating)), true
+}
+
+// cannotEnd reports whether a worker that cannot be ended is in the way of the next one.
+func cannotEnd(in Input, now time.Time) bool {
+	pod := ending(in)
+	if pod == nil {
+		return false
+	}
+	at, ok := stuckFrom(in, *pod)
+	return ok && !now.Before(at)
+}
+
+// isStuck reports whether r records that a worker could not be ended. A check's reason is the worker's word.
+func isStuck(r marks.Record) bool {
+	return r.LastOutcome == attempt.Failed && r.LastCheck == "" && r.LastReason == attempt.ReasonWorkerStuck
+}
+
+// unstuck reports whether the worker that the record says could not be ended is gone, or is not known to this process
+// to be stuck. Such a record neither delays the next attempt nor leads to a deletion.
+func unstuck(in Input, now time.Time) bool { return isStuck(in.Node.Record) && !cannotEnd(in, now) }
+
+// awaitEnd waits for a worker to end before the next attempt starts. Where it cannot be ended and that is a fault of
+// the node, it is the failure of the next attempt, which cannot start.
+func (p *Plan) awaitEnd(in Input, s spent, pod *workerpod.Observation, ev Evidence, now time.Time) {
+	p.Condition = ends(in, s, pod, now)
+	at, ok := stuckFrom(in, *pod)
+	switch {
+	case !ok:
+	case now.Before(at):
+		p.wait(at.Sub(now))
+	case !ev.Fresh:
+		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that does not
+	default:
+		p.failStuck(in, s, pod, at, ev, now)
+	}
+}
+
+// failStuck records that the next attempt cannot start, which the node is blamed for as for any failure.
+func (p *Plan) failStuck(in Input, s spent, pod *workerpod.Observation, at time.Time, ev Evidence, now time.Time) {
+	a := in.NextAttempt()
+	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
+		Message: fmt.Sprintf("worker %s cannot be ended: its container still runs long after its grace period, "+
+			"and no attempt can start beside it", pod.Name)}
+	if !controlled(in.Config) {
+		p.record(in, s, a, result, now)
+		return
+	}
+	if due, ok := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now); ok && !s.first && due.After(at) {
+		at = due // this attempt's failure is not that of the one before
+	}
+	subject := fmt.Sprintf("%s/%d", in.Node.UID, a.Number)
+	p.attribute(in, s, failure{subject: subject, at: at, attempt: a, result: result}, ev, now)
+}
+
+// ends is the condition of a node that waits for a worker to end.
+func ends(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.Condition {
+	if !s.first && isStuck(in.Node.Record) {
+		return between(in, s, now)
+	}
+	reason := marks.ReasonVerifying
+	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
+	if pod.Terminating && !pod.Seen.Terminating.IsZero() {
+		message += ": it is terminating since " + pod.Seen.Terminating.UTC().Format(time.RFC3339) + " at the latest"
+		if pod.Runs {
+			message += ", and its container has not ended"
+		}
+		if !now.Before(pod.Overdue()) {
+			reason = marks.ReasonWorkerInconclusive
+		}
+	}
+	if len(pod.Finalizers) > 0 {
+		message += "; finalizers: " + strings.Join(pod.Finalizers, ", ")
+	}
+	if !s.first && in.Node.Record.Held != "" {
+		c := between(in, s, now)
+		c.Message = attempt.Text(message + "; before: " + c.Message)
+		return c
+	}
+	return waiting(reason, message, now)
+}

@@ -1,0 +1,94 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// WorkerNamespaces is where the leader creates worker pods, and where leaders before it created some that may
+// still run. A controller that is configured with another worker.namespace has no right to read the namespace
+// before, so this is kept where the next leader reads it. The zero value is what an earlier version left.
+type WorkerNamespaces struct {
+	// Namespace is the leader's worker.namespace.
+	Namespace string `json:"namespace"`
+	// Seconds is the longest activeDeadlineSeconds of the pods that the leader creates.
+	Seconds int64 `json:"seconds"`
+	// Former are the namespaces before it, the latest last.
+	Former []FormerNamespace `json:"former,omitempty"`
+}
+
+// FormerNamespace is a namespace in which no leader creates workers any more.
+type FormerNamespace struct {
+	Namespace string `json:"namespace"`
+	// Since is when a leader first used another one, on that leader's clock. A node that was created later has no
+	// worker here.
+	Since time.Time `json:"since"`
+	// Seconds is how long after Since a worker may run here: the longest activeDeadlineSeconds of those.
+	Seconds int64 `json:"seconds"`
+}
+
+// formerSlack is added to the deadline of a pod that nobody sees: the kubelet's grace period, and the difference
+// between the clocks of two controllers.
+const formerSlack = clockTolerance + 30*time.Second
+
+// maxFormer bounds the seconds that are believed: the longest deadline that the configuration allows is below it.
+const maxFormer = 2 * 366 * 24 * 60 * 60
+
+// Until is when no worker runs in the namespace any more.
+func (f FormerNamespace) Until() time.Time {
+	return f.Since.Add(time.Duration(min(max(f.Seconds, 0), maxFormer))*time.Second + formerSlack)
+}
+
+// Next is what there is to keep once a controller leads that creates workers in the namespace, with a deadline of
+// so many seconds at most.
+func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) WorkerNamespaces {
+	former := slices.Clone(w.Former)
+	if w.Namespace != "" && w.Namespace != namespace {
+		since := now.UTC().Truncate(time.Second)
+		former = append(former, FormerNamespace{Namespace: w.Namespace, Since: since, Seconds: w.Seconds})
+	}
+	for i, f := range former {
+		if f.Since.After(now) {
+			former[i].Since = now.UTC().Truncate(time.Second) // of a leader whose clock ran fast, or forged
+		}
+	}
+	former = slices.DeleteFunc(former, func(f FormerNamespace) bool {
+		return f.Namespace == namespace || !now.Before(f.Until())
+	})
+	return WorkerNamespaces{Namespace: namespace, Seconds: seconds, Former: former}
+}
+
+// unseenWorker is the former namespace in which a worker of the node may run longest; ok is false where there is
+// none.
+func unseenWorker(in Input, now time.Time) (last FormerNamespace, ok bool) {
+	for _, f := range in.Former {
+		existed := in.Node.Created.Before(f.Since.Add(clockTolerance))
+		if existed && now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
+			last, ok = f, true
+		}
+	}
+	return last, ok
+}
+
+// alone reports whether no worker of the node can run where it is not seen; if one can, the plan waits for its
+// deadline.
+func (p *Plan) alone(in Input, now time.Time) bool {
+	f, ok := unseenWorker(in, now)
+	if !ok {
+		return true
+	}
+	number := in.Node.Record.Sequence + 1
+	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}, number)
+	until := f.Until().UTC().Format(time.RFC3339)
+	p.wait(f.Until().Sub(now))
+	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: it cannot be seen any more and ends by %s; "+
+		"attempt %d starts then", pod, until, number)
+	p.Condition = waiting(marks.ReasonVerifying, message, f.Since)
+	p.Events = []Event{{Reason: EventOrphaned, Key: EventOrphaned.Name + "/" + pod,
+		Message: message + ". kubectl node-ready doctor lists such pods"}}
+	return false
+}

@@ -1,0 +1,69 @@
+package decide
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// resolve decides about a node that must be verified, with w's loaders as they are changed. It is asked for
+// prerequisites, a slot, and the fresh node.
+func resolve(w world, change func(ev *Evidence, all Loaders)) (Plan, error) {
+	in, ev := given(), Evidence{}
+	loaders := w.loaders(&in, &ev, func(Plan) {})
+	change(&ev, loaders)
+	return Resolve(&in, &ev, func() time.Time { return now }, loaders)
+}
+
+// What nobody loads must not pass for a decision, nor for one that another queue takes over.
+func TestANeedThatNobodyLoadsIsAnError(t *testing.T) {
+	for _, need := range []Need{NeedWaits, NeedSlot, NeedFresh} {
+		_, err := resolve(world{}, func(_ *Evidence, all Loaders) { delete(all, need) })
+		if err == nil || !strings.Contains(err.Error(), string(need)) {
+			t.Errorf("%s: %v", need, err)
+		}
+	}
+	// One that leaves nothing behind would be asked for ever.
+	_, err := resolve(world{}, func(_ *Evidence, all Loaders) { all[NeedSlot] = func(Plan) error { return nil } })
+	if err == nil || !strings.Contains(err.Error(), string(NeedSlot)) {
+		t.Errorf("a slot that is not there: %v", err)
+	}
+	if (Evidence{}).has("an unknown need") {
+		t.Error("an unknown need passes for loaded")
+	}
+}
+
+func TestALoaderEndsADecision(t *testing.T) {
+	failed := errors.New("failed")
+	for returned, want := range map[error]error{ErrStop: nil, failed: failed} {
+		plan, err := resolve(world{}, func(_ *Evidence, all Loaders) { all[NeedSlot] = func(Plan) error { return returned } })
+		if plan.Need != NeedSlot || plan.Step != StepNone || !errors.Is(err, want) {
+			t.Errorf("%v: %v, %+v", returned, err, plan)
+		}
+	}
+}
+
+// What was loaded before the node was read may be older than that node. Only the slot stays: it is reserved.
+func TestAFreshNodeDropsTheEvidence(t *testing.T) {
+	fresh := given(func(in *Input) { in.Node.UID, in.Node.BootID = "u2", "b2" })
+	var have Evidence
+	plan, err := resolve(world{fresh: &fresh}, func(ev *Evidence, all Loaders) {
+		ev.ProbeRefused = "quota"
+		load, waits := all[NeedFresh], all[NeedWaits]
+		all[NeedFresh] = func(p Plan) error {
+			ev.Waits, ev.Workloads, ev.Claim, ev.Ledger, ev.Counts = &[]Wait{}, &Workloads{}, &Claim{}, &Ledger{}, &Counts{}
+			return load(p)
+		}
+		all[NeedWaits] = func(p Plan) error {
+			have = *ev
+			return waits(p)
+		}
+	})
+	if err != nil || plan.Step != StepStart || have.Slot == nil || !have.Fresh {
+		t.Fatalf("%v, evidence %+v, %+v", err, have, plan)
+	}
+	if have.Slot = nil; have != (Evidence{Fresh: true}) {
+		t.Errorf("evidence of the node before: %+v", have)
+	}
+}
