@@ -34,6 +34,54 @@ type NodeReadinessRuleStatus struct {
 	// DryRunResults say what a rule in dryRun would change.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
+	// Conditions are Serving, Accepted and, where rules.maxClosedPercent is set, ClosingLimited.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Summary counts nodes, also those that the lists have no place for.
+	// +optional
+	Summary *RuleSummary `json:"summary,omitempty"`
+}
+
+// Types of the conditions in a rule's status.
+const (
+	// ConditionServing reports whether a controller carries the rule out.
+	ConditionServing = "Serving"
+	// ConditionAccepted reports whether the rule is valid.
+	ConditionAccepted = "Accepted"
+	// ConditionClosingLimited reports whether rules.maxClosedPercent leaves nodes open that the rule would close again.
+	ConditionClosingLimited = "ClosingLimited"
+)
+
+// Reasons of those conditions.
+const (
+	ReasonServing      = "Serving"
+	ReasonDryRun       = "DryRun"
+	ReasonRefused      = "Refused"
+	ReasonStandingBack = "StandingBack"
+	ReasonForbidden    = "Forbidden"
+	ReasonAccepted     = "Accepted"
+	ReasonOverruled    = "Overruled"
+	ReasonLimitReached = "LimitReached"
+	ReasonBelowLimit   = "BelowLimit"
+)
+
+// RuleSummary counts the nodes that a rule selects and decides about.
+type RuleSummary struct {
+	// Held nodes carry the rule's taint, or wait for it.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Held int32 `json:"held"`
+	// Released nodes do not carry the rule's taint.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Released int32 `json:"released"`
+	// Failed nodes are those on which the rule could not be carried out. They are among the held or the released ones.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Failed int32 `json:"failed"`
 }
 
 // NodeFailure is a node on which a rule could not be carried out.
@@ -102,7 +150,7 @@ type ConditionResult struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	Type string `json:"type"`
-	// CurrentStatus is the node's, or what a missing one counts as.
+	// CurrentStatus is the node's; Unknown for a missing one, which counts as DefaultStatus where that is set.
 	// +required
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	CurrentStatus corev1.ConditionStatus `json:"currentStatus"`

@@ -1,4 +1,4 @@
-package rule
+package rules
 
 import (
 	"context"
@@ -16,15 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 const (
@@ -40,9 +41,12 @@ type Watch struct {
 	Rules      *Rules
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
-	// Cache has the nodes.
+	// Cache has the nodes, Live reads them from the API server.
 	Cache ctrlcache.Cache
-	// Identity is the installation's; see Claim.
+	Live  client.Reader
+	// Begin starts the controller of the rules. It is called once the API server has their definition.
+	Begin func() error
+	// Identity is the installation's; see Role.
 	Identity string
 
 	mu sync.Mutex
@@ -51,32 +55,44 @@ type Watch struct {
 // Start watches until ctx is done.
 func (w *Watch) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("rules"))
+	if wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
+		err := w.Rules.recallClosings(ctx, w.Live)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "nodes that rules have closed again are not counted")
+		}
+		return err == nil, nil
+	}) != nil {
+		return nil // ctx is done
+	}
 	if err := w.watchNodes(ctx); err != nil {
 		return err
 	}
 	if w.await(ctx) != nil {
 		return nil // ctx is done
 	}
+	if err := w.Begin(); err != nil {
+		return err
+	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	claim := &Claim{Rules: w.Rules, Leases: w.Kubernetes.CoordinationV1().Leases(decide.RulesLeaseNamespace), Identity: w.Identity}
+	role := &Role{LeaseInterface: w.Kubernetes.CoordinationV1().Leases(rule.LeaseNamespace), Rules: w.Rules, Identity: w.Identity}
 	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.settle, settleEvery) })
 	all.Go(func() {
 		_ = wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
-			err := claim.recall(ctx)
+			err := role.recall(ctx)
 			if err != nil {
 				log.FromContext(ctx).Error(err, "the role of serving NodeReadinessRules is not read")
 			}
 			return err == nil, nil
 		})
-		all.Go(func() { claim.run(ctx) })
-		w.watchNRC(ctx, claim.remembered)
+		all.Go(func() { role.run(ctx) })
+		w.watchNRC(ctx, role.remembered)
 	})
 	w.watchRules(ctx)
 	return nil
 }
 
-// watchNodes accounts for what the cache's informer shows of nodes: every heartbeat, which the node room does not look at.
+// watchNodes accounts for what the cache's informer shows of nodes: every heartbeat, which the node reconciler does not look at.
 func (w *Watch) watchNodes(ctx context.Context) error {
 	informer, err := w.Cache.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -85,12 +101,12 @@ func (w *Watch) watchNodes(ctx context.Context) error {
 	handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			if n, ok := o.(*corev1.Node); ok {
-				w.Rules.SeeNode(nil, n)
+				w.Rules.ObserveNode(nil, n)
 			}
 		},
 		UpdateFunc: func(old, now any) {
 			before, ok := old.(*corev1.Node)
-			if n, also := now.(*corev1.Node); ok && also && w.Rules.SeeNode(before, n) {
+			if n, also := now.(*corev1.Node); ok && also && w.Rules.ObserveNode(before, n) {
 				w.Rules.WakeNode(n.Name)
 			}
 		},
@@ -109,13 +125,16 @@ func (w *Watch) await(ctx context.Context) error {
 		switch {
 		case apierrors.IsNotFound(err), err == nil && !lists(resources):
 			there = definitionAbsent
+		case controller.Refusal(err) != "":
+			w.Rules.update(ctx, func(s *serving) { s.unlisted = controller.Refusal(err) })
+			return false, nil
 		case err != nil:
 			if !discovery.IsGroupDiscoveryFailedError(err) {
 				log.FromContext(ctx).Error(err, "whether there are NodeReadinessRules is not known")
 			}
 			return false, nil
 		}
-		w.Rules.update(ctx, func(s *serving) { s.definition = there })
+		w.Rules.update(ctx, func(s *serving) { s.definition, s.unlisted = there, "" })
 		return there == definitionPresent, nil
 	})
 }
@@ -131,9 +150,9 @@ func lists(l *metav1.APIResourceList) bool {
 
 // watchRules runs the informer of the rules.
 func (w *Watch) watchRules(ctx context.Context) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(w.Dynamic, v1alpha1.GroupVersion.WithResource(v1alpha1.Resource), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := newInformer(w.Dynamic)
 	replace := func(any) { w.replace(ctx, informer) }
-	w.setUp(ctx, informer, func(s *serving) { s.definition = definitionForbidden }, typed, cache.ResourceEventHandlerFuncs{AddFunc: replace, UpdateFunc: func(_, now any) { replace(now) }, DeleteFunc: replace})
+	w.setUp(ctx, informer, func(s *serving, why string) { s.unlisted = why }, typed, cache.ResourceEventHandlerFuncs{AddFunc: replace, UpdateFunc: func(_, now any) { replace(now) }, DeleteFunc: replace})
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			replace(nil) // also where there is no rule
@@ -165,19 +184,19 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 // that by resourceNames.
 func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
 	informer := coordinationinformers.NewFilteredLeaseInformer(w.Kubernetes, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, decide.NRCLease).String()
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, rule.NRCLease).String()
 	})
 	see := func(o any) {
 		if l, ok := o.(*coordinationv1.Lease); ok {
-			w.Rules.update(ctx, func(s *serving) { s.seeNRC(l, remembered[l.Namespace], w.Rules.Now()) })
+			w.Rules.update(ctx, func(s *serving) { s.observeNRC(l, remembered[l.Namespace], w.Rules.Now()) })
 		}
 	}
-	w.setUp(ctx, informer, func(s *serving) { s.blind = true }, nil, cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, now any) { see(now) }, DeleteFunc: func(o any) {
+	w.setUp(ctx, informer, func(s *serving, why string) { s.unwatched = why }, nil, cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, now any) { see(now) }, DeleteFunc: func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
 		}
 		if l, ok := o.(*coordinationv1.Lease); ok {
-			w.Rules.update(ctx, func(s *serving) { s.nrcGone(l.Namespace, w.Rules.Now()) })
+			w.Rules.update(ctx, func(s *serving) { s.nrcDeleted(l.Namespace, w.Rules.Now()) })
 		}
 	}})
 	go func() {
@@ -192,13 +211,14 @@ func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
 }
 
 // setUp prepares an informer before it runs.
-func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, forbidden func(*serving), transform cache.TransformFunc, handler cache.ResourceEventHandler) {
+func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, refused func(s *serving, why string),
+	transform cache.TransformFunc, handler cache.ResourceEventHandler) {
 	failed := func(_ context.Context, _ *cache.Reflector, err error) {
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			log.FromContext(ctx).Error(err, "NodeReadinessRules, or NRC's Lease, cannot be watched")
 		}
-		if apierrors.IsForbidden(err) && !informer.HasSynced() {
-			w.Rules.update(ctx, forbidden)
+		if why := controller.Refusal(err); why != "" && !informer.HasSynced() {
+			w.Rules.update(ctx, func(s *serving) { refused(s, why) })
 		}
 	}
 	err := informer.SetWatchErrorHandlerWithContext(failed)

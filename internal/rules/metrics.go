@@ -1,0 +1,320 @@
+package rules
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
+)
+
+// ruleNamespace begins the names that the node-readiness-controller gave its metrics; ours have the same names, labels and
+// buckets where it has them.
+const ruleNamespace = "node_readiness"
+
+// Reasons of node_readiness_failures_total.
+const (
+	ruleAddFailed      = "AddTaintError"
+	ruleRemoveFailed   = "RemoveTaintError"
+	ruleEvaluateFailed = "EvaluationError"
+)
+
+// Counters are the metrics that serving rules writes. The series of a rule go with it.
+type Counters struct {
+	operations, failures, bootstrapped, conditionFailures *prometheus.CounterVec
+	evaluation, bootstrapTime, latency, release           *prometheus.HistogramVec
+	enforcement, hold                                     *prometheus.HistogramVec
+	reconciledAt                                          *prometheus.GaugeVec
+}
+
+// NewCounters makes the metrics.
+func NewCounters() *Counters {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ruleNamespace, Name: name, Help: help}, labels)
+	}
+	histogram := func(namespace, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	bootstrap := []float64{1, 5, 10, 30, 60, 120, 300, 600, 1200}
+	latency := []float64{.01, .05, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300}
+	return &Counters{
+		operations:        counter("taint_operations_total", "Taints put on nodes (add) and taken off (remove), by rule.", "rule", "operation"),
+		failures:          counter("failures_total", "Writes of a rule that the API server did not take: AddTaintError, RemoveTaintError or EvaluationError.", "rule", "reason"),
+		bootstrapped:      counter("bootstrap_completed_total", "Nodes that passed a bootstrap-only rule.", "rule"),
+		conditionFailures: counter("condition_failures_total", "Evaluations of a held node in which a condition was not as required.", "rule", "condition"),
+		evaluation:        histogram(ruleNamespace, "evaluation_duration_seconds", "Time that the decision about a node and its rules took.", prometheus.DefBuckets, "rule"),
+		bootstrapTime: histogram(ruleNamespace, "bootstrap_duration_seconds", "Time from a node's creation until it passed a bootstrap-only rule; of nodes that are not older than the rule.",
+			bootstrap, "rule"),
+		latency: histogram(ruleNamespace, "reconciliation_latency_seconds", "Time from when a node's change was seen until its taint was changed (add_taint, remove_taint).", latency, "rule", "operation"),
+		enforcement: histogram(ruleNamespace, "enforcement_latency_seconds", "Time from the transition of a node's last condition, "+
+			"by the clock of who wrote it, until the taint was put on (add) or taken off (remove).", latency, "rule", "operation"),
+		hold: histogram(ruleNamespace, "bootstrap_hold_duration_seconds", "Time that a bootstrap-only rule held a node: from when this "+
+			"controller put the taint on, or from the creation of a node that came with it (adopted). Nodes that were held at a "+
+			"change of leader are left out.", bootstrap, "rule", "taint_origin"),
+		release: histogram(metrics.Namespace, "rule_release_seconds", "Time from the transition of a node's last condition, by the clock of who wrote it, until the taint was taken off.", latency, "rule"),
+		reconciledAt: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ruleNamespace, Name: "rule_last_reconciliation_timestamp_seconds",
+			Help: "When the rule was last looked after, in Unix seconds."}, []string{"rule"}),
+	}
+}
+
+// Collectors lists the metrics for registration.
+func (c *Counters) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.operations, c.failures, c.bootstrapped, c.conditionFailures, c.evaluation,
+		c.bootstrapTime, c.latency, c.release, c.enforcement, c.hold, c.reconciledAt}
+}
+
+// Evaluated counts a decision about a node's rules that took so long.
+func (c *Counters) Evaluated(p rule.Plan, took time.Duration) {
+	for _, e := range p.Evaluations {
+		c.evaluation.WithLabelValues(e.Rule.Name).Observe(took.Seconds())
+		if e.State != rule.Held {
+			continue
+		}
+		for _, r := range e.Results {
+			if r.CurrentStatus != r.RequiredStatus {
+				c.conditionFailures.WithLabelValues(e.Rule.Name, r.Type).Inc()
+			}
+		}
+	}
+}
+
+// Wrote counts what was done on a node whose last change was seen at changed.
+func (c *Counters) Wrote(n *corev1.Node, p rule.Plan, changed, now time.Time) {
+	for _, a := range p.Acts {
+		name := a.Rule.Name
+		if name == "" {
+			continue // it no longer exists, and neither do its series
+		}
+		switch a.Operation {
+		case rule.Add:
+			c.operations.WithLabelValues(name, "add").Inc()
+			c.latency.WithLabelValues(name, "add_taint").Observe(since(changed, now))
+			c.enforced(a.Rule, p, "add", false, now)
+		case rule.Remove:
+			c.operations.WithLabelValues(name, "remove").Inc()
+			c.latency.WithLabelValues(name, "remove_taint").Observe(since(changed, now))
+			c.enforced(a.Rule, p, "remove", true, now)
+		case rule.Complete:
+			c.bootstrapped.WithLabelValues(name).Inc()
+			if created := n.CreationTimestamp.Time; !created.Before(a.Rule.Created) {
+				c.bootstrapTime.WithLabelValues(name).Observe(since(created, now))
+			}
+		}
+	}
+}
+
+// enforced counts the time from the transition of the last condition by which a rule's conditions came to be met or
+// not.
+func (c *Counters) enforced(r *rule.Rule, p rule.Plan, operation string, met bool, now time.Time) {
+	for _, e := range p.Evaluations {
+		if e.Rule != r || e.Met != met || e.Since.IsZero() {
+			continue
+		}
+		c.enforcement.WithLabelValues(r.Name, operation).Observe(since(e.Since, now))
+		if met && !e.Completed {
+			c.release.WithLabelValues(r.Name).Observe(since(e.Since, now))
+		}
+	}
+}
+
+// TaintOrigin is where the taint came from by which a rule held a node.
+type TaintOrigin string
+
+// The origins.
+const (
+	OriginController TaintOrigin = "controller" // this controller put it on
+	OriginAdopted    TaintOrigin = "adopted"    // the node came with it
+)
+
+// BootstrapHeld counts for how long a bootstrap-only rule held a node.
+func (c *Counters) BootstrapHeld(rule string, origin TaintOrigin, since, now time.Time) {
+	c.hold.WithLabelValues(rule, string(origin)).Observe(max(0, now.Sub(since).Seconds()))
+}
+
+// since is the time between two instants in seconds, and none where clocks disagree.
+func since(then, now time.Time) float64 {
+	if then.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(then).Seconds())
+}
+
+// Failed counts a change of a node that the API server did not take.
+func (c *Counters) Failed(p rule.Plan) {
+	for _, a := range p.Acts {
+		if a.Rule.Name == "" {
+			continue
+		}
+		reason := ruleEvaluateFailed
+		switch a.Operation {
+		case rule.Add:
+			reason = ruleAddFailed
+		case rule.Remove:
+			reason = ruleRemoveFailed
+		}
+		c.failures.WithLabelValues(a.Rule.Name, reason).Inc()
+	}
+}
+
+// Reconciled notes that a rule was looked after.
+func (c *Counters) Reconciled(rule string, now time.Time) {
+	c.reconciledAt.WithLabelValues(rule).Set(float64(now.UnixMilli()) / 1000)
+}
+
+// Gone drops the series of a rule.
+func (c *Counters) Gone(rule string) {
+	of := prometheus.Labels{"rule": rule}
+	for _, v := range []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}{c.operations, c.failures, c.bootstrapped, c.conditionFailures, c.evaluation, c.bootstrapTime, c.latency, c.release,
+		c.enforcement, c.hold, c.reconciledAt} {
+		v.DeletePartialMatch(of)
+	}
+}
+
+// View is what a scrape shows of the rules.
+type View struct {
+	// State is whether they are served here.
+	State rule.ServingState
+	// Rules are those that there are; none where they are not served.
+	Rules []rule.Rule
+	// Overruled are the rules whose taint an older one decides about, by UID.
+	Overruled map[string]*rule.Rule
+	// Tallies are how all nodes stand with each rule, by UID.
+	Tallies map[string]*rule.Tally
+	// Matched are how many nodes the rules select about some of which an older rule decides, by UID.
+	Matched map[string]int
+}
+
+// Collector computes the gauges about rules at scrape time.
+type Collector struct {
+	perNode config.PerNode
+	view    func(ctx context.Context) (View, error)
+	leader  func() bool
+
+	rules, byMode, matched, nodes, byState, blocked, build, state, refused, overruled, held, leftOpen *prometheus.Desc
+}
+
+// NewCollector makes the collector. Only the leader exports what it reads.
+func NewCollector(perNode config.PerNode, view func(ctx context.Context) (View, error),
+	leader func() bool) *Collector {
+	desc := func(namespace, name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	}
+	return &Collector{perNode: perNode, view: view, leader: leader,
+		rules: desc(ruleNamespace, "rules_total", "NodeReadinessRules that there are."),
+		byMode: desc(ruleNamespace, "rules", "NodeReadinessRules by enforcement mode, and by whether they are in dryRun.",
+			"enforcement_mode", "dry_run"),
+		matched: desc(ruleNamespace, "rule_matched_nodes",
+			"Nodes that a rule's selector matches. Refused rules are left out.", "rule"),
+		blocked: desc(ruleNamespace, "blocked_nodes", "Nodes that a rule holds because of the condition; one with several "+
+			"such conditions is in each. Rules in dryRun are left out.", "rule", "condition"),
+		nodes:   desc(ruleNamespace, "rule_nodes", "Nodes that a rule selects: held by its taint, or released. Rules in dryRun are left out.", "rule", "state"),
+		byState: desc(ruleNamespace, "nodes_by_state", "Nodes that a rule selects: ready, not_ready, or bootstrapping (held by a bootstrap-only rule). Rules in dryRun are left out.", "rule", "state"),
+		build:   desc(ruleNamespace, "build_info", "1, with the version of this binary.", "version"),
+		state:   desc(metrics.Namespace, "rules_state", "1 for the state of serving NodeReadinessRules: serving, standing-back, absent, forbidden or unknown.", "state"),
+		refused: desc(metrics.Namespace, "rule_refused", "1 for a rule that is not obeyed because of a fault, which its event names.", "rule"),
+		held: desc(metrics.Namespace, "rule_held",
+			"1 for a node that a rule holds. It is exported where metrics.perNode is all or unverified.", "node", "rule"),
+		leftOpen: desc(metrics.Namespace, "rule_left_open_nodes",
+			"Nodes that a rule would close again, and that rules.maxClosedPercent leaves open.", "rule"),
+		overruled: desc(metrics.Namespace, "rule_overruled", "1 for a rule whose taint an older rule decides about on the nodes that both select.", "rule", "by"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.rules, c.byMode, c.matched, c.nodes, c.byState, c.blocked, c.build, c.state, c.refused,
+		c.overruled, c.held, c.leftOpen} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.build, 1, version.Version)
+	if !c.leader() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), metrics.ScrapeTimeout)
+	defer cancel()
+	view, err := c.view(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(c.rules, err)
+		return
+	}
+	for _, s := range rule.ServingStates() {
+		is := 0.0
+		if s == view.State {
+			is = 1
+		}
+		gauge(c.state, is, string(s))
+	}
+	gauge(c.rules, float64(len(view.Rules)))
+	c.modes(view.Rules, gauge)
+	for i := range view.Rules {
+		r := &view.Rules[i]
+		if by := view.Overruled[r.UID]; by != nil {
+			gauge(c.overruled, 1, r.Name, by.Name)
+		}
+		if r.Invalid != "" {
+			gauge(c.refused, 1, r.Name)
+			continue
+		}
+		t := view.Tallies[r.UID]
+		if t == nil {
+			continue
+		}
+		matched, counted := view.Matched[r.UID]
+		if !counted {
+			matched = len(t.Held) + t.Released + int(t.DryRun.Affected)
+		}
+		gauge(c.matched, float64(matched), r.Name)
+		if r.DryRun {
+			continue
+		}
+		for _, condition := range r.Conditions {
+			gauge(c.blocked, float64(t.Blocked[condition.Type]), r.Name, condition.Type)
+		}
+		gauge(c.leftOpen, float64(len(t.LeftOpen)), r.Name)
+		if c.perNode != config.PerNodeNone {
+			name := metrics.Pair("rule", r.Name)
+			for node := range t.Held {
+				ch <- metrics.One(c.held, metrics.Pair("node", node), name)
+			}
+		}
+		held, open := len(t.Held), len(t.LeftOpen)
+		gauge(c.nodes, float64(held), r.Name, string(rule.Held))
+		gauge(c.nodes, float64(t.Released), r.Name, string(rule.Released))
+		notReady, bootstrapping := held, 0
+		if !r.Continuous {
+			notReady, bootstrapping = 0, held
+		}
+		gauge(c.byState, float64(t.Released-open), r.Name, "ready")
+		gauge(c.byState, float64(notReady+open), r.Name, "not_ready")
+		gauge(c.byState, float64(bootstrapping), r.Name, "bootstrapping")
+	}
+}
+
+// modes counts the rules by mode and dryRun.
+func (c *Collector) modes(rules []rule.Rule, gauge func(*prometheus.Desc, float64, ...string)) {
+	type kind struct{ continuous, dryRun bool }
+	counts := map[kind]int{}
+	for i := range rules {
+		counts[kind{rules[i].Continuous, rules[i].DryRun}]++
+	}
+	for _, dryRun := range []bool{false, true} {
+		gauge(c.byMode, float64(counts[kind{false, dryRun}]), string(v1alpha1.ModeBootstrapOnly), strconv.FormatBool(dryRun))
+		gauge(c.byMode, float64(counts[kind{true, dryRun}]), string(v1alpha1.ModeContinuous), strconv.FormatBool(dryRun))
+	}
+}

@@ -1,0 +1,187 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+// cached is a cache of nodes.
+type cached map[string]*corev1.Node
+
+func (c cached) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("nobody reads a single node")
+}
+
+func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		list.(*corev1.NodeList).Items = append(list.(*corev1.NodeList).Items, *c[name])
+	}
+	return nil
+}
+
+// silent drops events.
+type silent struct{}
+
+func (silent) Emit(*corev1.Node, time.Time, decide.Event)                    {}
+func (silent) EmitRule(*v1alpha1.NodeReadinessRule, time.Time, decide.Event) {}
+
+// fixture serves rules on a cache of nodes, and notes what is woken.
+type fixture struct {
+	*Rules
+	nodes        cached
+	woken, ruled []string
+}
+
+func serve(t *testing.T, rules ...*v1alpha1.NodeReadinessRule) *fixture {
+	f := &fixture{nodes: cached{}}
+	f.Rules = &Rules{Nodes: f.nodes, Now: time.Now, Counters: NewCounters(), Events: silent{},
+		WakeNode: func(name string) { f.woken = append(f.woken, name) }, WakeRule: func(name string) { f.ruled = append(f.ruled, name) }}
+	f.serving = serving{takeOver: true, definition: definitionPresent, role: role{dryRun: true}}
+	if err := f.Replace(t.Context(), rules); err != nil {
+		t.Fatal(err)
+	}
+	f.woken, f.ruled = nil, nil
+	return f
+}
+
+// show is what a watch does with a node whose taints the API server does not let be changed.
+func (f *fixture) show(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	f.ObserveNode(f.nodes[n.Name], n)
+	f.nodes[n.Name] = n
+	plan, done := f.Plan(n)
+	if !plan.Change.Empty() {
+		f.Failed(n, plan, errors.New("frozen"))
+	}
+	done()
+}
+
+func agentRule(i int) *v1alpha1.NodeReadinessRule {
+	name := fmt.Sprintf("r%d", i)
+	r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.Finalizer}}}
+	r.Spec = v1alpha1.NodeReadinessRuleSpec{
+		Conditions:      []v1alpha1.ConditionRequirement{{Type: "agent/" + name, RequiredStatus: corev1.ConditionTrue}},
+		EnforcementMode: v1alpha1.ModeContinuous, DryRun: i == 2,
+		Taint:        corev1.Taint{Key: "readiness.k8s.io/" + name, Effect: corev1.TaintEffectNoSchedule},
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"role": "worker"}},
+	}
+	return r
+}
+
+// The tally that follows decisions about single nodes is the one that is made of all of them, whatever happens to nodes.
+func TestTallyFollowsNodes(t *testing.T) {
+	f := serve(t, agentRule(0), agentRule(1), agentRule(2))
+	if _, err := f.Tallies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 5))
+	for i := range 2000 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", r.IntN(7)), UID: "u", Labels: map[string]string{}}}
+		if r.IntN(4) > 0 {
+			n.Labels["role"] = "worker"
+		}
+		for c := range 3 {
+			name := fmt.Sprintf("r%d", c)
+			if r.IntN(2) == 0 {
+				status := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}[r.IntN(2)]
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType("agent/" + name), Status: status})
+			}
+			if r.IntN(2) == 0 {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "readiness.k8s.io/" + name, Effect: corev1.TaintEffectNoSchedule})
+			}
+		}
+		if r.IntN(5) == 0 {
+			delete(f.nodes, n.Name)
+			f.NodeGone(n.Name)
+		} else {
+			f.show(t, n)
+		}
+		for _, c := range f.all().rules {
+			followed, err := f.standing(t.Context(), &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := f.tally
+			f.tally = nil
+			made, _ := f.standing(t.Context(), &c)
+			f.tally = kept
+			if len(followed.Held) == 0 {
+				followed.Held = nil
+			}
+			if len(followed.Blocked) == 0 {
+				followed.Blocked = nil
+			}
+			if !reflect.DeepEqual(followed, made) {
+				t.Fatalf("step %d, rule %s: followed %+v, made anew %+v", i, c.Name, followed, made)
+			}
+		}
+	}
+}
+
+// A change of one node wakes the rules for which it changes something, and no others.
+func TestChangeOfANodeWakesItsRules(t *testing.T) {
+	f := serve(t, agentRule(0), agentRule(1))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"role": "worker"}}}
+	n.Spec.Taints = []corev1.Taint{{Key: "readiness.k8s.io/r0", Effect: corev1.TaintEffectNoSchedule}, {Key: "readiness.k8s.io/r1", Effect: corev1.TaintEffectNoSchedule}}
+	f.show(t, n)
+	if _, err := f.Tallies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: "agent/r1", Status: corev1.ConditionTrue}}
+	n.Spec.Taints = n.Spec.Taints[:1]
+	f.ruled = nil
+	if f.show(t, n); !slices.Contains(f.ruled, "r1") || slices.Contains(f.ruled, "r0") {
+		t.Errorf("woken: %v", f.ruled)
+	}
+	f.ruled = nil
+	if f.show(t, n.DeepCopy()); len(f.ruled) > 0 {
+		t.Errorf("nothing changed, and woken is %v", f.ruled)
+	}
+}
+
+// A status that this controller writes comes back as an event, which wakes neither node nor rule. What another one writes wakes the
+// rule; what changes its demands wakes the nodes that it selects.
+func TestOwnStatusWakesNothing(t *testing.T) {
+	f := serve(t, agentRule(0), agentRule(1))
+	for i := range 10 {
+		f.show(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), UID: "u", Labels: map[string]string{"role": "worker"}}})
+	}
+	write := func(manager, subresource string, change func(*v1alpha1.NodeReadinessRule)) {
+		t.Helper()
+		f.woken, f.ruled = nil, nil
+		now := f.all().objects["r0"].DeepCopy()
+		now.ResourceVersion += "1"
+		now.ManagedFields = append(now.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource,
+			Time: &metav1.Time{Time: time.Unix(int64(1000+len(now.ManagedFields)), 0)}})
+		change(now)
+		if err := f.Replace(t.Context(), []*v1alpha1.NodeReadinessRule{now, f.all().objects["r1"]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nothing := func(*v1alpha1.NodeReadinessRule) {}
+	if write(fieldManager, "status", nothing); len(f.woken)+len(f.ruled) > 0 {
+		t.Errorf("our status wakes %v, %v", f.woken, f.ruled)
+	}
+	if write("other", "status", nothing); len(f.woken) > 0 || !slices.Equal(f.ruled, []string{"r0"}) {
+		t.Errorf("another controller's status wakes %v, %v", f.woken, f.ruled)
+	}
+	if write("kubectl", "", func(r *v1alpha1.NodeReadinessRule) { r.Generation++; r.Spec.DryRun = true }); len(f.woken) != 10 || !slices.Equal(f.ruled, []string{"r0"}) {
+		t.Errorf("a change of the rule wakes %v, %v", f.woken, f.ruled)
+	}
+}
