@@ -28,14 +28,14 @@ func load(path string, parse func([]byte, string) (*Config, error)) (*Config, er
 // a strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not
 // allowed. name stands for the file in its messages.
 func Parse(data []byte, name string) (*Config, error) {
-	return read(data, name, &Config{}, (*Config).Validate)
+	return read(data, name, &Config{}, (*Config).validate)
 }
 
 // ParseDaemonSet is Parse for DaemonSet mode: what takes a controller is a fault, rules are off by default, and nodes that never
 // had the taint are verified too.
 func ParseDaemonSet(data []byte, name string) (*Config, error) {
 	c, err := read(data, name, &Config{Rules: Rules{Enabled: new(bool)}}, func(c *Config) field.ErrorList {
-		return append(c.Validate(), c.validateDaemonSet()...)
+		return append(c.validate(), c.validateDaemonSet()...)
 	})
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func read(data []byte, name string, c *Config, validate func(*Config) field.Erro
 		k.Burst = max(1, int32(2*k.QPS))
 	}
 	c.expandPresets()
-	if err := doc.Err(c.Validate()); err != nil { // too many checks, or too large ones
+	if err := doc.Err(c.validate()); err != nil { // too many checks, or too large ones
 		return nil, err
 	}
 	c.compile()

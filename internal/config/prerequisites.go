@@ -32,17 +32,17 @@ type Prerequisites struct {
 // ConditionPrerequisite is a node condition and its status.
 type ConditionPrerequisite struct {
 	// Type of the node's condition.
-	Type corev1.NodeConditionType `json:"type"`
-	// Status it must have: True, False or Unknown. Default True.
-	Status corev1.ConditionStatus `json:"status,omitempty"`
+	Type corev1.NodeConditionType `json:"type" required:"" format:"qualified-name"`
+	// Status it must have. Default True.
+	Status corev1.ConditionStatus `json:"status,omitempty" enum:"True False Unknown"`
 }
 
 // PodPrerequisite is met by a pod on the node that matches, is not terminating and is ready.
 type PodPrerequisite struct {
 	// Namespace of the pod.
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace" required:"name it: whoever may annotate its pods decides" format:"dns-label"`
 	// Selector matches the pod's labels; it must not be empty.
-	Selector metav1.LabelSelector `json:"selector"`
+	Selector metav1.LabelSelector `json:"selector" required:"select the pods; an empty selector would be met by any pod"`
 	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
 	CurrentRevision bool `json:"currentRevision,omitempty"`
 	// ReadyAnnotation is an annotation by which the pod says that it is ready, as key=value, or key alone for the value
@@ -50,7 +50,7 @@ type PodPrerequisite struct {
 	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
 	// ReadyBy is what counts where there is a readyAnnotation: any (the annotation, or condition Ready), annotation (that
 	// alone) or both. Default any.
-	ReadyBy ReadyBy `json:"readyBy,omitempty"`
+	ReadyBy ReadyBy `json:"readyBy,omitempty" enum:"any annotation both"`
 }
 
 // ReadyBy is which sign makes a pod ready.
@@ -74,8 +74,8 @@ func (p *PodPrerequisite) Annotation() (key, value string) {
 
 // DaemonSets is met when every DaemonSet that counts has a pod on the node that is not terminating and is Ready.
 type DaemonSets struct {
-	// Mode is none or auto; the same as that word in place of the mapping. Default none.
-	Mode DaemonSetMode `json:"mode,omitempty"`
+	// Mode is the same as that word in place of the mapping. Default none.
+	Mode DaemonSetMode `json:"mode,omitempty" enum:"none auto"`
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []DaemonSetName `json:"exclude,omitempty"`
 	// Named lists DaemonSets, each of which must exist; the same as that list in place of the mapping.
@@ -93,9 +93,9 @@ func (*DaemonSets) Shorthand(list bool) (key string) {
 // DaemonSetPrerequisite is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready.
 type DaemonSetPrerequisite struct {
 	// Namespace of the DaemonSet.
-	Namespace string `json:"namespace,omitempty"`
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Name of the DaemonSet.
-	Name string `json:"name,omitempty"`
+	Name string `json:"name,omitempty" format:"dns-subdomain"`
 	// AnyOf lists the names that it may have, in place of namespace and name, where that depends on how it was installed. One of
 	// them must exist, and all that exist count.
 	AnyOf []DaemonSetName `json:"anyOf,omitempty"`
@@ -143,9 +143,9 @@ const (
 // DaemonSetName names a DaemonSet.
 type DaemonSetName struct {
 	// Namespace of the DaemonSet.
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace" required:"" format:"dns-label"`
 	// Name of the DaemonSet.
-	Name string `json:"name"`
+	Name string `json:"name" required:"" format:"dns-subdomain"`
 }
 
 // String is namespace/name.
@@ -154,7 +154,7 @@ func (n DaemonSetName) String() string { return n.Namespace + "/" + n.Name }
 // CSINodePrerequisite is met when the node's own CSINode, and not that of a predecessor of its name, lists the driver.
 type CSINodePrerequisite struct {
 	// Driver is the CSI driver's name, as ebs.csi.aws.com.
-	Driver string `json:"driver"`
+	Driver string `json:"driver" required:"" format:"csi-driver"`
 	// Allocatable also asks for the driver's volume limit, without which the scheduler takes the node for unlimited.
 	// Not for drivers that have none. Default false.
 	Allocatable bool `json:"allocatable,omitempty"`
@@ -164,23 +164,23 @@ type CSINodePrerequisite struct {
 // ResourceSlices of its newest generation.
 type ResourceSlicePrerequisite struct {
 	// Driver is the DRA driver's name, as gpu.nvidia.com.
-	Driver string `json:"driver"`
+	Driver string `json:"driver" required:"" format:"dra-driver"`
 }
 
 // ResourcePrerequisite is met when at least one object matches and every match has the condition.
 type ResourcePrerequisite struct {
 	// APIVersion of the objects, as cilium.io/v2.
-	APIVersion string `json:"apiVersion"`
+	APIVersion string `json:"apiVersion" required:"as in cilium.io/v2"`
 	// Kind of the objects, as CiliumNode.
-	Kind string `json:"kind"`
+	Kind string `json:"kind" required:"as in CiliumNode" format:"kind"`
 	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
-	Namespace string `json:"namespace,omitempty"`
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
 	Selector string `json:"selector,omitempty"`
 	// Condition is the type looked up in status.conditions.
-	Condition string `json:"condition"`
-	// Status it must have: True, False or Unknown. Default True.
-	Status metav1.ConditionStatus `json:"status,omitempty"`
+	Condition string `json:"condition" required:"" format:"qualified-name"`
+	// Status it must have. Default True.
+	Status metav1.ConditionStatus `json:"status,omitempty" enum:"True False Unknown"`
 }
 
 func (p *Prerequisites) setDefaults() {

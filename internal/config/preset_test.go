@@ -13,8 +13,8 @@ import (
 // What presets and the file's own settings add up to, written out: a pair of files that mean the same.
 func TestPresetsStandFor(t *testing.T) {
 	const (
-		builtIns   = "{name: dns, type: dns, dns: {protocols: [udp, tcp]}}, {name: api, type: kubernetesAPI, kubernetesAPI: {via: [address]}}, {name: network, type: tcp}, {name: service-discovery, type: serviceDiscovery, dependsOn: [dns, api]}, {name: dns-endpoints, type: dns, severity: warning, dns: {resolver: endpoints, sample: 3, protocols: [udp, tcp]}}"
-		podNetwork = "{name: pod-network, type: peers, attempts: 3, peers: {namespace: kube-system, selector: k8s-app=kube-dns, port: 53, sample: 3, failPercent: 100}}"
+		builtIns   = "{name: dns, type: dns, dns: {protocols: [udp, tcp]}}, {name: api, type: kubernetesAPI, kubernetesAPI: {via: [address]}}, {name: network, type: tcp}, {name: service-discovery, type: serviceDiscovery, dependsOn: [dns, api]}, {name: dns-endpoints, type: dns, severity: warning, dns: {resolver: endpoints, sample: 3, protocols: [udp, tcp]}}, {name: clock, type: clock, severity: warning, clock: {maxSkewSeconds: 30}}"
+		podNetwork = "{name: pod-network, type: peers, attempts: 3, peers: {namespace: kube-system, service: kube-dns, selector: k8s-app=kube-dns, port: 53, sample: 3, failPercent: 100}}"
 		cilium     = "{namespace: kube-system, name: cilium}"
 		ebs        = "{namespace: kube-system, name: ebs-csi-node, provides: {csiNodes: [{driver: ebs.csi.aws.com, allocatable: true}]}}"
 		gpu        = "{namespace: gpu-operator, name: nvidia-device-plugin-daemonset, provides: {allocatable: {nvidia.com/gpu: 1}}}, {namespace: gpu-operator, name: nvidia-operator-validator}"

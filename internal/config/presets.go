@@ -104,9 +104,16 @@ func Presets() []PresetDefinition {
 // podNetwork is the check of a preset of a pod network: a pod on another node is reached by its own address, which a working
 // DNS cache on the node and an API server outside of the pod network prove nothing of. One that answers is enough, since
 // the others' silence may be their nodes' fault.
+//
+//	Service and label are those of Kubernetes' DNS add-on (kubernetes/kubernetes 008b3652959c
+//
+// cluster/addons/dns/coredns/coredns.yaml.base and cmd/kubeadm/app/phases/addons/dns/manifests.go), which EKS keeps. A
+// cluster that names the Service differently (docs/checks.md lists names) has none called kube-dns: then pods are
+// listed by the label.
 func podNetwork() []checks.Spec {
-	return []checks.Spec{{Name: "pod-network", Type: "peers", Attempts: new(int32(3)), Table: checks.Table{
-		Peers: &peers.Settings{Namespace: "kube-system", Selector: "k8s-app=kube-dns", Port: 53, Sample: new(int32(3)), FailPercent: new(int32(100))}}}}
+	dns := &peers.Settings{Namespace: "kube-system", Service: "kube-dns", Selector: "k8s-app=kube-dns", Port: 53,
+		Sample: new(int32(3)), FailPercent: new(int32(100))}
+	return []checks.Spec{{Name: "pod-network", Type: "peers", Attempts: new(int32(3)), Table: checks.Table{Peers: dns}}}
 }
 
 func daemonSet(namespace, name string) DaemonSetPrerequisite {

@@ -55,7 +55,12 @@ type Rules struct {
 	TakeOver bool `json:"takeOver,omitempty"`
 	// StaleAfter is when a node condition whose heartbeat was seen to be renewed, and is not any more, counts as missing.
 	// Elapsed time is measured from when the controller saw a renewal. Default 0s: never.
-	StaleAfter metav1.Duration `json:"staleAfter,omitempty"`
+	StaleAfter metav1.Duration `json:"staleAfter,omitempty" minimum:"1s" or:"0s for never"`
+	// MaxClosedPercent bounds how many nodes a continuous rule closes again: of the nodes that it has released before, at
+	// most so many per cent carry its taint at a time, rounded down, and at least one. The others stay open although their
+	// conditions fail. A node that the rule has not released yet is always gated and counts in neither number. Default 0:
+	// no limit.
+	MaxClosedPercent int32 `json:"maxClosedPercent,omitempty" minimum:"0" maximum:"100"`
 }
 
 // Worker describes the pod that verifies a node, and, inlined, what it checks.
@@ -65,23 +70,25 @@ type Worker struct {
 	// Image is the worker's container image.
 	Image Image `json:"image"`
 	// Namespace holds the worker pods. Default: the controller's own namespace
-	// (POD_NAMESPACE, else the service account's, else the kubeconfig context's, else "default").
-	Namespace string `json:"namespace,omitempty"`
+	// (POD_NAMESPACE, else the service account's, else the kubeconfig context's, else "default"). After a change, nodes
+	// that were there before wait until no worker can run in the namespace before: startTimeoutSeconds, timeoutSeconds
+	// and two minutes.
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
-	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	ServiceAccountName string `json:"serviceAccountName,omitempty" required:"" format:"dns-subdomain"`
 	// PriorityClassName of the worker pods on nodes that carry a gating taint. Elsewhere workers have no priority class and
 	// displace no workload. Default system-node-critical.
-	PriorityClassName string `json:"priorityClassName,omitempty"`
+	PriorityClassName string `json:"priorityClassName,omitempty" required:"" format:"dns-subdomain"`
 	// FixedUser makes the worker pods run as user and group 1000. With false they name no user, and the platform gives them one, as
 	// OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
 	FixedUser *bool `json:"fixedUser,omitempty"`
 	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct.
-	Scheduling Scheduling `json:"scheduling,omitempty"`
+	Scheduling Scheduling `json:"scheduling,omitempty" required:"" enum:"direct scheduler"`
 	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;
 	// past it the attempt is inconclusive. Default 300.
-	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
+	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty" minimum:"1" maximum:"31536000"`
 	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0 keeps none.
-	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty"`
+	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty" minimum:"0" maximum:"31536000"`
 
 	// Tolerations of the worker pods: as they are by default no start-up taint of a CNI, CSI driver or cloud keeps a worker
 	// off. Default [{"operator":"Exists"}]. A list given replaces it; name node.kubernetes.io/not-ready there too. The gating taints and
@@ -101,10 +108,12 @@ type Worker struct {
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 	// ImagePullSecrets are Secrets in the worker's namespace.
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// PodAnnotations are added to the worker pods. Keys that begin with node-ready/ are the controller's.
+	// PodAnnotations are added to the worker pods. Keys that begin with node-ready/ are the controller's. Unless they
+	// say otherwise, linkerd.io/inject is disabled.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
-	// PodLabels are added to the worker pods. app.kubernetes.io/name, app.kubernetes.io/component
-	// and keys that begin with node-ready/ are the controller's.
+	// PodLabels are added to the worker pods. app.kubernetes.io/name, app.kubernetes.io/component and keys that begin
+	// with node-ready/ are the controller's. Unless they say otherwise, sidecar.istio.io/inject is "false" and
+	// istio.io/dataplane-mode is none: a mesh would accept connections in place of the network that is checked.
 	PodLabels map[string]string `json:"podLabels,omitempty"`
 }
 
@@ -112,13 +121,13 @@ type Worker struct {
 type Image struct {
 	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready, which holds the controller
 	// too; ghcr.io/kube-node-ready/kube-node-ready-worker does not, and is pulled in a third of the time.
-	Repository string `json:"repository,omitempty"`
+	Repository string `json:"repository,omitempty" required:"its registry and path, or no key for the default" format:"image-repository"`
 	// Tag of the image. Default: the controller's own version.
-	Tag string `json:"tag,omitempty"`
-	// Digest pins the image, as sha256:... with 64 hexadecimal digits; it wins over the tag.
-	Digest string `json:"digest,omitempty"`
-	// PullPolicy is Always, IfNotPresent or Never. Default IfNotPresent.
-	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
+	Tag string `json:"tag,omitempty" format:"image-tag"`
+	// Digest pins the image; it wins over the tag.
+	Digest string `json:"digest,omitempty" format:"image-digest"`
+	// PullPolicy of the image. Default IfNotPresent.
+	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty" required:"" enum:"Always IfNotPresent Never"`
 }
 
 // Scheduling is how a worker pod is bound to its node.
@@ -136,29 +145,31 @@ const (
 type Reconciliation struct {
 	// MaxRetries is the failure budget: after so many failed attempts a node's retries are
 	// exhausted. Inconclusive attempts do not count. Default 5.
-	MaxRetries int32 `json:"maxRetries,omitempty"`
+	MaxRetries int32 `json:"maxRetries,omitempty" minimum:"1" maximum:"1000"`
 	// RetryBackoff is exponential (initial, 2x, 4x, ...) or linear (initial, 2*initial, 3*initial, ...). Default exponential.
-	RetryBackoff Backoff `json:"retryBackoff,omitempty"`
+	RetryBackoff Backoff `json:"retryBackoff,omitempty" required:"" enum:"exponential linear"`
 	// InitialBackoffSeconds is the wait after the first failure. Default 1.
-	InitialBackoffSeconds int32 `json:"initialBackoffSeconds,omitempty"`
-	// MaxBackoffSeconds caps the wait. Default 30.
-	MaxBackoffSeconds int32 `json:"maxBackoffSeconds,omitempty"`
+	InitialBackoffSeconds int32 `json:"initialBackoffSeconds,omitempty" minimum:"1" maximum:"31536000"`
+	// MaxBackoffSeconds caps the wait. Default 30. After five failures that a control probe shared, it doubles with each
+	// further one, up to exhaustedRetrySeconds; a control probe that passes, or a pass, ends that.
+	MaxBackoffSeconds int32 `json:"maxBackoffSeconds,omitempty" minimum:"1" maximum:"31536000"`
 	// ExhaustedRetrySeconds is how often a node whose retries are exhausted is tried again, so that
 	// it recovers from an outage without a hand. A deleted node never is. Default 600; -1 never. With
 	// nodeManagement.deleteFailedNodes it is tried at least every ten minutes: only a fresh failure may delete.
-	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty"`
+	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty" minimum:"1" maximum:"31536000" or:"-1 for never"`
 	// IntervalSeconds is the safety-net resync of every node; a verified one has its turn in every tenth. Default 30.
-	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
+	IntervalSeconds int32 `json:"intervalSeconds,omitempty" minimum:"1" maximum:"31536000"`
 	// MaxConcurrentVerifications bounds the worker pods that occupy a node at once, control probes included: until their
-	// container has ended or they are gone. Default 0: no limit.
-	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty"`
+	// container has ended or they are gone. A pod on a lost node, or one that has been terminating for longer than its
+	// grace period and a minute, does not count. Default 0: no limit.
+	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty" minimum:"0"`
 	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded), whatever
 	// kept it: from its creation, and once it has passed from when it must be verified again. A controller that has just taken
 	// over grants it one full attempt (worker.startTimeoutSeconds and timeoutSeconds). Attempts go on, and a pass releases it.
 	// With nodeManagement.deleteFailedNodes it is deleted only for what lies on the node: a worker that its kubelet rejects or
 	// does not start although the images are there, or prerequisites that hold on a verified node, each beside a control probe
 	// that was made after the deadline and passed, and through all guards. Default 0: none. A dry run has none.
-	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty"`
+	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
 }
 
 // Backoff is the law by which the wait between attempts grows.
@@ -175,15 +186,15 @@ type NodeManagement struct {
 	// Taints gate a node; all of them are removed when it is verified. One of effect NoExecute is never put on a node that runs
 	// ordinary pods: it goes on with effect NoSchedule, which gates and is removed as well.
 	// Default node-ready/unverified=true:NoSchedule.
-	Taints []marks.Taint `json:"taints,omitempty"`
+	Taints []marks.Taint `json:"taints,omitempty" required:"name at least one, or remove the key for the default one"`
 	// VerifiedLabel marks a verified node. Default node-ready/verified=true.
 	VerifiedLabel marks.Label `json:"verifiedLabel"`
 	// CompletedAnnotation is an annotation that the patch which releases a node sets to the time of that, in Unix seconds, as
 	// startup.k8s.io/completedAt. Default: none is written.
-	CompletedAnnotation string `json:"completedAnnotation,omitempty"`
+	CompletedAnnotation string `json:"completedAnnotation,omitempty" format:"annotation-key"`
 	// MinimumHoldSeconds is how long a gating taint stays at least, counted from the node's creation: the first worker starts, and
 	// a node without checks is released, no sooner. It is less than any verificationDeadlineSeconds. Default 0.
-	MinimumHoldSeconds int32 `json:"minimumHoldSeconds,omitempty"`
+	MinimumHoldSeconds int32 `json:"minimumHoldSeconds,omitempty" minimum:"0" maximum:"31536000"`
 	// NodeSelector narrows the nodes that are looked at. Default: all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
@@ -213,7 +224,7 @@ type Reverify struct {
 	// OnReboot re-verifies when the node's boot ID changes. Default true.
 	OnReboot *bool `json:"onReboot,omitempty"`
 	// Interval re-verifies when the last verdict is older, less up to a tenth that differs from node to node. Default 0: off.
-	Interval metav1.Duration `json:"interval,omitempty"`
+	Interval metav1.Duration `json:"interval,omitempty" minimum:"0s"`
 	// Taint puts the gating taints back before re-verifying, and before any prerequisite is waited for. Default false. A
 	// failed re-verification puts them back whatever this says.
 	Taint bool `json:"taint,omitempty"`
@@ -223,17 +234,17 @@ type Reverify struct {
 type Remediation struct {
 	// MaxUnhealthy is how many nodes of a NodePool (else of the cluster) may be unhealthy or
 	// recently deleted, as a number or a percentage rounded up. Default 20%.
-	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty"`
+	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty" minimum:"0" format:"percentage"`
 	// MaxUnhealthyPerZone is the same over the nodes of one zone (label topology.kubernetes.io/zone), whatever their pools: a
 	// zone's outage is not its nodes' fault. It does not hold a node without that label. Default: no such limit.
-	MaxUnhealthyPerZone *intstr.IntOrString `json:"maxUnhealthyPerZone,omitempty"`
+	MaxUnhealthyPerZone *intstr.IntOrString `json:"maxUnhealthyPerZone,omitempty" minimum:"0" format:"percentage"`
 	// MaxInFlight is how many nodes of a NodePool (else of the cluster) may be on their way out at once: the next deletion
-	// waits until the node of an earlier one is gone. At least 1. Default 1.
-	MaxInFlight *int32 `json:"maxInFlight,omitempty"`
+	// waits until the node of an earlier one is gone. Default 1.
+	MaxInFlight *int32 `json:"maxInFlight,omitempty" minimum:"1"`
 	// Window is how long a deletion counts towards MaxUnhealthy and MaxUnhealthyPerZone. Default 1h.
 	Window metav1.Duration `json:"window,omitempty"`
 	// MaxDeletionsPerHour over the whole cluster, kept across restarts. Default 10.
-	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty"`
+	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty" minimum:"0"`
 	// NeverVerifiedOnly quarantines (taints) a node that once was verified, in place of deleting it. Default true.
 	NeverVerifiedOnly *bool `json:"neverVerifiedOnly,omitempty"`
 	// SparePodsOtherThanDaemonSets spares a node that runs ordinary pods. Default true.
@@ -250,9 +261,9 @@ type LeaderElection struct {
 	// Enabled elects a leader. Only a single replica may run without. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
 	// ID is the Lease's name. Default kube-node-ready-controller.
-	ID string `json:"id,omitempty"`
+	ID string `json:"id,omitempty" required:"" format:"dns-subdomain"`
 	// Namespace of the Lease. Default: the controller's own namespace.
-	Namespace string `json:"namespace,omitempty"`
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 }
 
 // Metrics is the Prometheus endpoint.
@@ -260,15 +271,15 @@ type Metrics struct {
 	// Enabled serves /metrics. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
 	// Port of /metrics. Default 8080.
-	Port int32 `json:"port,omitempty"`
-	// PerNode is which nodes have series of their own: all, unverified or none. Default all.
-	PerNode PerNode `json:"perNode,omitempty"`
+	Port int32 `json:"port,omitempty" minimum:"1" maximum:"65535"`
+	// PerNode is which nodes have series of their own. Default all.
+	PerNode PerNode `json:"perNode,omitempty" required:"" enum:"all unverified none"`
 	// Secure serves /metrics by HTTPS, to those whose bearer token may get the non-resource URL /metrics: the API server is asked for
 	// both (TokenReview, SubjectAccessReview). Default false.
 	Secure bool `json:"secure,omitempty"`
 	// CertificateDir holds tls.crt and tls.key of /metrics, which are read again when they change. It takes secure. Default none: each
 	// process makes a certificate that it signs itself, which nobody can verify.
-	CertificateDir string `json:"certificateDir,omitempty"`
+	CertificateDir string `json:"certificateDir,omitempty" format:"absolute-path"`
 }
 
 // PerNode is which nodes have series of their own.
@@ -284,7 +295,7 @@ const (
 // Health serves /healthz and /readyz.
 type Health struct {
 	// Port of /healthz and /readyz. Default 8081.
-	Port int32 `json:"port,omitempty"`
+	Port int32 `json:"port,omitempty" minimum:"1" maximum:"65535"`
 	// PprofBindAddress is where profiles of the process are served, as host:port, below /debug/pprof: anybody who reaches it can read
 	// and slow the process, so 127.0.0.1:6060, behind kubectl port-forward, is a good one. Default: none.
 	PprofBindAddress string `json:"pprofBindAddress,omitempty"`
@@ -292,10 +303,10 @@ type Health struct {
 
 // Logging is the zap logger's.
 type Logging struct {
-	// Level is debug, info, warn or error. Default info.
-	Level string `json:"level,omitempty"`
-	// Format is json or console. Default json.
-	Format string `json:"format,omitempty"`
+	// Level from which messages are logged. Default info.
+	Level string `json:"level,omitempty" required:"" enum:"debug info warn error"`
+	// Format of the log. Default json.
+	Format string `json:"format,omitempty" required:"" enum:"json console"`
 }
 
 // Kubernetes is the API client's.
@@ -304,17 +315,17 @@ type Kubernetes struct {
 	KubeconfigPath string `json:"kubeconfigPath,omitempty"`
 	// QPS limits requests a second on the client's side. Default 0: none, the API server's
 	// Priority and Fairness is what limits, and a burst of nodes does not queue twice.
-	QPS float32 `json:"qps,omitempty"`
+	QPS float32 `json:"qps,omitempty" minimum:"0" maximum:"1000000"`
 	// Burst is how many requests may exceed QPS at once. Default: twice qps.
-	Burst int32 `json:"burst,omitempty"`
+	Burst int32 `json:"burst,omitempty" minimum:"0"`
 }
 
 // Profile overrides, for the nodes it selects, what is checked and which taints gate them.
 type Profile struct {
 	// Name of the profile, unique.
-	Name string `json:"name"`
+	Name string `json:"name" required:"" format:"dns-label"`
 	// NodeSelector selects the profile's nodes by their labels; it must not be empty.
-	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	NodeSelector metav1.LabelSelector `json:"nodeSelector" required:"select its nodes; what all share goes to worker"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
 	selector labels.Selector
 	// Checks replaces worker.checks; absent keeps them, and an empty list is none, as there.
@@ -322,9 +333,9 @@ type Profile struct {
 	// DNSTestDomains replaces worker.dnsTestDomains; empty keeps them.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
 	// TimeoutSeconds replaces worker.timeoutSeconds; 0 keeps it.
-	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty" minimum:"0" maximum:"3600"`
 	// VerificationDeadlineSeconds replaces reconciliation.verificationDeadlineSeconds, 0 for none; absent keeps it.
-	VerificationDeadlineSeconds *int32 `json:"verificationDeadlineSeconds,omitempty"`
+	VerificationDeadlineSeconds *int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
 	// Taints replaces nodeManagement.taints; empty keeps them.
 	Taints []marks.Taint `json:"taints,omitempty"`
 	// Prerequisites replaces nodeManagement.prerequisites; absent keeps them.

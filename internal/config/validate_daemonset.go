@@ -35,7 +35,7 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		"each node verifies itself in DaemonSet mode, and nobody counts them: remove it"+controller)
 	refuse(c.Worker.Namespace != "", field.NewPath("worker", "namespace"), c.Worker.Namespace,
 		"there are no worker pods in DaemonSet mode: remove it, and install the release into that namespace")
-	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true, "nobody looks after nodes that slipped past: set it to false or remove it"+controller)
+	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true, "nobody looks after nodes that admission missed: set it to false or remove it"+controller)
 	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode, "the webhook is served by controllers: set it to policy or off"+controller)
 	refuse(c.Metrics.Secure, field.NewPath("metrics", "secure"), true, "a DaemonSet's pods serve /metrics by HTTP alone: set it to false or remove it"+controller)
 	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true, "NodeReadinessRules need a controller: set it to false or remove it"+controller)

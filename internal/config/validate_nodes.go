@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,36 +14,18 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-func (n *NodeManagement) validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	if len(n.Taints) == 0 {
-		faults = append(faults, field.Required(p.Child("taints"), "name at least one taint, or remove the key for the default one"))
-	}
-	faults = append(faults, validateTaints(p.Child("taints"), n.Taints)...)
-	label := p.Child("verifiedLabel")
-	faults = append(faults, named(label.Child("key"), n.VerifiedLabel.Key, validation.IsQualifiedName)...)
-	faults = append(faults, each(label.Child("value"), n.VerifiedLabel.Value, validation.IsValidLabelValue(n.VerifiedLabel.Value))...)
+// Validate reports marks that belong to others, and selectors and presets that there are not.
+func (n *NodeManagement) Validate(p *field.Path) field.ErrorList {
+	faults := validateTaints(p.Child("taints"), n.Taints)
 	faults = append(faults, n.validateCompleted(p.Child("completedAnnotation"))...)
-	faults = append(faults, inRange(p.Child("minimumHoldSeconds"), n.MinimumHoldSeconds, 0, maxSeconds)...)
-	faults = append(faults, metavalidation.ValidateLabelSelector(n.NodeSelector,
-		metavalidation.LabelSelectorValidationOptions{}, p.Child("nodeSelector"))...)
-	faults = append(faults, n.Prerequisites.validate(p.Child("prerequisites"))...)
-	faults = append(faults, validatePresets(p.Child("presets"), n.Presets)...)
-	if n.Reverify.Interval.Duration < 0 {
-		faults = append(faults, field.Invalid(p.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
-			"must be at least 0s, where 0s is never"))
-	}
-	return append(faults, n.Remediation.validate(p.Child("remediation"))...)
+	faults = append(faults, selector(p.Child("nodeSelector"), n.NodeSelector)...)
+	return append(faults, validatePresets(p.Child("presets"), n.Presets)...)
 }
 
-// validateCompleted faults what is no key of an annotation (as the API server has it, in any case), and the keys that something
-// else is read from.
+// validateCompleted faults the keys of annotations that something else is read from.
 func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
+	var faults field.ErrorList
 	key := n.CompletedAnnotation
-	if key == "" {
-		return nil
-	}
-	faults := each(p, key, validation.IsQualifiedName(strings.ToLower(key)))
 	for _, prefix := range append([]string{ownPrefix, marks.RuleTaintPrefix, "cluster.x-k8s.io/"}, foreign...) {
 		if strings.HasPrefix(key, prefix) {
 			faults = append(faults, field.Invalid(p, key, "annotations of "+strings.TrimSuffix(prefix, "/")+" mean something else; choose a key of your own, as startup.k8s.io/completedAt"))
@@ -69,11 +52,8 @@ func (c *Config) validateHold() field.ErrorList {
 	return faults
 }
 
-// selector faults a label selector that is empty, with the reason given, or not valid.
-func selector(p *field.Path, s *metav1.LabelSelector, empty string) field.ErrorList {
-	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-		return field.ErrorList{field.Required(p, empty)}
-	}
+// selector faults a label selector that is not valid.
+func selector(p *field.Path, s *metav1.LabelSelector) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, p)
 }
 
@@ -99,9 +79,9 @@ func validateTolerations(path *field.Path, tolerations []corev1.Toleration) fiel
 			faults = append(faults, field.NotSupported(p.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
-		if t.Effect != "" {
-			faults = append(faults, oneOf(p.Child("effect"), t.Effect,
-				corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
+		effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+		if !slices.Contains(effects, t.Effect) {
+			faults = append(faults, field.NotSupported(p.Child("effect"), t.Effect, effects[1:]))
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
 			faults = append(faults, field.Invalid(p.Child("tolerationSeconds"), *t.TolerationSeconds,

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -29,30 +28,9 @@ var (
 	ownEnv = []string{"NODE_NAME", "POD_NAMESPACE", "LOG_LEVEL", "LOG_FORMAT", worker.EnvVar}
 )
 
-// ImageForms are the forms of an image reference's parts by their keys, from its grammar in
-// https://github.com/distribution/reference/blob/main/reference.go; the chart's schema has them too.
-var ImageForms = map[string]*regexp.Regexp{"repository": repositoryForm, "tag": tagForm, "digest": digestForm}
-
-var (
-	repositoryForm = regexp.MustCompile(`^([A-Za-z0-9]+([.-]+[A-Za-z0-9]+)*(:[0-9]+)?/)?` +
-		`[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
-	tagForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	digestForm = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
-)
-
-func (w *Worker) validate(p *field.Path) field.ErrorList {
-	faults := w.Validate(p) // of the part that a worker reads
-	faults = append(faults, w.Image.validate(p.Child("image"))...)
-	if w.Namespace != "" {
-		faults = append(faults, named(p.Child("namespace"), w.Namespace, validation.IsDNS1123Label)...)
-	}
-	faults = append(faults, named(p.Child("serviceAccountName"), w.ServiceAccountName, validation.IsDNS1123Subdomain)...)
-	faults = append(faults, named(p.Child("priorityClassName"), w.PriorityClassName, validation.IsDNS1123Subdomain)...)
-	faults = append(faults, oneOf(p.Child("scheduling"), w.Scheduling, SchedulingDirect, SchedulingScheduler)...)
-	faults = append(faults, inRange(p.Child("startTimeoutSeconds"), w.StartTimeoutSeconds, 1, maxSeconds)...)
-	if w.KeepFailedSeconds != nil {
-		faults = append(faults, inRange(p.Child("keepFailedSeconds"), *w.KeepFailedSeconds, 0, maxSeconds)...)
-	}
+// Validate reports what no limit of a single value can.
+func (w *Worker) Validate(p *field.Path) field.ErrorList {
+	faults := w.Config.Validate(p) // of the part that a worker reads
 	faults = append(faults, validateTolerations(p.Child("tolerations"), w.Tolerations)...)
 	faults = append(faults, w.validateContainers(p)...)
 	faults = append(faults, validateResources(p.Child("resources"), w.Resources)...)
@@ -60,24 +38,6 @@ func (w *Worker) validate(p *field.Path) field.ErrorList {
 		faults = append(faults, named(p.Child("imagePullSecrets").Index(i).Child("name"), s.Name, validation.IsDNS1123Subdomain)...)
 	}
 	return append(faults, w.validateMetadata(p)...)
-}
-
-func (i *Image) validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	switch {
-	case i.Repository == "":
-		faults = append(faults, field.Required(p.Child("repository"), "name the image's registry and path, or remove the key for the default"))
-	case len(i.Repository) > 255 || !repositoryForm.MatchString(i.Repository):
-		faults = append(faults, field.Invalid(p.Child("repository"), i.Repository,
-			"must be a registry and a path in lower case, without tag or digest, as in ghcr.io/kube-node-ready/kube-node-ready"))
-	}
-	if i.Tag != "" && !tagForm.MatchString(i.Tag) {
-		faults = append(faults, field.Invalid(p.Child("tag"), i.Tag, "must be at most 128 letters, digits, '_', '.' and '-', and begin with none of the last two"))
-	}
-	if i.Digest != "" && !digestForm.MatchString(i.Digest) {
-		faults = append(faults, field.Invalid(p.Child("digest"), i.Digest, "must be sha256: and 64 hexadecimal digits in lower case"))
-	}
-	return append(faults, oneOf(p.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 }
 
 // validateContainers checks what can go wrong between the parts of a pod. The API server

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -101,14 +102,14 @@ func (g *generator) rows(v reflect.Value, prefix, home string) error {
 		if err != nil {
 			return err
 		}
-		if err := g.row(v.FieldByIndex(f.Index), owner, f.Name, prefix+name, home, comment); err != nil {
+		if err := g.row(v.FieldByIndex(f.Index), owner, f, prefix+name, home, comment); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *generator) row(v reflect.Value, owner reflect.Type, fieldName, path, home, comment string) error {
+func (g *generator) row(v reflect.Value, owner reflect.Type, f reflect.StructField, path, home, comment string) error {
 	inner, at := v.Type(), path
 	switch inner.Kind() {
 	case reflect.Slice:
@@ -124,7 +125,7 @@ func (g *generator) row(v reflect.Value, owner reflect.Type, fieldName, path, ho
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	text := meaning(comment, owner, fieldName, path[strings.LastIndexByte(path, '.')+1:], value)
+	text := meaning(comment, owner, f.Name, path[strings.LastIndexByte(path, '.')+1:], value)
 	first, listed := g.homes[inner]
 	apart := nested && strings.HasPrefix(inner.PkgPath(), checks)
 	switch {
@@ -133,7 +134,7 @@ func (g *generator) row(v reflect.Value, owner reflect.Type, fieldName, path, ho
 	case apart:
 		text += " Its keys are below."
 	}
-	fmt.Fprintf(&g.out, "| `%s` | %s | %s | %s |\n", path, typeName(v.Type()), column, text)
+	fmt.Fprintf(&g.out, "| `%s` | %s | %s | %s |\n", path, typeName(v.Type())+limit(f), column, text)
 	if !nested || listed {
 		return nil
 	}
@@ -206,6 +207,31 @@ func short(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+// limit is what a field takes of its type.
+func limit(f reflect.StructField) string {
+	l, text := limits.Of(f), ""
+	switch {
+	case len(l.Enum) > 0:
+		text = "one of `" + strings.Join(l.Enum, "`, `") + "`"
+	case f.Type == reflect.TypeFor[*intstr.IntOrString](): // the type says it
+	case l.Format != nil:
+		text = l.Format.Name
+	default:
+		text = l.Range()
+	}
+	_, omit, _ := strings.Cut(f.Tag.Get("json"), ",")
+	switch {
+	case text != "" && f.Type.Kind() == reflect.Slice:
+		text = ", each " + text
+	case text != "":
+		text = ", " + text
+	}
+	if l.Required && omit == "" {
+		text += ", required"
+	}
+	return text
 }
 
 // typeName is a type in the file's terms; a type of the Kubernetes API is linked.

@@ -13,8 +13,11 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| `worker.timeoutSeconds` | integer | `120` |",
-		"| `worker.image.tag` | string | the controller's own version |",
+		"| `worker.timeoutSeconds` | integer, between 1 and 3600 | `120` |",
+		"| `worker.scheduling` | string, one of `direct`, `scheduler` | `direct` |",
+		"| `reconciliation.exhaustedRetrySeconds` | integer, between 1 and 31536000, or -1 for never | `600` |",
+		"| `protocols` | list of string, each one of `udp`, `tcp` | `udp` |",
+		"| `profiles[].name` | string, a DNS label, required |  |",
 		"| `nodeManagement.taints` | list of mapping | `node-ready/unverified=true:NoSchedule` |",
 		"| `nodeManagement.remediation.window` | duration | `1h` |",
 		"| `nodeManagement.remediation.maxUnhealthy` | number or percentage | `20%` |",

@@ -1,0 +1,234 @@
+// Package rights is what our service accounts must be allowed, given a configuration. It is the one list: kubectl
+// node-ready doctor asks the API server about it, the tests' installations are given it, and the chart's roles and the
+// tables in docs/security.md are equal to it.
+package rights
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/peers"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/servicediscovery"
+)
+
+// Right is some verbs on one resource, as a rule of a role grants them.
+type Right struct {
+	// Namespace that it is for; empty for the whole cluster.
+	Namespace string
+	// GroupResource may name a subresource, as nodes/status.
+	schema.GroupResource
+	// Name of the one object that it is for; empty for all.
+	Name  string
+	Verbs []string
+	// Why it is needed, in the words of docs/security.md.
+	Why string
+	// Guessed: a custom resource may have another plural, and a cluster another of the names of the DNS Service.
+	Guessed bool
+}
+
+// String is the resource, and where it is.
+func (r Right) String() string {
+	s := r.GroupResource.String()
+	if r.Name != "" {
+		s += " " + r.Name
+	}
+	if r.Namespace != "" {
+		return s + " in " + r.Namespace
+	}
+	return s + " in the cluster"
+}
+
+const cluster = ""
+
+func may(verbs, resource, namespace, why string) Right {
+	of := schema.ParseGroupResource(resource)
+	return Right{Namespace: namespace, GroupResource: of, Verbs: strings.Fields(verbs), Why: why}
+}
+
+func (r Right) named(name string) Right {
+	r.Name = name
+	return r
+}
+
+func (r Right) guessed(is bool) Right {
+	r.Guessed = is
+	return r
+}
+
+// Controller is what the controller in the namespace may do, with --dry-run or without.
+func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
+	all := []Right{
+		may("get list watch", "nodes", cluster, "to see nodes; get is the fresh read before a worker is created or "+
+			"something is deleted, list also the count of unhealthy nodes before the latter"),
+		may("patch", "nodes", cluster, "taints, label, record: one patch. RBAC cannot narrow it to fields"),
+		may("patch", "nodes/status", cluster, condition),
+		may("list watch", "nodeclaims.karpenter.sh", cluster,
+			"no worker starts on a node whose NodeClaim is being deleted; a deletion finds the node's NodeClaim"),
+		may("list", "nodepools.karpenter.sh", cluster, "to say where a gating taint is not in `startupTaints`"),
+		may("get list watch create patch delete", "pods", cmp.Or(cfg.Worker.Namespace, namespace),
+			"the worker pods; patch marks an ended one that is kept for its log"),
+		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes live there"),
+	}
+	if e := cfg.LeaderElection; *e.Enabled {
+		const why = "leader election. RBAC cannot name what does not exist yet"
+		where := cmp.Or(e.Namespace, namespace)
+		all = append(all, may("create", "leases.coordination.k8s.io", where, why),
+			may("get update watch", "leases.coordination.k8s.io", where, why).named(e.ID))
+	}
+	if *cfg.Rules.Enabled {
+		const why = "of several installations one serves rules"
+		all = append(all,
+			may("get list watch patch", "nodereadinessrules.readiness.node.x-k8s.io", cluster,
+				"the rules; patch adds and removes the finalizer"),
+			may("patch", "nodereadinessrules/status.readiness.node.x-k8s.io", cluster, "their status"),
+			may("list watch", "leases.coordination.k8s.io", cluster,
+				"to stand back where the node-readiness-controller is at work, in whatever namespace").named(rule.NRCLease),
+			may("create", "leases.coordination.k8s.io", rule.LeaseNamespace, why),
+			may("get update", "leases.coordination.k8s.io", rule.LeaseNamespace, why).named(rule.LeaseName))
+	}
+	if a := cfg.Admission; a.Mode == config.AdmissionWebhook && a.Webhook.CertificateDir == "" && !dryRun {
+		all = append(all,
+			may("get list watch patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", cluster,
+				"to keep its `caBundle` right. RBAC cannot narrow it to that field").named(a.Webhook.Name),
+			may("get list watch update", "secrets", namespace, "the certificate that the replicas share. The chart makes it "+
+				"empty, so none may be created").named(a.Webhook.Name))
+	}
+	if m := cfg.Metrics; *m.Enabled && m.Secure {
+		all = append(all, may("create", "tokenreviews.authentication.k8s.io", cluster, "whose token a scraper sends"),
+			may("create", "subjectaccessreviews.authorization.k8s.io", cluster, "whether that user may get `/metrics`"))
+	}
+	if n := cfg.NodeManagement; n.DeleteFailedNodes {
+		const why = "the ledger of deletions. The chart makes it; create is for one that somebody deleted, after which " +
+			"nothing is deleted for an hour"
+		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
+			may("get", "configmaps", namespace, why).named(ledger.Name))
+		if !n.Remediation.DryRun && !dryRun {
+			all = append(all, may("delete", "nodes", cluster, "where there is no NodeClaim"),
+				may("delete", "nodeclaims.karpenter.sh", cluster, "the deletion of a node's NodeClaim"),
+				may("create", "configmaps", namespace, why), may("update", "configmaps", namespace, why).named(ledger.Name))
+		}
+	}
+	evicts := func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
+	if slices.ContainsFunc(cfg.GatingTaints(), evicts) {
+		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on a node before the taint goes "+
+			"on; without it the taint goes on with effect `NoSchedule`"))
+	}
+	if cfg.Admission.Backfill && !dryRun {
+		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on a node that admission missed; "+
+			"without it no such node is tainted"))
+	}
+	return append(all, prerequisites(cfg)...)
+}
+
+const condition = "the condition `node-ready/Verified`"
+
+// DaemonSet is what the DaemonSet's account may do in DaemonSet mode, beside what Worker lists.
+func DaemonSet(cfg *config.Config) []Right {
+	return append([]Right{
+		may("get watch patch", "nodes", cluster, "its own node: RBAC cannot name it"),
+		may("patch", "nodes/status", cluster, condition),
+	}, prerequisites(cfg)...)
+}
+
+// prerequisites are read by informers, or in DaemonSet mode by the process on the node.
+func prerequisites(cfg *config.Config) (all []Right) {
+	read := func(resource, namespace, why string) { all = append(all, may("list watch", resource, namespace, why)) }
+	daemonSets := func(namespace string) {
+		const why = "which DaemonSets come to a node, and whether their pods are Ready"
+		read("daemonsets.apps", namespace, why)
+		read("pods", namespace, why)
+	}
+	csiNodes := func(drivers []config.CSINodePrerequisite) {
+		if len(drivers) > 0 {
+			read("csinodes.storage.k8s.io", cluster, "which CSI drivers the kubelet has registered")
+		}
+	}
+	for _, v := range cfg.Variants() {
+		p := v.Prerequisites
+		for _, pods := range p.Pods {
+			read("pods", pods.Namespace, "to wait for them. The namespace must exist when the chart is installed")
+			if pods.CurrentRevision {
+				read("controllerrevisions.apps", pods.Namespace, "which revision is current")
+			}
+		}
+		if p.DaemonSets.Mode == config.DaemonSetsAuto {
+			daemonSets(cluster)
+		}
+		for _, set := range p.DaemonSets.Named {
+			daemonSets(set.Namespace) // of those in anyOf not all need to be there, and a Role needs its namespace
+			if set.Provides != nil {
+				csiNodes(set.Provides.CSINodes)
+			}
+		}
+		csiNodes(p.CSINodes)
+		if len(p.ResourceSlices) > 0 {
+			read("resourceslices.resource.k8s.io", cluster, "which devices a DRA driver has published")
+		}
+		for _, r := range p.Resources {
+			plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
+			all = append(all, may("list watch", plural.GroupResource().String(), r.Namespace, "to wait for its condition. "+
+				"The plural is guessed by the regular rule; others go into `controller.extraRules`").guessed(true))
+		}
+	}
+	return all
+}
+
+// Worker is what the checks of workers read, beside what every service account may. A namespace that only OpenShift has
+// is left out elsewhere.
+func Worker(cfg *config.Config, namespace string, openShift bool) (all []Right) {
+	services := slices.DeleteFunc(slices.Clone(dns.Services), func(s string) bool {
+		return !openShift && strings.HasPrefix(s, "openshift-")
+	})
+	for _, v := range cfg.Variants() {
+		for _, c := range (worker.Config{Checks: v.Checks}).Expand() {
+			switch s := c.Settings().(type) {
+			case *servicediscovery.Settings:
+				const why = "to compare a Service with DNS. EndpointSlices have generated names"
+				s = cmp.Or(s, &servicediscovery.Settings{})
+				where := cmp.Or(s.Namespace, metav1.NamespaceDefault)
+				all = append(all, may("get", "services", where, why).named(cmp.Or(s.Service, "kubernetes")),
+					may("list", "endpointslices.discovery.k8s.io", where, why))
+			case *dns.Settings:
+				if !s.NeedsAPI() {
+					continue
+				}
+				const why = "to find the servers to ask, by the address of the Service that distributions give them"
+				of, guessed := []string{s.Service}, s.Service == ""
+				if guessed {
+					of = services
+				}
+				for _, service := range of {
+					where, name, _ := strings.Cut(service, "/")
+					if guessed || s.Resolver == dns.ResolverService {
+						all = append(all, may("get", "services", where, why).named(name).guessed(guessed))
+					}
+					if s.Resolver == dns.ResolverEndpoints {
+						all = append(all, may("list", "endpointslices.discovery.k8s.io", where, why).guessed(guessed))
+					}
+				}
+			case *peers.Settings:
+				const why = "to choose peers"
+				where := cmp.Or(s.Namespace, cfg.Worker.Namespace, namespace)
+				if s.Service != "" {
+					all = append(all, may("list", "endpointslices.discovery.k8s.io", where, why))
+				}
+				if s.Selector != "" {
+					all = append(all, may("list", "pods", where, why))
+				}
+			}
+		}
+	}
+	return all
+}
