@@ -17,14 +17,14 @@ import (
 type Fleet struct {
 	view *View
 
-	mu      sync.Mutex
-	seeded  bool
-	members map[string]decide.Member
-	list    []decide.Member // members, sorted by name; nil when they changed
+	mu     sync.Mutex
+	seeded bool
+	nodes  map[string]decide.NodeSummary
+	list   []decide.NodeSummary // nodes, sorted by name; nil when they changed
 }
 
 // NewFleet makes the account.
-func NewFleet(v *View) *Fleet { return &Fleet{view: v, members: map[string]decide.Member{}} }
+func NewFleet(v *View) *Fleet { return &Fleet{view: v, nodes: map[string]decide.NodeSummary{}} }
 
 // See accounts for a node.
 func (f *Fleet) See(in decide.Input) {
@@ -34,8 +34,8 @@ func (f *Fleet) See(in decide.Input) {
 }
 
 func (f *Fleet) see(in decide.Input) {
-	if m := decide.MemberOf(in); f.members[m.Name] != m {
-		f.members[m.Name], f.list = m, nil
+	if m := decide.SummaryOf(in); f.nodes[m.Name] != m {
+		f.nodes[m.Name], f.list = m, nil
 	}
 }
 
@@ -43,12 +43,12 @@ func (f *Fleet) see(in decide.Input) {
 func (f *Fleet) Gone(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.members, name)
+	delete(f.nodes, name)
 	f.list = nil
 }
 
-// Members lists the fleet. It must not be modified.
-func (f *Fleet) Members(ctx context.Context) ([]decide.Member, error) {
+// Summaries lists the fleet. It must not be modified.
+func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.seeded {
@@ -63,11 +63,11 @@ func (f *Fleet) Members(ctx context.Context) ([]decide.Member, error) {
 		f.seeded = true
 	}
 	if f.list == nil {
-		f.list = make([]decide.Member, 0, len(f.members))
-		for _, m := range f.members {
+		f.list = make([]decide.NodeSummary, 0, len(f.nodes))
+		for _, m := range f.nodes {
 			f.list = append(f.list, m)
 		}
-		slices.SortFunc(f.list, func(a, b decide.Member) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(f.list, func(a, b decide.NodeSummary) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return f.list, nil
 }
@@ -75,18 +75,18 @@ func (f *Fleet) Members(ctx context.Context) ([]decide.Member, error) {
 // fleetPage is how many nodes are read at once: so many of 10 to 20 KiB each are held in memory.
 const fleetPage = 250
 
-// ReadMembers lists the fleet as the API server has it. Before something is deleted the cache is not enough: where its watch lags in an
+// ReadSummaries lists the fleet as the API server has it. Before something is deleted the cache is not enough: where its watch lags in an
 // outage, it shows as healthy what has failed meanwhile.
-func (f *Fleet) ReadMembers(ctx context.Context, live client.Reader) ([]decide.Member, error) {
-	var members []decide.Member
+func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
+	var nodes []decide.NodeSummary
 	err := Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {
 		if first {
-			members = nil
+			nodes = nil
 		}
 		for i := range page.Items {
-			members = append(members, decide.MemberOf(f.view.Observe(&page.Items[i])))
+			nodes = append(nodes, decide.SummaryOf(f.view.Observe(&page.Items[i])))
 		}
 		return true
 	})
-	return members, err
+	return nodes, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,10 +29,27 @@ type cache struct {
 	nodes []corev1.Node
 	pods  []corev1.Pod
 	lists int
+	err   error // of a list
 }
 
-func (c *cache) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	panic("not used")
+func (c *cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *corev1.Node:
+		for i := range c.nodes {
+			if c.nodes[i].Name == key.Name {
+				c.nodes[i].DeepCopyInto(into)
+				return nil
+			}
+		}
+	case *corev1.Pod:
+		for i := range c.pods {
+			if client.ObjectKeyFromObject(&c.pods[i]) == key {
+				c.pods[i].DeepCopyInto(into)
+				return nil
+			}
+		}
+	}
+	return apierrors.NewNotFound(corev1.Resource("nodes"), key.Name)
 }
 
 func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
@@ -56,7 +74,7 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 			}
 		}
 	}
-	return nil
+	return c.err
 }
 
 // view is a View on an empty cache, with the default configuration and these changes, and its clock.
@@ -72,7 +90,7 @@ func view(t *testing.T, change ...func(*config.Config)) (*View, *cache, *clock) 
 		t.Fatal(err)
 	}
 	c, at := &cache{}, &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	return &View{Config: cfg, Cache: c, Builder: b, Sights: NewSights(at.now, false), Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}, c, at
+	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}, c, at
 }
 
 // node is a gated node.
@@ -135,3 +153,6 @@ func unschedulable(p *corev1.Pod) {
 func of(name, uid string) decide.Input {
 	return decide.Input{Node: marks.Facts{Name: name, UID: uid}}
 }
+
+// terminating is a pod whose deletion was asked for.
+func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }

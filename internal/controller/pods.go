@@ -23,8 +23,8 @@ type Pods struct {
 // the scheduler might have it do so, or that cannot be found out, it is bound directly.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
-		rehearsal := pod.DeepCopy()
-		if err := p.Writer.Create(ctx, rehearsal, client.DryRunAll); err != nil || workerpod.Displaces(rehearsal) {
+		dryRun := pod.DeepCopy()
+		if err := p.Writer.Create(ctx, dryRun, client.DryRunAll); err != nil || workerpod.Displaces(dryRun) {
 			workerpod.Bind(pod)
 		}
 	}
@@ -51,6 +51,16 @@ func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observati
 	}
 	if err := ignoreReplaced(p.Writer.Delete(ctx, p.named(o.Name), opts...)); err != nil {
 		return fmt.Errorf("delete pod %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// Force deletes a pod without grace, on condition that it is still the one observed.
+func (p Pods) Force(ctx context.Context, o workerpod.Observation) error {
+	uid := types.UID(o.UID)
+	err := p.Writer.Delete(ctx, p.named(o.Name), client.Preconditions{UID: &uid}, client.GracePeriodSeconds(0))
+	if err = ignoreReplaced(err); err != nil {
+		return fmt.Errorf("delete pod %s without grace: %w", o.Name, err)
 	}
 	return nil
 }

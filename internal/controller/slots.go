@@ -3,31 +3,41 @@ package controller
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // Slots bounds how many of our pods occupy nodes at once. It counts those that the watch has shown, and adds those that
-// were created and not seen yet (Sights.Unseen). Nodes without a slot are woken when there is one, first come first served.
+// were created and not seen yet (Tracker.Unseen). A pod on a lost node, or one that should have ended, holds no slot:
+// others need not wait for what may never end. Nodes without a slot are woken when there is one, first come first
+// served.
 type Slots struct {
 	limit int // 0: none
 	view  *View
 
 	mu        sync.Mutex
 	seeded    bool
-	occupying map[string]bool // names of pods
-	reserved  map[string]bool // by node, until the slot is given back
-	waiting   []string        // names of nodes
+	occupying map[string]occupant // by the name of the pod
+	reserved  map[string]bool     // by node, until the slot is given back
+	waiting   []string            // names of nodes
 	isWaiting map[string]bool
+}
+
+// occupant is a pod that occupies a node.
+type occupant struct {
+	node    string
+	overdue time.Time // when it should have ended; zero for one that is not terminating
 }
 
 // NewSlots makes the account, with reconciliation.maxConcurrentVerifications as its limit.
 func NewSlots(v *View) *Slots {
 	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v,
-		occupying: map[string]bool{}, reserved: map[string]bool{}, isWaiting: map[string]bool{}}
+		occupying: map[string]occupant{}, reserved: map[string]bool{}, isWaiting: map[string]bool{}}
 }
 
 // Take reserves a slot for a pod that is made on a node's behalf; GiveBack must follow once that is being created, or is not to be. A
@@ -63,8 +73,20 @@ func (s *Slots) seed(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		if p := &list.Items[i]; s.view.Ours(p) && workerpod.Observe(p).Occupies {
-			s.occupying[p.Name] = true
+		p := &list.Items[i]
+		if !s.view.Ours(p) {
+			continue
+		}
+		o := s.view.Tracker.observe(p)
+		if !o.Occupies {
+			continue
+		}
+		s.occupying[o.Name] = occupant{o.Node, o.Overdue()}
+		n := &corev1.Node{}
+		if err := s.view.Cache.Get(ctx, client.ObjectKey{Name: o.Node}, n); err == nil {
+			s.view.Observe(n) // whether it is lost
+		} else if !apierrors.IsNotFound(err) {
+			return err
 		}
 	}
 	s.seeded = true
@@ -73,9 +95,14 @@ func (s *Slots) seed(ctx context.Context) error {
 
 // free is how many slots there are. s.mu must be held.
 func (s *Slots) free() int {
-	free := s.limit - len(s.occupying) - len(s.reserved)
-	for pod := range s.view.Sights.Unseen() {
-		if !s.occupying[pod] {
+	free, now := s.limit-len(s.reserved), s.view.Tracker.Now()
+	for _, o := range s.occupying {
+		if (o.overdue.IsZero() || now.Before(o.overdue)) && !s.view.Tracker.Lost(o.node) {
+			free--
+		}
+	}
+	for pod := range s.view.Tracker.Unseen() {
+		if _, shown := s.occupying[pod]; !shown {
 			free--
 		}
 	}
@@ -97,7 +124,7 @@ func (s *Slots) SeePod(o workerpod.Observation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.Occupies {
-		s.occupying[o.Name] = true
+		s.occupying[o.Name] = occupant{o.Node, o.Overdue()}
 	} else {
 		delete(s.occupying, o.Name)
 	}

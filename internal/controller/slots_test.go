@@ -6,9 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // slotted is an account with a limit.
@@ -26,15 +27,15 @@ func take(t *testing.T, s *Slots, name string) bool {
 	return ok
 }
 
-// seen is what the room does with what a watch has shown.
+// seen is what the reconciler does with what a watch has shown.
 func seen(s *Slots, p *corev1.Pod) {
-	s.SeePod(workerpod.Observe(p))
-	s.view.Sights.Shown(p.Name)
+	s.SeePod(s.view.Tracker.SeePod(p))
+	s.view.Tracker.Shown(p.Name)
 }
 
-// creates is what the room does with the slot of a node.
+// creates is what the reconciler does with the slot of a node.
 func creates(s *Slots, n string, p *corev1.Pod) {
-	s.view.Sights.Creating(p)
+	s.view.Tracker.Creating(p)
 	s.GiveBack(n)
 }
 
@@ -66,7 +67,7 @@ func TestSlots(t *testing.T) {
 		t.Error("no slot after a pod ended")
 	}
 	s.Forget("n4")
-	v.Sights.Shown(p2.Name)
+	v.Tracker.Shown(p2.Name)
 	s.PodGone(p2.Name)
 	if got := s.Next(); got != nil {
 		t.Errorf("a node that is gone is woken: %v", got)
@@ -118,6 +119,68 @@ func TestASlotIsTakenForAsLongAsAPodOccupies(t *testing.T) {
 		if seen(s, p); !take(t, s, "n2") {
 			t.Errorf("%s, then ended: no slot", name)
 		}
+	}
+}
+
+// ready is a node whose condition Ready has the status.
+func ready(name string, status corev1.ConditionStatus) *corev1.Node {
+	return node(name, func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	})
+}
+
+// Workers on nodes whose kubelet is gone must not hold up the rest. They count again when it is back.
+func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
+	s, v, _, _ := slotted(t, 2)
+	for _, name := range []string{"dead1", "dead2"} {
+		v.Observe(ready(name, corev1.ConditionTrue))
+		seen(s, worker(v, node(name), 1, running))
+	}
+	if take(t, s, "n") {
+		t.Fatal("there is no slot")
+	}
+	for _, name := range []string{"dead1", "dead2"} {
+		v.Observe(ready(name, corev1.ConditionUnknown))
+	}
+	if got := s.Next(); !slices.Equal(got, []string{"n"}) || !take(t, s, "n") || !take(t, s, "m") || take(t, s, "o") {
+		t.Errorf("woken: %v", got)
+	}
+	s.GiveBack("n")
+	s.GiveBack("m")
+	v.Observe(ready("dead1", corev1.ConditionTrue))
+	v.Observe(ready("dead2", corev1.ConditionFalse))
+	if take(t, s, "n") {
+		t.Error("nodes that are back have no slots")
+	}
+}
+
+// What should have ended long ago may never end.
+func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
+	s, v, _, at := slotted(t, 1)
+	p := worker(v, node("n1"), 1, running)
+	seen(s, p)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &p.CreationTimestamp, ptr.To[int64](5)
+	seen(s, p)
+	if at.pass(65*time.Second - 1); take(t, s, "n2") {
+		t.Error("a pod that still may end has no slot")
+	}
+	if at.pass(1); !slices.Equal(s.Next(), []string{"n2"}) || !take(t, s, "n2") {
+		t.Error("a pod that does not end keeps its slot")
+	}
+}
+
+// A leader that takes over sees at once which nodes are lost, and grants a terminating pod its time.
+func TestSlotsOfASuccessor(t *testing.T) {
+	s, v, c, at := slotted(t, 2)
+	c.nodes = []corev1.Node{*ready("dead", corev1.ConditionUnknown), *ready("n1", corev1.ConditionTrue)}
+	c.pods = []corev1.Pod{*worker(v, node("dead"), 1, running), *worker(v, node("n1"), 1, running, func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at.at.Add(-time.Hour)}, ptr.To[int64](5)
+	})}
+	if !take(t, s, "n2") || take(t, s, "n3") {
+		t.Error("of two slots one is taken")
+	}
+	if at.pass(65 * time.Second); !take(t, s, "n3") {
+		t.Error("a pod that does not end keeps its slot")
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +27,7 @@ const (
 
 // Versions knows when a node in the cache holds every record that was written for it, so that it need not be read from the API
 // server. Three things must hold; docs/architecture.md says why they are enough. The node changed after this process began to lead,
-// it is no older than this process's own last write to it, and the watch is alive.
+// it is no older than what this process last wrote to it or read of it from the API server, and the watch is alive.
 type Versions struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -35,19 +35,19 @@ type Versions struct {
 	mu sync.Mutex
 	// began is the nodes' version once this process led; empty until it is known, and where versions cannot be compared.
 	began string
-	wrote map[string]written // our last write to a node, by its name
+	last  map[string]version // the last of each node that we wrote or read, by its name
 	seen  time.Time          // when the watch last showed an event of after began
 }
 
-// written is a write to a node.
-type written struct {
-	version string // after it; empty while its answer is awaited, or was lost
-	at      time.Time
+// version is a node's version that this process knows to exist.
+type version struct {
+	name string // its resourceVersion; empty while the answer to a write is awaited, or was lost
+	at   time.Time
 }
 
 // NewVersions makes an account on the clock.
 func NewVersions(now func() time.Time) *Versions {
-	return &Versions{Now: now, wrote: map[string]written{}}
+	return &Versions{Now: now, last: map[string]version{}}
 }
 
 // Begin learns the version of the nodes at a time when this process leads. It returns once that is known, or it is clear that
@@ -58,8 +58,8 @@ func (v *Versions) Begin(ctx context.Context, live client.Reader, server discove
 		if err != nil {
 			return false, nil
 		}
-		running, err := version.ParseGeneric(info.GitVersion)
-		if err != nil || !running.AtLeast(version.MustParseGeneric(comparableSince)) {
+		running, err := utilversion.ParseGeneric(info.GitVersion)
+		if err != nil || !running.AtLeast(utilversion.MustParseGeneric(comparableSince)) {
 			log.FromContext(ctx).Info("each node is read from the API server before its worker starts: resource versions are comparable since Kubernetes "+comparableSince, "kubernetes", info.GitVersion)
 			return true, nil
 		}
@@ -83,11 +83,11 @@ func (v *Versions) See(n *corev1.Node) {
 	}
 }
 
-// Gone drops a node. What has its name next is newer than all that was written to it.
+// Gone drops a node. What has its name next is newer than all that is known of it.
 func (v *Versions) Gone(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.wrote, name)
+	delete(v.last, name)
 }
 
 // Current reports whether the node, read from the cache just now, is proved to hold every record that was written for it.
@@ -97,17 +97,17 @@ func (v *Versions) Current(n *corev1.Node) bool {
 	if v.Now().Sub(v.seen) > liveFor || !newer(n.ResourceVersion, v.began) {
 		return false
 	}
-	wrote, ok := v.wrote[n.Name]
-	return !ok || n.ResourceVersion == wrote.version || newer(n.ResourceVersion, wrote.version)
+	last, ok := v.last[n.Name]
+	return !ok || n.ResourceVersion == last.name || newer(n.ResourceVersion, last.name)
 }
 
-// Behind reports whether the watch is about to show a write of ours that the node, from the cache, does not hold: what is decided on it
-// the API server would refuse. A watch that takes longer than two seconds is not waited for.
+// Behind reports whether the watch is about to show a version of the node that is newer than this one, from the cache: what is decided
+// on it the API server would refuse. A watch that takes longer than two seconds is not waited for.
 func (v *Versions) Behind(n *corev1.Node) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	wrote, ok := v.wrote[n.Name]
-	return ok && newer(wrote.version, n.ResourceVersion) && v.Now().Sub(wrote.at) < showsWithin
+	last, ok := v.last[n.Name]
+	return ok && newer(last.name, n.ResourceVersion) && v.Now().Sub(last.at) < showsWithin
 }
 
 // newer reports whether version a is of after b; of versions that cannot be compared none is.
@@ -140,8 +140,18 @@ func (a accounted) Patch(ctx context.Context, o client.Object, p client.Patch, o
 	return err
 }
 
-func (v *Versions) note(name, version string) {
+func (v *Versions) note(name, resourceVersion string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.wrote[name] = written{version: version, at: v.Now()}
+	v.last[name] = version{name: resourceVersion, at: v.Now()}
+}
+
+// Read accounts for a node that was read from the API server. A worker may be started on it, whose end must not be decided on what
+// the node was before. It says nothing about a write whose answer was lost.
+func (v *Versions) Read(n *corev1.Node) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if last, ok := v.last[n.Name]; !ok || newer(n.ResourceVersion, last.name) {
+		v.last[n.Name] = version{name: n.ResourceVersion, at: v.Now()}
+	}
 }

@@ -56,3 +56,37 @@ func TestBehind(t *testing.T) {
 	versions.Gone("n")
 	is("another node of the name", "10", false)
 }
+
+// TestCurrent proves a node of the cache current only where it is no older than what was written to it and read of it.
+func TestCurrent(t *testing.T) {
+	now := time.Now()
+	versions := NewVersions(func() time.Time { return now })
+	versions.began = "5"
+	node := func(version string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: version}}
+	}
+	is := func(what, version string, want bool) {
+		t.Helper()
+		if got := versions.Current(node(version)); got != want {
+			t.Errorf("%s: a node of version %s is current: %v, want %v", what, version, got, want)
+		}
+	}
+	write := func(version string) {
+		_ = versions.Writer(patched{version: version}).Patch(t.Context(), node("10"), client.RawPatch("", nil))
+	}
+	is("no watch", "10", false)
+	versions.See(node("10"))
+	is("nothing written", "10", true)
+	is("of before it led", "5", false)
+	write("12")
+	is("written", "11", false)
+	is("written", "12", true)
+	versions.Read(node("11"))
+	is("an older read", "12", true)
+	versions.Read(node("15")) // somebody else wrote it, and a worker may have been started on it
+	is("read", "14", false)
+	is("read", "15", true)
+	write("")
+	versions.Read(node("16"))
+	is("an answer was lost, and what was read may be of before that write", "16", false)
+}

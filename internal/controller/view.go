@@ -1,5 +1,5 @@
-// Package controller is what the rooms that act on nodes have in common: one view of a node and its worker pods, and the
-// effects on those pods. The rooms are node (verification) and deletion.
+// Package controller is what the reconcilers that change nodes share: one view of a node and its worker pods, and the
+// effects on those pods. They are node (verification) and deletion.
 package controller
 
 import (
@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -40,10 +42,6 @@ func Index(ctx context.Context, i client.FieldIndexer) error {
 	return nil
 }
 
-// ErrRulesUnknown is returned for every node until it is known which NodeReadinessRules there are, and who serves them: a
-// gate must not be skipped because a cache is filling.
-var ErrRulesUnknown = errors.New("the NodeReadinessRules are not known yet")
-
 // Emitter writes events on nodes. It never blocks.
 type Emitter interface {
 	Emit(n *corev1.Node, at time.Time, e decide.Event)
@@ -56,19 +54,73 @@ type View struct {
 	Cache client.Reader
 	// Builder knows the pods that are ours.
 	Builder *workerpod.Builder
-	// Sights are when this process saw what, on its own clock.
-	Sights *Sights
+	// Tracker knows when this process saw what, on its own clock.
+	Tracker *Tracker
 	// Departing says why a node is leaving that does not show it; empty where it is not.
 	Departing func(n *corev1.Node, k marks.Karpenter) string
+	// Namespaces knows where workers may run that Cache does not show; nil where nobody keeps account.
+	Namespaces *Namespaces
 }
 
-// Observe is what decisions need of a node apart from its pods.
+// pageOfWorkers is how many pods Begin lists at a time.
+const pageOfWorkers = 500
+
+// Begin learns of the pods that earlier leaders created and that the cache does not show yet. It must be called once this process leads,
+// and return before the first worker is created. live must not be a cache. Where the API server does not list the pods, the log says so
+// and nothing is held up: the cache could be read, so it is late at most. The error is the context's.
+func (v *View) Begin(ctx context.Context, live client.Reader) error {
+	var last error
+	backoff := wait.Backoff{Duration: time.Second, Steps: beginTries}
+	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		last = v.begin(ctx, live)
+		return last == nil, nil
+	})
+	if last != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(last, "an earlier leader's last workers are known once the watch shows them")
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil
+}
+
+func (v *View) begin(ctx context.Context, live client.Reader) error {
+	empty := func() *corev1.PodList { return &corev1.PodList{} }
+	var failed error
+	use := func(page *corev1.PodList, _ bool) bool {
+		for i := range page.Items {
+			if p := &page.Items[i]; v.Ours(p) && workerpod.Observe(p).Occupies {
+				failed = errors.Join(failed, v.predecessor(ctx, p))
+			}
+		}
+		return true
+	}
+	err := Pages(ctx, live, pageOfWorkers, empty, use, client.InNamespace(v.Builder.Namespace),
+		client.MatchingLabels{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component})
+	return errors.Join(err, failed)
+}
+
+// predecessor accounts for a pod of an earlier leader, unless the cache shows it. It looks there last: the watch may show it meanwhile.
+func (v *View) predecessor(ctx context.Context, p *corev1.Pod) error {
+	v.Tracker.Predecessor(p)
+	shown := &corev1.Pod{}
+	err := v.Cache.Get(ctx, client.ObjectKeyFromObject(p), shown)
+	if err == nil && shown.UID == p.UID {
+		v.Tracker.Shown(p.Name)
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// Observe is what decisions need of a node apart from its pods. It accounts for whether the node is Ready.
 func (v *View) Observe(n *corev1.Node) decide.Input {
-	return v.input(n, marks.Observe(n, v.Config.Vocabulary()))
+	in := v.input(n, marks.Observe(n, v.Config.Vocabulary()))
+	v.Tracker.SeeNode(in.Node)
+	return in
 }
 
 func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: facts}
+	in.Former = v.Namespaces.Former()
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
 		in.Node.Leaving = v.Departing(n, in.Node.Karpenter)
@@ -80,7 +132,7 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 // so has not come: what became of its attempt is in that, and until then it would look as if there had been none.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
-	missing := v.Sights.UnderWay(n.Name, n.UID) // before the list: events come after the cache has changed
+	missing := v.Tracker.UnderWay(n.Name, n.UID) // before the list: events come after the cache has changed
 	var list corev1.PodList
 	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
 		return in, err
@@ -88,7 +140,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}
 	for i := range list.Items {
 		if workerpod.Ours(&list.Items[i], v.Builder.Namespace, t) {
-			in.Pods = append(in.Pods, v.Sights.observe(&list.Items[i]))
+			in.Pods = append(in.Pods, v.Tracker.observe(&list.Items[i]))
 		}
 		missing = slices.DeleteFunc(missing, func(uid types.UID) bool { return uid == list.Items[i].UID })
 	}
@@ -96,25 +148,26 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 		return in, ErrVanished
 	}
 	in.Pods = v.unseen(in.Pods, workerpod.LabelNodeUID, in.Node.UID)
-	in.NeededSince = v.Sights.neededSince(in)
-	in.Vanished, in.Rehearsed = v.Sights.ofNode(in.Node.Name, types.UID(in.Node.UID))
+	in.NeededSince = v.Tracker.neededSince(in)
+	v.Tracker.ofNode(&in)
 	for _, p := range in.Pods {
-		in.Rehearsed = in.Rehearsed || v.Sights.Rehearsing && p.Recorded
+		in.DryRunDone = in.DryRunDone || v.Tracker.DryRun && p.Recorded
 	}
 	return in, nil
 }
 
-// ErrVanished says that a pod is gone and the watch event that says what that means has not come.
-var ErrVanished = errors.New("the worker pod is gone, and the watch has not shown it yet")
+// ErrVanished says that a pod is gone, or was made, and that the watch has not shown it yet.
+var ErrVanished = errors.New("the watch has not shown yet what became of a worker pod")
 
-// GatherFresh is Gather of a node that was just read from the API server, and reads those of its pods that have no result from there too.
+// GatherFresh is Gather of a node that was just read from the API server. It reads those of its pods from there too
+// that have no result, or are terminating and still occupy the node.
 func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.Node) (decide.Input, error) {
 	in, err := v.Gather(ctx, n)
 	if err != nil {
 		return in, err
 	}
 	for i, p := range in.Pods {
-		if p.Attempt.Result != nil {
+		if p.Attempt.Result != nil && (!p.Terminating || !p.Occupies) {
 			continue
 		}
 		pod := &corev1.Pod{}
@@ -125,7 +178,7 @@ func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.No
 		case err != nil:
 			return in, err
 		}
-		in.Pods[i] = v.Sights.observe(pod)
+		in.Pods[i] = v.Tracker.observe(pod)
 	}
 	return in, nil
 }
@@ -139,7 +192,7 @@ func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observatio
 	var out []workerpod.Observation
 	for i := range list.Items {
 		if p := &list.Items[i]; v.Ours(p) && p.Labels[workerpod.LabelPurpose] == workerpod.PurposeProbe {
-			out = append(out, v.Sights.observe(p))
+			out = append(out, v.Tracker.observe(p))
 		}
 	}
 	return v.unseen(out, workerpod.LabelProbeGroup, group), nil
@@ -149,13 +202,13 @@ func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observatio
 // would have them made twice.
 func (v *View) unseen(pods []workerpod.Observation, label, value string) []workerpod.Observation {
 	var more []*corev1.Pod
-	for name, p := range v.Sights.Unseen() {
+	for name, p := range v.Tracker.Unseen() {
 		if p != nil && p.Labels[label] == value && !slices.ContainsFunc(pods, func(o workerpod.Observation) bool { return o.Name == name }) {
 			more = append(more, p)
 		}
 	}
 	for _, p := range more {
-		pods = append(pods, v.Sights.observe(p))
+		pods = append(pods, v.Tracker.observe(p))
 	}
 	return pods
 }

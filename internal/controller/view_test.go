@@ -1,8 +1,12 @@
 package controller
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,8 +56,8 @@ func TestGatherFindsTheNodesOwnPods(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	v, c, _ := view(t)
-	members := func(f *Fleet) (names string) {
-		list, err := f.Members(t.Context())
+	names := func(f *Fleet) (names string) {
+		list, err := f.Summaries(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,17 +71,17 @@ func TestFleet(t *testing.T) {
 	c.nodes = []corev1.Node{*node("c"), *node("a"), *node("x", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })}
 	f := NewFleet(v)
 	f.See(v.Observe(node("b")))
-	if got := members(f); got != "abcx-" || c.lists != 1 {
+	if got := names(f); got != "abcx-" || c.lists != 1 {
 		t.Errorf("%s after %d lists: want those of before our time too, sorted, and what is never verified for what it is", got, c.lists)
 	}
 	f.Gone("a")
 	f.See(v.Observe(node("b", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })))
-	if got := members(f); got != "b-cx-" || c.lists != 1 {
+	if got := names(f); got != "b-cx-" || c.lists != 1 {
 		t.Errorf("%s after %d lists", got, c.lists)
 	}
-	before, _ := f.Members(t.Context())
+	before, _ := f.Summaries(t.Context())
 	f.See(v.Observe(node("c", func(n *corev1.Node) { n.UID = "new" })))
-	after, _ := f.Members(t.Context())
+	after, _ := f.Summaries(t.Context())
 	if before[1].UID != "uid-c" || after[1].UID != "new" {
 		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
 	}
@@ -94,27 +98,83 @@ func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
 		}
 	}
 	first, second := worker(v, n, 1), worker(v, n, 2)
-	v.Sights.SeePod(worker(v, node("m"), 1))
-	v.Sights.SeePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
+	v.Tracker.SeePod(worker(v, node("m"), 1))
+	v.Tracker.SeePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
 	c.pods = []corev1.Pod{*first}
 	gathers("not shown yet", nil, 0)
-	v.Sights.SeePod(first)
+	v.Tracker.SeePod(first)
 	gathers("shown", nil, 0)
 	c.pods = nil
 	gathers("gone from the cache", ErrVanished, 0)
-	v.Sights.PodGone(workerpod.Observe(first), first)
+	v.Tracker.PodGone(workerpod.Observe(first), first)
 	gathers("shown to be gone", nil, 1)
 
-	v.Sights.SeePod(second)
+	v.Tracker.SeePod(second)
 	gathers("the next one, gone from the cache", ErrVanished, 0)
 	exited(0)(second)
-	v.Sights.SeePod(second)
+	v.Tracker.SeePod(second)
 	gathers("and shown with a result", nil, 1)
 
-	v.Sights.SeePod(worker(v, n, 3))
+	v.Tracker.SeePod(worker(v, n, 3))
 	n.UID = "another"
 	gathers("another node of the name", nil, 0)
-	v.Sights.neededSince(v.Observe(n))
-	v.Sights.SeePod(worker(v, node("n"), 4))
+	v.Tracker.neededSince(v.Observe(n))
+	v.Tracker.SeePod(worker(v, node("n"), 4))
 	gathers("a pod of the node before it", nil, 0)
+}
+
+// TestBeginKnowsAnEarlierLeadersWorkers: the cache of a new leader may lag behind what the leader before it created.
+func TestBeginKnowsAnEarlierLeadersWorkers(t *testing.T) {
+	v, c, at := view(t)
+	n, m := node("n"), node("m")
+	ended := worker(v, n, 1, exited(0))
+	last := worker(v, n, 2, running)
+	c.pods = []corev1.Pod{*worker(v, m, 1, running)}
+	live := &cache{pods: []corev1.Pod{*ended, *last, *worker(v, m, 1, running)}}
+	if err := v.Begin(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(n *corev1.Node) (out []int32) {
+		in, err := v.Gather(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range in.Pods {
+			out = append(out, p.Attempt.Number)
+		}
+		return out
+	}
+	if got := numbers(n); !slices.Equal(got, []int32{2}) {
+		t.Errorf("attempts %v: want the one that occupies the node", got)
+	}
+	if got := numbers(m); !slices.Equal(got, []int32{1}) {
+		t.Errorf("attempts %v: want the one that the cache shows, once", got)
+	}
+	unseen := 0
+	for range v.Tracker.Unseen() {
+		unseen++
+	}
+	if unseen != 1 {
+		t.Errorf("%d pods are awaited: want none that the cache shows", unseen)
+	}
+	at.pass(unseenFor + time.Second)
+	if got := numbers(n); len(got) != 0 {
+		t.Errorf("attempts %v of a pod that the watch never showed", got)
+	}
+}
+
+// TestBeginGoesOnWithoutTheList: a list that fails is said in the log, and holds nothing up.
+func TestBeginGoesOnWithoutTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _, _ := view(t)
+		live := &cache{err: errors.New("no answer")}
+		if err := v.Begin(t.Context(), live); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := v.Begin(ctx, live); err == nil {
+			t.Error("the process ends, and it goes on")
+		}
+	})
 }

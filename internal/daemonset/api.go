@@ -114,7 +114,7 @@ func refused(err error, code int) bool {
 func unread(err error) string {
 	var s *apiserver.StatusError
 	if errors.As(err, &s) && s.Code < http.StatusInternalServerError && s.Code != http.StatusTooManyRequests {
-		return "cannot be read: " + string(s.Reason())
+		return "cannot be read: " + s.Reason().String()
 	}
 	return "cannot be read: no usable answer from the API server"
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/guard"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -33,22 +33,22 @@ type API interface {
 const (
 	// requestTimeout bounds one request to the API server. It is not cut short when the process is told to stop.
 	requestTimeout = 10 * time.Second
-	// farewell is what is left for the last look at the node when the process is told to stop.
-	farewell = 5 * time.Second
+	// shutdownGrace is what is left for the last look at the node when the process is told to stop.
+	shutdownGrace = 5 * time.Second
 	// The waits after requests that failed: each twice the last, less up to half so that the nodes do not come together.
 	firstWait, longestWait = time.Second, 10 * time.Second
 	// rewatch is how soon after a watch that could not be had, or was ended, the node is read again.
 	rewatch = 5 * time.Second
 )
 
-// Process verifies one node. Its exported fields must be set before Run or Rehearse, which are called once.
+// Process verifies one node. Its exported fields must be set before Run or DryRun, which are called once.
 type Process struct {
 	// Config is from config.ParseDaemonSet.
 	Config *config.Config
 	// Node is the node's name.
 	Node string
 	// Connect makes a client; it is called again after a request failed, since addresses and authorities change. nil where there
-	// is no cluster, for Rehearse.
+	// is no cluster, for DryRun.
 	Connect func() (API, error)
 	// Verify runs checks. When its context ends before, what it returns counts for nothing.
 	Verify  func(ctx context.Context, c worker.Config) result.Report
@@ -123,7 +123,7 @@ func (p *Process) rest(ctx context.Context, n next) {
 	changed := make(chan struct{}, len(n.watches))
 	for _, path := range n.watches {
 		api := p.api
-		guard.Go(func() {
+		recovery.Go(func() {
 			if ok, err := api.Watch(ctx, path); !ok {
 				if err != nil && ctx.Err() == nil {
 					p.Log.Debug("a watch ended", zap.String("path", path), zap.Error(err))
@@ -131,7 +131,7 @@ func (p *Process) rest(ctx context.Context, n next) {
 				pause(ctx, rewatch)
 			}
 			changed <- struct{}{}
-		}, func(caught *guard.Panic) {
+		}, func(caught *recovery.Panic) {
 			p.Log.Error("internal error of a watch", zap.Error(caught))
 			changed <- struct{}{}
 		})
@@ -176,7 +176,7 @@ func (p *Process) begin(ctx context.Context, in decide.Input) {
 	p.ended = ended
 	told := p.told(in.Profile)
 	p.Metrics.begin(told.Expand())
-	guard.Go(func() { ended <- p.Verify(running, told) }, func(caught *guard.Panic) {
+	recovery.Go(func() { ended <- p.Verify(running, told) }, func(caught *recovery.Panic) {
 		ended <- worker.Aborted(p.Node, result.InternalError, "worker", caught)
 	})
 }
@@ -218,7 +218,7 @@ func (p *Process) leave() {
 	if p.self.Released || p.api == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	for ctx.Err() == nil {
 		p.seen = nil

@@ -25,7 +25,10 @@ func (p *Process) pass(ctx context.Context) (next, error) {
 	}
 	in := p.observe(n)
 	look := next{wait: time.Duration(p.Config.Reconciliation.IntervalSeconds) * time.Second, watches: []string{watchOf(nodes, field("metadata.name", p.Node), n.ResourceVersion)}}
-	plan := p.decide(ctx, in, n, &look)
+	plan, err := p.decide(ctx, in, n, &look)
+	if err != nil {
+		return next{}, err
+	}
 	switch plan.Step {
 	case decide.StepStart:
 		p.begin(ctx, in)
@@ -48,6 +51,9 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 	in := decide.Input{Config: p.Config, Profile: p.Config.For(n.Labels), Selected: p.Config.Selects(n.Labels),
 		Node: marks.Observe(n, p.Config.Vocabulary()), Self: &p.self}
 	in.Checks = p.builder.Checks(in.Profile.Profile)
+	if !in.Node.Gated {
+		p.self.Attempt.Basis.Gated = false // a pass of the attempt under way does not open a gate that is closed from now on
+	}
 	switch {
 	case !decide.Subject(in) || !decide.Needed(in, now):
 		p.needed = time.Time{}
@@ -59,28 +65,25 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 }
 
 // decide asks what is next, and gathers the evidence that it is asked for. Of what was read for that, look is told.
-func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, look *next) decide.Plan {
+// What a deletion needs is not asked for: config.ParseDaemonSet refuses it.
+func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, look *next) (decide.Plan, error) {
 	ev := decide.Evidence{Fresh: true, Slot: new(true)} // nothing is cached here, and nobody counts workers
-	for {
-		plan := decide.Next(in, ev, time.Now())
-		switch plan.Need {
-		case decide.NeedWaits:
-			waits := p.waits(ctx, n, in.Profile.Prerequisites, look)
-			ev.Waits = &waits
-		case decide.NeedOccupants:
-			ev.Workloads = &decide.Workloads{Problem: "in DaemonSet mode the node's pods are not listed, so it may run ordinary ones"}
-		default:
-			// What a deletion needs is not asked for: config.ParseDaemonSet refuses it.
-			return plan
-		}
-	}
+	return decide.Resolve(&in, &ev, time.Now, decide.Loaders{
+		decide.NeedWaits: decide.Into(&ev.Waits, func() ([]decide.Wait, error) {
+			return p.waits(ctx, n, in.Profile.Prerequisites, look), nil
+		}),
+		decide.NeedOccupants: decide.Into(&ev.Workloads, func() (decide.Workloads, error) {
+			problem := "in DaemonSet mode the node's pods are not listed, so it may run ordinary ones"
+			return decide.Workloads{Problem: problem}, nil
+		}),
+	})
 }
 
 // record writes a change of our marks, the one write that decides. A pass is said in the condition before: once the node has its
 // label nobody comes to do so, while one whose process ends between the two writes is verified again by the next.
 func (p *Process) record(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan) error {
-	if outlook := plan.Outlook(in); outlook != nil && !outlook.Same(in.Node.Condition) {
-		return p.patch(ctx, status, outlook.Patch(in.Node.UID, in.Node.Condition))
+	if next := plan.NextCondition(in); next != nil && !next.Same(in.Node.Condition) {
+		return p.patch(ctx, status, next.Patch(in.Node.UID, in.Node.Condition))
 	}
 	if in.Node.RecordProblem != "" {
 		p.Log.Info("the record is replaced", zap.String("fault", in.Node.RecordProblem))

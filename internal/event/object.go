@@ -13,6 +13,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 // reportingController is the source of our events.
@@ -29,17 +31,17 @@ const hashBytes = 8
 
 // object makes the Event. Its deprecated fields and its series stay unset: the API server refuses the first in events.k8s.io/v1,
 // and an event that is written once is no series.
-func object(instance string, of corev1.ObjectReference, at time.Time, e Event) *eventsv1.Event {
+func object(instance string, of corev1.ObjectReference, at time.Time, e decide.Event) *eventsv1.Event {
 	return &eventsv1.Event{
 		// What we emit events on has no namespace, and an event must have one: client-go puts events of such objects into "default"
 		// (tools/events/event_recorder.go), and the API server takes them nowhere else but in kube-system.
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(of, e)},
 		Regarding:           of,
 		EventTime:           metav1.NewMicroTime(at),
-		Type:                e.Type,
-		Reason:              e.Reason,
-		Action:              e.Action,
-		Note:                cut(e.Note, maxNote),
+		Type:                e.Reason.Type,
+		Reason:              e.Reason.Name,
+		Action:              e.Reason.Action,
+		Note:                cut(e.Message, maxNote),
 		ReportingController: reportingController,
 		ReportingInstance:   instance,
 	}
@@ -47,8 +49,8 @@ func object(instance string, of corev1.ObjectReference, at time.Time, e Event) *
 
 // name derives from what the event says, so that the same event is written once. The object's name is in it for people; the
 // hash tells apart objects that had the same name, and long names that are cut at the same place.
-func name(of corev1.ObjectReference, e Event) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", of.UID, e.Reason, e.Key))
+func name(of corev1.ObjectReference, e decide.Event) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", of.UID, e.Reason.Name, e.Key))
 	suffix := "." + hex.EncodeToString(sum[:hashBytes])
 	prefix := of.Name[:min(len(of.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
 	// A label of a name ends in a letter or a digit, and a cut may fall anywhere.

@@ -12,14 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 func makeNode(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 }
 
-func passed(key string) Event {
-	return Event{Type: corev1.EventTypeNormal, Reason: "VerificationPassed", Action: "Verify", Note: "all checks passed", Key: key, Rank: RankOutcome}
+func passed(key string) decide.Event {
+	return decide.Event{Reason: decide.EventPassed, Message: "all checks passed", Key: key}
 }
 
 // faults lists what the API server would refuse in an event that is created through events.k8s.io/v1
@@ -115,14 +117,14 @@ func FuzzName(f *testing.F) {
 			t.Skip()
 		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(uid)}}
-		if got := name(onNode(n), Event{Reason: reason, Key: key}); len(validation.IsDNS1123Subdomain(got)) > 0 {
+		if got := name(onNode(n), decide.Event{Reason: decide.Reason{Name: reason}, Key: key}); len(validation.IsDNS1123Subdomain(got)) > 0 {
 			t.Errorf("node %q: name %q", node, got)
 		}
 	})
 }
 
 func TestNamesTellEventsApart(t *testing.T) {
-	n, held := makeNode("node-1"), Event{Reason: "RemediationHeld", Key: "1/maxUnhealthy"}
+	n, held := makeNode("node-1"), decide.Event{Reason: decide.EventHeld, Key: "1/maxUnhealthy"}
 	if first, again := name(onNode(n), held), name(onNode(makeNode("node-1")), held); first != again {
 		t.Errorf("one event is named %s and %s", first, again)
 	}
@@ -130,10 +132,10 @@ func TestNamesTellEventsApart(t *testing.T) {
 	replaced.UID = "another"
 	long := strings.Repeat("a", 250)
 	for what, pair := range map[string][2]string{
-		"second guard in one attempt": {name(onNode(n), held), name(onNode(n), Event{Reason: "RemediationHeld", Key: "1/budget"})},
-		"reason":                      {name(onNode(n), held), name(onNode(n), Event{Reason: "Quarantined", Key: "1/maxUnhealthy"})},
+		"second guard in one attempt": {name(onNode(n), held), name(onNode(n), decide.Event{Reason: decide.EventHeld, Key: "1/budget"})},
+		"reason":                      {name(onNode(n), held), name(onNode(n), decide.Event{Reason: decide.EventQuarantined, Key: "1/maxUnhealthy"})},
 		"node replaced":               {name(onNode(n), held), name(onNode(replaced), held)},
-		"reason and key run together": {name(onNode(n), Event{Reason: "A", Key: "B1"}), name(onNode(n), Event{Reason: "AB", Key: "1"})},
+		"reason and key run together": {name(onNode(n), decide.Event{Reason: decide.Reason{Name: "A"}, Key: "B1"}), name(onNode(n), decide.Event{Reason: decide.Reason{Name: "AB"}, Key: "1"})},
 		"long names of nodes":         {name(onNode(makeNode(long+"a")), held), name(onNode(makeNode(long+"b")), held)},
 	} {
 		if pair[0] == pair[1] {

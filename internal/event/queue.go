@@ -5,12 +5,17 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
+
+// ranks is how many there are.
+const ranks = int(decide.RankDecision) + 1
 
 // item is an event on its way.
 type item struct {
 	object    *eventsv1.Event
-	rank      Rank
+	rank      decide.Rank
 	tries     int       // that failed
 	notBefore time.Time // of the next try
 }
@@ -34,7 +39,7 @@ func (q *queue) len() int {
 func (q *queue) add(it *item) (dropped *item) {
 	if q.len() >= q.limit {
 		for rank := range q.byRank {
-			if Rank(rank) > it.rank {
+			if decide.Rank(rank) > it.rank {
 				return it
 			}
 			if len(q.byRank[rank]) > 0 {

@@ -1,3 +1,6 @@
+// Package event emits Kubernetes events without ever slowing a reconcile. Events are for people; what a controller
+// decided is on the node itself. So they are queued, paced, and, where too many come at once, the least useful are
+// dropped and counted.
 package event
 
 import (
@@ -12,6 +15,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 const (
@@ -38,8 +43,8 @@ type Creator interface {
 	Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error
 }
 
-// Recorder emits events on nodes. client-go's recorder is not used because it names events by the time, so that a decision
-// that is made again is said again, and when a fleet arrives at once it drops whatever comes last.
+// Recorder emits what was decided as events. client-go's recorder is not used because it names events by the time, so
+// that a decision that is made again is said again, and when a fleet arrives at once it drops whatever comes last.
 type Recorder struct {
 	client   Creator
 	dropped  func()
@@ -67,7 +72,7 @@ func New(c Creator, dropped func()) *Recorder {
 
 // Emit queues an event on the node, which happened at the given time. It never blocks; a full queue drops the least useful event.
 // One that is on its way already (same node, reason and key) is not queued again.
-func (r *Recorder) Emit(node *corev1.Node, at time.Time, e Event) {
+func (r *Recorder) Emit(node *corev1.Node, at time.Time, e decide.Event) {
 	r.EmitOn(onNode(node), at, e)
 }
 
@@ -76,8 +81,9 @@ func onNode(n *corev1.Node) corev1.ObjectReference {
 }
 
 // EmitOn is Emit for another object without a namespace.
-func (r *Recorder) EmitOn(of corev1.ObjectReference, at time.Time, e Event) {
-	r.put(&item{object: object(r.instance, of, at, e), rank: min(max(e.Rank, RankProgress), RankDecision)})
+func (r *Recorder) EmitOn(of corev1.ObjectReference, at time.Time, e decide.Event) {
+	rank := min(max(e.Reason.Rank, decide.RankProgress), decide.RankDecision)
+	r.put(&item{object: object(r.instance, of, at, e), rank: rank})
 }
 
 // put queues an item, for the first time or for another try.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 var (
@@ -87,9 +89,9 @@ func start(t *testing.T, r *Recorder) (stop func()) {
 	}
 }
 
-func emit(r *Recorder, rank Rank, key string) {
+func emit(r *Recorder, rank decide.Rank, key string) {
 	e := passed(key)
-	e.Rank, e.Note = rank, key
+	e.Reason.Rank, e.Message = rank, key
 	r.Emit(makeNode("node-1"), time.Now(), e)
 }
 
@@ -98,15 +100,15 @@ func TestFullQueueKeepsDecisions(t *testing.T) {
 		a := &api{}
 		r, dropped := newRecorder(a)
 		for i := range queueLimit {
-			emit(r, RankProgress, fmt.Sprint("progress ", i))
+			emit(r, decide.RankProgress, fmt.Sprint("progress ", i))
 		}
 		for i := range 96 {
-			emit(r, RankDecision, fmt.Sprint("decision ", i))
+			emit(r, decide.RankDecision, fmt.Sprint("decision ", i))
 		}
 		for i := range 1000 {
-			emit(r, RankOutcome, fmt.Sprint("outcome ", i))
+			emit(r, decide.RankOutcome, fmt.Sprint("outcome ", i))
 		}
-		emit(r, RankProgress, "newest progress")
+		emit(r, decide.RankProgress, "newest progress")
 		if n := dropped.Load(); n != 1097 {
 			t.Errorf("%d dropped of 1097 too many", n)
 		}
@@ -130,21 +132,21 @@ func TestFullQueueKeepsDecisions(t *testing.T) {
 }
 
 func TestFullQueueDropsTheLowest(t *testing.T) {
-	at := func(rank Rank, name string) *item {
+	at := func(rank decide.Rank, name string) *item {
 		return &item{rank: rank, object: &eventsv1.Event{Note: name}}
 	}
 	q := queue{limit: 2}
-	q.add(at(RankDecision, "first"))
-	q.add(at(RankOutcome, "outcome"))
+	q.add(at(decide.RankDecision, "first"))
+	q.add(at(decide.RankOutcome, "outcome"))
 	for _, tt := range []struct {
 		it   *item
 		want string
 	}{
-		{at(RankProgress, "progress"), "progress"},
-		{at(RankOutcome, "second outcome"), "outcome"},
-		{at(RankDecision, "second"), "second outcome"},
-		{at(RankOutcome, "third outcome"), "third outcome"},
-		{at(RankDecision, "third"), "first"},
+		{at(decide.RankProgress, "progress"), "progress"},
+		{at(decide.RankOutcome, "second outcome"), "outcome"},
+		{at(decide.RankDecision, "second"), "second outcome"},
+		{at(decide.RankOutcome, "third outcome"), "third outcome"},
+		{at(decide.RankDecision, "third"), "first"},
 	} {
 		if got := q.add(tt.it); got == nil || got.object.Note != tt.want || q.len() != 2 {
 			t.Errorf("%s: dropped %v, want %s; %d queued", tt.it.object.Note, got, tt.want, q.len())
@@ -157,7 +159,7 @@ func TestEmitDoesNotWait(t *testing.T) {
 		r, dropped, stop := started(t, &api{answer: hang})
 		begun := time.Now()
 		for i := range 10_000 {
-			emit(r, Rank(i%ranks), strconv.Itoa(i))
+			emit(r, decide.Rank(i%ranks), strconv.Itoa(i))
 		}
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("waited for %s", took)
@@ -166,7 +168,7 @@ func TestEmitDoesNotWait(t *testing.T) {
 		if took := time.Since(begun); took > drainTime {
 			t.Errorf("took %s to stop", took)
 		}
-		emit(r, RankDecision, "late")
+		emit(r, decide.RankDecision, "late")
 		if n := dropped.Load(); n != 10_001 {
 			t.Errorf("%d of 10001 events counted as dropped", n)
 		}
@@ -181,7 +183,7 @@ func TestEmitIsFast(t *testing.T) {
 	for i := range 10 {
 		reconciles.Go(func() {
 			for j := range 1000 {
-				emit(r, Rank(j%ranks), fmt.Sprint(i, " ", j))
+				emit(r, decide.Rank(j%ranks), fmt.Sprint(i, " ", j))
 			}
 		})
 	}
@@ -197,8 +199,8 @@ func TestSameKeyIsWrittenOnce(t *testing.T) {
 		a := &api{}
 		r, dropped := newRecorder(a)
 		for range 3 { // before a writer could take one: what is written already is tried again
-			emit(r, RankDecision, "1/maxUnhealthy")
-			emit(r, RankDecision, "1/budget")
+			emit(r, decide.RankDecision, "1/maxUnhealthy")
+			emit(r, decide.RankDecision, "1/budget")
 		}
 		stop := start(t, r)
 		time.Sleep(time.Second)
@@ -206,7 +208,7 @@ func TestSameKeyIsWrittenOnce(t *testing.T) {
 		if len(a.written) != 2 || len(a.tries) != 2 {
 			t.Errorf("%d events in %d tries", len(a.written), len(a.tries))
 		}
-		emit(r, RankDecision, "1/budget") // as after a restart: only the API server knows
+		emit(r, decide.RankDecision, "1/budget") // as after a restart: only the API server knows
 		time.Sleep(time.Second)
 		stop()
 		if len(a.written) != 2 || len(a.tries) != 3 || dropped.Load() != 0 {
@@ -220,7 +222,7 @@ func TestDrainsAtStop(t *testing.T) {
 		a := &api{answer: func(context.Context, *eventsv1.Event) error { time.Sleep(10 * time.Millisecond); return nil }}
 		r, dropped := newRecorder(a)
 		for i := range 1000 {
-			emit(r, RankOutcome, strconv.Itoa(i))
+			emit(r, decide.RankOutcome, strconv.Itoa(i))
 		}
 		stop := start(t, r)
 		begun := time.Now()
@@ -242,7 +244,7 @@ func TestSickServerIsNotPressedAtStop(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 1000 {
-			emit(r, RankOutcome, strconv.Itoa(i))
+			emit(r, decide.RankOutcome, strconv.Itoa(i))
 		}
 		if err := r.Start(ctx); err != nil {
 			t.Error(err)
@@ -259,7 +261,7 @@ func TestWritesArePaced(t *testing.T) {
 		r, _, stop := started(t, a)
 		time.Sleep(time.Second)
 		for i := range 440 {
-			emit(r, RankOutcome, strconv.Itoa(i))
+			emit(r, decide.RankOutcome, strconv.Itoa(i))
 		}
 		begun := time.Now()
 		time.Sleep(10 * time.Second)

@@ -13,6 +13,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 func TestTransientErrorsAreRetried(t *testing.T) {
@@ -37,8 +39,8 @@ func TestTransientErrorsAreRetried(t *testing.T) {
 					return fmt.Errorf("create: %w", fault)
 				}}
 				r, dropped, stop := started(t, a)
-				emit(r, RankDecision, "faulty")
-				emit(r, RankProgress, "fine")
+				emit(r, decide.RankDecision, "faulty")
+				emit(r, decide.RankProgress, "fine")
 				synctest.Wait()
 				if len(a.written) != 1 {
 					t.Errorf("the other event waits: %d written", len(a.written))
@@ -67,9 +69,9 @@ func TestHangingWritesHoldUpNoOther(t *testing.T) {
 		r, _, stop := started(t, a)
 		synctest.Wait() // all writers idle
 		for i := range concurrentWrites - 1 {
-			emit(r, RankDecision, fmt.Sprint("hangs ", i))
+			emit(r, decide.RankDecision, fmt.Sprint("hangs ", i))
 		}
-		emit(r, RankProgress, "fine")
+		emit(r, decide.RankProgress, "fine")
 		synctest.Wait()
 		if len(a.written) != 1 || len(a.tries) != concurrentWrites {
 			t.Errorf("%d written, tried %q", len(a.written), a.tries)
@@ -81,8 +83,8 @@ func TestHangingWritesHoldUpNoOther(t *testing.T) {
 // TestWritersWakeEachOther: two events may leave one token, and each deserves a writer; what is not due must not keep them awake.
 func TestWritersWakeEachOther(t *testing.T) {
 	r, _ := newRecorder(&api{})
-	emit(r, RankOutcome, "1")
-	emit(r, RankOutcome, "2")
+	emit(r, decide.RankOutcome, "1")
+	emit(r, decide.RankOutcome, "2")
 	<-r.wake
 	first, _ := r.take(time.Now())
 	if first == nil || len(r.wake) != 1 {
@@ -90,7 +92,7 @@ func TestWritersWakeEachOther(t *testing.T) {
 	}
 	<-r.wake
 	first.notBefore = time.Now().Add(time.Minute)
-	r.queue.byRank[RankOutcome] = []*item{first}
+	r.queue.byRank[decide.RankOutcome] = []*item{first}
 	if it, wait := r.take(time.Now()); it != nil || wait <= 0 || len(r.wake) != 0 {
 		t.Errorf("took %v, wait %s, %d tokens", it, wait, len(r.wake))
 	}
@@ -124,7 +126,7 @@ func TestGivesUpAtLast(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &api{answer: func(context.Context, *eventsv1.Event) error { return tt.fault }}
 				r, dropped, stop := started(t, a)
-				emit(r, RankDecision, "1")
+				emit(r, decide.RankDecision, "1")
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
 				if len(a.tries) != tt.tries || dropped.Load() != 1 {

@@ -41,14 +41,14 @@ type Fence struct {
 	watch func(context.Context) (watch.Interface, error)
 
 	mu      sync.Mutex
-	open    bool    // the last record that was written or read names us
-	renewed reading // when the last renewal was sent
-	seen    *sight  // what was last read; nil once it may have changed
-	failed  reading // when the last request that failed was sent
+	open    bool      // the last record that was written or read names us
+	renewed reading   // when the last renewal was sent
+	seen    *observed // what was last read; nil once it may have changed
+	failed  reading   // when the last request that failed was sent
 }
 
-// sight is a record that was read.
-type sight struct {
+// observed is a record that was read.
+type observed struct {
 	record *resourcelock.LeaderElectionRecord
 	raw    []byte
 	at     reading
@@ -87,7 +87,7 @@ func (f *Fence) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if err := f.rest(ctx); err != nil {
 		return nil, nil, err
 	}
-	s := &sight{at: f.now()}
+	s := &observed{at: f.now()}
 	// Before it is read, so that a change which is shown meanwhile is not forgotten.
 	f.mu.Lock()
 	f.seen = s
@@ -104,7 +104,7 @@ func (f *Fence) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 }
 
 // unchanged returns what was read last where it counts still.
-func (f *Fence) unchanged() *sight {
+func (f *Fence) unchanged() *observed {
 	f.mu.Lock()
 	s := f.seen
 	f.mu.Unlock()

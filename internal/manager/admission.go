@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,22 +19,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules"
 	"github.com/kube-node-ready/kube-node-ready/internal/webhook"
 )
 
-// newWebhook is the webhook that this replica serves, with its certificates; nil where nodes are tainted otherwise or not at all, and
-// in a dry run, which taints none. rc is not held to leadership: every replica serves, and any may renew the certificates.
-func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options) (*webhook.Server, *webhook.Rotation, error) {
+// hook is the webhook that this replica serves.
+type hook struct {
+	*webhook.Server
+	certificates *webhook.Rotation // nil where somebody else makes them
+	rules        *rules.Lister     // nil where no rules are served
+}
+
+// newWebhook makes the webhook; nil where nodes are tainted otherwise or not at all, and in a dry run, which taints none.
+// rc is not held to leadership: every replica serves, and any may renew the certificates.
+func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options) (*hook, error) {
 	mode, err := admissionMode(cfg.Admission.Mode, rc)
 	if err != nil || mode != config.AdmissionWebhook || o.DryRun {
-		return nil, nil, err
+		return nil, err
 	}
 	settings := cfg.Admission.Webhook
 	from := webhook.Source{Dir: settings.CertificateDir}
 	if from.Dir == "" {
 		direct, err := client.New(rc, client.Options{Scheme: scheme.Scheme})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		lifetime := settings.CertificateLifetime.Duration
 		from.Rotation = &webhook.Rotation{
@@ -41,7 +50,19 @@ func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options
 			Namespace: namespace, Name: settings.Name, Overlap: min(lifetime/10, webhook.MaxOverlap), Client: direct, Now: time.Now,
 		}
 	}
-	return webhook.NewServer(&webhook.Tainter{Config: cfg}, int(settings.Port), from), from.Rotation, nil
+	h, tainter := &hook{certificates: from.Rotation}, &webhook.Tainter{Config: cfg}
+	if *cfg.Rules.Enabled {
+		untyped, err := dynamic.NewForConfig(rc)
+		if err != nil {
+			return nil, err
+		}
+		if h.rules, err = rules.NewLister(untyped, cfg.Vocabulary().Gating); err != nil {
+			return nil, err
+		}
+		tainter.Rules = h.rules.Rules
+	}
+	h.Server = webhook.NewServer(tainter, int(settings.Port), from)
+	return h, nil
 }
 
 // admissionMode decides "auto", which the chart otherwise does: by what the API server serves.
@@ -72,11 +93,14 @@ func watchCertificates(o *cache.Options, r *webhook.Rotation) {
 	o.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Field: one}
 }
 
-// addWebhook has the manager look after the certificates and be ready only when the webhook is.
-func addWebhook(mgr ctrl.Manager, s *webhook.Server, r *webhook.Rotation) error {
-	var err error
-	if r != nil {
-		err = r.Setup(mgr, mgr.GetCache())
+// add has the manager look after the certificates and the rules, and be ready only when the webhook is. It waits for no rule.
+func (h *hook) add(mgr ctrl.Manager) error {
+	err := mgr.AddReadyzCheck("webhook", h.Ready)
+	if h.certificates != nil {
+		err = errors.Join(err, h.certificates.Setup(mgr, mgr.GetCache()))
 	}
-	return errors.Join(err, mgr.AddReadyzCheck("webhook", s.Ready))
+	if h.rules != nil {
+		err = errors.Join(err, mgr.Add(h.rules))
+	}
+	return err
 }

@@ -13,11 +13,11 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/rule"
-	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules"
 )
 
-// serveRules makes the rule room, registers it with the manager, and has the node room ask it. writer writes rules.
+// serveRules makes the controller of rules, which starts once they are defined, and has the node reconciler ask it.
+// writer writes rules.
 func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string, writer client.Client, events emitter, nodes *node.Reconciler) error {
 	if !*cfg.Rules.Enabled {
 		return nil
@@ -30,20 +30,20 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	if err != nil {
 		return err
 	}
-	rules := &rule.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetClient(), Now: time.Now, Rehearsing: o.DryRun,
-		Counters: metrics.NewRuleCounters(), Events: events, WakeNode: nodes.Wake}
-	room := &rule.Room{Rules: rules, Live: mgr.GetAPIReader(), Writer: writer}
-	rules.WakeRule = room.Wake
-	if err := room.Setup(mgr); err != nil {
-		return fmt.Errorf("set up the rule room: %w", err)
-	}
-	nodes.Rules = rules
-	watch := &rule.Watch{Rules: rules, Kubernetes: typed, Dynamic: untyped, Cache: mgr.GetCache(), Identity: namespace + "/" + cfg.LeaderElection.ID}
+	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetClient(),
+		Now: time.Now, DryRun: o.DryRun,
+		Counters: rules.NewCounters(), Events: events, WakeNode: nodes.Wake}
+	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer}
+	served.WakeRule = reconciler.Wake
+	nodes.Rules = served
+	watch := &rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: mgr.GetCache(),
+		Live: mgr.GetAPIReader(), Begin: func() error { return reconciler.Setup(mgr) },
+		Identity: namespace + "/" + cfg.LeaderElection.ID}
 	if err := mgr.Add(watch); err != nil {
 		return err
 	}
-	collector := metrics.NewRuleCollector(rules.View, elected(mgr))
-	for _, m := range append(rules.Counters.Collectors(), collector) {
+	collector := rules.NewCollector(cfg.Metrics.PerNode, served.View, elected(mgr))
+	for _, m := range append(served.Counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

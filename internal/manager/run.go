@@ -1,4 +1,4 @@
-// Package manager wires the controller: clients, caches, the rooms, leader election, health and metrics.
+// Package manager wires the controller: clients, caches, the reconcilers, leader election, health and metrics.
 package manager
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/adoption"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/autoscaler"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
@@ -51,13 +52,14 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	workerNamespace := orElse(cfg.Worker.Namespace, namespace)
 	contact := newContact("/api/v1/nodes", "/api/v1/namespaces/"+workerNamespace+"/pods")
 	rc.Wrap(contact.observe)
+	direct := rest.CopyConfig(rc) // not held to leadership
 	ctrl.SetLogger(o.Log)
 
-	hook, certificates, err := newWebhook(cfg, rest.CopyConfig(rc), namespace, o)
+	hook, err := newWebhook(cfg, rest.CopyConfig(direct), namespace, o)
 	if err != nil {
 		return err
 	}
-	metricsServer, err := metricsOptions(cfg.Metrics, rest.CopyConfig(rc))
+	metricsServer, err := metricsOptions(cfg.Metrics, rest.CopyConfig(direct))
 	if err != nil {
 		return err
 	}
@@ -77,8 +79,8 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
 		Controller:             ctrlconfig.Controller{CacheSyncTimeout: 5 * time.Minute},
 	}
-	if certificates != nil {
-		watchCertificates(&options.Cache, certificates)
+	if hook != nil && hook.certificates != nil {
+		watchCertificates(&options.Cache, hook.certificates)
 	}
 	if fence != nil {
 		fenced(&options, cfg, fence)
@@ -93,32 +95,39 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 			return err
 		}
 	}
-	rooms, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
+	built, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
 	if err != nil {
 		return err
 	}
-	if err := serveStatus(cfg, mgr, rooms.view, rooms.counters, contact); err != nil {
+	if err := serveStatus(cfg, mgr, built.view, built.counters, contact); err != nil {
 		return err
 	}
 	o.Log.Info("starting", "version", version.Version, "commit", version.Commit, "namespace", namespace,
-		"workerNamespace", workerNamespace, "image", rooms.view.Builder.Image, "dryRun", o.DryRun)
+		"workerNamespace", workerNamespace, "image", built.view.Builder.Image, "dryRun", o.DryRun)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !o.DryRun {
+		if err := sayUnreadable(ctx, cfg, mgr, direct, namespace, built.view); err != nil {
+			return err
+		}
+	}
 	if hook == nil {
 		return mgr.Start(ctx)
 	}
-	if err := addWebhook(mgr, hook, certificates); err != nil {
+	if err := hook.add(mgr); err != nil {
 		return err
 	}
 	return hook.Beside(ctx, mgr.Start)
 }
 
-// rooms are the parts that act on nodes, and what they have in common.
-type rooms struct {
+// built is what the reconcilers share.
+type built struct {
 	view     *controller.View
 	counters *metrics.Counters
 }
 
-// build makes the rooms and registers them with the manager.
-func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace, workerNamespace string) (*rooms, error) {
+// build makes the reconcilers and registers them with the manager.
+func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace, workerNamespace string) (*built, error) {
 	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
 	if err != nil {
 		return nil, err
@@ -147,7 +156,9 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err != nil {
 		return nil, err
 	}
-	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder, Sights: controller.NewSights(time.Now, o.DryRun), Departing: departures.Of}
+	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
+	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
+		Tracker: controller.NewTracker(time.Now, o.DryRun), Departing: departures.Of, Namespaces: namespaces}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
@@ -161,7 +172,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
 	if err := deletions.Setup(mgr); err != nil {
-		return nil, fmt.Errorf("set up the deletion room: %w", err)
+		return nil, fmt.Errorf("set up the deletion reconciler: %w", err)
 	}
 	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
 		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
@@ -175,8 +186,11 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
 		return nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
-	if err := nodes.Setup(mgr, watches.Events(), departures.Known); err != nil {
-		return nil, fmt.Errorf("set up the node room: %w", err)
+	known := func(ctx context.Context) error {
+		return errors.Join(departures.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
+	}
+	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
+		return nil, fmt.Errorf("set up the node reconciler: %w", err)
 	}
 	switch {
 	case cfg.Admission.Backfill && o.DryRun:
@@ -184,15 +198,31 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	case cfg.Admission.Backfill:
 		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads, Counters: counters, Events: events, Limit: backfill.NewLimit()}
 		if err := late.Setup(mgr); err != nil {
-			return nil, fmt.Errorf("set up the backfill room: %w", err)
+			return nil, fmt.Errorf("set up the backfill reconciler: %w", err)
 		}
 	}
-	pools := &autoscaler.Room{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
+	if !o.DryRun {
+		labelled := &adoption.Reconciler{View: view, Writer: marked, Counters: counters, Limit: adoption.NewLimit()}
+		if err := labelled.Setup(mgr); err != nil {
+			return nil, fmt.Errorf("set up the adoption of nodes: %w", err)
+		}
+	}
+	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
 		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second, Emit: events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {
 		return nil, err
 	}
-	return &rooms{view: view, counters: counters}, nil
+	return &built{view: view, counters: counters}, nil
+}
+
+// namespacesOf keeps account of where workers are created; nil without election, which leaves no place for it.
+func namespacesOf(cfg *config.Config, mgr ctrl.Manager, namespace, workerNamespace string) *controller.Namespaces {
+	if !*cfg.LeaderElection.Enabled {
+		return nil
+	}
+	lease := client.ObjectKey{Namespace: orElse(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
+	return &controller.Namespaces{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Lease: lease,
+		Namespace: workerNamespace, Seconds: workerpod.LongestSeconds(cfg)}
 }
 
 // begin has the versions begin once this process leads.

@@ -56,7 +56,7 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		return err
 	}
 	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes}
-	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Sights.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
+	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Tracker.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

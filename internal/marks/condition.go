@@ -18,12 +18,14 @@ const (
 	ReasonChecksFailed            = "ChecksFailed"            // False
 	ReasonRetriesExhausted        = "RetriesExhausted"        // False
 	ReasonDeadlineExceeded        = "DeadlineExceeded"        // False
+	ReasonUnsupportedOS           = "UnsupportedOS"           // Unknown
 	ReasonVerifying               = "Verifying"               // Unknown
 	ReasonWaitingForPrerequisites = "WaitingForPrerequisites" // Unknown
 	ReasonWaitingForRegistration  = "WaitingForRegistration"  // Unknown
 	ReasonWaitingForSlot          = "WaitingForSlot"          // Unknown
 	ReasonWorkerInconclusive      = "WorkerInconclusive"      // Unknown
 	ReasonRemediationHeld         = "RemediationHeld"         // Unknown
+	ReasonRulesUnavailable        = "RulesUnavailable"        // Unknown
 )
 
 // Condition is the state of ConditionType that a decision asks for.

@@ -40,22 +40,28 @@ const (
 	AKSModeSystem = "system"
 )
 
+// virtualLabels are the labels of virtual nodes, which stand for a service that runs pods and run no DaemonSets: those of
+// Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS Fargate.
+var virtualLabels = []Label{
+	{Key: "type", Value: "virtual-kubelet"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"},
+}
+
 // Taint is matched on key and effect; the value is only used when the taint is put on a node.
 type Taint struct {
 	// Key of the taint.
-	Key string `json:"key"`
+	Key string `json:"key" required:"" format:"qualified-name"`
 	// Value of the taint.
-	Value string `json:"value,omitempty"`
-	// Effect is NoSchedule, PreferNoSchedule or NoExecute.
-	Effect corev1.TaintEffect `json:"effect"`
+	Value string `json:"value,omitempty" format:"label-value"`
+	// Effect of the taint.
+	Effect corev1.TaintEffect `json:"effect" required:"" enum:"NoSchedule PreferNoSchedule NoExecute"`
 }
 
 // Label is a node label.
 type Label struct {
 	// Key of the label. Default node-ready/verified.
-	Key string `json:"key,omitempty"`
+	Key string `json:"key,omitempty" required:"" format:"qualified-name"`
 	// Value of the label. Default true.
-	Value string `json:"value,omitempty"`
+	Value string `json:"value,omitempty" format:"label-value"`
 }
 
 // Vocabulary is the part of the marks that is configured.
@@ -82,7 +88,11 @@ type Facts struct {
 	Completed         bool // carries the annotation that says when it was released, whatever its value
 	Skip, DoNotDelete bool
 	ControlPlane      bool
-	Deleting          bool
+	// OtherOS is the operating system that the label kubernetes.io/os names; empty where it names none or linux.
+	OtherOS string
+	// Virtual: no machine is behind the node; see virtualLabels.
+	Virtual  bool
+	Deleting bool
 	// Leaving says why the node is on its way out, for a message; empty for one that is not, as far as the Node shows it.
 	Leaving   string
 	Ready     bool // condition Ready is True
@@ -154,9 +164,13 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 			n.Annotations[AnnotationKarpenterDoNotDisrupt] == "true" ||
 			hasKey(n.Annotations, AnnotationCAPISkipRemediation),
 		ControlPlane: hasKey(n.Labels, LabelControlPlane),
+		Virtual:      slices.ContainsFunc(virtualLabels, func(l Label) bool { return n.Labels[l.Key] == l.Value }),
 		Deleting:     n.DeletionTimestamp != nil,
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
 		Images:       n.Status.Images,
+	}
+	if os := n.Labels[corev1.LabelOSStable]; os != string(corev1.Linux) {
+		f.OtherOS = os
 	}
 	for _, t := range n.Spec.Taints {
 		if v.Gates(t) {

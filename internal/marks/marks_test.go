@@ -87,6 +87,30 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// What runs no worker is known by labels that its kubelet, or what plays one, puts on it.
+func TestWhatRunsNoWorker(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels  map[string]string
+		os      string
+		virtual bool
+	}{
+		"no label":                {nil, "", false},
+		"an empty one":            {map[string]string{"kubernetes.io/os": ""}, "", false},
+		"Linux":                   {map[string]string{"kubernetes.io/os": "linux"}, "", false},
+		"Windows":                 {map[string]string{"kubernetes.io/os": "windows"}, "windows", false},
+		"Virtual Kubelet":         {map[string]string{"kubernetes.io/os": "linux", "type": "virtual-kubelet"}, "", true},
+		"another type":            {map[string]string{"type": "spot"}, "", false},
+		"EKS Fargate":             {map[string]string{"eks.amazonaws.com/compute-type": "fargate"}, "", true},
+		"another kind of machine": {map[string]string{"eks.amazonaws.com/compute-type": "ec2"}, "", false},
+	} {
+		n := node()
+		n.Labels = tc.labels
+		if f := Observe(n, vocabulary); f.OtherOS != tc.os || f.Virtual != tc.virtual {
+			t.Errorf("%s: operating system %q, virtual %v", name, f.OtherOS, f.Virtual)
+		}
+	}
+}
+
 func TestOptOuts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotation, value string

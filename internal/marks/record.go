@@ -27,6 +27,9 @@ type Record struct {
 	Inconclusive int32 `json:"inconclusive"`
 	// Superseded is how many attempts in a row, the last one included, were made under what no longer holds.
 	Superseded int32 `json:"superseded,omitempty"`
+	// Shared is how many failures of the current run verified nodes shared, or could not be compared with, since a
+	// control probe last passed beside one.
+	Shared int32 `json:"shared,omitempty"`
 	// LastOutcome, LastCheck, LastReason and LastMessage describe the last attempt; see attempt.Result.
 	LastOutcome attempt.Outcome `json:"lastOutcome,omitempty"`
 	LastCheck   string          `json:"lastCheck,omitempty"`
@@ -44,12 +47,17 @@ type Record struct {
 	// Since is when a node that passed before was first seen to need it again, on the clock of the controller that saw it. It is
 	// written where a deadline is configured, and goes with the next pass. A node that never passed is counted from its creation.
 	Since *time.Time `json:"since,omitempty"`
+	// Concluded: the node failed as often as it may before it ever passed, which was counted. It stays for the life of the node.
+	Concluded bool `json:"concluded,omitempty"`
 	// Overdue is what was last found out about a node past its deadline; any other outcome removes it.
 	Overdue *Overdue `json:"overdue,omitempty"`
-	// HistoryLost: an earlier record could not be read, so the node may have passed before.
+	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
 	Probed bool `json:"probed,omitempty"`
+	// Unseen: a failure was recorded as inconclusive because no controller saw when it came. There is no second one until the
+	// next failure is counted.
+	Unseen bool `json:"unseen,omitempty"`
 	// Deletion is what was decided to be deleted, written before it is; the node is not tried again while it goes.
 	Deletion *Deletion `json:"deletion,omitempty"`
 	// Held is the remediation guard that keeps the node from deletion, and HeldMessage what it found at first.
@@ -117,7 +125,8 @@ func readRecord(n *corev1.Node) (r Record, fault string) {
 		fault = "is not a record: " + attempt.Text(err.Error())
 	case r.NodeUID != string(n.UID):
 		return Record{}, ""
-	case !believable(r.Sequence) || !believable(r.Attempts) || !believable(r.Inconclusive) || !believable(r.Superseded) || r.DurationMs < 0:
+	case !believable(r.Sequence) || !believable(r.Attempts) || !believable(r.Inconclusive) ||
+		!believable(r.Superseded) || !believable(r.Shared) || r.DurationMs < 0:
 		fault = fmt.Sprintf("has a count that is negative or over %d", maxCount)
 	case !dated(r.LastTime) || !dated(r.VerifiedTime) || !dated(r.NextAttemptTime) || !dated(r.Since) ||
 		r.Deletion != nil && !dated(&r.Deletion.Time) || r.Overdue != nil && !dated(&r.Overdue.Time):

@@ -14,6 +14,9 @@ const (
 	// AnnotationRules holds, as JSON, which rule owns which taint: the rule's UID → key:effect. It is written in the patch
 	// that adds or removes the taint.
 	AnnotationRules = "node-ready/rules"
+	// AnnotationReleased holds, as a JSON list, the UIDs of the continuous rules that have released the node. It is
+	// written where rules.maxClosedPercent is set, which bounds how many of such nodes are closed again.
+	AnnotationReleased = "node-ready/rules-released"
 	// annotationBootstrap and a rule's UID are the annotation of a node that has passed a bootstrap-only rule, with
 	// {"rule-name":"<name>"} as its value. Up to its v0.3 the node-readiness-controller wrote the rule's name in place of
 	// the UID, and any value of that counts too.
@@ -69,11 +72,24 @@ func (o Owned) Encode() string {
 	for uid, id := range o {
 		written[uid] = id.String()
 	}
-	b, err := json.Marshal(written)
+	return encode(written)
+}
+
+func encode[T []string | map[string]string](strings T) string {
+	b, err := json.Marshal(strings)
 	if err != nil {
 		panic(err) // strings only
 	}
 	return string(b)
+}
+
+// ReleasedOn reads AnnotationReleased. What cannot be read names no rule.
+func ReleasedOn(n *corev1.Node) []string {
+	var uids []string
+	if json.Unmarshal([]byte(n.Annotations[AnnotationReleased]), &uids) != nil {
+		return nil
+	}
+	return uids
 }
 
 // BootstrapCompleted reports whether the node has passed the bootstrap-only rule.
@@ -81,12 +97,32 @@ func BootstrapCompleted(n *corev1.Node, uid, name string) bool {
 	return hasKey(n.Annotations, annotationBootstrap+uid) || hasKey(n.Annotations, annotationBootstrap+name)
 }
 
-// RuleTaintPrefix begins the key of every rule's taint.
-const RuleTaintPrefix = "readiness.k8s.io/"
+// The prefixes of the keys of rules' taints.
+const (
+	// RuleTaintPrefix is that of rules alone. Karpenter takes such a taint for a start-up taint.
+	RuleTaintPrefix = "readiness.k8s.io/"
+	// RuleAutoscalerPrefix is that by which Cluster Autoscaler knows a start-up taint. Other programs have taints with it, too.
+	RuleAutoscalerPrefix = "startup-taint.cluster-autoscaler.kubernetes.io/"
+)
 
-// Ruled reports whether the node carries a taint of some rule.
+// CutRulePrefix returns the prefix of a key that may be that of a rule's taint, and what follows it.
+func CutRulePrefix(key string) (prefix, name string, ok bool) {
+	for _, prefix := range []string{RuleTaintPrefix, RuleAutoscalerPrefix} {
+		if name, ok := strings.CutPrefix(key, prefix); ok {
+			return prefix, name, true
+		}
+	}
+	return "", "", false
+}
+
+// Ruled reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that which other
+// programs use as well and AnnotationRules names it.
 func Ruled(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return strings.HasPrefix(t.Key, RuleTaintPrefix) })
+	owned := slices.Collect(maps.Values(OwnedOn(n)))
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		prefix, _, ok := CutRulePrefix(t.Key)
+		return ok && (prefix == RuleTaintPrefix || slices.Contains(owned, TaintIDOf(t)))
+	})
 }
 
 // RuleChange is what rules change on a node. It is written in one patch with all else that changes on it.
@@ -98,11 +134,13 @@ type RuleChange struct {
 	Owned Owned
 	// Completed are the bootstrap-only rules that the node has passed: names by UID.
 	Completed map[string]string
+	// Released are the UIDs of the continuous rules that have released the node; nil leaves the annotation as it is.
+	Released []string
 }
 
 // Empty reports whether nothing changes.
 func (c RuleChange) Empty() bool {
-	return len(c.Add) == 0 && len(c.Remove) == 0 && c.Owned == nil && len(c.Completed) == 0
+	return len(c.Add) == 0 && len(c.Remove) == 0 && c.Owned == nil && len(c.Completed) == 0 && c.Released == nil
 }
 
 // annotations are those that the change sets, and nil for one that it removes.
@@ -116,11 +154,10 @@ func (c RuleChange) annotations() map[string]any {
 		set[AnnotationRules] = c.Owned.Encode()
 	}
 	for _, uid := range slices.Sorted(maps.Keys(c.Completed)) {
-		value, err := json.Marshal(map[string]string{"rule-name": c.Completed[uid]})
-		if err != nil {
-			panic(err) // strings only
-		}
-		set[annotationBootstrap+uid] = string(value)
+		set[annotationBootstrap+uid] = encode(map[string]string{"rule-name": c.Completed[uid]})
+	}
+	if c.Released != nil {
+		set[AnnotationReleased] = encode(c.Released)
 	}
 	return set
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -150,6 +151,42 @@ func TestDaemonSetsWake(t *testing.T) {
 		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects("gpu"))) }, "node-b")
 		if waits := f.Unmet(node("node-b"), one); waits != nil {
 			t.Errorf("node-b waits for %v", waits)
+		}
+	})
+}
+
+// lists counts how often all objects of an informer are read.
+type lists struct {
+	cache.SharedIndexInformer
+	count int
+}
+
+type countedIndexer struct {
+	cache.Indexer
+	lists *lists
+}
+
+func (l *lists) GetIndexer() cache.Indexer {
+	return countedIndexer{l.SharedIndexInformer.GetIndexer(), l}
+}
+
+func (c countedIndexer) List() []any {
+	c.lists.count++
+	return c.Indexer.List()
+}
+
+// With auto the DaemonSets are read once for each look at a node, also where its prerequisites do not hold.
+func TestDaemonSetsAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := allDaemonSets()
+		f := prepare(t, all, nil, nil)
+		f.must(f.kubernetes.Tracker().Add(daemonSet("d")))
+		f.start()
+		sets := f.watches["daemonSets "].(*daemonSetWatch).sets
+		counted := &lists{SharedIndexInformer: sets.informer}
+		sets.informer = counted
+		if waits := f.Unmet(node("node-a"), all); len(waits) != 1 || len(waits[0].Of) != 1 || counted.count != 1 {
+			t.Errorf("%d reads, waits for %v", counted.count, waits)
 		}
 	})
 }

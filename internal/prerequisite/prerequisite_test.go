@@ -2,8 +2,11 @@ package prerequisite
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
 )
 
 // The condition's message is rewritten whenever it differs, so it must not follow the order of a map.
@@ -140,6 +144,43 @@ func TestPrerequisitesOfNoConfiguration(t *testing.T) {
 		f := prepare(t, config.Prerequisites{}, nil, nil)
 		if waits := f.Evaluate(node("node-a"), config.Prerequisites{Pods: []config.PodPrerequisite{agents()}}); len(waits) != 1 {
 			t.Errorf("node-a waits for %v", waits)
+		}
+	})
+}
+
+// What the watches ask the API server for is what the roles allow for them, and nothing else.
+func TestRequestsAreTheRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := config.DaemonSetPrerequisite{Namespace: "y", Name: "d", Provides: &config.Provided{
+			CSINodes: []config.CSINodePrerequisite{{Driver: "disk.example.com"}}}}
+		pods := agents()
+		pods.CurrentRevision = true
+		p := config.Prerequisites{Pods: []config.PodPrerequisite{pods}, ResourceSlices: slicesOfGPUs.ResourceSlices,
+			DaemonSets: config.DaemonSets{Named: []config.DaemonSetPrerequisite{named}},
+			Resources:  []config.ResourcePrerequisite{storages("")}}
+		f := prepare(t, p, mapper(true), dynamicClient(), allDaemonSets())
+		var wg sync.WaitGroup
+		t.Cleanup(wg.Wait)
+		for _, w := range f.watches {
+			wg.Go(func() { w.run(f.ctx) })
+		}
+		synctest.Wait()
+		got, want := map[string]bool{}, map[string]bool{}
+		for _, a := range slices.Concat(f.kubernetes.Actions(), f.dynamic.Actions()) {
+			r := rights.Right{Namespace: a.GetNamespace(), GroupResource: a.GetResource().GroupResource()}
+			got[a.GetVerb()+" "+r.String()] = true
+		}
+		var cfg config.Config
+		cfg.SetDefaults()
+		without := rights.DaemonSet(&cfg)
+		cfg.NodeManagement.Prerequisites, cfg.Profiles = p, []config.Profile{{Prerequisites: new(allDaemonSets())}}
+		for _, r := range rights.DaemonSet(&cfg)[len(without):] {
+			for _, verb := range r.Verbs {
+				want[verb+" "+r.String()] = true
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the watches ask for %v, allowed is %v", got, want)
 		}
 	})
 }

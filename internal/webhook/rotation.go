@@ -84,15 +84,20 @@ func (r *Rotation) Setup(mgr ctrl.Manager, watched cache.Cache) error {
 		return err
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{always} }
+	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	return errors.Join(
-		c.Watch(source.Kind[client.Object](watched, &corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(one))),
-		c.Watch(source.Kind[client.Object](watched, &admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(one))),
+		c.Watch(unawaited{source.Kind[client.Object](watched, &corev1.Secret{}, enqueue)}),
+		c.Watch(unawaited{source.Kind[client.Object](watched, &admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue)}),
 		c.Watch(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			q.Add(always) // also where neither is there, to say so
 			return nil
 		})),
 	)
 }
+
+// unawaited is a source that nobody waits for. Rotation reads from the API server, so a watch only makes it quicker;
+// one that the API server refuses would otherwise end the whole manager after its CacheSyncTimeout.
+type unawaited struct{ source.Source }
 
 // Reconcile makes what is missing, rotates what is due, and serves what the Secret holds.
 func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {

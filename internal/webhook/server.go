@@ -13,8 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Path is where the webhook is served.
-const Path = "/mutate-node"
+// Where the webhooks are served: that for the gating taints, and that for the taints of rules.
+const (
+	Path      = "/mutate-node"
+	RulesPath = "/mutate-node-rules"
+)
 
 // linger is how long a replica that was asked to stop goes on serving: until no kube-proxy and no API server sends it new requests.
 const linger = 5 * time.Second
@@ -40,6 +43,9 @@ func NewServer(t *Tainter, port int, from Source) *Server {
 	}
 	s := &Server{server: ctrlwebhook.NewServer(options)}
 	s.server.Register(Path, answering(t))
+	if t.Rules != nil {
+		s.server.Register(RulesPath, answering(admission.HandlerFunc(t.HandleRules)))
+	}
 	started := s.server.StartedChecker()
 	s.ready = func(r *http.Request) error {
 		if from.Rotation != nil {
@@ -52,10 +58,10 @@ func NewServer(t *Tainter, port int, from Source) *Server {
 	return s
 }
 
-// answering answers reviews by the tainter. Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the
+// answering answers reviews by the handler. Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the
 // failurePolicy holds.
-func answering(t *Tainter) http.Handler {
-	return &admission.Webhook{Handler: t, RecoverPanic: ptr.To(false)}
+func answering(h admission.Handler) http.Handler {
+	return &admission.Webhook{Handler: h, RecoverPanic: ptr.To(false)}
 }
 
 // Ready is the readiness check: the API server can call this replica.

@@ -85,7 +85,7 @@ profiles: [{name: p, nodeSelector: {matchLabels: {p: ""}}, taints: [{key: d, eff
 		if len(kept) == len(after.Spec.Taints) || !slices.EqualFunc(n.Spec.Taints, kept, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) {
 			t.Errorf("%v became %v", n.Spec.Taints, after.Spec.Taints)
 		}
-		if again := decide.BirthTaints(&after, c); len(again) > 0 {
+		if again := decide.TaintsOnCreation(&after, c); len(again) > 0 {
 			t.Errorf("the second time it adds %v", again)
 		}
 	})

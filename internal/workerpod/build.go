@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -73,6 +74,14 @@ const grace int64 = 5
 // that is gone: the controller's and the worker's deadlines come first.
 const deadlineSlack = 30
 
+// Keep service meshes out of worker pods: a sidecar or a redirection accepts every connection in place of the network
+// that is checked. Istio reads labels (pkg/kube/inject/inject.go; istio-cni for ambient mode), Linkerd an annotation
+// (pkg/inject/report.go). worker.podLabels and worker.podAnnotations win.
+var (
+	meshLabels      = map[string]string{"sidecar.istio.io/inject": "false", "istio.io/dataplane-mode": "none"}
+	meshAnnotations = map[string]string{"linkerd.io/inject": "disabled"}
+)
+
 // Target is the node that a pod is pinned to.
 type Target struct {
 	Name, UID, BootID string
@@ -112,6 +121,19 @@ func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 
 // Checks identifies what the workers of a profile are told to do: two that are told the same have the same.
 func (b *Builder) Checks(profile string) string { return b.told[profile].hash }
+
+// LongestSeconds is the longest activeDeadlineSeconds of the pods that it makes.
+func LongestSeconds(cfg *config.Config) int64 {
+	longest := int64(0)
+	for _, e := range cfg.Variants() {
+		longest = max(longest, activeDeadline(cfg.Worker, e))
+	}
+	return longest
+}
+
+func activeDeadline(w config.Worker, profile config.Effective) int64 {
+	return int64(w.StartTimeoutSeconds) + int64(profile.TimeoutSeconds) + deadlineSlack
+}
 
 // VerifyName is the name of the pod for one attempt: a DNS label (at most 63 characters, so that
 // it can be the pod's hostname too) for any legal node name, and the same whoever asks.
@@ -173,8 +195,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   b.Namespace,
-			Labels:      map[string]string{},
-			Annotations: map[string]string{},
+			Labels:      maps.Clone(meshLabels),
+			Annotations: maps.Clone(meshAnnotations),
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1", Kind: "Node", Name: t.Name, UID: uid(t.UID), BlockOwnerDeletion: ptr.To(false),
 			}},
@@ -182,7 +204,7 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ServiceAccountName:            w.ServiceAccountName,
-			ActiveDeadlineSeconds:         ptr.To(int64(w.StartTimeoutSeconds) + int64(profile.TimeoutSeconds) + deadlineSlack),
+			ActiveDeadlineSeconds:         ptr.To(activeDeadline(w, profile)),
 			TerminationGracePeriodSeconds: ptr.To(grace),
 			EnableServiceLinks:            ptr.To(false),
 			AutomountServiceAccountToken:  ptr.To(true), // the worker's API checks need it, whatever the service account says
@@ -190,6 +212,7 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			InitContainers:                w.InitContainers,
 			Volumes:                       w.Volumes,
 			Tolerations:                   b.tolerations(profile),
+			NodeSelector:                  map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
 			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
 					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{t.Name},
@@ -226,12 +249,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			}},
 		},
 	}
-	for k, v := range w.PodLabels {
-		pod.Labels[k] = v
-	}
-	for k, v := range w.PodAnnotations {
-		pod.Annotations[k] = v
-	}
+	maps.Copy(pod.Labels, w.PodLabels)
+	maps.Copy(pod.Annotations, w.PodAnnotations)
 	pod.Labels[LabelName], pod.Labels[LabelComponent], pod.Labels[LabelNodeUID] = Name, Component, t.UID
 	for k, v := range map[string]string{
 		AnnotationNode: t.Name, AnnotationBootID: t.BootID, AnnotationGated: strconv.FormatBool(t.Gated),

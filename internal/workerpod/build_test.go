@@ -76,6 +76,9 @@ func TestVerifyPod(t *testing.T) {
 	if pod.Name != VerifyName(nodeA, 3) || pod.Namespace != "ns" || pod.Spec.Containers[0].Image != "img:1" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("%s/%s %+v", pod.Namespace, pod.Name, pod.Spec)
 	}
+	if pod.Spec.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Errorf("node selector %v: the image is for Linux", pod.Spec.NodeSelector)
+	}
 	term := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0]
 	if term.Key != "metadata.name" || term.Values[0] != "node-a" {
 		t.Errorf("pinned by %+v", term)
@@ -111,6 +114,23 @@ func TestVerifyPod(t *testing.T) {
 	}
 	if told != 1 || !Ours(pod, "ns", nodeA) {
 		t.Errorf("told %d times; ours %v", told, Ours(pod, "ns", nodeA))
+	}
+}
+
+// A proxy in the worker's own pod would answer the checks in the network's place.
+func TestMeshesAreKeptOut(t *testing.T) {
+	b, profile := builder(t)
+	pod := b.Verify(nodeA, profile, 1, config.SchedulingDirect)
+	if pod.Labels["sidecar.istio.io/inject"] != "false" || pod.Labels["istio.io/dataplane-mode"] != "none" || pod.Annotations["linkerd.io/inject"] != "disabled" {
+		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
+	}
+	b, profile = builder(t, func(c *config.Config) {
+		c.Worker.PodLabels = map[string]string{"sidecar.istio.io/inject": "true", "istio.io/dataplane-mode": "ambient"}
+		c.Worker.PodAnnotations = map[string]string{"linkerd.io/inject": "enabled"}
+	})
+	pod = b.Verify(nodeA, profile, 1, config.SchedulingDirect)
+	if pod.Labels["sidecar.istio.io/inject"] != "true" || pod.Labels["istio.io/dataplane-mode"] != "ambient" || pod.Annotations["linkerd.io/inject"] != "enabled" {
+		t.Errorf("podLabels and podAnnotations do not win: labels %v, annotations %v", pod.Labels, pod.Annotations)
 	}
 }
 

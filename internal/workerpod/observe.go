@@ -2,11 +2,13 @@ package workerpod
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
@@ -37,8 +39,14 @@ type Observation struct {
 	State          State
 	// Occupies: a container of it may still run on the node, or may yet start.
 	Occupies bool
+	// Runs: a container of it, an init container included, is shown as running.
+	Runs bool
 	// Terminating: its deletion was asked for.
 	Terminating bool
+	// Grace is the grace period of the deletion that was asked for; 0 without one.
+	Grace time.Duration
+	// Finalizers keep the object after its end. None of them is ours.
+	Finalizers []string
 	// Recorded: its outcome is in the record, and it stays for its logs.
 	Recorded bool
 	// StartTimeout and Timeout are what the pod was given to start and to run; 0 where it does not say.
@@ -48,13 +56,20 @@ type Observation struct {
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
 	// Seen is when this was seen, on the observer's own clock; zero where nobody keeps account.
-	Seen Sight
+	Seen FirstSeen
 }
 
-// Sight is when an observer first saw what a pod shows, on the observer's own clock: the kubelet's, the scheduler's and
+// FirstSeen is when an observer first saw what a pod shows, on the observer's own clock: the kubelet's, the scheduler's and
 // the API server's may differ from it.
-type Sight struct {
+type FirstSeen struct {
 	First, Running, Unschedulable, Result time.Time
+	// UnderWay: the observer knew the pod while it had no result, so it knows when the result came, or that it has just
+	// come.
+	UnderWay bool
+	// Terminating is when its deletion was first seen to be asked for.
+	Terminating time.Time
+	// Free is since when it is seen to terminate without a finalizer.
+	Free time.Time
 	// Witnessed: the pod was seen without a result before it had one, so Result is when it came.
 	Witnessed bool
 }
@@ -106,9 +121,15 @@ func Observe(pod *corev1.Pod) Observation {
 		State:       stateOf(pod),
 		Terminating: pod.DeletionTimestamp != nil, Recorded: pod.Annotations[AnnotationRecorded] == "true",
 		StartTimeout: seconds(pod, AnnotationStartTimeout), Timeout: seconds(pod, AnnotationTimeout),
-		Images: imagesOf(pod),
+		Images: imagesOf(pod), Finalizers: pod.Finalizers, Runs: runs(pod),
 	}
 	o.Occupies = o.State != Ended
+	if o.Terminating {
+		o.Grace = time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, grace)) * time.Second
+		// The kubelet starts no container of a terminating pod, and without grace it waits for none: a finalizer keeps
+		// the object alone.
+		o.Occupies = o.Occupies && (o.Runs || o.Grace > 0)
+	}
 	o.Attempt.Result = resultOf(pod, o)
 	if c := condition(pod, corev1.PodScheduled); o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		o.Unschedulable = attempt.Text("kube-scheduler: " + c.Message)
@@ -138,6 +159,21 @@ func stateOf(pod *corev1.Pod) State {
 		return Running
 	}
 	return Pending
+}
+
+// runs reports whether a container of the pod, an init container included, is shown as running.
+func runs(pod *corev1.Pod) bool {
+	all := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	return slices.ContainsFunc(all, func(cs corev1.ContainerStatus) bool { return cs.State.Running != nil })
+}
+
+// Overdue is when a terminating pod should have ended: its grace period and a minute after its deletion was first seen,
+// on the observer's clock. It is zero for a pod that is not terminating, or where nobody keeps account.
+func (o Observation) Overdue() time.Time {
+	if !o.Terminating || o.Seen.Terminating.IsZero() {
+		return time.Time{}
+	}
+	return o.Seen.Terminating.Add(o.Grace + endsWithin)
 }
 
 // resultOf is what came of the pod's attempt; nil while there is none.

@@ -64,6 +64,13 @@ func deleted(p *corev1.Pod) {
 	p.DeletionTimestamp = &metav1.Time{Time: start.Add(9 * time.Second)}
 }
 
+// without has a pod deleted without grace; a finalizer keeps it.
+func without(finalizer string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Finalizers, p.DeletionGracePeriodSeconds = []string{finalizer}, new(int64)
+	}
+}
+
 func running(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(start)}}}}
@@ -176,19 +183,23 @@ func TestClassification(t *testing.T) {
 
 // A container that runs in its grace period occupies the node.
 func TestOccupies(t *testing.T) {
+	initRuns := initContainer(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"pending":               {status(t), true},
-		"running":               {status(t, running), true},
-		"running, on its way":   {status(t, running, deleted), true},
-		"pending, on its way":   {status(t, deleted), true},
-		"no image":              {status(t, wait("ErrImagePull")), true},
-		"ended":                 {status(t, exit(0, "", "")), false},
-		"ended, on its way":     {status(t, exit(1, "", ""), deleted), false},
-		"rejected":              {status(t, whole("OutOfcpu")), false},
-		"worker ended, one not": {status(t, exit(0, "", ""), phase(corev1.PodRunning)), false},
+		"pending":                          {status(t), true},
+		"running":                          {status(t, running), true},
+		"running, on its way":              {status(t, running, deleted), true},
+		"pending, on its way":              {status(t, deleted), true},
+		"no image":                         {status(t, wait("ErrImagePull")), true},
+		"running, held by a finalizer":     {status(t, running, deleted, without("x/y")), true},
+		"never started, deleted at once":   {status(t, deleted, without("x/y")), false},
+		"an init container runs, the same": {status(t, deleted, without("x/y"), initRuns), true},
+		"ended":                            {status(t, exit(0, "", "")), false},
+		"ended, on its way":                {status(t, exit(1, "", ""), deleted), false},
+		"rejected":                         {status(t, whole("OutOfcpu")), false},
+		"worker ended, one not":            {status(t, exit(0, "", ""), phase(corev1.PodRunning)), false},
 	} {
 		if o := Observe(tc.pod); o.Occupies != tc.want || o.Terminating != (tc.pod.DeletionTimestamp != nil) {
 			t.Errorf("%s: occupies %v, terminating %v", name, o.Occupies, o.Terminating)

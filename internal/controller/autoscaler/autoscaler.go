@@ -19,8 +19,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 )
 
-// Room looks at the NodePools from time to time. It runs on the leader alone.
-type Room struct {
+// Poller looks at the NodePools from time to time. It runs on the leader alone.
+type Poller struct {
 	Gating []marks.Taint
 	// Live reads NodePools from the API server, Nodes reads nodes from the cache.
 	Live, Nodes client.Reader
@@ -33,7 +33,7 @@ type Room struct {
 }
 
 // Start looks until ctx is done.
-func (r *Room) Start(ctx context.Context) error {
+func (r *Poller) Start(ctx context.Context) error {
 	for tick := time.NewTicker(r.Every); ; {
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "NodePools could not be read")
@@ -47,7 +47,7 @@ func (r *Room) Start(ctx context.Context) error {
 	}
 }
 
-func (r *Room) look(ctx context.Context) error {
+func (r *Poller) look(ctx context.Context) error {
 	var list unstructured.UnstructuredList
 	list.SetGroupVersionKind(nodepool.Kind)
 	err := r.Live.List(ctx, &list)

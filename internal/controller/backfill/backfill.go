@@ -1,4 +1,4 @@
-// Package backfill taints nodes that slipped past admission: those that were created while nothing that taints a node at its birth
+// Package backfill taints nodes that admission missed: those that were created while nothing that taints a node on its creation
 // was at work. It has a queue of its own and takes one node after the other, so that the rate is limited and no verification waits.
 package backfill
 
@@ -33,7 +33,7 @@ import (
 // and a configuration that would taint what it should not is seen before it has tainted a fleet.
 const PerSecond = 10
 
-// Reconciler taints nodes that slipped past. It is not for a dry run.
+// Reconciler taints nodes that admission missed. It is not for a dry run.
 type Reconciler struct {
 	View *controller.View
 	// Live reads from the API server.
@@ -53,7 +53,7 @@ func NewLimit() flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(PerSecond, PerSecond)
 }
 
-// Setup registers the room and its watch with the manager.
+// Setup registers the reconciler and its watch with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("backfill").
@@ -65,19 +65,19 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// arrivals lets through what may have slipped past: a node that is new to this process, or whose marks changed.
+// arrivals lets through what admission may have missed: a node that is new to this process, or whose marks changed.
 func (r *Reconciler) arrivals() predicate.Predicate {
-	slipped := func(o client.Object) bool {
+	missed := func(o client.Object) bool {
 		n := o.(*corev1.Node)
-		return len(decide.Slipped(n, r.View.Observe(n), r.View.Sights.Now())) > 0
+		return len(decide.Missed(n, r.View.Observe(n), r.View.Tracker.Now())) > 0
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return slipped(e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool { return missed(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 			changed := !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
 				!equality.Semantic.DeepEqual(old.Labels, now.Labels) || !equality.Semantic.DeepEqual(old.Annotations, now.Annotations)
-			return changed && slipped(now)
+			return changed && missed(now)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if len(decide.Slipped(n, r.View.Observe(n), r.View.Sights.Now())) == 0 {
+	if len(decide.Missed(n, r.View.Observe(n), r.View.Tracker.Now())) == 0 {
 		return ctrl.Result{}, nil // the queue was long
 	}
 	if err := r.Limit.Wait(ctx); err != nil {
@@ -116,27 +116,27 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 		return err
 	}
 	in := r.View.Observe(n)
-	if len(decide.Slipped(n, in, r.View.Sights.Now())) == 0 {
+	if len(decide.Missed(n, in, r.View.Tracker.Now())) == 0 {
 		return nil
 	}
 	workloads, err := r.Workloads(ctx, name)
 	if err != nil {
 		return err
 	}
-	change, e, ok := decide.Backfill(n, in, workloads, r.View.Sights.Now())
+	change, e, ok := decide.Backfill(n, in, workloads, r.View.Tracker.Now())
 	l := log.FromContext(ctx).WithValues("node", name)
 	if !ok {
-		l.Info("the node slipped past admission and runs ordinary pods: it is left alone", "pods", workloads.Names)
+		l.Info("admission missed the node, which runs ordinary pods: it is left alone", "pods", workloads.Names)
 		r.Counters.Backfill(metrics.BackfillOccupied)
 		return nil
 	}
 	target := &corev1.Node{}
 	target.Name = name
 	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))); err != nil {
-		return fmt.Errorf("taint node %s, which slipped past admission: %w", name, err)
+		return fmt.Errorf("taint node %s, which admission missed: %w", name, err)
 	}
-	l.Info("tainted: the node slipped past admission", "taints", change.Close)
+	l.Info("tainted: admission missed the node", "taints", change.Close)
 	r.Counters.Backfill(metrics.BackfillTainted)
-	r.Events.Emit(n, r.View.Sights.Now(), e)
+	r.Events.Emit(n, r.View.Tracker.Now(), e)
 	return nil
 }

@@ -51,11 +51,17 @@ type Reconciler struct {
 	Events      controller.Emitter
 
 	queue atomic.Pointer[queue]
+
+	// counts, made at counted, workloads and claims save held nodes what they would count or read at every look.
+	counts    decide.Counts
+	counted   time.Time
+	workloads kept[decide.Workloads]
+	claims    kept[decide.Claim]
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Setup registers the room with the manager.
+// Setup registers the reconciler with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if r.View.Config.NodeManagement.DeleteFailedNodes && !r.Ledger.ReadOnly {
 		if err := mgr.Add(manager.RunnableFunc(r.begin)); err != nil {
@@ -79,8 +85,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // from then, and not from when the first node failed.
 func (r *Reconciler) begin(ctx context.Context) error {
 	_ = wait.PollUntilContextTimeout(ctx, beginRetry, beginFor, true, func(ctx context.Context) (bool, error) {
-		_, err := r.Ledger.Read(ctx, r.View.Sights.Now(), true)
-		return err == nil || problem(err) != "", nil // what a person has to mend is said of the nodes that it holds
+		_, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), true)
+		return err == nil || problem(err) != "", nil // what a person has to fix is said of the nodes that it holds
 	})
 	return nil // who asks for it next begins it
 }
@@ -99,13 +105,14 @@ func (r *Reconciler) Consider(name string) {
 	}
 }
 
-// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node's own room asks for it.
+// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node reconciler asks for it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
+	r.View.Tracker.Refused(r.View.Observe(n), "the deletion fails", controller.Refusal(err)) // the node's condition says so
 	switch {
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
 		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
@@ -129,73 +136,89 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	if err != nil {
 		return err
 	}
-	ev := decide.Evidence{}
-	for {
-		plan := decide.Next(in, ev, r.View.Sights.Now())
-		switch plan.Need {
-		case decide.NeedNothing:
-			return r.act(ctx, n, in, ev, plan)
-		case decide.NeedFresh:
-			// All that was loaded may be older than the node that is read now, so it is loaded again. An API server that has requests tried
-			// again and again must not make it old a second time.
-			var end context.CancelFunc
+	ev, end := decide.Evidence{}, context.CancelFunc(func() {})
+	defer func() { end() }()
+	interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
+	ordinaryPods := func(fresh bool) (decide.Workloads, error) {
+		now := r.View.Tracker.Now()
+		pods, again, err := r.workloads.get(n, in.Node.Record, now, interval, fresh, func() (decide.Workloads, error) {
+			pods, err := OrdinaryPods(ctx, r.Live, n.Name)
+			pods.Problem = problem(err)
+			return pods, unexplained(err)
+		})
+		pods.Stale = again
+		return pods, err
+	}
+	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a deletion
+	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, decide.Loaders{
+		decide.NeedFresh: func(decide.Plan) (err error) {
+			// An API server that has requests tried again and again must not make what is loaded from now on old a second time.
 			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
-			defer end()
 			now := &corev1.Node{}
-			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
-				return client.IgnoreNotFound(err)
-			}
-			if in, err = r.View.GatherFresh(ctx, r.Live, now); err != nil {
+			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); apierrors.IsNotFound(err) {
+				return decide.ErrStop
+			} else if err != nil {
 				return err
 			}
-			n, ev = now, decide.Evidence{Fresh: true}
-		case decide.NeedWaits:
-			waits := r.Waits(n, in.Profile.Prerequisites)
-			ev.Waits = &waits
-		case decide.NeedFleet, decide.NeedLedger, decide.NeedOccupants, decide.NeedWorkloads, decide.NeedClaim:
-			if err := r.load(ctx, n, plan.Need, &ev); err != nil {
-				return err
-			}
-		default:
-			return nil // what is next is not a deletion
-		}
-	}
-}
-
-// load loads one piece of evidence: from the API server where the node was, else it may be some seconds old.
-func (r *Reconciler) load(ctx context.Context, n *corev1.Node, need decide.Need, ev *decide.Evidence) error {
-	switch need {
-	case decide.NeedFleet:
-		fleet, err := r.fleet(ctx, ev.Fresh)
-		if err != nil {
+			n = now
+			in, err = r.View.GatherFresh(ctx, r.Live, n)
 			return err
-		}
-		ev.Fleet = &fleet
-	case decide.NeedLedger:
-		deletions, err := r.Ledger.Read(ctx, r.View.Sights.Now(), ev.Fresh)
-		deletions.Problem = problem(err)
-		ev.Ledger = &deletions
-		return unexplained(err)
-	case decide.NeedOccupants, decide.NeedWorkloads:
-		workloads, err := OrdinaryPods(ctx, r.Live, n.Name)
-		workloads.Problem = problem(err)
-		ev.Workloads = &workloads
-		return unexplained(err)
-	case decide.NeedClaim:
-		claim := r.Claims.Find(ctx, n, ev.Fresh)
-		ev.Claim = &claim
+		},
+		decide.NeedWaits: decide.Into(&ev.Waits, func() ([]decide.Wait, error) {
+			return r.Waits(n, in.Profile.Prerequisites), nil
+		}),
+		decide.NeedLedger: decide.Into(&ev.Ledger, func() (decide.Ledger, error) {
+			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
+			deletions.Problem = problem(err)
+			return deletions, unexplained(err)
+		}),
+		decide.NeedCounts: decide.Into(&ev.Counts, func() (decide.Counts, error) { return r.count(ctx, in, ev) }),
+		decide.NeedOccupants: decide.Into(&ev.Workloads, func() (decide.Workloads, error) {
+			return ordinaryPods(true) // a taint must not evict a pod that came since
+		}),
+		decide.NeedWorkloads: decide.Into(&ev.Workloads, func() (decide.Workloads, error) { return ordinaryPods(ev.Fresh) }),
+		decide.NeedClaim: decide.Into(&ev.Claim, func() (decide.Claim, error) {
+			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its NodeClaim is about to change
+			find := func() (decide.Claim, error) { return r.Claims.Find(ctx, n, ev.Fresh), nil }
+			claim, _, err := r.claims.get(n, in.Node.Record, r.View.Tracker.Now(), interval, anew, find)
+			return claim, err
+		}),
+		decide.NeedSlot:      leave,
+		decide.NeedProbes:    leave,
+		decide.NeedFleet:     leave,
+		decide.NeedElsewhere: leave,
+	})
+	if err != nil || plan.Need != decide.NeedNothing {
+		return err
 	}
-	return nil
+	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held, "wait", plan.Wait)
+	return r.act(ctx, n, in, ev, plan)
 }
 
-func (r *Reconciler) fleet(ctx context.Context, fresh bool) ([]decide.Member, error) {
-	if fresh {
-		return r.Fleet.ReadMembers(ctx, r.Live)
+// countsFor is how long the counts of the fleet serve nodes that are held anyway.
+const countsFor = 2 * time.Second
+
+// count counts the fleet: from the API server where the node was read from there, else what was counted for another
+// node may do.
+func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evidence) (decide.Counts, error) {
+	now := r.View.Tracker.Now()
+	if !ev.Fresh && now.Sub(r.counted) < countsFor {
+		return r.counts, nil
 	}
-	return r.Fleet.Members(ctx)
+	read := r.Fleet.Summaries
+	if ev.Fresh {
+		read = func(ctx context.Context) ([]decide.NodeSummary, error) { return r.Fleet.ReadSummaries(ctx, r.Live) }
+	}
+	fleet, err := read(ctx)
+	if err != nil {
+		return decide.Counts{}, err
+	}
+	window := in.Config.NodeManagement.Remediation.Window.Duration
+	r.counts, r.counted = decide.CountNodes(fleet, ev.Ledger.Deletions, window, now), now
+	return r.counts, nil
 }
 
-// problem says what an operator has to mend before evidence can be read, in words that stay the same; empty for an error
+// problem says what an operator has to fix before evidence can be read, in words that stay the same; empty for an error
 // that may pass.
 func problem(err error) string {
 	switch {
@@ -239,10 +262,10 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		}
 	}
 	for _, e := range plan.Events {
-		r.Events.Emit(n, r.View.Sights.Now(), e)
+		r.Events.Emit(n, r.View.Tracker.Now(), e)
 	}
-	if r.View.Sights.Rehearsing {
-		r.View.Sights.Rehearse(in) // the node does not show what was decided, so it would be decided again at every look
+	if r.View.Tracker.DryRun {
+		r.View.Tracker.FinishDryRun(in) // the node does not show what was decided, so it would be decided again at every look
 	}
 	return nil
 }
@@ -251,7 +274,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 // short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
-	e := ledger.Entry{Time: metav1.NewTime(r.View.Sights.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone,
+	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone,
 		Kind: t.Kind, Name: t.Name, Reason: plan.Because}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)

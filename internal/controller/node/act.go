@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -24,10 +27,10 @@ import (
 // next reconcile if this one is cut short.
 func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, err error) {
 	if d.plan.Step != decide.StepRecord { // else it goes along with that
-		if err := r.enact(ctx, d); err != nil {
+		if err := r.applyRules(ctx, d); err != nil {
 			return 0, err
 		}
-		if !d.rules.Change.Empty() && !r.View.Sights.Rehearsing {
+		if !d.rules.Change.Empty() && !r.View.Tracker.DryRun {
 			return d.plan.Wait, nil // the node is another one now, and comes back as an event
 		}
 	}
@@ -40,25 +43,68 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 		return d.plan.Wait, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
 	}
 	if err != nil {
+		if errors.As(err, &errNotYet{}) { // until then the node says what it said between attempts
+			if _, failed := r.say(ctx, d); failed != nil {
+				return 0, failed
+			}
+		}
 		return 0, err
 	}
 	wait = d.plan.Wait
+	d.plan.Condition = r.View.Tracker.WithRefused(d.in, d.plan.Condition)
 	if later, err := r.say(ctx, d); err != nil {
 		return 0, err
 	} else if later > 0 && (wait == 0 || later < wait) {
 		wait = later
 	}
-	for _, p := range d.plan.Keep {
-		if err := r.Pods.Keep(ctx, p); err != nil {
-			return 0, err
+	return wait, r.endPods(ctx, d)
+}
+
+// endPods marks and deletes the pods that the plan says. What the API server refuses holds nothing else up: it is tried
+// again at the next look, and the node's condition says so from then on.
+func (r *Reconciler) endPods(ctx context.Context, d decision) error {
+	why := ""
+	end := func(err error) error {
+		if refusal := controller.Refusal(err); refusal != "" {
+			why = refusal
+			r.noteRefusal(ctx, err)
+			return nil
 		}
+		return err
+	}
+	var errs []error
+	for _, p := range d.plan.Keep {
+		errs = append(errs, end(r.Pods.Keep(ctx, p)))
 	}
 	for _, p := range d.plan.Delete {
-		if err := r.Pods.Delete(ctx, d.in, p); err != nil {
-			return 0, err
-		}
+		errs = append(errs, end(r.Pods.Delete(ctx, d.in, p)))
 	}
-	return wait, nil
+	for _, p := range d.plan.Force {
+		log.FromContext(ctx).Info("worker that never started deleted without grace", "pod", p.Name,
+			"attempt", p.Attempt.Number)
+		errs = append(errs, end(r.Pods.Force(ctx, p)))
+	}
+	r.View.Tracker.Refused(d.in, "worker pods cannot be ended", why)
+	return errors.Join(errs...)
+}
+
+// noteRefusal accounts for a request that the API server refuses, and that is tried again at the next look.
+func (r *Reconciler) noteRefusal(ctx context.Context, err error) {
+	r.Counters.ReconcileError()
+	log.FromContext(ctx).Error(err, "the API server refuses a request of the controller")
+}
+
+// impeded has the condition of a node say which request, without which it cannot be verified, the API server refuses.
+func (r *Reconciler) impeded(ctx context.Context, n *corev1.Node, err error) {
+	why := controller.Refusal(err)
+	if why == "" {
+		return
+	}
+	in := r.View.Observe(n)
+	plan := decide.Impeded(in, why, r.View.Tracker.Now())
+	if _, err := r.say(ctx, decision{node: n, in: in, plan: plan}); err != nil {
+		log.FromContext(ctx).Error(err, "the node does not say why it is not verified")
+	}
 }
 
 // start creates the pod of an attempt.
@@ -67,8 +113,11 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	if unseen, err := r.endUnseen(ctx, d, t); unseen || err != nil {
 		return err // its end is a watch event
 	}
+	if err := r.unshown(ctx, d, t); err != nil {
+		return err
+	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Via)
-	r.View.Sights.Creating(pod)
+	r.View.Tracker.CreatingAttempt(d.in, pod, d.plan.Number)
 	err := r.create(ctx, pod)
 	switch {
 	case err == nil:
@@ -77,18 +126,21 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	case apierrors.IsAlreadyExists(err):
 		return r.existing(ctx, d, pod.Name, t)
 	case refused(err):
-		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Sights.Now()))
+		if again := r.notYet(d, pod.Name, err); again != nil {
+			return again
+		}
+		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Tracker.Now()))
 	}
 	return err
 }
 
-// create creates a pod of which Sights.Creating knows.
+// create creates a pod of which Tracker.Creating knows.
 func (r *Reconciler) create(ctx context.Context, pod *corev1.Pod) error {
 	if err := r.Pods.Create(ctx, pod); err != nil {
-		r.View.Sights.Shown(pod.Name)
+		r.View.Tracker.Shown(pod.Name)
 		return err
 	}
-	r.View.Sights.Created(pod)
+	r.View.Tracker.Created(pod)
 	return nil
 }
 
@@ -113,11 +165,84 @@ func (r *Reconciler) endUnseen(ctx context.Context, d decision, t workerpod.Targ
 	return true, r.Pods.Delete(ctx, d.in, o)
 }
 
+// unshown returns controller.ErrVanished while a worker occupies the node that the cache does not show. Numbers, and so
+// the names of pods, keep two workers apart, unless somebody removes the record or makes it unreadable: then attempts
+// are counted from 1 again. A node without a record had one if it carries our condition, or if this process asked for
+// a later attempt. For any other docs/architecture.md shows that names are enough.
+func (r *Reconciler) unshown(ctx context.Context, d decision, t workerpod.Target) error {
+	f := d.in.Node
+	removed := f.Condition != nil && f.Record.NodeUID != f.UID
+	if !removed && !r.View.Tracker.AskedBeyond(d.in, d.plan.Number) {
+		return nil
+	}
+	var list corev1.PodList
+	ofNode := client.MatchingLabels{workerpod.LabelNodeUID: t.UID}
+	if err := r.Live.List(ctx, &list, client.InNamespace(r.Pods.Namespace), ofNode); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		o := workerpod.Observe(&list.Items[i])
+		if workerpod.Ours(&list.Items[i], r.Pods.Namespace, t) && o.Purpose == workerpod.PurposeVerify && o.Occupies {
+			log.FromContext(ctx).Info("the node's record was removed, and the watch has not shown its worker yet", "pod", o.Name)
+			return controller.ErrVanished
+		}
+	}
+	return nil
+}
+
 // refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its webhook
 // being down, a namespace or service account that is missing, a pod that is too large, too much load. The pod of an answer
 // that came after it was stored is ended like any other of a recorded attempt.
+//
+// It is the status that counts, and not its reason: a webhook may give a code alone.
 func refused(err error) bool {
-	return apierrors.ReasonForError(err) != "" && !errors.Is(err, leader.ErrNotLeading)
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && !errors.Is(err, leader.ErrNotLeading)
+}
+
+const (
+	// refusedFor is for how long the creation of one pod is tried again, where the API server's answer may pass, before
+	// its attempt is recorded as refused: the condition then says why within a minute.
+	refusedFor = 30 * time.Second
+	// refusedFirst and refusedMost bound the wait between two tries, which doubles.
+	refusedFirst, refusedMost = 100 * time.Millisecond, 4 * time.Second
+)
+
+// errNotYet says that the API server did not take a pod, and may take it in a moment. Nothing is written meanwhile.
+type errNotYet struct{ retry time.Duration }
+
+func (e errNotYet) Error() string {
+	return fmt.Sprintf("a pod was refused, and is created again in %s", e.retry)
+}
+
+// notYet returns an errNotYet where the creation of a pod that was refused is to be tried again before that is
+// recorded. A pod that the API server made all the same is found by its name then.
+func (r *Reconciler) notYet(d decision, pod string, err error) error {
+	if !passes(err) {
+		return nil
+	}
+	since := r.View.Tracker.PodRefused(d.in, pod)
+	if since >= refusedFor {
+		return nil
+	}
+	// With jitter, nodes that were refused together do not come back together.
+	return errNotYet{wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
+}
+
+// passes reports whether a refusal may be over in a moment: a conflict, as of many creations at once under one
+// ResourceQuota, too much load, or an API server or webhook that fails. What a quota or a policy forbids stays
+// forbidden until somebody changes it.
+func passes(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !refused(err) || !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusConflict, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 // existing handles a pod that already has the attempt's name.
@@ -130,7 +255,7 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 		return err
 	}
 	if !workerpod.Ours(have, r.Pods.Namespace, t) {
-		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonNameTaken, fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name), r.View.Sights.Now()))
+		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonNameTaken, fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name), r.View.Tracker.Now()))
 	}
 	if o := workerpod.Observe(have); o.Recorded { // left from before somebody removed the record
 		if err := r.Pods.Delete(ctx, d.in, o); err != nil {
@@ -154,17 +279,17 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if done := plan.Recorded; done != nil {
 		l.Info("verification "+string(done.Result.Outcome), "attempt", done.Number, "check", rec.LastCheck,
 			"reason", rec.LastReason, "message", rec.LastMessage, "duration", done.Result.Duration.Seconds())
-		r.Counters.Recorded(*done, d.in.Node.Created, r.View.Sights.Now())
+		r.Counters.Recorded(*done, d.in.Node.Created, r.View.Tracker.Now())
 	}
 	if rec.Held != "" && rec.Held != d.in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}
 	r.emit(d, plan.Events)
-	if r.View.Sights.Rehearsing {
-		return r.rehearsed(ctx, d)
+	if r.View.Tracker.DryRun {
+		return r.finishDryRun(ctx, d)
 	}
 	if plan.Releases() {
-		r.Counters.Released(r.View.Sights.Released(d.in), d.in.Node.Karpenter.Pool)
+		r.Counters.Released(r.View.Tracker.Released(d.in), d.in.Node.Karpenter.Pool)
 	}
 	return nil
 }
@@ -186,8 +311,8 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	return nil
 }
 
-// enact writes what the rules ask for where nothing else is written.
-func (r *Reconciler) enact(ctx context.Context, d decision) error {
+// applyRules writes what the rules ask for where nothing else is written.
+func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 	if r.Rules == nil {
 		return nil
 	}
@@ -200,15 +325,15 @@ func (r *Reconciler) enact(ctx context.Context, d decision) error {
 	}
 	l := log.FromContext(ctx)
 	for _, a := range d.rules.Acts {
-		l.Info("rule: "+string(a.Operation), "rule", a.Rule.Name, "taint", a.Rule.Taint.ID().String(), "dryRun", r.View.Sights.Rehearsing)
+		l.Info("rule: "+string(a.Operation), "rule", a.Rule.Name, "taint", a.Taint.String(), "dryRun", r.View.Tracker.DryRun)
 	}
 	return nil
 }
 
-// rehearsed ends a dry run's attempt: the node was not changed, so its pod has to say that it is done.
-func (r *Reconciler) rehearsed(ctx context.Context, d decision) error {
+// finishDryRun ends a dry run's attempt: the node was not changed, so its pod has to say that it is done.
+func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 	log.FromContext(ctx).Info("dry run: the node stays as it is")
-	r.View.Sights.Rehearse(d.in)
+	r.View.Tracker.FinishDryRun(d.in)
 	if pod := decide.Current(d.in.Node.Record, d.in.Pods); pod != nil {
 		return r.Pods.Keep(ctx, *pod)
 	}
@@ -217,7 +342,7 @@ func (r *Reconciler) rehearsed(ctx context.Context, d decision) error {
 
 // say writes the condition if it is time to, and returns when it is.
 func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, err error) {
-	write, wait := r.View.Sights.Quiet(d.in, d.plan)
+	write, wait := r.View.Tracker.Quiet(d.in, d.plan)
 	patch := []byte(nil)
 	switch {
 	case d.plan.ClearCondition:
@@ -230,12 +355,16 @@ func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, e
 		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 			return 0, nil // another node has the name by now, and an event of its own
 		}
+		if controller.Refusal(err) != "" {
+			r.noteRefusal(ctx, err) // nothing is decided by the condition
+			return wait, nil
+		}
 		if err != nil {
 			return 0, fmt.Errorf("condition %s: %w", marks.ConditionType, err)
 		}
 	}
 	for _, e := range d.plan.Events {
-		if d.plan.Step == decide.StepNone && r.View.Sights.Once(d.in, e.Key) {
+		if d.plan.Step == decide.StepNone && wait == 0 && r.View.Tracker.Once(d.in, e.Key) {
 			if e.Reason == decide.EventStuck {
 				log.FromContext(ctx).Info("the node waits for what does not come by itself", "message", e.Message)
 			}
@@ -247,7 +376,7 @@ func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, e
 
 func (r *Reconciler) emit(d decision, events []decide.Event) {
 	for _, e := range events {
-		r.Events.Emit(d.node, r.View.Sights.Now(), e)
+		r.Events.Emit(d.node, r.View.Tracker.Now(), e)
 	}
 }
 

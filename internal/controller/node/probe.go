@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,9 +16,9 @@ import (
 
 // probe creates a control probe, one for all nodes of its group that fail together.
 func (r *Reconciler) probe(ctx context.Context, d decision) error {
-	p, now := d.plan.Probe, r.View.Sights.Now()
+	p, now := d.plan.Probe, r.View.Tracker.Now()
 	pod := r.View.Builder.Probe(p.On, d.in.Profile, p.Subject, p.Group)
-	if !r.View.Sights.Creating(pod) {
+	if !r.View.Tracker.Creating(pod) {
 		return nil // another node of the group has just asked for one
 	}
 	err := r.create(ctx, pod)
@@ -37,23 +38,19 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 		}
 		why = fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
 	case refused(err):
+		if again := r.notYet(d, pod.Name, err); again != nil {
+			return again
+		}
 		why = "the API server did not take the probe: " + err.Error()
 	default:
 		return fmt.Errorf("create probe %s on node %s: %w", pod.Name, p.On.Name, err)
 	}
-	probes, err := r.View.Probes(ctx, p.Group)
-	if err != nil {
-		return err
-	}
-	d.ev.Probes, d.ev.ProbeRefused = &probes, why
-	plan := decide.Next(d.in, d.ev, now)
-	if plan.Need == decide.NeedOccupants {
-		occupants := r.occupants(ctx, d.in.Node.Name)
-		d.ev.Workloads = &occupants
-		plan = decide.Next(d.in, d.ev, now)
-	}
-	if plan.Step != decide.StepRecord {
-		return nil // another probe has come meanwhile
+	d.ev.Probes, d.ev.ProbeRefused = nil, why // the probes are listed again
+	loaders := r.loaders(ctx, &d)
+	delete(loaders, decide.NeedFresh) // the probe was decided on for this reading of the node
+	plan, err := decide.Resolve(&d.in, &d.ev, func() time.Time { return now }, loaders)
+	if err != nil || plan.Step != decide.StepRecord {
+		return err // without one, another probe has come meanwhile
 	}
 	return r.record(ctx, d, plan)
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // settledRounds is how many rounds of the resync a verified node sits out.
@@ -44,12 +46,11 @@ type Deletions interface {
 
 // Rules are what NodeReadinessRules ask of nodes.
 type Rules interface {
-	// Plan is what they ask of the node now. done must be called when that is written or dropped. The error is
-	// controller.ErrRulesUnknown or nil.
-	Plan(n *corev1.Node) (plan decide.RulePlan, done func(), err error)
+	// Plan is what they ask of the node now. done must be called when that is written or dropped.
+	Plan(n *corev1.Node) (plan rule.Plan, done func())
 	// Wrote accounts for a plan that was carried out, Failed for one that the API server did not take.
-	Wrote(n *corev1.Node, plan decide.RulePlan)
-	Failed(n *corev1.Node, plan decide.RulePlan, err error)
+	Wrote(n *corev1.Node, plan rule.Plan)
+	Failed(n *corev1.Node, plan rule.Plan, err error)
 	// NodeGone drops a node that is gone.
 	NodeGone(name string)
 }
@@ -91,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if r.Versions.Behind(n) {
 		return ctrl.Result{RequeueAfter: wokenRetry}, nil
 	}
-	fresh := false
+	fresh, refused := false, errNotYet{}
 	for try := 0; ; try++ {
 		wait, priority, err := r.step(ctx, n, fresh)
 		switch {
@@ -108,15 +109,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case errors.Is(err, errNothingToDo):
 			return ctrl.Result{}, nil
-		case errors.Is(err, controller.ErrRulesUnknown), errors.Is(err, controller.ErrVanished):
+		case errors.Is(err, controller.ErrVanished):
 			return ctrl.Result{RequeueAfter: wokenRetry}, nil // a watch wakes it; this is in case it was missed
+		case errors.As(err, &refused):
+			return ctrl.Result{RequeueAfter: refused.retry}, nil
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
+			r.impeded(ctx, n, err)
 			return r.failed(err)
 		}
-		n, fresh = &corev1.Node{}, true
-		if err := r.Live.Get(ctx, req.NamespacedName, n); err != nil {
+		now, err := r.read(ctx, req.Name)
+		if err != nil {
+			r.impeded(ctx, n, err)
 			return r.failed(err)
 		}
+		n, fresh = now, true
 	}
 }
 
@@ -150,7 +156,7 @@ func (r *Reconciler) gone(name string) {
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
 	r.Versions.Gone(name)
-	r.View.Sights.NodeGone(name)
+	r.View.Tracker.NodeGone(name)
 	if r.Rules != nil {
 		r.Rules.NodeGone(name)
 	}
@@ -165,7 +171,12 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait
 	if err != nil {
 		return 0, 0, err
 	}
-	r.View.Sights.See(d.in, d.plan)
+	r.View.Tracker.See(d.in, d.plan)
+	d.log(ctx)
+	if d.rules.Unavailable != "" {
+		wait, err = r.say(ctx, d)
+		return wait, urgency(d.in.Node), err
+	}
 	if wait, err = r.act(ctx, d); err != nil {
 		return 0, 0, err
 	}
@@ -185,96 +196,111 @@ type decision struct {
 	ev   decide.Evidence
 	plan decide.Plan
 	// rules is what NodeReadinessRules ask of the node; ruled ends that decision.
-	rules decide.RulePlan
+	rules rule.Plan
 	ruled func()
 }
 
-// rule asks what the rules ask of the node as it was read last.
-func (r *Reconciler) rule(d *decision, n *corev1.Node) (err error) {
-	if r.Rules == nil {
-		return nil
+// log says at level debug what was decided, and on what.
+func (d decision) log(ctx context.Context) {
+	debug := log.FromContext(ctx).V(1)
+	if !debug.Enabled() {
+		return
 	}
-	d.ruled()
-	d.rules, d.ruled, err = r.Rules.Plan(n)
-	return err
+	reason := ""
+	if d.plan.Condition != nil {
+		reason = d.plan.Condition.Reason
+	}
+	debug.Info("decided", "step", d.plan.Step, "condition", reason, "wait", d.plan.Wait,
+		"resourceVersion", d.node.ResourceVersion, "fresh", d.ev.Fresh, "sequence", d.in.Node.Record.Sequence,
+		"workers", len(d.in.Pods), "delete", len(d.plan.Delete), "rules", d.rules.Concerns())
 }
 
-// decide asks what is next, and loads the evidence that it is asked for. Evidence of a deletion is not loaded here.
+// decide asks what is next.
 func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (decision, error) {
 	d := decision{ruled: func() {}}
-	var in decide.Input
-	var err error
-	if fresh {
-		in, err = r.View.GatherFresh(ctx, r.Live, n)
-	} else {
-		in, err = r.View.Gather(ctx, n)
-	}
-	if err != nil {
+	switch err := r.gather(ctx, &d, n, fresh); {
+	case errors.Is(err, decide.ErrStop):
+		return d, nil
+	case err != nil:
 		return d, err
-	}
-	if err := r.rule(&d, n); err != nil {
-		return d, err
-	}
-	if !decide.Concerns(in) && len(in.Pods) == 0 && !d.rules.Concerns() {
-		r.View.Sights.See(in, decide.Plan{})
+	case !decide.Concerns(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns():
+		r.View.Tracker.See(d.in, decide.Plan{})
 		return d, errNothingToDo
 	}
-	ev := decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
-	for {
-		plan := decide.Next(in, ev, r.View.Sights.Now())
-		switch plan.Need {
-		case decide.NeedNothing:
-			d.node, d.in, d.ev, d.plan = n, in, ev, plan
-			return d, nil
-		case decide.NeedWaits:
-			waits := r.Prerequisites.Unmet(n, in.Profile.Prerequisites)
-			ev.Waits = &waits
-		case decide.NeedSlot:
-			ok, err := r.Slots.Take(ctx, n.Name)
-			if err != nil {
-				return d, err
-			}
-			ev.Slot = &ok
-		case decide.NeedProbes:
-			probes, err := r.View.Probes(ctx, decide.Group(in))
-			if err != nil {
-				return d, err
-			}
-			ev.Probes = &probes
-		case decide.NeedFleet:
-			fleet, err := r.Fleet.Members(ctx)
-			if err != nil {
-				return d, err
-			}
-			ev.Fleet = &fleet
-		case decide.NeedOccupants:
-			occupants := r.occupants(ctx, n.Name)
-			ev.Workloads = &occupants
-		case decide.NeedElsewhere:
-			waits, err := r.elsewhere(ctx, plan.Probe.On.Name, in.Profile.Prerequisites)
-			if err != nil {
-				return d, err
-			}
-			ev.Elsewhere = &waits
-		case decide.NeedFresh:
-			now := &corev1.Node{}
-			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); err != nil {
-				return d, err
-			}
-			if in, err = r.View.GatherFresh(ctx, r.Live, now); err != nil {
-				return d, err
-			}
-			if err := r.rule(&d, now); err != nil {
-				return d, err
-			}
-			n, ev = now, decide.Evidence{Fresh: true, Slot: ev.Slot}
-		default:
-			r.Deletions.Consider(n.Name)
-			plan.Step = decide.StepNone
-			d.node, d.in, d.ev, d.plan = n, in, ev, plan
-			return d, nil
-		}
+	d.ev = decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
+	plan, err := decide.Resolve(&d.in, &d.ev, r.View.Tracker.Now, r.loaders(ctx, &d))
+	if d.rules.Unavailable == "" { // else that is what was decided
+		d.plan = plan
 	}
+	return d, err
+}
+
+// gather observes the node, and what the rules ask of it as it was read last. If the node waits for rules that cannot
+// be served, that is what is decided, and the error is decide.ErrStop.
+func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fresh bool) (err error) {
+	d.node = n
+	if fresh {
+		d.in, err = r.View.GatherFresh(ctx, r.Live, n)
+	} else {
+		d.in, err = r.View.Gather(ctx, n)
+	}
+	if err != nil || r.Rules == nil {
+		return err
+	}
+	d.ruled()
+	d.rules, d.ruled = r.Rules.Plan(n)
+	if d.rules.Unavailable == "" {
+		return nil
+	}
+	d.plan = decide.AwaitRules(d.in, marks.Ruled(n), d.rules.Unavailable, r.View.Tracker.Now())
+	return decide.ErrStop
+}
+
+// loaders load the evidence of d. A decision that needs the evidence of a deletion is handed over to the deletion queue.
+func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
+	handOver := func(decide.Plan) error {
+		r.Deletions.Consider(d.node.Name)
+		return decide.ErrStop
+	}
+	return decide.Loaders{
+		decide.NeedWaits: decide.Into(&d.ev.Waits, func() ([]decide.Wait, error) {
+			return r.Prerequisites.Unmet(d.node, d.in.Profile.Prerequisites), nil
+		}),
+		decide.NeedSlot: decide.Into(&d.ev.Slot, func() (bool, error) { return r.Slots.Take(ctx, d.node.Name) }),
+		decide.NeedProbes: decide.Into(&d.ev.Probes, func() ([]workerpod.Observation, error) {
+			return r.View.Probes(ctx, decide.Group(d.in))
+		}),
+		decide.NeedFleet: decide.Into(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
+		decide.NeedElsewhere: func(p decide.Plan) error {
+			waits, err := r.elsewhere(ctx, p.Probe.On.Name, d.in.Profile.Prerequisites)
+			d.ev.Elsewhere = &waits
+			return err
+		},
+		decide.NeedFresh: func(decide.Plan) error {
+			now, err := r.read(ctx, d.node.Name)
+			if err != nil {
+				return err
+			}
+			return r.gather(ctx, d, now, true)
+		},
+		decide.NeedOccupants: decide.Into(&d.ev.Workloads, func() (decide.Workloads, error) {
+			return r.occupants(ctx, d.node.Name), nil
+		}),
+		decide.NeedLedger:    handOver,
+		decide.NeedCounts:    handOver,
+		decide.NeedWorkloads: handOver,
+		decide.NeedClaim:     handOver,
+	}
+}
+
+// read reads a node from the API server.
+func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		return nil, err
+	}
+	r.Versions.Read(n)
+	return n, nil
 }
 
 // occupants are the ordinary pods on a node. Where they cannot be listed the node counts as one that runs some: a taint that evicts

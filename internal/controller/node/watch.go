@@ -31,7 +31,7 @@ import (
 // workers is how many nodes are reconciled at once. A reconcile mostly waits for the API server.
 const workers = 32
 
-// Setup registers the room and its watches with the manager. unmet delivers the nodes whose prerequisites changed; the first node is
+// Setup registers the reconciler and its watches with the manager. unmet delivers the nodes whose prerequisites changed; the first node is
 // reconciled once known returns.
 func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
 	return ctrl.NewControllerManagedBy(mgr).
@@ -55,7 +55,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 		Complete(r)
 }
 
-// synced is a source of nothing, which the room waits for at its start.
+// synced is a source of nothing, which the reconciler waits for at its start.
 type synced func(context.Context) error
 
 func (synced) Start(context.Context, queue) error { return nil }
@@ -64,7 +64,7 @@ func (s synced) WaitForSync(ctx context.Context) error { return s(ctx) }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// wakeable is the room's queue, for what wakes nodes outside a watch; empty until the room runs.
+// wakeable is the reconciler's queue, for what wakes nodes outside a watch; empty until it runs.
 type wakeable struct{ queue atomic.Pointer[queue] }
 
 func (w *wakeable) set(_ context.Context, q queue) error {
@@ -78,7 +78,7 @@ func (w *wakeable) wake(name string, priority int) {
 	}
 }
 
-// Wake has the room look at a node. It never blocks.
+// Wake has the reconciler look at a node. It never blocks.
 func (r *Reconciler) Wake(name string) { r.queue.wake(name, 0) }
 
 // Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one goes first, and what only
@@ -123,12 +123,23 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			if !e.IsInInitialList { // else it was there before this process led
-				r.View.Sights.Born(r.View.Observe(e.Object.(*corev1.Node)))
+				r.View.Tracker.Born(r.View.Observe(e.Object.(*corev1.Node)))
 			}
 			see(e.Object, q)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { see(e.ObjectNew, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			r.seeGate(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
+			see(e.ObjectNew, q)
+		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
+	}
+}
+
+// seeGate accounts for a gate that opens or closes: a queue that merges events would hide one that does both.
+func (r *Reconciler) seeGate(old, now *corev1.Node) {
+	gates := r.View.Config.Vocabulary().Gates
+	if old.UID == now.UID && slices.ContainsFunc(old.Spec.Taints, gates) != slices.ContainsFunc(now.Spec.Taints, gates) {
+		r.View.Tracker.GateMoved(r.View.Observe(now))
 	}
 }
 
@@ -149,7 +160,7 @@ func (r *Reconciler) nodeChanges() predicate.Predicate {
 			return false // the informer's resync; ours is RequeueAfter
 		}
 		r.Versions.See(now)
-		return !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
+		return old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
 			!maps.Equal(old.Labels, now.Labels) ||
 			!maps.Equal(old.Annotations, now.Annotations) ||
 			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
@@ -186,14 +197,33 @@ func overdue(n *corev1.Node) bool {
 
 // podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no slot.
 func (r *Reconciler) podHandler() handler.EventHandler {
+	created := func(pod *corev1.Pod, q queue) {
+		if r.View.Ours(pod) {
+			r.wakeNode(r.SeePod(pod), q)
+		}
+	}
+	gone := func(ctx context.Context, pod *corev1.Pod, q queue) {
+		if !r.View.Ours(pod) {
+			return
+		}
+		o := r.PodGone(pod)
+		if o.Attempt.Result == nil || o.Occupies {
+			r.wakeNode(o, q)
+		}
+		after := o
+		after.Occupies = false
+		r.ended(ctx, o, after, q)
+	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			if pod := e.Object.(*corev1.Pod); r.View.Ours(pod) {
-				r.wakeNode(r.SeePod(pod), q)
-			}
-		},
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { created(e.Object.(*corev1.Pod), q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			old, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+			if old.UID != now.UID {
+				// A relist found another pod under the name. Informers report that as an update (k8s.io/client-go tools/cache).
+				gone(ctx, old, q)
+				created(now, q)
+				return
+			}
 			if !r.View.Ours(now) {
 				if r.View.Ours(old) { // somebody took its labels
 					r.wakeNode(r.PodGone(old), q)
@@ -207,35 +237,23 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 			r.wakeNode(after, q)
 			r.ended(ctx, before, after, q)
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			pod := e.Object.(*corev1.Pod)
-			if !r.View.Ours(pod) {
-				return
-			}
-			o := r.PodGone(pod)
-			if o.Attempt.Result == nil || o.Occupies {
-				r.wakeNode(o, q)
-			}
-			gone := o
-			gone.Occupies = false
-			r.ended(ctx, o, gone, q)
-		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { gone(ctx, e.Object.(*corev1.Pod), q) },
 	}
 }
 
 // SeePod accounts for what the watch has shown of one of our pods.
 func (r *Reconciler) SeePod(pod *corev1.Pod) workerpod.Observation {
-	o := r.View.Sights.SeePod(pod)
+	o := r.View.Tracker.SeePod(pod)
 	r.Slots.SeePod(o)
-	r.View.Sights.Shown(pod.Name) // last: else its slot would be free for a moment
+	r.View.Tracker.Shown(pod.Name) // last: else its slot would be free for a moment
 	return o
 }
 
 // PodGone accounts for the end of one of our pods.
 func (r *Reconciler) PodGone(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
-	r.View.Sights.PodGone(o, pod)
-	r.View.Sights.Shown(pod.Name)
+	r.View.Tracker.PodGone(o, pod)
+	r.View.Tracker.Shown(pod.Name)
 	r.Slots.PodGone(pod.Name)
 	return o
 }
@@ -243,7 +261,8 @@ func (r *Reconciler) PodGone(pod *corev1.Pod) workerpod.Observation {
 // matters reports whether a decision can depend on a pod's change. Our own writes bring no new one.
 func matters(before, after workerpod.Observation) bool {
 	return before.State != after.State || before.Occupies != after.Occupies || before.Unschedulable != after.Unschedulable ||
-		(before.Attempt.Result == nil) != (after.Attempt.Result == nil) || after.Terminating && !before.Terminating && before.Attempt.Result == nil
+		(before.Attempt.Result == nil) != (after.Attempt.Result == nil) ||
+		after.Terminating && !before.Terminating && (before.Attempt.Result == nil || after.Occupies)
 }
 
 // wakeNode enqueues the node that the pod runs on.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -14,7 +15,7 @@ import (
 )
 
 // What a pod shows is dated on our own clock, whatever times the kubelet writes.
-func TestSightsAreOnOurOwnClock(t *testing.T) {
+func TestTimesAreOnOurOwnClock(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
 	t0 := at.at
@@ -23,24 +24,24 @@ func TestSightsAreOnOurOwnClock(t *testing.T) {
 		p.CreationTimestamp = metav1.NewTime(t0.Add(-time.Hour))
 		p.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(t0.Add(-10 * time.Minute))
 	}
-	v.Sights.SeePod(worker(v, n, 1, unschedulable))
+	v.Tracker.SeePod(worker(v, n, 1, unschedulable))
 	at.pass(time.Second)
-	v.Sights.SeePod(worker(v, n, 1))
+	v.Tracker.SeePod(worker(v, n, 1))
 	at.pass(time.Second)
-	v.Sights.SeePod(worker(v, n, 1, unschedulable))
+	v.Tracker.SeePod(worker(v, n, 1, unschedulable))
 	at.pass(time.Second)
-	v.Sights.SeePod(worker(v, n, 1, behind))
+	v.Tracker.SeePod(worker(v, n, 1, behind))
 	at.pass(time.Minute)
-	got := v.Sights.SeePod(worker(v, n, 1, behind)).Seen
-	want := workerpod.Sight{First: t0, Running: t0.Add(3 * time.Second)}
+	got := v.Tracker.SeePod(worker(v, n, 1, behind)).Seen
+	want := workerpod.FirstSeen{First: t0, Running: t0.Add(3 * time.Second), UnderWay: true}
 	if got != want {
 		t.Errorf("running: %+v, want %+v", got, want)
 	}
 	at.pass(time.Minute)
 	want.Result, want.Witnessed = at.at, true
-	v.Sights.SeePod(worker(v, n, 1, exited(1)))
+	v.Tracker.SeePod(worker(v, n, 1, exited(1)))
 	at.pass(time.Minute)
-	if got = v.Sights.SeePod(worker(v, n, 1, exited(1))).Seen; got != want {
+	if got = v.Tracker.SeePod(worker(v, n, 1, exited(1))).Seen; got != want {
 		t.Errorf("ended: %+v, want %+v", got, want)
 	}
 }
@@ -49,24 +50,55 @@ func TestSightsAreOnOurOwnClock(t *testing.T) {
 func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
-	v.Sights.SeePod(worker(v, n, 1))
-	v.Sights.SeePod(worker(v, n, 1, imageMissing))
+	v.Tracker.SeePod(worker(v, n, 1))
+	v.Tracker.SeePod(worker(v, n, 1, imageMissing))
 	at.pass(time.Minute)
-	if seen := v.Sights.SeePod(worker(v, n, 1, running)).Seen; !seen.Result.IsZero() || seen.Witnessed {
+	if seen := v.Tracker.SeePod(worker(v, n, 1, running)).Seen; !seen.Result.IsZero() || seen.Witnessed {
 		t.Errorf("running: %+v", seen)
 	}
 	at.pass(time.Minute)
-	if seen := v.Sights.SeePod(worker(v, n, 1, exited(1))).Seen; seen.Result != at.at || !seen.Witnessed {
+	if seen := v.Tracker.SeePod(worker(v, n, 1, exited(1))).Seen; seen.Result != at.at || !seen.Witnessed {
 		t.Errorf("ended at %v: %+v", at.at, seen)
 	}
 }
 
-// A successor counts from its own first sight, and has not seen the end of what had ended before.
+// A successor counts from its own first observation, and has not seen the end of what had ended before.
 func TestASuccessorSeesWithItsOwnEyes(t *testing.T) {
 	v, _, at := view(t)
-	got := v.Sights.SeePod(worker(v, node("n"), 1, exited(0))).Seen
-	if want := (workerpod.Sight{First: at.at, Result: at.at}); got != want {
+	got := v.Tracker.SeePod(worker(v, node("n"), 1, exited(0))).Seen
+	if want := (workerpod.FirstSeen{First: at.at, Result: at.at}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// When a deletion was first seen to be asked for, and the node not to be Ready, is dated on our own clock too.
+func TestWhatDoesNotEndIsDated(t *testing.T) {
+	v, c, at := view(t)
+	v.Observe(ready("n", corev1.ConditionFalse))
+	notReady := at.at
+	at.pass(time.Minute)
+	deleted := worker(v, node("n"), 1, running, func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at.at.Add(-time.Hour)}, ptr.To[int64](7)
+	})
+	v.Tracker.SeePod(deleted)
+	terminating := at.at
+	at.pass(time.Minute)
+	c.pods = []corev1.Pod{*deleted}
+	in, err := v.Gather(t.Context(), ready("n", corev1.ConditionTrue))
+	if err != nil || len(in.Pods) != 1 {
+		t.Fatal(in.Pods, err)
+	}
+	p := in.Pods[0]
+	due := terminating.Add(67 * time.Second)
+	if p.Seen.Terminating != terminating || p.Overdue() != due || !p.Runs || in.NotReadySeen != notReady {
+		t.Errorf("%+v, due to end %v, not Ready %v", p, p.Overdue(), in.NotReadySeen)
+	}
+	in, _ = v.Gather(t.Context(), ready("n", corev1.ConditionUnknown))
+	if in.NotReadySeen != at.at || !v.Tracker.Lost("n") {
+		t.Errorf("lost: not Ready %v", in.NotReadySeen)
+	}
+	if v.Observe(ready("m", corev1.ConditionTrue)); len(v.Tracker.nodes) != 1 {
+		t.Error("an account is kept of every node that is well")
 	}
 }
 
@@ -85,7 +117,7 @@ func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 			t.Errorf("%+v at %v", seen, at.at)
 		}
 	}
-	v.Sights.SeePod(&c.pods[0])
+	v.Tracker.SeePod(&c.pods[0])
 	then := at.at
 	at.pass(time.Minute)
 	if in, _ := v.Gather(t.Context(), n); in.Pods[0].Seen.Running != then {
@@ -115,11 +147,11 @@ func TestAPodIsThereOnceItWasCreated(t *testing.T) {
 		}
 		return len(p)
 	}
-	v.Sights.Creating(verify)
+	v.Tracker.Creating(verify)
 	if got := numbers(); got != nil {
 		t.Errorf("%v, before the API server has answered", got)
 	}
-	v.Sights.Created(verify)
+	v.Tracker.Created(verify)
 	if got := numbers(); !slices.Equal(got, []int32{3}) || probes() != 0 {
 		t.Errorf("%v: it was created, and the cache does not show it", got)
 	}
@@ -127,25 +159,25 @@ func TestAPodIsThereOnceItWasCreated(t *testing.T) {
 	if got := numbers(); !slices.Equal(got, []int32{3}) {
 		t.Errorf("%v: the cache shows it, and its event has not come", got)
 	}
-	v.Sights.Shown(verify.Name)
-	v.Sights.Created(verify) // its answer comes after its event
+	v.Tracker.Shown(verify.Name)
+	v.Tracker.Created(verify) // its answer comes after its event
 	c.pods = nil
 	if got := numbers(); got != nil {
 		t.Errorf("%v: it is gone again", got)
 	}
 
-	if !v.Sights.Creating(probe) || v.Sights.Creating(probe) {
+	if !v.Tracker.Creating(probe) || v.Tracker.Creating(probe) {
 		t.Error("a group has one probe on its way, whatever the API server takes over it")
 	}
-	v.Sights.Created(probe)
+	v.Tracker.Created(probe)
 	if at.pass(unseenFor); probes() != 1 {
 		t.Error("a probe is there for as long as it may take to reach the cache")
 	}
-	if at.pass(1); probes() != 0 || !v.Sights.Creating(probe) {
+	if at.pass(1); probes() != 0 || !v.Tracker.Creating(probe) {
 		t.Error("a probe that never reached the cache is waited for")
 	}
-	v.Sights.Shown(probe.Name)
-	if !v.Sights.Creating(probe) {
+	v.Tracker.Shown(probe.Name)
+	if !v.Tracker.Creating(probe) {
 		t.Error("a probe that was not created keeps its group from another one")
 	}
 }
@@ -159,12 +191,12 @@ func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
 	probe := v.Builder.Probe(target(m), v.Config.For(nil), "uid-n/1", "g")
 	probe.UID = "probe"
 	running(probe)
-	v.Sights.SeePod(failed)
-	v.Sights.SeePod(probe)
+	v.Tracker.SeePod(failed)
+	v.Tracker.SeePod(probe)
 	exited(0)(probe) // it ended first
 	exited(1)(failed)
 	c.pods = []corev1.Pod{*failed, *probe}
-	look := func() (f, p workerpod.Sight) {
+	look := func() (f, p workerpod.FirstSeen) {
 		in, err := v.Gather(t.Context(), n)
 		if err != nil || len(in.Pods) != 1 {
 			t.Fatal(in.Pods, err)
@@ -180,12 +212,12 @@ func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
 	if _, p := look(); p.Witnessed {
 		t.Errorf("no event has come: %+v", p)
 	}
-	v.Sights.SeePod(probe)
+	v.Tracker.SeePod(probe)
 	if f, p := look(); !p.Witnessed || p.Result.After(f.Result) {
 		t.Errorf("the probe's has: failed %+v, probe %+v", f, p)
 	}
 	at.pass(time.Second)
-	v.Sights.SeePod(failed)
+	v.Tracker.SeePod(failed)
 	if f, p := look(); !p.Witnessed || !f.Witnessed || !p.Result.Before(f.Result) {
 		t.Errorf("both have: failed %+v, probe %+v", f, p)
 	}
@@ -195,8 +227,8 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
 	gone := func(p *corev1.Pod) {
-		v.Sights.SeePod(p)
-		v.Sights.PodGone(workerpod.Observe(p), p)
+		v.Tracker.SeePod(p)
+		v.Tracker.PodGone(workerpod.Observe(p), p)
 	}
 	gather := func() decide.Input {
 		in, err := v.Gather(t.Context(), n)
@@ -213,12 +245,20 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 	if in := gather(); in.Vanished != 2 {
 		t.Errorf("vanished %d", in.Vanished)
 	}
+	gone(worker(v, n, 3, exited(1), terminating))
+	if in := gather(); in.Vanished != 3 {
+		t.Errorf("vanished %d: want one that ended for its deletion", in.Vanished)
+	}
+	gone(worker(v, n, 4, exited(0), terminating))
+	if in := gather(); in.Vanished != 3 {
+		t.Errorf("vanished %d: one that passed did not", in.Vanished)
+	}
 	again := node("n", func(n *corev1.Node) { n.UID = "another" })
 	if in, _ := v.Gather(t.Context(), again); in.Vanished != 0 {
 		t.Errorf("of an earlier node of the name: %d", in.Vanished)
 	}
-	if v.Sights.NodeGone("n"); len(v.Sights.nodes) != 0 || len(v.Sights.pods) != 0 {
-		t.Errorf("left: %v", v.Sights.nodes)
+	if v.Tracker.NodeGone("n"); len(v.Tracker.nodes) != 0 || len(v.Tracker.pods) != 0 {
+		t.Errorf("left: %v", v.Tracker.nodes)
 	}
 	if in := gather(); in.Vanished != 0 {
 		t.Errorf("left: %d", in.Vanished)
@@ -229,10 +269,10 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
 	v, _, _ := view(t)
 	earlier, n := node("n"), node("n", func(n *corev1.Node) { n.UID = "later" })
-	v.Sights.Rehearse(of("n", "later"))
+	v.Tracker.FinishDryRun(of("n", "later"))
 	p := worker(v, earlier, 1, running)
-	v.Sights.PodGone(workerpod.Observe(p), p)
-	if in, err := v.Gather(t.Context(), n); err != nil || !in.Rehearsed || in.Vanished != 0 {
+	v.Tracker.PodGone(workerpod.Observe(p), p)
+	if in, err := v.Gather(t.Context(), n); err != nil || !in.DryRunDone || in.Vanished != 0 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }
@@ -240,7 +280,7 @@ func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
 func TestAnEventThatNoWriteGuardsIsEmittedOnce(t *testing.T) {
 	v, _, _ := view(t)
 	in := of("n", "u1")
-	if !v.Sights.Once(in, "a") || v.Sights.Once(in, "a") || !v.Sights.Once(in, "b") || !v.Sights.Once(of("m", "u2"), "b") || !v.Sights.Once(of("n", "u3"), "b") {
+	if !v.Tracker.Once(in, "a") || v.Tracker.Once(in, "a") || !v.Tracker.Once(in, "b") || !v.Tracker.Once(of("m", "u2"), "b") || !v.Tracker.Once(of("n", "u3"), "b") {
 		t.Error("an event is emitted once for each key and node")
 	}
 }
@@ -249,25 +289,25 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 	v, _, at := view(t)
 	in := of("n", "u1")
 	want := decide.Plan{Condition: &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonVerifying, Message: "m"}}
-	if write, wait := v.Sights.Quiet(in, want); write || wait != 5*time.Second {
+	if write, wait := v.Tracker.Quiet(in, want); write || wait != 5*time.Second {
 		t.Fatalf("at first: %v, %s", write, wait)
 	}
 	at.pass(3 * time.Second)
-	if write, wait := v.Sights.Quiet(of("m", "u2"), want); write || wait != 5*time.Second {
+	if write, wait := v.Tracker.Quiet(of("m", "u2"), want); write || wait != 5*time.Second {
 		t.Errorf("another node: %v, %s", write, wait)
 	}
-	if write, wait := v.Sights.Quiet(in, want); write || wait != 2*time.Second {
+	if write, wait := v.Tracker.Quiet(in, want); write || wait != 2*time.Second {
 		t.Errorf("after 3 s: %v, %s", write, wait)
 	}
-	if write, _ := v.Sights.Quiet(in, decide.Plan{}); write {
+	if write, _ := v.Tracker.Quiet(in, decide.Plan{}); write {
 		t.Error("nothing was written")
 	}
 	at.pass(3 * time.Second)
-	if write, _ := v.Sights.Quiet(in, want); write {
+	if write, _ := v.Tracker.Quiet(in, want); write {
 		t.Error("what was not wanted in between counts from its beginning")
 	}
 	at.pass(5 * time.Second)
-	if write, _ := v.Sights.Quiet(in, want); !write {
+	if write, _ := v.Tracker.Quiet(in, want); !write {
 		t.Error("it lasted, and is not written")
 	}
 }
@@ -276,33 +316,33 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 func TestADryRunRemembersItsAttempt(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
-	v.Sights.Rehearsing = true
+	v.Tracker.DryRun = true
 	kept := worker(v, n, 1, exited(0))
 	kept.Annotations[workerpod.AnnotationRecorded] = "true"
-	rehearsed := func() bool {
+	dryRunDone := func() bool {
 		in, err := v.Gather(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return in.Rehearsed
+		return in.DryRunDone
 	}
-	if rehearsed() {
+	if dryRunDone() {
 		t.Error("before the attempt")
 	}
-	if c.pods = []corev1.Pod{*kept}; !rehearsed() {
+	if c.pods = []corev1.Pod{*kept}; !dryRunDone() {
 		t.Error("its successor does it again")
 	}
 	c.pods = nil
-	if v.Sights.Rehearse(of("n", "uid-n")); !rehearsed() {
+	if v.Tracker.FinishDryRun(of("n", "uid-n")); !dryRunDone() {
 		t.Error("after the pod went it is done again")
 	}
-	v.Sights.Rehearsing, c.pods = false, []corev1.Pod{*kept}
-	if v.Sights.NodeGone("n"); rehearsed() {
+	v.Tracker.DryRun, c.pods = false, []corev1.Pod{*kept}
+	if v.Tracker.NodeGone("n"); dryRunDone() {
 		t.Error("a pod that is kept for its logs is no dry run")
 	}
 }
 
-// A successor, and a process that sees the taint come back, counts from its own first sight.
+// A successor, and a process that sees the taint come back, counts from its own first observation.
 func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 	v, _, at := view(t)
 	tainted := node("n")
@@ -314,9 +354,9 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 		}
 		return in.NeededSince
 	}
-	first := v.Sights.Now()
+	first := v.Tracker.Now()
 	if got := since(tainted); !got.Equal(first) {
-		t.Errorf("at first sight %s, want %s", got, first)
+		t.Errorf("at first %s, want %s", got, first)
 	}
 	at.pass(time.Minute)
 	if got := since(tainted); !got.Equal(first) {
@@ -325,11 +365,11 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 	if got := since(open); !got.IsZero() {
 		t.Errorf("of a node that need not be: %s", got)
 	}
-	if got := since(tainted); !got.Equal(v.Sights.Now()) {
+	if got := since(tainted); !got.Equal(v.Tracker.Now()) {
 		t.Errorf("once the taint is back: %s", got)
 	}
 	at.pass(time.Minute)
-	if got := since(node("n", func(n *corev1.Node) { n.UID = "another" })); !got.Equal(v.Sights.Now()) {
+	if got := since(node("n", func(n *corev1.Node) { n.UID = "another" })); !got.Equal(v.Tracker.Now()) {
 		t.Errorf("of another node of the name: %s", got)
 	}
 	if v.Observe(tainted).NeededSince != (time.Time{}) {
@@ -341,34 +381,34 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 func TestTimelinesOfNewNodes(t *testing.T) {
 	v, _, at := view(t)
 	in := v.Observe(node("n"))
-	v.Sights.See(in, decide.Plan{Step: decide.StepStart})
-	if spent := v.Sights.Released(in); spent != nil {
+	v.Tracker.See(in, decide.Plan{Step: decide.StepStart})
+	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("a node from before: %v", spent)
 	}
-	v.Sights.Born(in)
+	v.Tracker.Born(in)
 	at.pass(3 * time.Second)
-	v.Sights.See(in, decide.Plan{Waits: []decide.Wait{{Kind: decide.WaitSlot}}})
+	v.Tracker.See(in, decide.Plan{Waits: []decide.Wait{{Kind: decide.WaitSlot}}})
 	at.pass(2 * time.Second)
 	other := in
 	other.Node.UID = "another"
-	if spent := v.Sights.Released(other); spent != nil {
+	if spent := v.Tracker.Released(other); spent != nil {
 		t.Errorf("another node of the name: %v", spent)
 	}
-	if spent := v.Sights.Released(in); spent[decide.PhaseStart] != 3*time.Second || spent[decide.PhaseSlot] != 2*time.Second || len(spent) != 2 {
+	if spent := v.Tracker.Released(in); spent[decide.PhaseStart] != 3*time.Second || spent[decide.PhaseSlot] != 2*time.Second || len(spent) != 2 {
 		t.Errorf("%v", spent)
 	}
-	if spent := v.Sights.Released(in); spent != nil {
+	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("counted again: %v", spent)
 	}
-	v.Sights.Born(in)
+	v.Tracker.Born(in)
 	open := in
 	open.Node.Gated = false
-	v.Sights.See(open, decide.Plan{})
-	if spent := v.Sights.Released(in); spent != nil {
+	v.Tracker.See(open, decide.Plan{})
+	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("one that somebody else released: %v", spent)
 	}
-	v.Sights.Born(open)
-	if spent := v.Sights.Released(open); spent != nil {
+	v.Tracker.Born(open)
+	if spent := v.Tracker.Released(open); spent != nil {
 		t.Errorf("one that was created without the taint: %v", spent)
 	}
 }
@@ -380,18 +420,40 @@ func TestWaitingNodes(t *testing.T) {
 		in := of(name, name)
 		in.Node.Karpenter.Pool = "p"
 		pods := decide.Wait{Kind: "pods", Name: "ns app=agent"}
-		v.Sights.See(in, decide.Plan{Waits: []decide.Wait{pods, {Kind: "conditions", Name: "A"}, pods}})
+		v.Tracker.See(in, decide.Plan{Waits: []decide.Wait{pods, {Kind: "conditions", Name: "A"}, pods}})
 	}
 	agent := decide.Waiting{For: "pods ns app=agent", Pool: "p"}
-	if got := v.Sights.Waiting(); got[agent] != 2 || got[decide.Waiting{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
+	if got := v.Tracker.Waiting(); got[agent] != 2 || got[decide.Waiting{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
 		t.Errorf("%v", got)
 	}
-	v.Sights.See(of("a", "a"), decide.Plan{})
-	if got := v.Sights.Waiting(); got[agent] != 1 {
+	v.Tracker.See(of("a", "a"), decide.Plan{})
+	if got := v.Tracker.Waiting(); got[agent] != 1 {
 		t.Errorf("one of them waits no more: %v", got)
 	}
-	v.Sights.NodeGone("b")
-	if got := v.Sights.Waiting(); len(got) != 0 {
+	v.Tracker.NodeGone("b")
+	if got := v.Tracker.Waiting(); len(got) != 0 {
 		t.Errorf("both are gone: %v", got)
+	}
+}
+
+// What this process created was under way from then on, even if a watch shows it first when it has ended.
+func TestAPodThatThisProcessCreatedIsKnown(t *testing.T) {
+	v, _, at := view(t)
+	p := worker(v, node("n"), 1)
+	began := at.at
+	v.Tracker.Creating(p)
+	v.Tracker.Created(p)
+	at.pass(time.Second)
+	want := workerpod.FirstSeen{First: began, UnderWay: true, Result: at.at, Witnessed: true}
+	if got := v.Tracker.SeePod(worker(v, node("n"), 1, exited(1))).Seen; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	foreign := worker(v, node("m"), 1)
+	v.Tracker.Creating(foreign)
+	v.Tracker.Created(foreign)
+	other := worker(v, node("m"), 1, exited(1))
+	other.UID = "another"
+	if got := v.Tracker.SeePod(other).Seen; got.UnderWay || got.Witnessed {
+		t.Errorf("another pod of the name: %+v", got)
 	}
 }

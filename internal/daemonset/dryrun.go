@@ -12,9 +12,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
-// Rehearse runs the node's checks once, says what would be written, and writes nothing. Without a cluster, or such a node, it runs
+// DryRun runs the node's checks once, says what would be written, and writes nothing. Without a cluster, or such a node, it runs
 // those of a node that no profile selects. It returns the report.
-func (p *Process) Rehearse(ctx context.Context) (result.Report, error) {
+func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 	if err := p.prepare(); err != nil {
 		return result.Report{}, err
 	}
@@ -48,7 +48,11 @@ func (p *Process) Rehearse(ctx context.Context) (result.Report, error) {
 	p.self.Began, p.self.Attempt.Result = time.Now(), resultOf(report)
 	p.Log.Info("dry run: the checks ended", zap.String("outcome", string(report.Outcome)))
 	if known {
-		p.foretell(in, p.decide(ctx, in, n, &look))
+		plan, err := p.decide(ctx, in, n, &look)
+		if err != nil {
+			return report, err
+		}
+		p.foretell(in, plan)
 	}
 	return report, nil
 }

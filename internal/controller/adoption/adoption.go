@@ -1,0 +1,105 @@
+// Package adoption begins the records of nodes that carry the verified label without one. It has a queue of its own and
+// takes one node after the other, so that the rate is limited and no verification waits.
+package adoption
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+)
+
+// PerSecond is how many nodes are adopted in a second, each by one write: a fleet of 5000 takes about eight minutes.
+const PerSecond = 10
+
+// Reconciler adopts nodes; see decide.Adoptable. It is not for a dry run.
+type Reconciler struct {
+	View *controller.View
+	// Writer writes our marks.
+	Writer   client.Writer
+	Counters *metrics.Counters
+	// Limit is asked before each write.
+	Limit flowcontrol.RateLimiter
+}
+
+// NewLimit makes the limit of PerSecond.
+func NewLimit() flowcontrol.RateLimiter { return flowcontrol.NewTokenBucketRateLimiter(PerSecond, 1) }
+
+// Setup registers the reconciler and its watch with the manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("adoption").
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(r.changes())).
+		WithOptions(ctrlcontroller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// changes lets through an adoptable node that is new to this process, or whose taints, labels or annotations changed.
+func (r *Reconciler) changes() predicate.Predicate {
+	adoptable := func(o client.Object) bool { return decide.Adoptable(r.View.Observe(o.(*corev1.Node))) }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return adoptable(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+			changed := old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
+				!maps.Equal(old.Labels, now.Labels) || !maps.Equal(old.Annotations, now.Annotations)
+			return changed && adoptable(now)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// Reconcile adopts one node, on condition that it is still as the cache has it.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+	if err := r.Limit.Wait(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	n := &corev1.Node{}
+	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	in := r.View.Observe(n)
+	if !decide.Adoptable(in) {
+		return ctrl.Result{}, nil
+	}
+	target := &corev1.Node{}
+	target.Name = n.Name
+	patch := decide.Adopt(in, r.View.Tracker.Now()).Patch(n, r.View.Config.Vocabulary())
+	err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		// The node changed, or another one has the name: a UID cannot change.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case err != nil:
+		r.Counters.ReconcileError()
+		return ctrl.Result{}, fmt.Errorf("adopt node %s: %w", n.Name, err)
+	}
+	log.FromContext(ctx).Info("adopted: the node carried the verified label and no record", "node", n.Name)
+	return ctrl.Result{}, nil
+}

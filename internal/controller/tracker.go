@@ -1,0 +1,467 @@
+package controller
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Tracker remembers when this process first saw what of a pod and of a node. Elapsed time is measured on this clock alone:
+// those of kubelets, schedulers and the API server may be minutes off. It is a hint: a successor counts from its own first
+// observation, which makes it slower and never wrong.
+type Tracker struct {
+	// Now is the clock.
+	Now func() time.Time
+	// DryRun: this is a dry run, whose recorded pods are all the record there is.
+	DryRun bool
+
+	mu      sync.Mutex
+	pods    map[types.UID]workerpod.FirstSeen
+	nodes   map[string]*trackedNode
+	created map[string]created // by the name of a pod that no watch has shown yet
+}
+
+// created is a pod that this process began to create, or read from the API server, at a time.
+type created struct {
+	group string      // of a probe
+	pod   *corev1.Pod // nil until the API server has answered
+	at    time.Time
+}
+
+// unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
+const unseenFor = 15 * time.Second
+
+// trackedNode is what was seen of a node of this UID.
+type trackedNode struct {
+	uid        types.UID
+	underWay   []types.UID // pods of attempts that a watch has shown without a result, and has not shown to be gone
+	vanished   int32
+	dryRunDone bool
+	asked      int32     // the highest attempt whose pod this process asked the API server to create
+	needed     time.Time // since when it must be verified
+	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
+	notReady   time.Time // when it was last seen not Ready; zero for never
+	lost       bool      // its Ready was Unknown when it was last seen
+	wanted     decide.Wanted
+	pod        refusal          // of the pod whose creation the API server refused last
+	emitted    string           // key of the last event that no write of the node guards
+	timeline   *decide.Timeline // of a node that was seen to be created with the taint, until it is released
+	waits      []decide.Waiting // what the node waits for
+	// refused is why the API server refuses what is to be done about the node, by what that is.
+	refused map[string]string
+}
+
+// refusal is since when the API server has refused the pod of a name.
+type refusal struct {
+	name  string
+	since time.Time
+}
+
+// NewTracker makes an account on the clock.
+func NewTracker(now func() time.Time, dryRun bool) *Tracker {
+	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}, created: map[string]created{}}
+}
+
+// Creating accounts for a pod that is about to be created: until a watch shows it (Shown), what it is made for must not be done twice.
+// It returns false for a probe whose group has one on its way.
+func (s *Tracker) Creating(pod *corev1.Pod) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	group := pod.Labels[workerpod.LabelProbeGroup]
+	for _, c := range s.unseen() {
+		if group != "" && c.group == group {
+			return false
+		}
+	}
+	s.created[pod.Name] = created{group: group, at: s.Now()}
+	return true
+}
+
+// CreatingAttempt is Creating for the pod of a node's attempt. Unlike that, it is remembered as long as the node is: a pod that the API server
+// created may have been answered with an error.
+func (s *Tracker) CreatingAttempt(in decide.Input, pod *corev1.Pod, number int32) {
+	s.Creating(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	n.asked = max(n.asked, number)
+}
+
+// AskedBeyond reports whether this process asked for the pod of an attempt of the node with a higher number.
+func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	return n != nil && n.uid == types.UID(in.Node.UID) && n.asked > number
+}
+
+// Predecessor accounts for a pod of an earlier leader, as the API server has it, that this process may not have been shown yet.
+func (s *Tracker) Predecessor(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.created[pod.Name] = created{group: pod.Labels[workerpod.LabelProbeGroup], pod: pod, at: s.Now()}
+}
+
+// Created accounts for a pod as the API server took it. It must not be changed any more.
+func (s *Tracker) Created(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.created[pod.Name]; ok { // else it was shown meanwhile
+		c.pod = pod
+		s.created[pod.Name] = c
+	}
+}
+
+// Shown drops a pod that a watch has shown, or that was not created.
+func (s *Tracker) Shown(pod string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.created, pod)
+}
+
+// Unseen are the pods, by name, that this process created or is creating, and that no watch has shown yet; nil where the API server
+// has not answered.
+func (s *Tracker) Unseen() iter.Seq2[string, *corev1.Pod] {
+	return func(yield func(string, *corev1.Pod) bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name, c := range s.unseen() {
+			if !yield(name, c.pod) {
+				return
+			}
+		}
+	}
+}
+
+// unseen drops what will never be shown, and returns the rest. s.mu must be held.
+func (s *Tracker) unseen() map[string]created {
+	now := s.Now()
+	maps.DeleteFunc(s.created, func(_ string, c created) bool { return now.Sub(c.at) > unseenFor })
+	return s.created
+}
+
+// SeePod accounts for what a watch has shown of a pod.
+func (s *Tracker) SeePod(pod *corev1.Pod) workerpod.Observation {
+	o := workerpod.Observe(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.Seen = update(s.before(pod), o, s.Now())
+	s.pods[pod.UID] = o.Seen
+	if n := s.attempted(pod, o); n != nil {
+		n.ends(pod)
+		if o.Attempt.Result == nil {
+			n.underWay = append(n.underWay, pod.UID)
+		}
+	}
+	return o
+}
+
+// attempted is what was seen of the node that a pod's attempt is on; nil where there is nothing to account for: for a probe, for a result on
+// a node of which nothing was seen, and for a pod that goes after its node, since what was seen of the one that has its name now must
+// not go with it. s.mu must be held.
+func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNode {
+	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
+	n := s.nodes[o.Node]
+	if o.Purpose != workerpod.PurposeVerify || n == nil && o.Attempt.Result != nil || n != nil && n.uid != uid {
+		return nil
+	}
+	return s.node(o.Node, uid)
+}
+
+// ends drops a pod from those under way.
+func (n *trackedNode) ends(pod *corev1.Pod) {
+	n.underWay = slices.DeleteFunc(n.underWay, func(uid types.UID) bool { return uid == pod.UID })
+}
+
+// UnderWay are the pods of a node's attempts that a watch has shown without a result, and has not shown to be gone.
+func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil && n.uid == uid {
+		return slices.Clone(n.underWay)
+	}
+	return nil
+}
+
+// observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a watch has
+// shown it: of two pods the one that is looked at last may have ended first.
+func (s *Tracker) observe(pod *corev1.Pod) workerpod.Observation {
+	o := workerpod.Observe(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.Seen = update(s.before(pod), o, s.Now())
+	o.Seen.Witnessed = s.pods[pod.UID].Witnessed && o.Attempt.Result != nil
+	return o
+}
+
+// before is what was seen of a pod so far. One that this process created was under way from then on. s.mu must be held.
+func (s *Tracker) before(pod *corev1.Pod) workerpod.FirstSeen {
+	seen, ok := s.pods[pod.UID]
+	if c, ours := s.created[pod.Name]; !ok && ours && c.pod != nil && c.pod.UID == pod.UID {
+		return workerpod.FirstSeen{First: c.at, UnderWay: true}
+	}
+	return seen
+}
+
+func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) workerpod.FirstSeen {
+	if seen.First.IsZero() {
+		seen.First = now
+	}
+	if o.State == workerpod.Running && seen.Running.IsZero() {
+		seen.Running = now
+	}
+	switch {
+	case o.Unschedulable == "":
+		seen.Unschedulable = time.Time{}
+	case seen.Unschedulable.IsZero():
+		seen.Unschedulable = now
+	}
+	if o.Terminating && seen.Terminating.IsZero() {
+		seen.Terminating = now
+	}
+	switch {
+	case len(o.Finalizers) > 0:
+		seen.Free = time.Time{}
+	case o.Terminating && seen.Free.IsZero():
+		seen.Free = now
+	}
+	switch {
+	case o.Attempt.Result == nil: // an image that could not be pulled at first is no result of the run after it
+		seen.Result, seen.Witnessed, seen.UnderWay = time.Time{}, false, true
+	case seen.Result.IsZero():
+		seen.Result, seen.Witnessed = now, seen.UnderWay
+	}
+	return seen
+}
+
+// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is seen; so is one that ended because
+// its pod was deleted, since both may be over before anybody looks at the node.
+func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, pod.UID)
+	if n := s.attempted(pod, o); n != nil {
+		n.ends(pod)
+		if r := o.Attempt.Result; r == nil || r.Reason == attempt.ReasonPodDeleted {
+			n.vanished = o.Attempt.Number
+		}
+	}
+}
+
+// GateMoved accounts for a node that a watch has shown to gain its gate, or to lose it. Both may be in one look at the
+// node.
+func (s *Tracker) GateMoved(in decide.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node(in.Node.Name, types.UID(in.Node.UID)).gateOpen = s.Now()
+}
+
+// NodeGone drops a node.
+func (s *Tracker) NodeGone(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, name)
+}
+
+// node is what was seen of a node; that of an earlier node of the name is dropped. s.mu must be held.
+func (s *Tracker) node(name string, uid types.UID) *trackedNode {
+	n := s.nodes[name]
+	if n == nil || n.uid != uid {
+		n = &trackedNode{uid: uid}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+// ofNode adds what was seen of the node.
+func (s *Tracker) ofNode(in *decide.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[in.Node.Name]; n != nil && n.uid == types.UID(in.Node.UID) {
+		in.Vanished, in.DryRunDone, in.GateOpen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
+	}
+}
+
+// SeeNode accounts for whether a node was Ready.
+func (s *Tracker) SeeNode(f marks.Facts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[f.Name]; f.Ready && (n == nil || n.uid != types.UID(f.UID)) {
+		return // there is nothing to remember
+	}
+	n := s.node(f.Name, types.UID(f.UID))
+	if n.lost = f.Lost; !f.Ready {
+		n.notReady = s.Now()
+	}
+}
+
+// Lost reports whether the node's condition Ready was Unknown when it was last seen: its kubelet stopped reporting.
+func (s *Tracker) Lost(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[name]
+	return n != nil && n.lost
+}
+
+// neededSince is when it was first seen that the node must be verified; zero for one that need not be.
+func (s *Tracker) neededSince(in decide.Input) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Now()
+	if !decide.Subject(in) || !decide.Needed(in, now) {
+		if n := s.nodes[in.Node.Name]; n != nil {
+			n.needed = time.Time{}
+		}
+		return time.Time{}
+	}
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	if n.needed.IsZero() {
+		n.needed = now
+	}
+	return n.needed
+}
+
+// PodRefused accounts for a pod that the API server refused to create on the node's behalf, and returns for how long it
+// has.
+func (s *Tracker) PodRefused(in decide.Input, pod string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, now := s.node(in.Node.Name, types.UID(in.Node.UID)), s.Now()
+	if n.pod.name != pod {
+		n.pod = refusal{name: pod, since: now}
+	}
+	return now.Sub(n.pod.since)
+}
+
+// FinishDryRun remembers that a node had its attempt in a dry run.
+func (s *Tracker) FinishDryRun(in decide.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node(in.Node.Name, types.UID(in.Node.UID)).dryRunDone = true
+}
+
+// Quiet is decide.Quiet with the account of what the node should say.
+func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if plan.Condition == nil {
+		if n := s.nodes[in.Node.Name]; n != nil {
+			n.wanted = decide.Wanted{}
+		}
+		return false, 0
+	}
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	write, n.wanted, wait = decide.Quiet(*plan.Condition, in.Node.Condition, n.wanted, s.Now())
+	return write, wait
+}
+
+// Refused remembers why the API server refuses something that is to be done about a node: what, as its condition says
+// it. An empty why forgets it.
+func (s *Tracker) Refused(in decide.Input, what, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	switch {
+	case why != "":
+		n = s.node(in.Node.Name, types.UID(in.Node.UID))
+		if n.refused == nil {
+			n.refused = map[string]string{}
+		}
+		n.refused[what] = why
+	case n != nil:
+		delete(n.refused, what)
+	}
+}
+
+// WithRefused is the condition with what Refused remembers. One that is True is left as it is: nothing is waited for.
+func (s *Tracker) WithRefused(in decide.Input, c *marks.Condition) *marks.Condition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if n == nil || c == nil || c.Status == corev1.ConditionTrue {
+		return c
+	}
+	said := *c
+	for _, what := range slices.Sorted(maps.Keys(n.refused)) {
+		said.Message = attempt.Text(said.Message + "; " + what + ": " + n.refused[what])
+	}
+	return &said
+}
+
+// Once reports whether an event of the key is a new one for the node.
+func (s *Tracker) Once(in decide.Input, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.node(in.Node.Name, types.UID(in.Node.UID))
+	if n.emitted == key {
+		return false
+	}
+	n.emitted = key
+	return true
+}
+
+// Born begins the timeline of a node that was created a moment ago.
+func (s *Tracker) Born(in decide.Input) {
+	if !in.Node.Gated || !decide.Subject(in) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node(in.Node.Name, types.UID(in.Node.UID)).timeline = decide.NewTimeline(s.Now())
+}
+
+// See accounts for what was decided about a node.
+func (s *Tracker) See(in decide.Input, plan decide.Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if n == nil && len(plan.Waits) == 0 {
+		return
+	}
+	n = s.node(in.Node.Name, types.UID(in.Node.UID))
+	n.waits = plan.Waiting(in)
+	switch {
+	case n.timeline == nil:
+	case !in.Node.Gated || !decide.Subject(in):
+		n.timeline = nil // somebody else released it, or excluded it
+	default:
+		n.timeline.See(in, plan, s.Now())
+	}
+}
+
+// Released ends the timeline of a node that was released; nil where it has none, as one that was under way when this process
+// began to lead.
+func (s *Tracker) Released(in decide.Input) map[decide.Phase]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if n == nil || n.uid != types.UID(in.Node.UID) || n.timeline == nil {
+		return nil
+	}
+	spent := n.timeline.End(s.Now())
+	n.timeline = nil
+	return spent
+}
+
+// Waiting counts the nodes that wait, by what for.
+func (s *Tracker) Waiting() map[decide.Waiting]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := map[decide.Waiting]int{}
+	for _, n := range s.nodes {
+		for _, w := range n.waits {
+			count[w]++
+		}
+	}
+	return count
+}
