@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -118,5 +119,59 @@ func TestNodePoolsAreBounded(t *testing.T) {
 	after, _ := c.series(t)
 	if got, want := after-before, maxPools*len(decide.Phases()); got != want {
 		t.Errorf("%d series, want %d", got, want)
+	}
+}
+
+// DaemonSets that nodes wait for, and their NodePools, may be as many as there are.
+func TestWaitsAreBounded(t *testing.T) {
+	waiting, nodes := map[decide.Waiting]int{}, 0
+	for i := range 30 {
+		for pool := range 2 * maxPools {
+			waiting[decide.Waiting{For: fmt.Sprint("daemonSets a/", i), Pool: fmt.Sprint(pool)}] = i + 1
+			nodes += i + 1
+		}
+	}
+	waiting[decide.Waiting{For: "nodeReady", Pool: "0"}] = 5000
+	yes := func() bool { return true }
+	c := NewCollector(config.PerNodeNone, nil, func() map[decide.Waiting]int { return waiting }, yes, yes, time.Now)
+	for range 2 {
+		got := c.waits()
+		sum := 0
+		for _, n := range got {
+			sum += n
+		}
+		if len(got) != maxWaits || sum != nodes+5000 {
+			t.Errorf("%d series of %d nodes, want %d of %d", len(got), sum, maxWaits, nodes+5000)
+		}
+		if got[decide.Waiting{For: "nodeReady", Pool: "0"}] != 5000 || got[decide.Waiting{For: other}] == 0 {
+			t.Errorf("what the most nodes wait for is not named: %v", got)
+		}
+	}
+	waiting = nil
+	if got := c.waits(); len(got) != 2 {
+		t.Errorf("with nothing to wait for: %v", got)
+	}
+}
+
+// A node's first verdict is counted, and no later one.
+func TestVerdictsAreCounted(t *testing.T) {
+	c := newCluster(t, config.PerNodeNone)
+	for _, v := range append(decide.Verdicts(), decide.VerdictExhausted, "") {
+		c.counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Failed}, Verdict: v}, time.Now(), time.Now())
+	}
+	families, err := c.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() == "kube_node_ready_first_verdicts_total" {
+			for _, m := range family.GetMetric() {
+				got[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if want := map[string]float64{"verified": 1, "exhausted": 2, "shared": 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

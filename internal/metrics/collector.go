@@ -1,9 +1,12 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,15 +29,16 @@ type Collector struct {
 	healthy  func() bool
 	leader   func() bool
 	now      func() time.Time
+	pools    pools
 
-	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waits, held, overdue, build *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waitsDesc, held, overdue, build *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in step with
 // the API server, leader whether this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
 func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.Waiting]int, healthy, leader func() bool, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+		return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 	}
 	return &Collector{perNode: perNode, snapshot: snapshot, waiting: waiting, healthy: healthy, leader: leader, now: now,
 		status:      desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
@@ -44,7 +48,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 		healthyDesc: desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
 		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
-		waits:       desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
+		waitsDesc:   desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
 		held:        desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
 		overdue:     desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
 		build:       desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
@@ -53,13 +57,13 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waits, c.held, c.overdue, c.build} {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waitsDesc, c.held, c.overdue, c.build} {
 		ch <- d
 	}
 }
 
-// scrapeTimeout bounds the reading of the informers, which is in memory.
-const scrapeTimeout = 5 * time.Second
+// ScrapeTimeout bounds the reading of the informers, which is in memory.
+const ScrapeTimeout = 5 * time.Second
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
@@ -72,7 +76,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	if !c.leader() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ScrapeTimeout)
 	defer cancel()
 	inputs, err := c.snapshot(ctx)
 	if err != nil {
@@ -82,7 +86,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	now := c.now()
 	statuses := map[decide.Status]*dto.LabelPair{}
 	for _, s := range decide.Statuses() {
-		statuses[s] = pair("status", string(s))
+		statuses[s] = Pair("status", string(s))
 	}
 	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
 	for in := range inputs {
@@ -105,12 +109,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
 	}
-	waiting := c.waiting()
-	for _, kind := range []string{decide.WaitSlot, decide.WaitRegistration} {
-		waiting[decide.Waiting{For: kind}] += 0
-	}
-	for w, n := range waiting {
-		gauge(c.waits, float64(n), w.For, w.Pool)
+	for w, n := range c.waits() {
+		gauge(c.waitsDesc, float64(n), w.For, w.Pool)
 	}
 	for _, s := range []string{"pending", "running", "succeeded", "failed"} {
 		gauge(c.pods, float64(pods[s]), s)
@@ -120,12 +120,39 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// maxWaits bounds the series of waiting_nodes: there may be as many DaemonSets to wait for, and NodePools, as there are.
+const maxWaits = 200
+
+// waits counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond maxWaits.
+func (c *Collector) waits() map[decide.Waiting]int {
+	of := c.waiting()
+	byName := func(a, b decide.Waiting) int { return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Pool, b.Pool)) }
+	count := map[decide.Waiting]int{}
+	for _, w := range slices.SortedFunc(maps.Keys(of), byName) {
+		count[decide.Waiting{For: w.For, Pool: c.pools.label(w.Pool)}] += of[w]
+	}
+	for _, kind := range []string{decide.WaitSlot, decide.WaitRegistration} {
+		count[decide.Waiting{For: kind}] += 0
+	}
+	if len(count) <= maxWaits {
+		return count
+	}
+	most := func(a, b decide.Waiting) int { return cmp.Or(cmp.Compare(count[b], count[a]), byName(a, b)) }
+	few := slices.SortedFunc(maps.Keys(count), most)[maxWaits-1:]
+	for _, w := range few {
+		n := count[w]
+		delete(count, w)
+		count[decide.Waiting{For: other}] += n
+	}
+	return count
+}
+
 // node sends the series of a node with this status.
 func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
-	name := []*dto.LabelPair{pair("node", in.Node.Name)}
-	ch <- &series{desc: c.status, labels: []*dto.LabelPair{name[0], status}, value: 1}
+	name := []*dto.LabelPair{Pair("node", in.Node.Name)}
+	ch <- One(c.status, name[0], status)
 	if decide.SaysOverdue(in) {
-		ch <- &series{desc: c.overdue, labels: name, value: 1}
+		ch <- One(c.overdue, name...)
 	}
 	r := in.Node.Record
 	if r.LastOutcome != "" {

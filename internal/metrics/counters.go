@@ -6,7 +6,6 @@ package metrics
 import (
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-const namespace = "kube_node_ready"
+// Namespace begins the names of the metrics.
+const Namespace = "kube_node_ready"
 
 // maxCheckNames bounds the check label.
 const maxCheckNames = 200
@@ -23,6 +23,7 @@ const maxCheckNames = 200
 // Counters are the metrics that the reconciler writes.
 type Counters struct {
 	verifications   *prometheus.CounterVec
+	verdicts        *prometheus.CounterVec
 	reconcileErrors prometheus.Counter
 	timeToVerified  prometheus.Histogram
 	timeByPhase     *prometheus.HistogramVec
@@ -34,39 +35,43 @@ type Counters struct {
 	unknownTaints   *prometheus.GaugeVec
 
 	known map[string]string // types of the configured checks, by name
-
-	mu    sync.Mutex
-	pools map[string]bool // values of the label nodepool
+	pools pools
 }
 
 // NewCounters makes the metrics. checks are the types of the configured checks by name, the only ones that become labels: a
 // report is not trusted to name series.
 func NewCounters(checks map[string]string) *Counters {
-	c := &Counters{known: map[string]string{}, pools: map[string]bool{"": true}}
+	c := &Counters{known: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if len(c.known) < maxCheckNames {
 			c.known[name] = checks[name]
 		}
 	}
-	c.verifications = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "verifications_total",
+	c.verifications = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "verifications_total",
 		Help: "Attempts that ended, by what they said about their node: success, failed or inconclusive."}, []string{"status"})
-	c.reconcileErrors = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "controller_reconcile_errors_total",
+	c.verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "first_verdicts_total",
+		Help: "New nodes by the first verdict about them, each once: verified; exhausted, its retries; or shared, as many " +
+			"failures which verified nodes share or cannot be compared with."}, []string{"verdict"})
+	c.reconcileErrors = prometheus.NewCounter(prometheus.CounterOpts{Namespace: Namespace, Name: "controller_reconcile_errors_total",
 		Help: "Reconciles that ended with an error and are tried again."})
-	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "time_to_verified_seconds",
+	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: Namespace, Name: "time_to_verified_seconds",
 		Help:    "Time from a node's creation to its first verification.",
 		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
-	c.timeByPhase = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "time_to_schedulable_seconds",
+	c.timeByPhase = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: "time_to_schedulable_seconds",
 		Help:    "Where the time of a new node went, from when the leader saw it to its release: prerequisites, slot, start, checks, registration or release. A released node counts once in each.",
 		Buckets: []float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}}, []string{"phase", "nodepool"})
-	c.checkResults = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "check_results_total",
+	c.checkResults = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "check_results_total",
 		Help: "Results of single checks as reported by workers, by check, type and outcome."}, []string{"check", "type", "outcome"})
-	c.checkDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "check_duration_seconds",
+	c.checkDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: "check_duration_seconds",
 		Help:    "Duration of single checks as reported by workers.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"check"})
-	c.remediations = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "remediations_total",
+	c.remediations = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "remediations_total",
 		Help: "Deletions of failed nodes that came to a result, by kind (NodeClaim, Node) and result (deleted, held, error)."}, []string{"kind", "result"})
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
+	}
+	for _, v := range decide.Verdicts() {
+		c.verdicts.WithLabelValues(string(v))
 	}
 	for _, phase := range decide.Phases() {
 		c.timeByPhase.WithLabelValues(string(phase), "")
@@ -76,14 +81,14 @@ func NewCounters(checks map[string]string) *Counters {
 			c.remediations.WithLabelValues(k, r)
 		}
 	}
-	c.backfills = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "backfills_total",
-		Help: "Nodes that slipped past admission, by what became of them: tainted, or occupied by ordinary pods and left alone."}, []string{"result"})
+	c.backfills = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "backfills_total",
+		Help: "Nodes that admission missed, by what became of them: tainted, or occupied by ordinary pods and left alone."}, []string{"result"})
 	for _, r := range []string{BackfillTainted, BackfillOccupied} {
 		c.backfills.WithLabelValues(r)
 	}
-	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
+	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: Namespace, Name: "events_dropped_total",
 		Help: "Events on nodes that were not written: too many at once, or refused by the API server."})
-	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "unknown_startup_taint",
+	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
 		Help: "1 for a gating taint that Karpenter does not know: it is not in the NodePool's startupTaints; without a NodePool, in none's."}, []string{"nodepool", "taint"})
 	return c
 }
@@ -96,7 +101,8 @@ const (
 
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.verifications, c.reconcileErrors, c.timeToVerified, c.timeByPhase, c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
+	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
+		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that will be tried again.
@@ -107,22 +113,11 @@ func (c *Counters) Released(spent map[decide.Phase]time.Duration, pool string) {
 	if spent == nil {
 		return
 	}
-	c.mu.Lock()
-	if !c.pools[pool] && len(c.pools) >= maxPools {
-		pool = otherPools
-	}
-	c.pools[pool] = true
-	c.mu.Unlock()
+	pool = c.pools.label(pool)
 	for _, p := range decide.Phases() {
 		c.timeByPhase.WithLabelValues(string(p), pool).Observe(spent[p].Seconds())
 	}
 }
-
-// maxPools bounds the label nodepool of a histogram, none included: its series stay, and a node's label may say anything.
-const maxPools = 100
-
-// otherPools stands for the NodePools beyond maxPools.
-const otherPools = "other"
 
 // Results of a remediation.
 const (
@@ -136,13 +131,13 @@ func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }
 
-// Results of a look at a node that slipped past admission.
+// Results of a look at a node that admission missed.
 const (
 	BackfillTainted  = "tainted"
 	BackfillOccupied = "occupied"
 )
 
-// Backfill counts a node that slipped past admission.
+// Backfill counts a node that admission missed.
 func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result).Inc() }
 
 // EventDropped counts an event that was not written.
@@ -163,6 +158,9 @@ func (c *Counters) Recorded(a decide.Recorded, created, now time.Time) {
 		status = statusInconclusive
 	}
 	c.verifications.WithLabelValues(status).Inc()
+	if a.Verdict != "" {
+		c.verdicts.WithLabelValues(string(a.Verdict)).Inc()
+	}
 	if a.Result.Outcome == attempt.Passed && a.First {
 		c.timeToVerified.Observe(now.Sub(created).Seconds())
 	}

@@ -14,7 +14,13 @@ type series struct {
 	counter bool // and no gauge
 }
 
-func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+// Pair is a label.
+func Pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+
+// One is a gauge of a node that is 1.
+func One(desc *prometheus.Desc, labels ...*dto.LabelPair) prometheus.Metric {
+	return &series{desc: desc, labels: labels, value: 1}
+}
 
 // Desc implements prometheus.Metric.
 func (s *series) Desc() *prometheus.Desc { return s.desc }

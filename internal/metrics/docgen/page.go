@@ -20,6 +20,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 //go:embed page.md
@@ -104,22 +106,24 @@ func sample() (*prometheus.Registry, error) {
 }
 
 // sampleRules are the metrics of one rule that has done all that a rule does.
-func sampleRules(now time.Time) (*metrics.RuleCounters, *metrics.RuleCollector) {
-	r := decide.Rule{Name: "r", UID: "u"}
-	refused := decide.Rule{Name: "refused", UID: "v", Fault: "fault"}
-	plan := decide.RulePlan{
-		Acts: []decide.RuleAct{{Rule: &r, Operation: decide.RuleAdd}, {Rule: &r, Operation: decide.RuleRemove}, {Rule: &r, Operation: decide.RuleComplete}},
-		Evaluations: []decide.Evaluation{
-			{Rule: &r, State: decide.RuleHeld, Results: []v1alpha1.ConditionResult{{Type: "c", CurrentStatus: "False", RequiredStatus: "True"}}},
-			{Rule: &r, State: decide.RuleReleased, Met: true, Since: now.Add(-time.Second)},
+func sampleRules(now time.Time) (*rules.Counters, *rules.Collector) {
+	r := rule.Rule{Name: "r", UID: "u", Conditions: []v1alpha1.ConditionRequirement{{Type: "c"}}}
+	refused := rule.Rule{Name: "refused", UID: "v", Invalid: "fault"}
+	plan := rule.Plan{
+		Acts: []rule.Act{{Rule: &r, Operation: rule.Add}, {Rule: &r, Operation: rule.Remove}, {Rule: &r, Operation: rule.Complete}},
+		Evaluations: []rule.Evaluation{
+			{Rule: &r, State: rule.Held, Results: []v1alpha1.ConditionResult{{Type: "c", CurrentStatus: "False", RequiredStatus: "True"}}},
+			{Rule: &r, State: rule.Released, Met: true, Since: now.Add(-time.Second)},
 		},
 	}
-	c := metrics.NewRuleCounters()
+	c := rules.NewCounters()
 	c.Evaluated(plan, time.Millisecond)
 	c.Wrote(&corev1.Node{}, plan, now, now)
 	c.Failed(plan)
 	c.Reconciled(r.Name, now)
-	view := metrics.RuleView{State: decide.RulesServing, Rules: []decide.Rule{r, refused}, Overruled: map[string]*decide.Rule{"u": &refused},
-		Tallies: map[string]*decide.RuleTally{"u": {Held: 1}}}
-	return c, metrics.NewRuleCollector(func(context.Context) (metrics.RuleView, error) { return view, nil }, func() bool { return true })
+	view := rules.View{State: rule.Serving, Rules: []rule.Rule{r, refused}, Overruled: map[string]*rule.Rule{"u": &refused},
+		Tallies: map[string]*rule.Tally{"u": {Held: map[string]rule.Evaluation{"n": {}}}}}
+	c.BootstrapHeld(r.Name, rules.OriginAdopted, now, now)
+	shows := func(context.Context) (rules.View, error) { return view, nil }
+	return c, rules.NewCollector(config.PerNodeAll, shows, func() bool { return true })
 }
