@@ -6,21 +6,17 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
-	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == kubectlplugin.CompletionName {
-		args = append([]string{"__complete"}, args...)
-	}
-	code := kubectlplugin.Run(ctx, args, kubectlplugin.Streams{Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdout.Fd()))})
+	code := kubectlplugin.Run(ctx, os.Args[1:], kubectlplugin.Streams{
+		Out: os.Stdout, Err: os.Stderr, Terminal: printers.AllowsColorOutput(os.Stdout)})
 	stop()
 	os.Exit(code)
 }

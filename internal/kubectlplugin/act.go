@@ -28,9 +28,9 @@ func reverify(ctx context.Context, v *invocation) error {
 			errs = append(errs, fmt.Errorf("node %s: %w", name, err))
 			continue
 		}
-		fmt.Fprintf(&v.out, "node/%s: %s\n", name, message)
+		v.changed("node/"+name, message)
 	}
-	if l := v.leader(ctx); l.Dead {
+	if l := v.leader(ctx); l.Dead && v.output == "" {
 		fmt.Fprintln(&v.out, plain(l.line(v.now)))
 	}
 	return errors.Join(errs...)
@@ -63,11 +63,13 @@ func (s subject) reverify(now time.Time) (patch []byte, message string, err erro
 	case f.Deleting:
 		return nil, "", errors.New("it is being deleted")
 	case !decide.Subject(s.in):
-		return nil, "", fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, or as a control-plane node", marks.AnnotationSkip)
+		return nil, "", fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
+			"as a control-plane or virtual node, or because it is not Linux", marks.AnnotationSkip)
 	case current != nil && decide.Needed(s.in, now):
 		return nil, fmt.Sprintf("attempt %d is under way already", current.Attempt.Number), nil
 	}
-	change := marks.Change{Record: marks.Record{NodeUID: f.UID, BootID: r.BootID, Sequence: r.Sequence, VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost}}
+	change := marks.Change{Record: marks.Record{NodeUID: f.UID, BootID: r.BootID, Sequence: r.Sequence,
+		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded}}
 	if f.Labelled {
 		change.Label = ptr.To(false)
 	}

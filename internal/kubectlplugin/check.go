@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -20,6 +21,16 @@ const (
 	// cleanUp bounds the deletion of the pod, also of a command that was interrupted.
 	cleanUp = 10 * time.Second
 )
+
+// checked is what check -o json prints.
+type checked struct {
+	Node       string          `json:"node"`
+	Outcome    attempt.Outcome `json:"outcome"`
+	Reason     string          `json:"reason,omitempty"`
+	Message    string          `json:"message,omitempty"`
+	DurationMs int64           `json:"durationMs"`
+	Report     *result.Report  `json:"report,omitempty"`
+}
 
 // check runs the checks of a node's profile on it, in a pod that says nothing to the controller, and prints what they found.
 func check(ctx context.Context, v *invocation) error {
@@ -65,10 +76,14 @@ func check(ctx context.Context, v *invocation) error {
 		return err
 	}
 	r := o.Attempt.Result
-	fmt.Fprintf(&v.out, "node/%s: %s after %s\n", f.Name, r.Outcome, r.Duration.Round(time.Millisecond))
-	v.checks(r.Report)
-	if r.Outcome == attempt.Passed {
-		return nil
+	if v.output != "" {
+		err = v.printObject(checked{f.Name, r.Outcome, r.Reason, r.Message, r.Duration.Milliseconds(), r.Report})
+	} else {
+		fmt.Fprintf(&v.out, "node/%s: %s after %s\n", f.Name, r.Outcome, r.Duration.Round(time.Millisecond))
+		v.checks(r.Report)
+	}
+	if r.Outcome == attempt.Passed || err != nil {
+		return err
 	}
 	text := r.Reason
 	if r.Message != "" {

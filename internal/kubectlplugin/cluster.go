@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -23,44 +24,51 @@ import (
 // configKey is the chart's key of the controller's configuration in its ConfigMap.
 const configKey = "config.yaml"
 
-// componentController is the component that the chart's labels give the controller.
-const componentController = "controller"
+// Components that the chart's labels give what verifies nodes, by deploymentMode.
+const (
+	componentController = "controller"
+	componentDaemonSet  = "daemonset"
+)
 
 // pageSize is how many objects one list request asks for; kubectl's own is 500 too.
 const pageSize = 500
 
 // cluster reads what the API server holds about nodes and their workers.
 type cluster struct {
+	client kubernetes.Interface
 	core   corev1client.CoreV1Interface
 	config *config.Config
+	// component is componentDaemonSet in DaemonSet mode.
+	component string
 	// namespace of the worker pods; empty for all.
 	namespace string
 	// controllerNamespace is empty where it is not known; see controllers.
 	controllerNamespace string
 	leases              coordinationclient.LeasesGetter
 	claims, pools       dynamic.NamespaceableResourceInterface // NodeClaims and NodePools
+	rules               dynamic.NamespaceableResourceInterface // NodeReadinessRules
 	reviews             authorizationclient.SubjectAccessReviewInterface
 }
 
-// connect finds the controller's configuration: in the file at path if there is one, else in
+// configure finds the controller's configuration: in the file at path if there is one, else in
 // the ConfigMap that the chart makes, in namespace if that is given. Without either, the
 // defaults count, and warn is told so.
-func connect(ctx context.Context, core corev1client.CoreV1Interface, path, namespace string, warn func(string)) (*cluster, error) {
-	c := &cluster{core: core, namespace: namespace, controllerNamespace: namespace}
+func (c *cluster) configure(ctx context.Context, path, namespace string, warn func(string)) error {
+	c.namespace, c.controllerNamespace, c.component = namespace, namespace, componentController
 	if path != "" {
 		cfg, err := config.Load(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.use(cfg, namespace)
-		return c, nil
+		return nil
 	}
 	found, err := c.configMaps(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(err):
 		warn("the controller's configuration cannot be read, its defaults are assumed (give it with --config): " + err.Error())
 	case err != nil:
-		return nil, err
+		return err
 	case len(found) == 0:
 		warn("no ConfigMap of the controller is found, its defaults are assumed (give its configuration with --config)")
 	case len(found) > 1:
@@ -68,20 +76,21 @@ func connect(ctx context.Context, core corev1client.CoreV1Interface, path, names
 		for _, m := range found {
 			names = append(names, m.Namespace+"/"+m.Name)
 		}
-		return nil, fmt.Errorf("there is more than one controller (%s): choose one with --namespace", strings.Join(names, ", "))
+		return fmt.Errorf("there is more than one controller (%s): choose one with --namespace", strings.Join(names, ", "))
 	default:
 		m := found[0]
-		cfg, err := config.Parse([]byte(m.Data[configKey]), fmt.Sprintf("configmap %s/%s", m.Namespace, m.Name))
+		c.component = m.Labels[workerpod.LabelComponent]
+		cfg, err := parse(m, "configmap ")
 		if err != nil {
 			warn("the controller's configuration is of another version, its defaults are assumed (give it with --config):\n" + err.Error())
 			break
 		}
 		c.use(cfg, m.Namespace)
-		return c, nil
+		return nil
 	}
 	c.config = &config.Config{}
 	c.config.SetDefaults()
-	return c, nil
+	return nil
 }
 
 // use takes over a configuration; the worker pods are in the namespace that it names, else
@@ -93,9 +102,19 @@ func (c *cluster) use(cfg *config.Config, controllers string) {
 	}
 }
 
+// parse reads the configuration in a ConfigMap, whose name in errors follows kind.
+func parse(m corev1.ConfigMap, kind string) (*config.Config, error) {
+	read := config.Parse
+	if m.Labels[workerpod.LabelComponent] == componentDaemonSet {
+		read = config.ParseDaemonSet
+	}
+	return read([]byte(m.Data[configKey]), kind+m.Namespace+"/"+m.Name)
+}
+
 func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
-	list, err := c.core.ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{
-		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController}.String()})
+	list, err := c.core.ConfigMaps(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: fmt.Sprintf("%s=%s,%s in (%s,%s)", workerpod.LabelName, workerpod.Name,
+			workerpod.LabelComponent, componentController, componentDaemonSet)})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func comingFrom(_ context.Context, v *invocation) error {
 	}
 	page, err := comingfrom.Pages.ReadFile(v.args[0] + ".md")
 	if err != nil {
-		return coded{fmt.Errorf("coming-from takes %s, not %q", strings.Join(comingFromNames(), ", "), v.args[0]), exitUsage}
+		return refused("coming-from takes %s, not %q", strings.Join(comingFromNames(), ", "), v.args[0])
 	}
 	v.out.Write(page)
 	return nil

@@ -2,7 +2,6 @@ package kubectlplugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +50,8 @@ func examineDNS(ctx context.Context, v *invocation, d *diagnosis) error {
 		}
 		return nil
 	}
-	return errors.New("no Service of cluster DNS with a selector is known")
+	d.note("dns", "no Service of cluster DNS with a selector is known: whether DNS can run is not looked at", "")
+	return nil
 }
 
 // placed reports whether the pod's tolerations, and nothing else, let it onto some node.

@@ -1,133 +1,77 @@
 package kubectlplugin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// right is something that the controller must be allowed.
-type right struct {
-	namespace, group, resource, subresource, name string
-	verbs                                         []string
+// account is the service account of what verifies nodes. In DaemonSet mode there may be no pod; the DaemonSet says it.
+func (v *invocation) account(ctx context.Context, h head) (namespace, name string, err error) {
+	if c := v.cluster; c.component == componentDaemonSet {
+		of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: c.component}.String()
+		list, err := c.client.AppsV1().DaemonSets(c.controllerNamespace).List(ctx, metav1.ListOptions{LabelSelector: of})
+		if err != nil || len(list.Items) == 0 {
+			return "", "", errors.Join(err, errors.New("no DaemonSet says which service account verifies nodes"))
+		}
+		return list.Items[0].Namespace, list.Items[0].Spec.Template.Spec.ServiceAccountName, nil
+	}
+	if h.unlisted != nil {
+		return "", "", h.unlisted
+	}
+	if len(h.pods) == 0 {
+		return "", "", errors.New("no pod of the controller says which service account it has")
+	}
+	return h.pods[0].Namespace, h.pods[0].Spec.ServiceAccountName, nil
 }
 
-func (r right) String() string {
-	s := r.resource
-	if r.subresource != "" {
-		s += "/" + r.subresource
-	}
-	if r.group != "" {
-		s += "." + r.group
-	}
-	if r.name != "" {
-		s += " " + r.name
-	}
-	if r.namespace != "" {
-		return s + " in " + r.namespace
-	}
-	return s + " in the cluster"
-}
-
-// rights are those that a controller of the configuration cannot do without, as docs/security.md lists them. What a prerequisite on a
-// custom resource needs is left out: its plural is not known here, and the node that waits for it says so.
-func rights(cfg *config.Config, namespace string) []right {
-	n := cfg.NodeManagement
-	workers := cfg.Worker.Namespace
-	if workers == "" {
-		workers = namespace
-	}
-	read := []string{"list", "watch"}
-	all := []right{
-		{resource: "nodes", verbs: []string{"get", "list", "watch", "patch"}},
-		{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
-		{group: "karpenter.sh", resource: "nodeclaims", verbs: read},
-		{group: "karpenter.sh", resource: "nodepools", verbs: []string{"list"}},
-		{namespace: workers, resource: "pods", verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-		{namespace: metav1.NamespaceDefault, group: "events.k8s.io", resource: "events", verbs: []string{"create"}},
-	}
-	if e := cfg.LeaderElection; *e.Enabled {
-		where := e.Namespace
-		if where == "" {
-			where = namespace
-		}
-		all = append(all, right{namespace: where, group: "coordination.k8s.io", resource: "leases", name: e.ID, verbs: []string{"get", "update"}})
-	}
-	if m := cfg.Metrics; *m.Enabled && m.Secure {
-		all = append(all, right{group: "authentication.k8s.io", resource: "tokenreviews", verbs: []string{"create"}},
-			right{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: []string{"create"}})
-	}
-	if cfg.Admission.Backfill {
-		all = append(all, right{resource: "pods", verbs: []string{"list"}})
-	}
-	if n.DeleteFailedNodes {
-		book := right{namespace: namespace, resource: "configmaps", name: ledger.Name, verbs: []string{"get"}}
-		all = append(all, right{resource: "pods", verbs: []string{"list"}})
-		if !n.Remediation.DryRun {
-			book.verbs = append(book.verbs, "update")
-			all = append(all, right{resource: "nodes", verbs: []string{"delete"}}, right{group: "karpenter.sh", resource: "nodeclaims", verbs: []string{"delete"}})
-		}
-		all = append(all, book)
-	}
-	if *cfg.Rules.Enabled {
-		all = append(all, right{group: "readiness.node.x-k8s.io", resource: "nodereadinessrules", verbs: []string{"get", "list", "watch", "patch"}},
-			right{group: "readiness.node.x-k8s.io", resource: "nodereadinessrules", subresource: "status", verbs: []string{"patch"}},
-			right{namespace: decide.RulesLeaseNamespace, group: "coordination.k8s.io", resource: "leases", name: decide.RulesLease, verbs: []string{"get", "update"}})
-	}
-	for _, p := range cfg.Variants() {
-		for _, pods := range p.Prerequisites.Pods {
-			all = append(all, right{namespace: pods.Namespace, resource: "pods", verbs: read})
-		}
-		if len(p.Prerequisites.CSINodes) > 0 {
-			all = append(all, right{group: "storage.k8s.io", resource: "csinodes", verbs: read})
-		}
-		if len(p.Prerequisites.ResourceSlices) > 0 {
-			all = append(all, right{group: "resource.k8s.io", resource: "resourceslices", verbs: read})
-		}
-		for _, set := range p.Prerequisites.DaemonSets.Named {
-			if set.Namespace != "" {
-				all = append(all, right{namespace: set.Namespace, group: "apps", resource: "daemonsets", verbs: read}, right{namespace: set.Namespace, resource: "pods", verbs: read})
-			}
-		}
-		if p.Prerequisites.DaemonSets.Mode == config.DaemonSetsAuto {
-			all = append(all, right{group: "apps", resource: "daemonsets", verbs: read}, right{resource: "pods", verbs: read})
-		}
-	}
-	return all
-}
-
-// examineRights asks the API server's authorizer what the controller's service account may: whoever asks needs the right to create
+// examineRights asks the API server's authorizer what our service accounts may: whoever asks needs the right to create
 // SubjectAccessReviews, as cluster administrators have.
 func examineRights(ctx context.Context, v *invocation, d *diagnosis) error {
-	pods, err := v.cluster.controllerPods(ctx)
+	namespace, account, err := v.account(ctx, d.head)
 	if err != nil {
 		return err
 	}
-	if len(pods) == 0 {
-		return fmt.Errorf("no pod of the controller says which service account it has")
+	cfg := v.cluster.config
+	checks := rights.Worker(cfg, namespace, false)
+	if v.cluster.component == componentDaemonSet {
+		return v.examineAccount(ctx, d, namespace, account, append(rights.DaemonSet(cfg), checks...))
 	}
-	namespace, account := pods[0].Namespace, pods[0].Spec.ServiceAccountName
+	if err := v.examineAccount(ctx, d, namespace, account, rights.Controller(cfg, namespace, d.head.DryRun)); err != nil {
+		return err
+	}
+	return v.examineAccount(ctx, d, cmp.Or(cfg.Worker.Namespace, namespace), cfg.Worker.ServiceAccountName, checks)
+}
+
+func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace, account string,
+	needed []rights.Right) error {
 	asked := map[string]bool{}
-	for _, r := range rights(v.cluster.config, namespace) {
-		if asked[r.String()+strings.Join(r.verbs, ",")] {
-			continue
+	for _, r := range needed {
+		if r.Guessed {
+			continue // the node on which it is refused says so
 		}
-		asked[r.String()+strings.Join(r.verbs, ",")] = true
 		var lacking []string
-		for _, verb := range r.verbs {
+		for _, verb := range r.Verbs {
+			if asked[verb+r.String()] {
+				continue
+			}
+			asked[verb+r.String()] = true
+			resource, subresource, _ := strings.Cut(r.Resource, "/")
 			review, err := v.cluster.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:   "system:serviceaccount:" + namespace + ":" + account,
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.namespace, Verb: verb, Group: r.group, Version: "*",
-					Resource: r.resource, Subresource: r.subresource, Name: r.name},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: verb, Group: r.Group, Version: "*",
+					Resource: resource, Subresource: subresource, Name: r.Name},
 			}}, metav1.CreateOptions{})
 			if err != nil {
 				return err

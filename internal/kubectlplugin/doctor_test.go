@@ -1,52 +1,87 @@
 package kubectlplugin
 
 import (
-	"os"
-	"slices"
 	"strings"
 	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	kubernetestesting "k8s.io/client-go/testing"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// grants reports whether a line of a golden file of the chart's permissions grants a right with one verb.
-func grants(line string, r right, verb string) bool {
-	subject, rest, _ := strings.Cut(line, " in ")
-	where, rest, _ := strings.Cut(rest, ": ")
-	verbs, rest, _ := strings.Cut(rest, " ")
-	resources, names, named := strings.Cut(rest, " named ")
-	resource := r.resource
-	if r.subresource != "" {
-		resource += "/" + r.subresource
+// Doctor asks about every right that the configuration needs, in a dry run about none that it would use, and lists the
+// controller's pods once.
+func TestDoctorAsksForEachRight(t *testing.T) {
+	labels := map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "own", Name: "c", Labels: labels},
+		Spec: corev1.PodSpec{ServiceAccountName: "account", Containers: []corev1.Container{{Args: []string{"--dry-run"}}}}}
+	client := fake.NewClientset(pod)
+	client.PrependReactor("create", "subjectaccessreviews", func(kubernetestesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SubjectAccessReview{}, nil // which allows nothing
+	})
+	c := &cluster{client: client, core: client.CoreV1(), leases: client.CoordinationV1(), component: componentController,
+		reviews: client.AuthorizationV1().SubjectAccessReviews(), controllerNamespace: "own", namespace: "own",
+		config: configuration(t, `{nodeManagement: {deleteFailedNodes: true, prerequisites: {
+			pods: [{namespace: a, selector: {matchLabels: {a: b}}, currentRevision: true}],
+			resources: [{apiVersion: example.com/v1, kind: Ox, condition: Ready}]}}}`),
+		pools: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList"}).Resource(nodepool.Resource)}
+	v := &invocation{cluster: c, connection: genericclioptions.NewConfigFlags(true), configPath: "given"}
+	if err := doctor(t.Context(), v); err == nil {
+		t.Error("an account without rights is nothing to it")
 	}
-	if r.group != "" {
-		resource += "." + r.group
+	lists := 0
+	for _, a := range client.Actions() {
+		l, ok := a.(kubernetestesting.ListAction)
+		if ok && a.GetResource().Resource == "pods" && l.GetListRestrictions().Labels.String() ==
+			workerpod.LabelComponent+"="+componentController+","+workerpod.LabelName+"="+workerpod.Name {
+			lists++
+		}
 	}
-	return subject == "kube-node-ready-controller" && (where == "the cluster" || where == r.namespace) && slices.Contains(strings.Split(verbs, ","), verb) &&
-		slices.Contains(strings.Split(resources, ","), resource) && (!named || slices.Contains(strings.Split(names, ","), r.name))
+	if lists != 1 {
+		t.Errorf("the controller's pods are listed %d times", lists)
+	}
+	out := v.out.String()
+	if !strings.Contains(out, "service account own/kube-node-ready-worker may not get services kubernetes in default") {
+		t.Errorf("not asked for what the workers read:\n%s", out)
+	}
+	for what, want := range map[string]bool{
+		"list, watch leases.coordination.k8s.io ba65f13e.readiness.node.x-k8s.io in the cluster": true,
+		"list, watch controllerrevisions.apps in a":                                              true,
+		"get configmaps kube-node-ready-remediations in own":                                     true,
+		"patch nodes/status in the cluster":                                                      true,
+		"delete nodes":                                                                           false,
+		"list, watch oxes.example.com":                                                           false,
+		"get services coredns in kube-system":                                                    false,
+	} {
+		if strings.Contains(out, "service account own/account may not "+what) != want {
+			t.Errorf("asked for %s, want %v:\n%s", what, want, out)
+		}
+	}
 }
 
-// What doctor asks for is what the chart grants: each right under the configurations of the chart's own tests.
-func TestRightsAreTheChart(t *testing.T) {
-	for golden, settings := range map[string]string{
-		"default":          ``,
-		"deleting":         `{nodeManagement: {deleteFailedNodes: true}}`,
-		"deleting-dry-run": `{nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}`,
-		"csi-nodes":        `{nodeManagement: {prerequisites: {csiNodes: [{driver: ebs.csi.aws.com}]}}}`,
-		"resource-slices":  `{nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}`,
-		"daemonsets-auto":  `{nodeManagement: {prerequisites: {daemonSets: auto}}}`,
-		"daemonsets-named": `{nodeManagement: {prerequisites: {daemonSets: [{namespace: kube-system, name: cilium}]}}}`,
-		"prerequisites": `{leaderElection: {namespace: leases}, nodeManagement: {prerequisites: {pods: [{namespace: kube-system, selector: {matchLabels: {a: b}}}]}},
-			profiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: "true"}}, prerequisites: {pods: [{namespace: gpu-operator, selector: {matchLabels: {a: b}}}]}}]}`,
+// What a stolen token allows follows from the namespace's labels and from whether the controller deletes.
+func TestStolenToken(t *testing.T) {
+	for level, want := range map[string]string{
+		"":           "by a privileged pod in namespace w, whose labels enforce no Pod Security, become administrator",
+		"privileged": "become administrator",
+		"baseline":   "privileged pods are refused in namespace w (Pod Security baseline)",
+		"restricted": "privileged pods are refused in namespace w (Pod Security restricted)",
 	} {
-		content, err := os.ReadFile("../../test/chart/testdata/rbac-" + golden + ".golden")
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := strings.Split(string(content), "\n")
-		for _, r := range rights(configuration(t, settings), "kube-node-ready") {
-			for _, verb := range r.verbs {
-				if !slices.ContainsFunc(lines, func(l string) bool { return grants(l, r, verb) }) {
-					t.Errorf("%s: the chart does not grant %s %s", golden, verb, r)
-				}
+		for _, deletes := range []bool{false, true} {
+			n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{labelEnforce: level}}}
+			what, fix := stolen(n, deletes)
+			if !strings.Contains(what, want) || strings.Contains(what, "delete nodes") != deletes || fix == "" {
+				t.Errorf("%q, deletes %v: %s; %s", level, deletes, what, fix)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 func explain(ctx context.Context, v *invocation) error {
@@ -21,6 +22,7 @@ func explain(ctx context.Context, v *invocation) error {
 	}
 	one := []subject{s}
 	v.karpenter(ctx, one)
+	v.rules(ctx, one)
 	s = one[0]
 	l := v.leader(ctx)
 	v.dead = l.Dead
@@ -34,7 +36,11 @@ func explain(ctx context.Context, v *invocation) error {
 	if l.Dead {
 		fmt.Fprintf(&v.out, "%s\n\n", plain(l.line(v.now)))
 	}
-	v.print(v.facts(s, n), func(_, column int, text string) string {
+	rows := v.facts(s, n)
+	if trouble := v.cluster.rulesTrouble(ctx); trouble != "" && len(n.Rules) > 0 {
+		rows = append(rows, []string{"Rules", plain(trouble)})
+	}
+	v.print(rows, func(_, column int, text string) string {
 		if column == 1 {
 			return coloured(text)
 		}
@@ -67,6 +73,14 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	}
 	if o := s.in.Node.Record.Overdue; o != nil {
 		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.at(&o.Time)))
+	}
+	for _, r := range n.Rules {
+		switch {
+		case r.State == rule.Held:
+			add("Held by rule", fmt.Sprintf("%s: %s (taint %s)", r.Name, r.Why, r.Taint))
+		case r.LeftOpen:
+			add("Left open", fmt.Sprintf("by rule %s: %s (taint %s)", r.Name, r.Why, r.Taint))
+		}
 	}
 	add("Karpenter", n.Karpenter)
 	if n.Next != nil {

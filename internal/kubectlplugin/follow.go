@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -54,10 +53,6 @@ func (v *invocation) follow(ctx context.Context, each func(name string, s *subje
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := &changes{names: map[string]bool{}, some: make(chan struct{}, 1)}
-	options := metav1.ListOptions{LabelSelector: v.selector}
-	if len(v.args) == 1 {
-		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", v.args[0]).String()
-	}
 	asked := map[string]bool{}
 	for _, name := range v.args {
 		asked[name] = true
@@ -67,42 +62,37 @@ func (v *invocation) follow(ctx context.Context, each func(name string, s *subje
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			changed.add(name(o))
+			if name := name(o); len(asked) == 0 || asked[name] {
+				changed.add(name)
+			}
 		}
 		return cache.ResourceEventHandlerFuncs{AddFunc: on, DeleteFunc: on, UpdateFunc: func(_, o any) { on(o) }}
 	}
 	failed := make(chan error, 2)
-	core := v.cluster.core
-	nodes, nodeInformer := v.informer(ctx, &corev1.Node{}, options, cache.Indexers{}, failed,
-		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Nodes().List(ctx, o)
-		},
-		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return core.Nodes().Watch(ctx, o)
-		},
-		handler(func(o any) string {
-			if n, ok := o.(*corev1.Node); ok && (len(asked) == 0 || asked[n.Name]) {
-				return n.Name
+	run := func(i cache.SharedIndexInformer, name func(any) string) {
+		_ = i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { // it has not been started
+			select {
+			case failed <- fmt.Errorf("watch: %w", err):
+			default:
 			}
-			return ""
-		}))
+		})
+		_, _ = i.AddEventHandler(handler(name)) // it has not been stopped
+		go i.RunWithContext(ctx)
+	}
+	nodes := informers.NewFilteredNodeInformer(v.cluster.client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = v.selector
+		if len(v.args) == 1 {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.args[0]).String()
+		}
+	})
+	run(nodes, func(o any) string { return o.(*corev1.Node).Name })
 	uid := func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Labels[workerpod.LabelNodeUID]}, nil }
-	pods, podInformer := v.informer(ctx, &corev1.Pod{}, metav1.ListOptions{LabelSelector: labels.Set{workerpod.LabelComponent: workerpod.Component}.String()},
-		cache.Indexers{byNode: uid}, failed,
-		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Pods(v.cluster.namespace).List(ctx, o)
-		},
-		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return core.Pods(v.cluster.namespace).Watch(ctx, o)
-		},
-		handler(func(o any) string {
-			p, ok := o.(*corev1.Pod)
-			if name := p.Annotations[workerpod.AnnotationNode]; ok && (len(asked) == 0 || asked[name]) {
-				return name
-			}
-			return ""
-		}))
-	for synced := time.NewTicker(20 * time.Millisecond); !nodeInformer.HasSynced() || !podInformer.HasSynced(); {
+	pods := informers.NewFilteredPodInformer(v.cluster.client, v.cluster.namespace, 0, cache.Indexers{byNode: uid},
+		func(o *metav1.ListOptions) {
+			o.LabelSelector = labels.Set{workerpod.LabelComponent: workerpod.Component}.String()
+		})
+	run(pods, func(o any) string { return o.(*corev1.Pod).Annotations[workerpod.AnnotationNode] })
+	for synced := time.NewTicker(20 * time.Millisecond); !nodes.HasSynced() || !pods.HasSynced(); {
 		select {
 		case err := <-failed:
 			return err
@@ -116,9 +106,9 @@ func (v *invocation) follow(ctx context.Context, each func(name string, s *subje
 		v.now = v.time.now()
 		for name := range changed.take() {
 			var s *subject
-			if o, ok, _ := nodes.GetByKey(name); ok { // a store in memory has no errors
+			if o, ok, _ := nodes.GetStore().GetByKey(name); ok { // a store in memory has no errors
 				n := o.(*corev1.Node)
-				mine, _ := pods.ByIndex(byNode, string(n.UID))
+				mine, _ := pods.GetIndexer().ByIndex(byNode, string(n.UID))
 				list := make([]corev1.Pod, 0, len(mine))
 				for _, p := range mine {
 					list = append(list, *p.(*corev1.Pod))
@@ -139,29 +129,4 @@ func (v *invocation) follow(ctx context.Context, each func(name string, s *subje
 			return ctx.Err()
 		}
 	}
-}
-
-// informer lists and watches. What the API server refuses comes as an error, once.
-func (v *invocation) informer(ctx context.Context, of runtime.Object, options metav1.ListOptions, indexers cache.Indexers, failed chan<- error,
-	list func(context.Context, metav1.ListOptions) (runtime.Object, error), watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
-	handler cache.ResourceEventHandler) (cache.Indexer, cache.SharedIndexInformer) {
-	with := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector, o.FieldSelector = options.LabelSelector, options.FieldSelector
-		return o
-	}
-	i := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, with(o)) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return watches(ctx, with(o))
-		},
-	}, of, 0, indexers)
-	_ = i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { // it has not been started
-		select {
-		case failed <- fmt.Errorf("watch: %w", err):
-		default:
-		}
-	})
-	_, _ = i.AddEventHandler(handler) // it has not been stopped
-	go i.RunWithContext(ctx)
-	return i.GetIndexer(), i
 }

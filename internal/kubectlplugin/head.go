@@ -30,6 +30,10 @@ type head struct {
 	Deletions *deletionsView `json:"deletions,omitempty"`
 	// Problem says what could not be read.
 	Problem string `json:"problem,omitempty"`
+
+	// pods are the replicas; unlisted is why they are not known.
+	pods     []corev1.Pod
+	unlisted error
 }
 
 // replicasView is the controller's pods.
@@ -44,13 +48,12 @@ type replicasView struct {
 func (v *invocation) head(ctx context.Context) head {
 	n := v.cluster.config.NodeManagement
 	h := head{Leader: v.leader(ctx), Plugin: version.Version, Deletes: n.DeleteFailedNodes, DeletesDryRun: n.Remediation.DryRun}
-	pods, err := v.cluster.controllerPods(ctx)
-	if err != nil {
-		h.Problem = err.Error()
+	if h.pods, h.unlisted = v.cluster.controllerPods(ctx); h.unlisted != nil {
+		h.Problem = h.unlisted.Error()
 	} else {
 		h.Replicas = &replicasView{}
 	}
-	for _, p := range pods {
+	for _, p := range h.pods {
 		h.Replicas.Total++
 		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
 			h.Replicas.Ready++
@@ -81,7 +84,7 @@ func (c *cluster) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
 		return nil, err
 	}
 	list, err := c.core.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{
-		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController}.String()})
+		workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: c.component}.String()})
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,9 @@ type leaderView struct {
 
 // leader reads the Lease of the election.
 func (v *invocation) leader(ctx context.Context) leaderView {
+	if v.cluster.component == componentDaemonSet {
+		return leaderView{Problem: "none: in DaemonSet mode each node verifies itself"}
+	}
 	e := v.cluster.config.LeaderElection
 	if !*e.Enabled {
 		return leaderView{Problem: "not elected (leaderElection.enabled is false)"}

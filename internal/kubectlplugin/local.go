@@ -19,10 +19,7 @@ import (
 
 // validate is config validate FILE: what the controller does with its file at start. It needs no cluster.
 func validate(_ context.Context, v *invocation) error {
-	if v.args[0] != "validate" {
-		return coded{fmt.Errorf("config takes validate FILE, not %q", v.args[0]), exitUsage}
-	}
-	path := v.args[1]
+	path := v.args[0]
 	var content []byte
 	var err error
 	if path == "-" {
@@ -38,7 +35,7 @@ func validate(_ context.Context, v *invocation) error {
 		return err
 	}
 	if _, err := workerpod.NewBuilder(cfg, "default", "image"); err != nil {
-		return coded{err, exitUsage}
+		return refused("%w", err)
 	}
 	fmt.Fprintf(&v.out, "%s is valid\n", path)
 	return nil
@@ -70,7 +67,7 @@ func (v *invocation) setSkip(ctx context.Context, value any) error {
 				text += "; it keeps " + strings.Join(taints, ", ")
 			}
 		}
-		fmt.Fprintf(&v.out, "node/%s: %s\n", name, text)
+		v.changed("node/"+name, text)
 	}
 	return errors.Join(errs...)
 }

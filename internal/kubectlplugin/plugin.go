@@ -1,5 +1,5 @@
-// Package kubectlplugin is kubectl node-ready: where the verification of nodes stands, as the marks on the nodes and their
-// worker pods say, and how to start one again. It shows what the controller wrote, and predicts nothing.
+// Package kubectlplugin is kubectl node-ready: where the verification of nodes stands, as the marks on the nodes and
+// their worker pods say, and how to start one again. It shows what the controller wrote, and predicts nothing.
 package kubectlplugin
 
 import (
@@ -8,19 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"slices"
-	"strings"
+	"net/url"
 	"time"
 
-	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
@@ -33,6 +30,8 @@ const (
 	exitNever = 4 // wait: one will not be
 	// exitFailed: check: a required check did not pass, or could not tell.
 	exitFailed = 5
+	// exitUnchecked: doctor: nothing wrong was found, and not all could be checked.
+	exitUnchecked = 6
 )
 
 // coded is an error with an exit code of its own.
@@ -41,73 +40,29 @@ type coded struct {
 	code int
 }
 
-const usage = `Where the verification of nodes stands, and how to start one again.
-
-Usage:
-  kubectl node-ready status [NODE...]   where each node stands, and why
-  kubectl node-ready wait NODE...       until nodes are verified (or -l SELECTOR)
-  kubectl node-ready explain NODE       everything about one node: checks, attempts, events
-  kubectl node-ready check NODE         run a node's checks now; changes nothing on it
-  kubectl node-ready reverify NODE...   verify nodes again now
-  kubectl node-ready skip NODE...       leave nodes alone; unskip ends that
-  kubectl node-ready logs NODE          the log of the node's last worker
-  kubectl node-ready doctor             what is set up wrong, and how to mend it
-  kubectl node-ready deletions          what was deleted, and why
-  kubectl node-ready pause [WHY...]     delete nothing, from now on
-  kubectl node-ready resume             delete again as the configuration says
-  kubectl node-ready config validate FILE
-  kubectl node-ready coming-from [NAME] how to move here from another controller
-  kubectl node-ready version
-
-Flags:
-%s
-kubectl's flags for the connection (--kubeconfig, --context, --server, --token, --as, ...) are accepted too.
-The controller's configuration is read from the ConfigMap that its chart makes.
-`
-
-// command is one of the plugin's commands.
-type command struct {
-	run func(context.Context, *invocation) error
-	// arguments: the least and the most, -1 for any number.
-	least, most int
-	// nodes: the arguments are names of nodes. offline: no cluster is needed.
-	nodes, offline bool
-	// flags that the command takes besides those of all.
-	flags []string
-	// formats of --output, besides the empty one.
-	formats []string
-}
-
-var commands = map[string]command{
-	"status":    {run: status, nodes: true, most: -1, flags: []string{"output", "selector", "unverified", "no-headers", "all", "watch"}, formats: []string{"wide", "json", "yaml", "name"}},
-	"wait":      {run: wait, nodes: true, most: -1, flags: []string{"selector", "timeout"}},
-	"explain":   {run: explain, nodes: true, least: 1, most: 1, flags: []string{"output"}, formats: []string{"json", "yaml"}},
-	"check":     {run: check, nodes: true, least: 1, most: 1, flags: []string{"timeout"}},
-	"reverify":  {run: reverify, nodes: true, least: 1, most: -1},
-	"skip":      {run: skip, nodes: true, least: 1, most: -1},
-	"unskip":    {run: unskip, nodes: true, least: 1, most: -1},
-	"logs":      {run: logs, nodes: true, least: 1, most: 1, flags: []string{"follow", "container"}},
-	"deletions": {run: deletions, flags: []string{"output"}, formats: []string{"json", "yaml"}},
-	"doctor":    {run: doctor, flags: []string{"output"}, formats: []string{"json", "yaml"}},
-	"pause":     {run: pause, most: -1},
-	"resume":    {run: resume},
-	"config":    {run: validate, offline: true, least: 2, most: 2},
-
-	"coming-from": {run: comingFrom, offline: true, most: 1},
-}
+// refused is an error in the command line.
+func refused(format string, a ...any) error { return coded{fmt.Errorf(format, a...), exitUsage} }
 
 // invocation is a command line and what it works on.
 type invocation struct {
-	cluster   *cluster
-	args      []string
-	out       bytes.Buffer // what the command prints, written when it ends
-	stream    io.Writer    // for what must appear at once
-	time      *serverTime
-	now       time.Time // by it, when the command began or last looked
-	colour    bool
-	output    string
-	selector  string
-	container string
+	cluster    *cluster
+	connection *genericclioptions.ConfigFlags
+	configPath string
+	terminal   bool
+	args       []string
+	out        bytes.Buffer // what the command prints, written when it ends
+	stream     io.Writer    // for what must appear at once
+	warnings   io.Writer
+	time       *serverTime
+	now        time.Time // by it, when the command began or last looked
+	colour     bool
+	colourMode string
+	output     string
+	selector   string
+	container  string
+	done       []done
+
+	ruleSet []rule.Rule // NodeReadinessRules, as far as they were read
 
 	unverified, noHeaders, followLog, all, watch, dead bool
 	timeout                                            time.Duration
@@ -116,168 +71,97 @@ type invocation struct {
 // Streams are the process's input and output.
 type Streams struct {
 	Out, Err io.Writer
-	// Terminal says that Out is one, so that colours can be used.
+	// Terminal says that Out is one that takes colours.
 	Terminal bool
 }
 
 // Run is the plugin's main: args are the command line's without the program's name. It
 // returns the exit code: 0, or one of those above.
 func Run(ctx context.Context, args []string, s Streams) int {
-	var (
-		v          invocation
-		rules      = clientcmd.NewDefaultClientConfigLoadingRules()
-		overrides  clientcmd.ConfigOverrides
-		configPath string
-		colour     string
-		help       bool
-	)
-	flags := pflag.NewFlagSet("kubectl node-ready", pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	clientcmd.BindOverrideFlags(&overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "context" && f.Name != "namespace" })
-	flags.Lookup("namespace").Usage = "the controller's namespace, where there is more than one controller"
-	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path to the kubeconfig file")
-	flags.StringVar(&configPath, "config", "", "the controller's configuration file, in place of its ConfigMap")
-	flags.StringVarP(&v.output, "output", "o", "", "wide or name (status), json, yaml")
-	flags.StringVarP(&v.selector, "selector", "l", "", "label selector of the nodes (status, wait)")
-	flags.BoolVar(&v.all, "all", false, "every node, however many there are (status)")
-	flags.BoolVarP(&v.watch, "watch", "w", false, "print nodes again as they change (status)")
-	flags.DurationVar(&v.timeout, "timeout", 10*time.Minute, "how long to wait; of wait, 0 is no limit (wait, check)")
-	flags.BoolVar(&v.unverified, "unverified", false, "only nodes that are pending, verifying, failed or held (status)")
-	flags.BoolVar(&v.noHeaders, "no-headers", false, "leave the table's header out (status)")
-	flags.BoolVarP(&v.followLog, "follow", "f", false, "stream the log (logs)")
-	flags.StringVarP(&v.container, "container", "c", "worker", "container of the worker pod (logs)")
-	flags.StringVar(&colour, "color", "auto", "auto, always or never")
-	flags.BoolVarP(&help, "help", "h", false, "show this")
-
-	refuse := func(format string, a ...any) int {
-		s.say("error: "+format+"\nSee 'kubectl node-ready --help'.", a...)
+	v := &invocation{stream: s.Out, warnings: s.Err, terminal: s.Terminal}
+	v.connection = genericclioptions.NewConfigFlags(true)
+	v.connection.CacheDir = nil // nothing is cached
+	root := v.root()
+	root.SetArgs(args)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	err := root.ExecuteContext(ctx)
+	if _, failed := s.Out.Write(v.out.Bytes()); err == nil {
+		err = failed
+	}
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintf(s.Err, "error: %v\n", connectionError(err)) // there is nobody to tell if that fails
+	var faults strictyaml.Faults
+	var own coded
+	switch {
+	case errors.As(err, &faults):
 		return exitUsage
+	case errors.As(err, &own):
+		return own.code
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
-	connects := func(ctx context.Context) error {
-		return v.connect(ctx, loader, overrides.Context.Namespace, configPath, func(text string) { s.say("warning: %s", text) })
+	return exitError
+}
+
+// connectionError makes one line of an error of the connection to the API server, and leaves others as they are.
+func connectionError(err error) error {
+	var failed *url.Error
+	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) {
+		return err
 	}
-	if len(args) > 0 && args[0] == "__complete" {
-		v.args = args[1:]
-		_ = flags.Parse(v.args[:max(0, len(v.args)-1)]) // what is half written need not be right
-		complete(ctx, &v, flags, func() error { return connects(ctx) })
-		return s.print(v.out.Bytes())
+	server := failed.URL
+	if u, err := url.Parse(server); err == nil {
+		server = u.Host
 	}
-	if err := flags.Parse(args); err != nil {
-		return refuse("%v", err)
+	return fmt.Errorf("the API server %s cannot be reached: %s", server, plain(failed.Err.Error()))
+}
+
+// done is what a command did to an object, in the output of -o json.
+type done struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+}
+
+// changed reports what was done to an object.
+func (v *invocation) changed(name, result string) {
+	switch v.output {
+	case "":
+		fmt.Fprintf(&v.out, "%s: %s\n", name, result)
+	case "name":
+		fmt.Fprintln(&v.out, name)
+	default:
+		v.done = append(v.done, done{name, result})
 	}
-	name := flags.Arg(0)
-	if help || name == "" || name == "help" {
-		return s.print(fmt.Appendf(nil, usage, flags.FlagUsages()))
+}
+
+// printVersion prints which build this is.
+func printVersion(_ context.Context, v *invocation) error {
+	if v.output != "" {
+		return v.printObject(map[string]string{
+			"version": version.Version, "commit": version.Commit, "buildDate": version.BuildDate})
 	}
-	if name == "version" {
-		return s.print([]byte("kubectl-node_ready " + version.String() + "\n"))
-	}
-	v.args = flags.Args()[1:]
-	c, ok := commands[name]
-	if !ok {
-		return refuse("unknown command %q", name)
-	}
-	if fault := c.refuse(name, flags, &v); fault != "" {
-		return refuse("%s", fault)
-	}
-	switch colour {
+	fmt.Fprintln(&v.out, "kubectl-node_ready "+version.String())
+	return nil
+}
+
+// useColour decides whether colours are printed.
+func (v *invocation) useColour() error {
+	switch v.colourMode {
 	case "always":
 		v.colour = true
 	case "auto":
-		v.colour = s.Terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" // https://no-color.org
+		v.colour = v.terminal
 	case "never":
 	default:
-		return refuse("--color must be auto, always or never, not %q", colour)
+		return refused("--color must be auto, always or never, not %q", v.colourMode)
 	}
-	v.stream = s.Out
-	var err error
-	if !c.offline {
-		err = connects(ctx)
-	}
-	if err == nil {
-		err = c.run(ctx, &v)
-	}
-	code := s.print(v.out.Bytes())
-	if err != nil {
-		s.say("error: %v", err)
-		var faults strictyaml.Faults
-		if errors.As(err, &faults) {
-			return exitUsage
-		}
-		var own coded
-		if errors.As(err, &own) {
-			return own.code
-		}
-		return exitError
-	}
-	return code
+	return nil
 }
 
-// say tells what is no output. There is nobody to tell if that fails.
-func (s Streams) say(format string, a ...any) { _, _ = fmt.Fprintf(s.Err, format+"\n", a...) }
-
-// print writes the output and returns the exit code.
-func (s Streams) print(text []byte) int {
-	if _, err := s.Out.Write(text); err != nil {
-		s.say("error: %v", err)
-		return exitError
-	}
-	return 0
-}
-
-// refuse says what is wrong with a command line; empty for nothing.
-func (c command) refuse(name string, flags *pflag.FlagSet, v *invocation) string {
-	if len(v.args) < c.least {
-		if !c.nodes {
-			return name + " takes validate FILE"
-		}
-		return name + " needs the name of a node"
-	}
-	if c.most == 0 && len(v.args) > 0 {
-		return fmt.Sprintf("%s takes no argument, and there is %q", name, v.args[0])
-	}
-	if c.most >= 0 && len(v.args) > c.most {
-		return fmt.Sprintf("%s takes one name, and there is %q too", name, v.args[c.most])
-	}
-	var foreign []string
-	flags.Visit(func(f *pflag.Flag) {
-		if !c.takes(f.Name) {
-			foreign = append(foreign, f.Name)
-		}
-	})
-	if len(foreign) > 0 {
-		return fmt.Sprintf("%s does not take --%s", name, strings.Join(foreign, ", --"))
-	}
-	if v.output != "" && !slices.Contains(c.formats, v.output) {
-		return fmt.Sprintf("the output of %s can be %s, not %q", name, strings.Join(c.formats, " or "), v.output)
-	}
-	if v.watch && v.output != "" && v.output != "wide" {
-		return "--watch prints a table, not " + v.output
-	}
-	if len(v.args) > 0 && v.selector != "" {
-		return "give either names of nodes or --selector"
-	}
-	return ""
-}
-
-// takes reports whether the command takes a flag: one of its own, or one that every command takes.
-func (c command) takes(flag string) bool {
-	if slices.Contains(c.flags, flag) {
-		return true
-	}
-	for _, other := range commands {
-		if slices.Contains(other.flags, flag) {
-			return false
-		}
-	}
-	return true
-}
-
-// connect makes the clients and finds the controller's configuration.
-func (v *invocation) connect(ctx context.Context, loader clientcmd.ClientConfig, namespace, configPath string, warn func(string)) error {
-	rc, err := loader.ClientConfig()
+// connect makes the clients.
+func (v *invocation) connect() error {
+	rc, err := v.connection.ToRESTConfig()
 	if err != nil {
 		return err
 	}
@@ -285,26 +169,25 @@ func (v *invocation) connect(ctx context.Context, loader clientcmd.ClientConfig,
 	rc.QPS, rc.Burst = 50, 300 // kubectl's own; doctor asks much
 	v.time = &serverTime{}
 	rc.Wrap(v.time.observe)
-	core, err := corev1client.NewForConfig(rc)
+	client, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return err
 	}
-	if v.cluster, err = connect(ctx, core, configPath, namespace, warn); err != nil {
-		return err
+	other, err := dynamic.NewForConfig(rc)
+	v.cluster = &cluster{
+		client: client, core: client.CoreV1(), leases: client.CoordinationV1(),
+		reviews: client.AuthorizationV1().SubjectAccessReviews(), pools: other.Resource(nodepool.Resource),
+		claims: other.Resource(nodepool.Resource.GroupVersion().WithResource("nodeclaims")),
+		rules:  other.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)),
 	}
+	return err
+}
+
+// configure finds the controller's configuration.
+func (v *invocation) configure(ctx context.Context) error {
+	err := v.cluster.configure(ctx, v.configPath, *v.connection.Namespace, func(text string) {
+		_, _ = fmt.Fprintf(v.warnings, "warning: %s\n", text)
+	})
 	v.now = v.time.now()
-	if v.cluster.leases, err = coordinationclient.NewForConfig(rc); err != nil {
-		return err
-	}
-	client, err := dynamic.NewForConfig(rc)
-	if err != nil {
-		return err
-	}
-	v.cluster.claims, v.cluster.pools = client.Resource(nodepool.Resource.GroupVersion().WithResource("nodeclaims")), client.Resource(nodepool.Resource)
-	authorization, err := authorizationclient.NewForConfig(rc)
-	if err != nil {
-		return err
-	}
-	v.cluster.reviews = authorization.SubjectAccessReviews()
-	return nil
+	return err
 }

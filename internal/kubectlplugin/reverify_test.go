@@ -19,7 +19,7 @@ func TestReverify(t *testing.T) {
 	once := exhausted()
 	once.VerifiedTime, once.Deletion = after(-time.Hour), &marks.Deletion{Kind: "Node", Name: "n", UID: "uid", Time: now}
 	lost := failed
-	lost.HistoryLost = true
+	lost.HistoryLost, lost.Concluded = true, true
 	for _, test := range []struct {
 		name    string
 		node    *corev1.Node
@@ -57,7 +57,8 @@ func TestReverify(t *testing.T) {
 			if in.Node.Gated != was.Gated || in.Node.Labelled {
 				t.Errorf("gated %v, labelled %v", in.Node.Gated, in.Node.Labelled)
 			}
-			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1, VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost}
+			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1,
+				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded}
 			if in.Node.Record.Encode() != r.Encode() || in.Node.Record.MayHaveVerified() != was.Record.MayHaveVerified() {
 				t.Errorf("record %s, want %s", in.Node.Record.Encode(), r.Encode())
 			}

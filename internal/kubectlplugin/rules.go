@@ -2,27 +2,124 @@ package kubectlplugin
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 // rulesTrouble says why rules are not served; empty where they are, or where nobody says. Who may not read the Lease in which the
 // controller says how they stand is shown the nodes all the same.
 func (c *cluster) rulesTrouble(ctx context.Context) string {
-	l, err := c.leases.Leases(decide.RulesLeaseNamespace).Get(ctx, decide.RulesLease, metav1.GetOptions{})
+	l, err := c.leases.Leases(rule.LeaseNamespace).Get(ctx, rule.LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
-	return rulesTrouble(l.Annotations[decide.RulesStateAnnotation])
+	return rulesTrouble(l.Annotations[rule.StateAnnotation])
 }
 
 func rulesTrouble(annotation string) string {
 	state, why, _ := strings.Cut(annotation, ": ")
-	if state == "" || state == string(decide.RulesServing) || state == string(decide.RulesAbsent) {
+	if state == "" || state == string(rule.Serving) || state == string(rule.Absent) {
 		return ""
 	}
 	return "NodeReadinessRules are not served (" + state + "): " + why
+}
+
+// ruleView is how a node stands with a NodeReadinessRule that selects it and decides about its taint.
+type ruleView struct {
+	Name string `json:"name"`
+	// State is held, released, or dry-run for a rule that changes no node.
+	State rule.State `json:"state"`
+	// Why says why the node is held or left open.
+	Why string `json:"why,omitempty"`
+	// Taint is the rule's, as key:effect; Tainted reports whether it is on the node.
+	Taint   string `json:"taint"`
+	Tainted bool   `json:"tainted"`
+	// LeftOpen: rules.maxClosedPercent leaves the node open although the conditions fail.
+	LeftOpen bool `json:"leftOpen,omitempty"`
+	// Conditions are the rule's as they count on the node.
+	Conditions []v1alpha1.ConditionResult `json:"conditions"`
+}
+
+// rules adds to nodes how they stand with the NodeReadinessRules that there are, by the controller's own decision.
+// Where there are none, or they may not be read, nothing is added.
+func (v *invocation) rules(ctx context.Context, list []subject) {
+	if len(list) == 0 || !*v.cluster.config.Rules.Enabled {
+		return
+	}
+	v.ruleSet = nil
+	_ = pages(ctx, v.cluster.rules.List, "", func(page *unstructured.UnstructuredList) {
+		for _, o := range page.Items {
+			r := &v1alpha1.NodeReadinessRule{}
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, r) == nil {
+				v.ruleSet = append(v.ruleSet, rule.Compile(r, v.cluster.config.Vocabulary().Gating))
+			}
+		}
+	})
+	rule.Sort(v.ruleSet)
+	for i := range list {
+		list[i].rules = v.evaluateRules(list[i].node)
+	}
+}
+
+// evaluateRules is how a node stands with the rules that were read. What only the controller has seen, as how long a
+// condition was not renewed (rules.staleAfter), is left out.
+func (v *invocation) evaluateRules(n *corev1.Node) (views []ruleView) {
+	cfg := v.cluster.config
+	observed := rule.Node{Node: n, Gating: cfg.Vocabulary().Gating, Limited: cfg.Rules.MaxClosedPercent > 0}
+	for _, e := range rule.Next(observed, v.ruleSet, 0, v.now).Evaluations {
+		views = append(views, ruleView{Name: e.Rule.Name, State: e.State, Why: e.Why(),
+			Taint: e.Rule.Taint.ID().String(), Tainted: e.Tainted, LeftOpen: e.LeftOpen, Conditions: e.Results})
+	}
+	return views
+}
+
+// heldByRule is the rule that holds a node, with why; empty for none. Of several it names the first and counts the
+// others.
+func heldByRule(rules []ruleView) string {
+	held := slices.DeleteFunc(slices.Clone(rules), func(r ruleView) bool { return r.State != rule.Held })
+	if len(held) == 0 {
+		return ""
+	}
+	text := "Rule " + held[0].Name + ": " + held[0].Why
+	if more := len(held) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// heldByRules counts the nodes that each rule holds; empty for none.
+func heldByRules(list []subject) string {
+	counts := map[string]int{}
+	for _, s := range list {
+		for _, r := range s.rules {
+			if r.State == rule.Held {
+				counts[r.Name]++
+			}
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// refusedRules says which rules are refused, a line each.
+func (v *invocation) refusedRules() (lines []string) {
+	for i := range v.ruleSet {
+		if r := &v.ruleSet[i]; r.Invalid != "" {
+			lines = append(lines, fmt.Sprintf("NodeReadinessRule %s is refused: %s", r.Name, r.Invalid))
+		}
+	}
+	return lines
 }

@@ -25,6 +25,7 @@ func status(ctx context.Context, v *invocation) error {
 		list = slices.DeleteFunc(list, func(s subject) bool { return !slices.Contains(attention, s.status(v.now)) })
 	}
 	v.karpenter(ctx, list)
+	v.rules(ctx, list)
 	switch v.output {
 	case "name":
 		for _, s := range list {
@@ -41,7 +42,11 @@ func status(ctx context.Context, v *invocation) error {
 		for _, s := range list {
 			counts[s.status(v.now)]++
 		}
-		v.print(h.rows(v, counts), func(row, column int, text string) string {
+		rows := h.rows(v, counts)
+		if held := heldByRules(list); held != "" {
+			rows = append(rows, []string{"Held by rules", plain(held)})
+		}
+		v.print(rows, func(row, column int, text string) string {
 			if column == 0 || row == 0 && v.dead {
 				return "\x1b[1m" + text + "\x1b[0m"
 			}
@@ -60,6 +65,9 @@ func status(ctx context.Context, v *invocation) error {
 	}
 	if trouble := v.cluster.rulesTrouble(ctx); trouble != "" {
 		fmt.Fprintln(&v.out, plain(trouble))
+	}
+	for _, line := range v.refusedRules() {
+		fmt.Fprintln(&v.out, plain(line))
 	}
 	if v.watch && err == nil {
 		return v.watchNodes(ctx, list)
@@ -101,6 +109,11 @@ func (v *invocation) choose(list []subject) []subject {
 			}
 		}
 	}
+	for _, s := range list {
+		if len(shown) < maxRows && !slices.Contains(order, s.status(v.now)) && heldByRule(s.rules) != "" {
+			shown = append(shown, s)
+		}
+	}
 	return shown
 }
 
@@ -127,7 +140,7 @@ func (v *invocation) watchNodes(ctx context.Context, list []subject) error {
 	stands := map[string]string{}
 	for _, s := range list {
 		n := v.summary(s)
-		stands[n.Name] = n.Status + n.Why
+		stands[n.Name] = n.Status + n.Why + heldByRule(n.Rules)
 	}
 	if _, err := v.stream.Write(v.out.Bytes()); err != nil {
 		return err
@@ -139,8 +152,9 @@ func (v *invocation) watchNodes(ctx context.Context, list []subject) error {
 		row := [][]string{{name, "gone"}}
 		now := "gone"
 		if s != nil {
+			s.rules = v.evaluateRules(s.node)
 			n := s.summary(v.now)
-			now = n.Status + n.Why
+			now = n.Status + n.Why + heldByRule(n.Rules)
 			row = v.table([]subject{*s})
 		}
 		if stands[name] == now || v.unverified && s != nil && !slices.Contains(attention, s.status(v.now)) && stands[name] == "" {
@@ -196,6 +210,9 @@ func (v *invocation) table(list []subject) (rows [][]string) {
 		}
 		if n.Next != nil {
 			next = until(n.Next.Time, v.now)
+		}
+		if held := plain(heldByRule(n.Rules)); held != "" {
+			why = strings.TrimSuffix(held+"; "+why, "; ")
 		}
 		row := []string{n.Name, n.Status, orDash(age(s.since(), v.now)), orDash(retries)}
 		if wide {

@@ -32,6 +32,8 @@ type subject struct {
 	in   decide.Input // its Pods are those of pods, in the same order
 	// karpenter is what keeps Karpenter from calling the node initialised.
 	karpenter string
+	// rules are how it stands with NodeReadinessRules.
+	rules []ruleView
 }
 
 func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) subject {
@@ -70,6 +72,8 @@ type summary struct {
 	Deletion *marks.Deletion `json:"deletion,omitempty"`
 	// Karpenter is why Karpenter does not call the node initialised, while it waits.
 	Karpenter string `json:"karpenter,omitempty"`
+	// Rules are how the node stands with the NodeReadinessRules that select it.
+	Rules []ruleView `json:"rules,omitempty"`
 	// RecordProblem says why the record cannot be read.
 	RecordProblem string      `json:"recordProblem,omitempty"`
 	Worker        *workerView `json:"worker,omitempty"`
@@ -112,7 +116,8 @@ func (s subject) summary(now time.Time) summary {
 	out := summary{
 		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Karpenter.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
 		Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries, Inconclusive: r.Inconclusive,
-		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition, Karpenter: s.karpenter,
+		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition,
+		Karpenter: s.karpenter, Rules: s.rules,
 	}
 	if f.Condition != nil {
 		out.Why = f.Condition.Message

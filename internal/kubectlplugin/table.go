@@ -1,21 +1,37 @@
 package kubectlplugin
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/table"
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// print prints a table, painted where colours are wanted.
+// print prints a table as kubectl does. Where colours are wanted, it is painted once it is laid out: the printer would
+// count the characters of a colour.
 func (v *invocation) print(rows [][]string, paint func(row, column int, text string) string) {
-	if !v.colour {
-		paint = nil
+	var laid bytes.Buffer // it takes everything
+	w := printers.GetNewTabWriter(&laid)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
-	_ = table.Write(&v.out, rows, paint) // a buffer takes everything
+	_ = w.Flush()
+	for n, row := range rows {
+		line, _ := laid.ReadString('\n')
+		for i, cell := range row {
+			before, after, _ := strings.Cut(line, cell)
+			if v.colour && paint != nil {
+				cell = paint(n, i, cell)
+			}
+			v.out.WriteString(before + cell)
+			line = after
+		}
+		v.out.WriteByte('\n')
+	}
 }
 
 // colours of the statuses, as ANSI attributes.

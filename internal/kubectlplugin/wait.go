@@ -14,9 +14,6 @@ import (
 // wait waits until every node that was asked for is verified. One that is not there yet is waited for by its name; by a selector
 // those count that are there.
 func wait(ctx context.Context, v *invocation) error {
-	if len(v.args) == 0 && v.selector == "" {
-		return coded{errors.New("wait needs the names of nodes, or --selector"), exitUsage}
-	}
 	pending := map[string]string{} // what the nodes that are not verified say
 	for _, name := range v.args {
 		pending[name] = "it is not there"
@@ -33,7 +30,7 @@ func wait(ctx context.Context, v *invocation) error {
 			pending[s.node.Name] = ""
 		}
 	}
-	if l := v.leader(ctx); l.Dead {
+	if l := v.leader(ctx); l.Dead && v.output == "" {
 		_, _ = fmt.Fprintf(v.stream, "%s\n", plain(l.line(v.now)))
 	}
 	if v.timeout > 0 {
@@ -56,7 +53,11 @@ func wait(ctx context.Context, v *invocation) error {
 		n := s.summary(v.now)
 		switch n.Status {
 		case string(decide.StatusVerified):
-			_, _ = fmt.Fprintf(v.stream, "node/%s is verified\n", name)
+			text := "node/" + name
+			if v.output == "" {
+				text += " is verified"
+			}
+			_, _ = fmt.Fprintln(v.stream, text)
 			delete(pending, name)
 		case excluded, unmanaged, deleting:
 			never = coded{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
