@@ -7,6 +7,7 @@
 #   examples/run-controller-local.sh                        # with the example configuration
 #   CONFIG_FILE=my.yaml examples/run-controller-local.sh    # with yours; --config my.yaml is the same
 #   KUBECONFIG=~/.kube/test examples/run-controller-local.sh --log-level debug
+#   examples/run-controller-local.sh --dry-run=false        # change nodes
 #
 # BIN is the folder of the controller; default: bin.
 #
@@ -28,5 +29,5 @@ fail() {
 # The controller takes one file. Of a list, kubectl makes one.
 [ -f "$kubeconfig" ] || fail "$kubeconfig is not a file; give one with KUBECONFIG, made with: kubectl config view --raw --minify --flatten"
 
-# A later --config wins over this one.
+# A later flag wins over these.
 exec "$controller" --kubeconfig "$kubeconfig" --dry-run --log-format console --config "${CONFIG_FILE:-$here/controller-config.yaml}" "$@"

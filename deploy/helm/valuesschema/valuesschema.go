@@ -1,15 +1,17 @@
 // Package valuesschema makes the chart's values.schema.json: the chart's own values as written in
 // base.yaml, and definitions of the controller's configuration and of Kubernetes' types taken
-// from the Go types, so that the chart refuses the same unknown keys as the controller, with the limits that the controller
-// itself tells (limits.go).
+// from the Go types, so that the chart refuses the same unknown keys as the controller, with
+// the limits of its fields (package limits).
 package valuesschema
 
 import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
@@ -45,24 +48,13 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[resource.Quantity]():  {"type": []string{"string", "number"}},
 	reflect.TypeFor[intstr.IntOrString](): {"type": []string{"string", "integer"}},
 	// As time.ParseDuration reads them.
-	reflect.TypeFor[metav1.Duration]():        {"type": "string", "pattern": `^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`},
-	reflect.TypeFor[metav1.Time]():            {"type": "string"},
-	reflect.TypeFor[config.Scheduling]():      words(config.SchedulingDirect, config.SchedulingScheduler),
-	reflect.TypeFor[config.Backoff]():         words(config.BackoffExponential, config.BackoffLinear),
-	reflect.TypeFor[config.PerNode]():         words(config.PerNodeAll, config.PerNodeUnverified, config.PerNodeNone),
-	reflect.TypeFor[config.AdmissionMode]():   {"enum": []any{config.AdmissionOff, false, config.AdmissionAuto, config.AdmissionPolicy, config.AdmissionWebhook}},
-	reflect.TypeFor[config.FailurePolicy]():   words(config.FailureIgnored, config.FailureFails),
-	reflect.TypeFor[config.DaemonSetMode]():   words(config.DaemonSetsNone, config.DaemonSetsAuto),
-	reflect.TypeFor[config.Preset]():          words(presetNames()...),
-	reflect.TypeFor[config.ReadyBy]():         words(config.ReadyByAny, config.ReadyByAnnotation, config.ReadyByBoth),
-	reflect.TypeFor[corev1.PullPolicy]():      words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
-	reflect.TypeFor[corev1.TaintEffect]():     words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
-	reflect.TypeFor[corev1.ConditionStatus](): words(corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown),
-	reflect.TypeFor[metav1.ConditionStatus](): words(metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
+	reflect.TypeFor[metav1.Duration]():      {"type": "string", "pattern": `^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`},
+	reflect.TypeFor[metav1.Time]():          {"type": "string"},
+	reflect.TypeFor[config.AdmissionMode](): {"enum": []any{false}}, // and the words of its tag: Helm reads off as false
+	reflect.TypeFor[config.Preset]():        words(presetNames()...),
+	reflect.TypeFor[corev1.PullPolicy]():    words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
+	reflect.TypeFor[corev1.TaintEffect]():   words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
 }
-
-// share is a number of nodes or a percentage of them.
-var share = map[string]any{"type": []string{"string", "integer"}, "pattern": config.PercentForm.String(), "minimum": 0}
 
 func presetNames() []config.Preset {
 	var names []config.Preset
@@ -86,9 +78,6 @@ func Generate(alertNames []string) ([]byte, error) {
 	definitions := map[string]any{"alertName": map[string]any{"enum": alertNames}}
 	for _, root := range roots {
 		of(reflect.TypeOf(root), definitions)
-	}
-	if err := limit(definitions); err != nil {
-		return nil, err
 	}
 	schema["definitions"] = definitions
 	out, err := json.MarshalIndent(schema, "", " ")
@@ -128,10 +117,15 @@ func of(t reflect.Type, definitions map[string]any) map[string]any {
 		if _, seen := definitions[name]; !seen {
 			definitions[name] = nil // stops a type that contains itself
 			properties := map[string]any{}
-			fields(t, properties, definitions)
-			definitions[name] = map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+			required := fields(t, properties, definitions)
+			object := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+			if len(required) > 0 {
+				slices.Sort(required)
+				object["required"] = required
+			}
+			definitions[name] = object
 			if short, ok := reflect.New(t).Interface().(strictyaml.Shorthand); ok {
-				definitions[name] = map[string]any{"anyOf": []any{properties[short.Shorthand(false)], properties[short.Shorthand(true)], definitions[name]}}
+				definitions[name] = map[string]any{"anyOf": []any{properties[short.Shorthand(false)], properties[short.Shorthand(true)], object}}
 			}
 		}
 		return map[string]any{"$ref": "#/definitions/" + name}
@@ -150,10 +144,10 @@ func definitionName(t reflect.Type) string {
 	return pkg + "." + t.Name()
 }
 
-// fields adds the properties of a struct, those of embedded structs included.
-func fields(t reflect.Type, properties, definitions map[string]any) {
+// fields adds the properties of a struct, those of embedded structs included, and returns the keys that it must have.
+func fields(t reflect.Type, properties, definitions map[string]any) (required []string) {
 	for field := range t.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		name, omit, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !field.IsExported():
 		case field.Anonymous && name == "":
@@ -161,15 +155,75 @@ func fields(t reflect.Type, properties, definitions map[string]any) {
 			if embedded.Kind() == reflect.Pointer {
 				embedded = embedded.Elem()
 			}
-			fields(embedded, properties, definitions)
+			required = append(required, fields(embedded, properties, definitions)...)
 		default:
 			if name == "" {
 				name = field.Name
 			}
-			properties[name] = of(field.Type, definitions)
-			if field.Type == reflect.TypeFor[*intstr.IntOrString]() && strings.HasPrefix(t.PkgPath(), module) {
-				properties[name] = share
+			limit := limits.Of(field)
+			properties[name] = limited(maps.Clone(of(field.Type, definitions)), limit)
+			if limit.Required && omit == "" {
+				required = append(required, name)
 			}
 		}
 	}
+	return required
+}
+
+// limited is the schema of a field with its limits.
+func limited(schema map[string]any, l limits.Limit) map[string]any {
+	single := schema // what the limits are of: an entry of a list
+	if items, ok := schema["items"].(map[string]any); ok {
+		single = maps.Clone(items)
+		schema["items"] = single
+		if l.Required {
+			schema["minItems"] = 1
+		}
+		if len(l.Enum) > 0 {
+			schema["uniqueItems"] = true
+		}
+	} else if single["type"] == "string" && l.Required && l.Format == nil {
+		single["minLength"] = 1
+	}
+	or, _, _ := strings.Cut(l.Or, " ")
+	switch {
+	case l.Minimum == "" || strings.HasSuffix(l.Minimum, "s"): // a duration is a string
+	case or != "":
+		single["anyOf"] = []any{bounds(l, map[string]any{}), map[string]any{"const": limits.Number(or)}}
+	default:
+		bounds(l, single)
+	}
+	absent := single["type"] == "string" && !l.Required && schema["items"] == nil // an empty text stands for the default
+	if f := l.Format; f != nil {
+		single["pattern"] = f.Pattern.String()
+		if absent && !f.Pattern.MatchString("") {
+			single["pattern"] = "^$|" + f.Pattern.String()
+		}
+		if f.MaxLength > 0 {
+			single["maxLength"] = f.MaxLength
+		}
+	}
+	if len(l.Enum) > 0 {
+		words, _ := single["enum"].([]any)
+		words = slices.Clone(words)
+		if absent {
+			words = append(words, "")
+		}
+		for _, word := range l.Enum {
+			words = append(words, word)
+		}
+		delete(single, "type")
+		delete(single, "minLength")
+		single["enum"] = words
+	}
+	return schema
+}
+
+// bounds adds the bounds of a number to a schema.
+func bounds(l limits.Limit, schema map[string]any) map[string]any {
+	schema["minimum"] = limits.Number(l.Minimum)
+	if l.Maximum != "" {
+		schema["maximum"] = limits.Number(l.Maximum)
+	}
+	return schema
 }

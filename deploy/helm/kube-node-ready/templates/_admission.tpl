@@ -4,7 +4,7 @@ taints none.
 */}}
 {{- define "kube-node-ready.admissionMode" -}}
 {{- /* A plain off is false to the YAML that Helm reads. */}}
-{{- $mode := (.Values.controller.config.admission | default dict).mode | default "off" -}}
+{{- $mode := ((.Values.controller.config | default dict).admission | default dict).mode | default "off" -}}
 {{- if .Values.controller.dryRun -}}
 off
 {{- else if eq $mode "auto" -}}
@@ -35,7 +35,7 @@ off
 {{- end -}}
 
 {{/*
-Which nodes are tainted at their creation, as matchConditions: what decide.BirthTaints says. Policy and webhook have them in common.
+Which nodes are tainted at their creation, as matchConditions: what decide.TaintsOnCreation says. Policy and webhook have them in common.
 */}}
 {{- define "kube-node-ready.birthConditions" -}}
 {{- $management := (include "kube-node-ready.config" . | fromYaml).nodeManagement | default dict -}}
@@ -46,6 +46,11 @@ Which nodes are tainted at their creation, as matchConditions: what decide.Birth
 {{- end }}
 - name: not-of-an-aks-system-pool
   expression: {{ printf "%s[?%q].orValue(\"\") != \"system\"" $labels "kubernetes.azure.com/mode" | squote }}
+- name: linux
+  expression: {{ printf "%s[?%q].orValue(\"\") in [\"\", \"linux\"]" $labels "kubernetes.io/os" | squote }}
+- name: not-virtual
+  {{- $serverless := printf "%s[?%q].orValue(\"\") != \"fargate\"" $labels "eks.amazonaws.com/compute-type" }}
+  expression: {{ printf "%s[?%q].orValue(\"\") != \"virtual-kubelet\" && %s" $labels "type" $serverless | squote }}
 - name: not-opted-out
   expression: {{ printf "object.metadata.?annotations[?%q].orValue(\"\") != \"true\"" "node-ready/skip" | squote }}
 {{- with $management.nodeSelector }}

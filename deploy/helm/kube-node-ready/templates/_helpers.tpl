@@ -3,9 +3,21 @@
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- include "kube-node-ready.cut" (dict "name" .Release.Name "most" 40) -}}
 {{- else -}}
-{{- printf "%s-%s" (.Release.Name | trunc 24 | trimSuffix "-") $name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" (include "kube-node-ready.cut" (dict "name" .Release.Name "most" 24)) $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+A name of at most so many characters: called with (dict "name" ... "most" ...). One that is cut ends in a hash, so that two
+names stay two.
+*/}}
+{{- define "kube-node-ready.cut" -}}
+{{- if gt (len .name) .most -}}
+{{- printf "%s-%s" (.name | trunc (int (sub .most 9)) | trimSuffix "-") (sha256sum .name | trunc 8) -}}
+{{- else -}}
+{{- .name -}}
 {{- end -}}
 {{- end -}}
 
@@ -83,14 +95,13 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* An object's labels, each once: the chart's own, then those of "labels", then commonLabels. Called as selectorLabels is. */}}
 {{- define "kube-node-ready.labels" -}}
-{{ include "kube-node-ready.selectorLabels" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" .root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_")) -}}
+{{- merge (include "kube-node-ready.selectorLabels" . | fromYaml) $own (.labels | default dict) (.root.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{/*
@@ -105,9 +116,6 @@ metadata:
   {{- end }}
   labels:
     {{- include "kube-node-ready.labels" . | nindent 4 }}
-    {{- with .labels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
   {{- with merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
   annotations:
     {{- toYaml . | nindent 4 }}
@@ -156,8 +164,8 @@ metadata:
 {{- $_ := set $derived "admission" (dict "webhook" (dict "name" (printf "%s-webhook" (include "kube-node-ready.fullname" .)))) }}
 {{- if .Values.webhook.certManager.enabled }}{{ $_ := set $derived.admission.webhook "certificateDir" "/etc/kube-node-ready-webhook" }}{{ end }}
 {{- end -}}
-{{- $config := mergeOverwrite $derived (deepCopy .Values.controller.config) -}}
-{{- $short := .Values.config -}}
+{{- $config := mergeOverwrite $derived (deepCopy (.Values.controller.config | default dict)) -}}
+{{- $short := .Values.config | default dict -}}
 {{- with $short.dnsTestDomains }}{{ $_ := set $config.worker "dnsTestDomains" . }}{{ end -}}
 {{- with $short.initialTimeout }}
 {{- $_ := set $config.worker "timeoutSeconds" (mul (regexFind "^[0-9]+" . | int) (get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[smh]$" .)) | int) }}

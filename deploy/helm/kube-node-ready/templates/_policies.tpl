@@ -1,14 +1,57 @@
 {{/*
+"true" where the API server has ValidatingAdmissionPolicy. One whose kinds are not known, as in helm template without
+--api-versions, has it: Kubernetes has it since 1.30, which the chart asks for.
+*/}}
+{{- define "kube-node-ready.hasPolicies" -}}
+{{- $kinds := .Capabilities.APIVersions -}}
+{{- if or (not ($kinds.Has "v1/Node")) ($kinds.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" where a policy of admissionPolicy is installed. Called with (dict "root" $ "policy" "nodes"). */}}
+{{- define "kube-node-ready.limits" -}}
+{{- $served := include "kube-node-ready.hasPolicies" .root -}}
+{{- $on := get .root.Values.admissionPolicy .policy | toString -}}
+{{- if eq $on "auto" }}{{ $on = toString .root.Values.admissionPolicy.enabled }}{{ end -}}
+{{- if or (eq $on "true") (and (eq $on "auto") (ne .policy "pods") $served) }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" where the installation puts rules' marks on nodes. */}}
+{{- define "kube-node-ready.marksForRules" -}}
+{{- if eq .Values.deploymentMode "controller" }}{{ include "kube-node-ready.servesRules" . }}{{ end -}}
+{{- end -}}
+
+{{/* The key of the label of verified nodes. */}}
+{{- define "kube-node-ready.verifiedLabel" -}}
+{{- $node := (include "kube-node-ready.config" . | fromYaml).nodeManagement | default dict -}}
+{{- ($node.verifiedLabel | default dict).key | default "node-ready/verified" -}}
+{{- end -}}
+
+{{/*
+The validation that a write leaves a Node's labels or annotations as they are, but for some keys. Called with (dict "map"
+"labels" "but" which keys k may change, in CEL, "message" what is said to who may not).
+*/}}
+{{- define "kube-node-ready.keepsMap" -}}
+- expression: >-
+    object == null || oldObject == null ||
+    object.metadata.?{{ .map }}.orValue({}).all(k, {{ .but }} ||
+    oldObject.metadata.?{{ .map }}[?k] == optional.of(object.metadata.{{ .map }}[k])) &&
+    oldObject.metadata.?{{ .map }}.orValue({}).all(k, {{ .but }} || k in object.metadata.?{{ .map }}.orValue({}))
+  reason: Forbidden
+  message: {{ .message }}
+{{- end -}}
+
+{{/*
 What an account of ours may change of a Node, as validations: the marks that the configuration names. Called with (dict "root" $ "who"
 "kube-node-ready's controller").
 */}}
 {{- define "kube-node-ready.nodeMarks" -}}
 {{- $node := (include "kube-node-ready.config" .root | fromYaml).nodeManagement | default dict }}
-{{- $label := ($node.verifiedLabel | default dict).key | default "node-ready/verified" }}
-{{- $rules := and (eq .root.Values.deploymentMode "controller") (include "kube-node-ready.servesRules" .root) }}
+{{- $label := include "kube-node-ready.verifiedLabel" .root }}
+{{- $rules := include "kube-node-ready.marksForRules" .root }}
+{{- $conditions := list "node-ready/Verified" }}
 {{- $annotations := list "node-ready/record" }}
 {{- with $node.completedAnnotation }}{{ $annotations = append $annotations . }}{{ end }}
-{{- if $rules }}{{ $annotations = append $annotations "node-ready/rules" }}{{ end }}
+{{- if $rules }}{{ $annotations = concat $annotations (list "node-ready/rules" "node-ready/rules-released") }}{{ end }}
 {{- $annotation := printf "k in %s" ($annotations | toJson) }}
 {{- $taints := list }}
 {{- range include "kube-node-ready.gatingTolerations" .root | fromYamlArray }}
@@ -18,19 +61,12 @@ What an account of ours may change of a Node, as validations: the marks that the
 {{- $annotation = printf "(%s || k.startsWith('readiness.k8s.io/bootstrap-completed-'))" $annotation }}
 {{- $annotations = append $annotations "readiness.k8s.io/bootstrap-completed-*" }}
 {{- $taints = append $taints "t.key.startsWith('readiness.k8s.io/')" }}
+{{- $taints = append $taints "t.key.startsWith('startup-taint.cluster-autoscaler.kubernetes.io/')" }}
 {{- end -}}
-- expression: >-
-    object == null || oldObject == null ||
-    object.metadata.?labels.orValue({}).all(k, k == {{ squote $label }} || oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k])) &&
-    oldObject.metadata.?labels.orValue({}).all(k, k == {{ squote $label }} || k in object.metadata.?labels.orValue({}))
-  reason: Forbidden
-  message: {{ .who }} may change no label but {{ $label }}
-- expression: >-
-    object == null || oldObject == null ||
-    object.metadata.?annotations.orValue({}).all(k, {{ $annotation }} || oldObject.metadata.?annotations[?k] == optional.of(object.metadata.annotations[k])) &&
-    oldObject.metadata.?annotations.orValue({}).all(k, {{ $annotation }} || k in object.metadata.?annotations.orValue({}))
-  reason: Forbidden
-  message: {{ .who }} may change no annotation but {{ join ", " $annotations }}
+{{ include "kube-node-ready.keepsMap" (dict "map" "labels" "but" (printf "k == %s" (squote $label))
+  "message" (printf "%s may change no label but %s" .who $label)) }}
+{{ include "kube-node-ready.keepsMap" (dict "map" "annotations" "but" $annotation
+  "message" (printf "%s may change no annotation but %s" .who (join ", " $annotations))) }}
 - expression: >-
     object == null || oldObject == null ||
     object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
@@ -47,10 +83,10 @@ What an account of ours may change of a Node, as validations: the marks that the
     {{- range $field := list "capacity" "allocatable" "addresses" "daemonEndpoints" "nodeInfo" "images" "volumesInUse" "volumesAttached" }}
     object.status.?{{ $field }} == oldObject.status.?{{ $field }} &&
     {{- end }}
-    object.status.?conditions.orValue([]).filter(c, c.type != 'node-ready/Verified') ==
-    oldObject.status.?conditions.orValue([]).filter(c, c.type != 'node-ready/Verified')
+    object.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }})) ==
+    oldObject.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }}))
   reason: Forbidden
-  message: {{ .who }} may change no condition but node-ready/Verified, and nothing else of a node's status
+  message: {{ .who }} may change no condition but {{ join ", " $conditions }}, and nothing else of a node's status
 {{- end -}}
 
 {{/* What puts a policy into force: called with (dict "root" $ "component" ... "name" ...), the policy's own. */}}

@@ -5,6 +5,13 @@ in internal/config; that both refuse the same is tested.
 {{- define "kube-node-ready.refuse" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- $at := "controller.config." -}}
+{{- range $who, $account := dict "controller" .Values.controller.serviceAccount "worker" .Values.worker.serviceAccount -}}
+{{- $used := or (eq $who "worker") (eq $.Values.deploymentMode "controller") -}}
+{{- $elsewhere := and (eq $who "worker") (dig "worker" "serviceAccountName" "" ($.Values.controller.config | default dict)) -}}
+{{- if not (or $account.create $account.name $elsewhere (not $used)) -}}
+{{- fail (printf "%s.serviceAccount.create is false, and %s.serviceAccount.name is empty: name the service account that is there, or set create to true" $who $who) -}}
+{{- end -}}
+{{- end -}}
 {{- $metrics := $config.metrics | default dict -}}
 {{- $port := int ($metrics.port | default 8080) -}}
 {{- if and (ne (toString $metrics.enabled) "false") (eq $port (int (dig "health" "port" 8081 $config))) -}}
@@ -25,7 +32,7 @@ in internal/config; that both refuse the same is tested.
 {{- end -}}
 {{- $rules := $config.rules | default dict -}}
 {{- if eq (toString $rules.enabled) "false" -}}
-{{- range $key := list "takeOver" "staleAfter" -}}
+{{- range $key := list "takeOver" "staleAfter" "maxClosedPercent" -}}
 {{- if not (has (get $rules $key | default "0s" | toString) (list "0s" "0" "false")) -}}
 {{- fail (printf "%srules.%s: has no effect while rules.enabled is false; remove one of the two" $at $key) -}}
 {{- end -}}
