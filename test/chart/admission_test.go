@@ -1,8 +1,8 @@
 package chart
 
 import (
+	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -18,14 +18,18 @@ const (
 	policyAPI  = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 	policyKey  = "MutatingAdmissionPolicy kube-node-ready-taint"
 	bindingKey = "MutatingAdmissionPolicyBinding kube-node-ready-taint"
-	hookKey    = "MutatingWebhookConfiguration kube-node-ready-webhook"
-	hookSecret = "Secret kube-node-ready/kube-node-ready-webhook"
-	hookPort   = "Service kube-node-ready/kube-node-ready-webhook"
+	// Those of the taints of rules.
+	rulePolicyKey  = "MutatingAdmissionPolicy kube-node-ready-rule-taints"
+	ruleBindingKey = "MutatingAdmissionPolicyBinding kube-node-ready-rule-taints"
+	hookKey        = "MutatingWebhookConfiguration kube-node-ready-webhook"
+	hookSecret     = "Secret kube-node-ready/kube-node-ready-webhook"
+	hookPort       = "Service kube-node-ready/kube-node-ready-webhook"
 )
 
 // Each mode has its objects and no others, and the controller is told what was decided.
 func TestAdmissionModes(t *testing.T) {
-	all := []string{policyKey, bindingKey, hookKey, hookSecret, hookPort}
+	policies := []string{policyKey, bindingKey, rulePolicyKey, ruleBindingKey}
+	all := []string{policyKey, bindingKey, rulePolicyKey, ruleBindingKey, hookKey, hookSecret, hookPort}
 	for name, test := range map[string]struct {
 		values string
 		args   []string
@@ -34,9 +38,10 @@ func TestAdmissionModes(t *testing.T) {
 	}{
 		"default":                {"", []string{"--api-versions", policyAPI}, config.AdmissionOff, nil},
 		"off, as YAML 1.1":       {"controller: {config: {admission: {mode: off}}}", nil, config.AdmissionOff, nil},
-		"policy":                 {"controller: {config: {admission: {mode: policy}}}", nil, config.AdmissionPolicy, []string{policyKey, bindingKey}},
+		"policy":                 {"controller: {config: {admission: {mode: policy}}}", nil, config.AdmissionPolicy, policies},
+		"policy without rules":   {"controller: {config: {admission: {mode: policy}, rules: {enabled: false}}}", nil, config.AdmissionPolicy, []string{policyKey, bindingKey}},
 		"webhook":                {"controller: {config: {admission: {mode: webhook}}}", []string{"--api-versions", policyAPI}, config.AdmissionWebhook, []string{hookKey, hookSecret, hookPort}},
-		"auto, served":           {"controller: {config: {admission: {mode: auto}}}", []string{"--api-versions", policyAPI}, config.AdmissionPolicy, []string{policyKey, bindingKey}},
+		"auto, served":           {"controller: {config: {admission: {mode: auto}}}", []string{"--api-versions", policyAPI}, config.AdmissionPolicy, policies},
 		"auto, nobody was asked": {"controller: {config: {admission: {mode: auto}}}", nil, config.AdmissionWebhook, []string{hookKey, hookSecret, hookPort}},
 		"a dry run":              {"controller: {dryRun: true, config: {admission: {mode: webhook}}}", nil, config.AdmissionOff, nil},
 		"no section":             {"controller: {config: {admission: null}}", nil, config.AdmissionOff, nil},
@@ -75,7 +80,8 @@ func TestWebhookObjects(t *testing.T) {
 	for _, c := range hook.MatchConditions {
 		conditions = append(conditions, c.Name)
 	}
-	if want := []string{"not-a-control-plane", "not-of-an-aks-system-pool", "not-opted-out", "selected"}; !slices.Equal(conditions, want) {
+	want := []string{"not-a-control-plane", "not-of-an-aks-system-pool", "linux", "not-virtual", "not-opted-out", "selected"}
+	if !slices.Equal(conditions, want) {
 		t.Errorf("matchConditions %q", conditions)
 	}
 	service := get[corev1.Service](t, found, hookPort)
@@ -97,7 +103,33 @@ func TestWebhookObjects(t *testing.T) {
 	}
 }
 
-// With cert-manager the controller has no certificate of its own, and no right to any.
+// The taints of rules have a policy and a webhook of their own, which keep no node out and which other settings do not reach.
+func TestRulesApartFromTheGate(t *testing.T) {
+	const strict = "controller: {config: {admission: {mode: %s, webhook: {failurePolicy: Fail}}, nodeManagement: {nodeSelector: {matchLabels: {a: b}}}}}"
+	found := render(t, fmt.Sprintf(strict, "policy"))
+	policy := get[admissionregistrationv1.MutatingAdmissionPolicy](t, found, rulePolicyKey).Spec
+	if *policy.FailurePolicy != admissionregistrationv1.Ignore || *policy.ParamKind != (admissionregistrationv1.ParamKind{APIVersion: "readiness.node.x-k8s.io/v1alpha1", Kind: "NodeReadinessRule"}) {
+		t.Errorf("failurePolicy %s, paramKind %v", *policy.FailurePolicy, policy.ParamKind)
+	}
+	ref := get[admissionregistrationv1.MutatingAdmissionPolicyBinding](t, found, ruleBindingKey).Spec.ParamRef
+	if ref == nil || ref.Selector == nil || len(ref.Selector.MatchLabels)+len(ref.Selector.MatchExpressions) > 0 || *ref.ParameterNotFoundAction != admissionregistrationv1.AllowAction {
+		t.Errorf("paramRef %+v", ref)
+	}
+	if gate := get[admissionregistrationv1.MutatingAdmissionPolicy](t, found, policyKey).Spec; gate.ParamKind != nil {
+		t.Errorf("the gating taints depend on %v", gate.ParamKind)
+	}
+	hooks := get[admissionregistrationv1.MutatingWebhookConfiguration](t, render(t, fmt.Sprintf(strict, "webhook")), hookKey).Webhooks
+	if len(hooks) != 2 || *hooks[0].FailurePolicy != admissionregistrationv1.Fail || *hooks[1].FailurePolicy != admissionregistrationv1.Ignore ||
+		*hooks[1].ClientConfig.Service.Path != webhook.RulesPath || len(hooks[1].MatchConditions) > 0 {
+		t.Errorf("%+v", hooks)
+	}
+	without := get[admissionregistrationv1.MutatingWebhookConfiguration](t, render(t, "controller: {config: {rules: {enabled: false}, admission: {mode: webhook}}}"), hookKey).Webhooks
+	if len(without) != 1 {
+		t.Errorf("without rules: %+v", without)
+	}
+}
+
+// With cert-manager the controller has no certificate of its own.
 func TestCertManager(t *testing.T) {
 	const certificate = "Certificate kube-node-ready/kube-node-ready-webhook"
 	const values = "controller: {config: {admission: {mode: webhook}}}\nwebhook: {certManager: {enabled: true}}"
@@ -106,9 +138,6 @@ func TestCertManager(t *testing.T) {
 		if _, is := found[key]; is != want {
 			t.Errorf("%s: rendered %v", key, is)
 		}
-	}
-	if rights := string(permissions(t, found)); strings.Contains(rights, "secrets") || strings.Contains(rights, "mutatingwebhookconfigurations") {
-		t.Errorf("rights:\n%s", rights)
 	}
 	if from := found[hookKey].GetAnnotations()["cert-manager.io/inject-ca-from"]; from != "kube-node-ready/kube-node-ready-webhook" {
 		t.Errorf("the authority is from %q", from)

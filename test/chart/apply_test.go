@@ -23,7 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
@@ -415,22 +417,26 @@ func testPermissions(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// Who has a token of one of the service accounts may do what the list of permissions says, what every account may, and nothing else,
-// wherever he asks.
+// Who has a token of one of the service accounts may do what internal/rights lists, what every account may, and nothing
+// else, wherever he asks.
 func testTokens(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
-	listed := map[string][]string{}
-	for line := range strings.Lines(readFile(t, "testdata/rbac-default.golden")) {
-		who, what, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		listed[who] = append(listed[who], what)
-	}
+	var cfg config.Config
+	cfg.SetDefaults()
 	ofAnybody := rulesOf(t, c, client, "default", "default", namespace)
-	for _, account := range []string{"kube-node-ready-controller", "kube-node-ready-worker"} {
+	for account, table := range map[string][]rights.Right{
+		"kube-node-ready-controller": rights.Controller(&cfg, namespace, false),
+		"kube-node-ready-worker":     rights.Worker(&cfg, namespace, false),
+	} {
 		for _, where := range []string{namespace, "default", "kube-system", "gpu-operator"} {
 			got := slices.DeleteFunc(rulesOf(t, c, client, namespace, account, where), func(rule string) bool { return slices.Contains(ofAnybody, rule) })
-			want := slices.Concat(listed[account+" in the cluster"], listed[account+" in "+where])
-			slices.Sort(got)
-			slices.Sort(want)
-			if !slices.Equal(got, want) {
+			var here []rights.Right
+			for _, r := range table {
+				if r.Namespace == "" || r.Namespace == where {
+					r.Namespace = ""
+					here = append(here, r)
+				}
+			}
+			if want := listed(here, nil); !slices.Equal(got, want) {
 				t.Errorf("%s may in %s:\n%s\nwant:\n%s", account, where, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		}
@@ -451,11 +457,12 @@ func rulesOf(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, acco
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rules []string
+	var rules []rbacv1.PolicyRule
 	for _, r := range review.Status.ResourceRules {
-		rules = append(rules, ruleText(rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}))
+		rules = append(rules, rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources,
+			ResourceNames: r.ResourceNames})
 	}
-	return rules
+	return sorted(lines("", rules))
 }
 
 // The alerts that the operator's CRD admits are those of the file, with a runbook each.

@@ -59,6 +59,10 @@ func TestDefaults(t *testing.T) {
 	found := render(t, "")
 	want := []string{
 		"ClusterRole kube-node-ready-controller",
+		"ClusterRole kube-node-ready-operator",
+		"ClusterRole kube-node-ready-rules-editor",
+		"ClusterRole kube-node-ready-rules-viewer",
+		"ClusterRole kube-node-ready-viewer",
 		"ClusterRoleBinding kube-node-ready-controller",
 		configKey(t, found),
 		"ConfigMap kube-node-ready/kube-node-ready-remediations",
@@ -78,6 +82,16 @@ func TestDefaults(t *testing.T) {
 		"Service kube-node-ready/kube-node-ready-controller",
 		"ServiceAccount kube-node-ready/kube-node-ready-controller",
 		"ServiceAccount kube-node-ready/kube-node-ready-worker",
+		"ValidatingAdmissionPolicy kube-node-ready-kubelets",
+		"ValidatingAdmissionPolicy kube-node-ready-nodes",
+		"ValidatingAdmissionPolicy kube-node-ready-rule-conflicts",
+		"ValidatingAdmissionPolicy kube-node-ready-rule-warnings",
+		"ValidatingAdmissionPolicy kube-node-ready-rules",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-kubelets",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-nodes",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-rule-conflicts",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-rule-warnings",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-rules",
 	}
 	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
 		t.Errorf("rendered\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -97,6 +111,9 @@ func TestDefaults(t *testing.T) {
 	}
 	if !tolerates(pod.Tolerations, "node-ready/unverified", corev1.TaintEffectNoSchedule) {
 		t.Errorf("tolerations %v: the controller cannot run while every node is unverified", pod.Tolerations)
+	}
+	if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Errorf("node selector %v: the image is for Linux", pod.NodeSelector)
 	}
 	for _, constraint := range pod.TopologySpreadConstraints {
 		if !maps.Equal(constraint.LabelSelector.MatchLabels, d.Spec.Selector.MatchLabels) {

@@ -30,7 +30,9 @@ func TestDaemonSetMode(t *testing.T) {
 		"Service kube-node-ready/kube-node-ready",
 		"ServiceAccount kube-node-ready/kube-node-ready",
 		"ValidatingAdmissionPolicy kube-node-ready-daemonset",
+		"ValidatingAdmissionPolicy kube-node-ready-kubelets",
 		"ValidatingAdmissionPolicyBinding kube-node-ready-daemonset",
+		"ValidatingAdmissionPolicyBinding kube-node-ready-kubelets",
 	}
 	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
 		t.Errorf("rendered\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -41,10 +43,17 @@ func TestDaemonSetMode(t *testing.T) {
 	if len(terms) != 1 || len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != "node-ready/verified" || terms[0].MatchExpressions[0].Operator != corev1.NodeSelectorOpDoesNotExist {
 		t.Errorf("affinity %+v", terms)
 	}
+	if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Errorf("node selector %v: the image is for Linux", pod.NodeSelector)
+	}
 	if pod.PriorityClassName != "system-node-critical" || pod.ServiceAccountName != "kube-node-ready" || !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
 		return t.Key == "" && t.Operator == corev1.TolerationOpExists
 	}) || d.Spec.Template.Labels["app.kubernetes.io/component"] != "daemonset" {
 		t.Errorf("pod %+v", pod)
+	}
+	if d.Spec.Template.Labels["sidecar.istio.io/inject"] != "false" || d.Spec.Template.Labels["istio.io/dataplane-mode"] != "none" ||
+		d.Spec.Template.Annotations["linkerd.io/inject"] != "disabled" {
+		t.Errorf("meshes are not kept out: labels %v, annotations %v", d.Spec.Template.Labels, d.Spec.Template.Annotations)
 	}
 	if args := pod.Containers[0].Args; !slices.Equal(args, []string{"daemonset", "--config", "/etc/kube-node-ready/config.yaml"}) {
 		t.Errorf("args %q", args)

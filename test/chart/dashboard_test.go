@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -81,18 +82,58 @@ func TestDashboardIsPortable(t *testing.T) {
 			t.Errorf("panel %q: data source %v, %d queries", p.Title, p.Datasource, len(p.Targets))
 		}
 		for _, target := range p.Targets {
-			if target.Datasource.UID != "${datasource}" || !strings.Contains(target.Expr, `job=~"$job"`) {
+			if target.Datasource.UID != "${datasource}" || strings.Count(target.Expr, "{job") != strings.Count(target.Expr, "{") ||
+				strings.Count(target.Expr, `{job=~"$job",cluster=~"$cluster"`) != strings.Count(target.Expr, "{") {
 				t.Errorf("panel %q: query %q of data source %q", p.Title, target.Expr, target.Datasource.UID)
 			}
 		}
 	}
 }
 
+// Of several clusters, and of several installations in one, the panels show what all of them have, and not the largest one.
+func TestDashboardAddsUpClusters(t *testing.T) {
+	want := map[string]int{
+		"Verified nodes": 111, "Unverified nodes": 45, "Failed or held nodes": 30, "Nodes by state": 30,
+		"Worker pods": 9, "Nodes held, by guard": 6, "What nodes wait for": 12, "Without a leader": 2,
+	}
+	series, cases := "", ""
+	for i, of := range []string{`cluster="c1",namespace="a"`, `cluster="c1",namespace="b"`, `cluster="c2",namespace="a"`} {
+		for _, pod := range []string{"a", "b"} { // during a change of leader
+			for metric, value := range map[string]int{
+				`leader{x=""`:                           []int{0, 1, 0}[i] * map[string]int{"a": 1}[pod],
+				`nodes{state="verified"`:                []int{100, 10, 1}[i],
+				`nodes{state="pending"`:                 5,
+				`nodes{state="failed"`:                  10,
+				`worker_pods{status="running"`:          3,
+				`remediation_held{guard="maxUnhealthy"`: 2,
+				`waiting_nodes{for="slot",nodepool="p"`: 1,
+				`waiting_nodes{for="slot",nodepool="q"`: 3,
+			} {
+				series += fmt.Sprintf("  - {series: 'kube_node_ready_%s,job=\"j\",pod=\"%s\",%s}', values: '%d'}\n", metric, pod, of, value)
+			}
+		}
+	}
+	for _, p := range renderedDashboard(t).Panels {
+		if value, ok := want[p.Title]; ok && p.Type != "table" {
+			query := strings.NewReplacer("$job", ".*", "$cluster", ".*").Replace(p.Targets[0].Expr)
+			if p.Title == "Nodes by state" {
+				query = "(" + query + `) and on (state) label_replace(vector(1), "state", "failed", "", "")`
+			}
+			cases += fmt.Sprintf("  - {expr: 'sum(%s)', eval_time: 0, exp_samples: [{labels: '{}', value: %d}]}\n", query, value)
+			delete(want, p.Title)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no panels %v", want)
+	}
+	promtool(t, "prometheusRule: {enabled: true}", "rule_files: []\ntests:\n- input_series:\n"+series+"  promql_expr_test:\n"+cases)
+}
+
 // "All" stands for the jobs that have our metrics, not for every job there is, and what is called a deletion is one.
 func TestDashboardCountsOurOwn(t *testing.T) {
 	d := renderedDashboard(t)
 	for _, v := range d.Templating.List {
-		if v.AllValue != "" {
+		if v.AllValue != "" && v.Name != "cluster" {
 			t.Errorf("variable %s: all is %q, and the panels on process_* and workqueue_* show everybody's", v.Name, v.AllValue)
 		}
 	}

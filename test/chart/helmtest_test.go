@@ -14,6 +14,9 @@ func TestHelmTestPod(t *testing.T) {
 	if len(pod.Spec.Containers) != 1 {
 		t.Errorf("%d containers: helm test --logs reads the log of a pod with one", len(pod.Spec.Containers))
 	}
+	if pod.Spec.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Errorf("node selector %v: the image is for Linux", pod.Spec.NodeSelector)
+	}
 	if len(pod.Spec.Tolerations) != 0 {
 		t.Errorf("it may run on nodes that are gated: %+v", pod.Spec.Tolerations)
 	}

@@ -106,7 +106,7 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 			for _, fault := range unknownNames(t, prometheus, target.Expr) {
 				t.Errorf("panel %q: %s has %s", p.Title, target.Expr, fault)
 			}
-			expression := strings.NewReplacer("$job", ".+", "$__rate_interval", "1m").Replace(target.Expr)
+			expression := strings.NewReplacer("$job", ".+", "$cluster", "c1", "$__rate_interval", "1m").Replace(target.Expr)
 			eventually(t, fmt.Sprintf("panel %q: %s", p.Title, expression), func() bool {
 				for _, value := range prometheus.query(t, expression) {
 					if !math.IsNaN(value) {
@@ -127,7 +127,7 @@ func unknownNames(t *testing.T, p prometheus, expression string) (faults []strin
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1) {
 		documented[row[1]] = row[2]
 	}
-	known := []string{"job", "le"}
+	known := []string{"job", "cluster", "namespace", "le"}
 	for _, match := range regexp.MustCompile(`(\w+)\{`).FindAllStringSubmatch(expression, -1) {
 		metric := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(match[1], "")
 		labels, ok := documented[metric]
@@ -220,7 +220,11 @@ func startPrometheus(t *testing.T, c *cluster.Cluster, target string) prometheus
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: kube-node-ready, static_configs: [{targets: [%q]}]}]\n", host.Host)
+	config := fmt.Sprintf(`global: {scrape_interval: 500ms}
+scrape_configs:
+- job_name: kube-node-ready
+  static_configs: [{targets: [%q], labels: {cluster: c1, namespace: %s}}]
+`, host.Host, namespace)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

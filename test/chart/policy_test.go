@@ -108,11 +108,10 @@ func (f fortress) helm(args ...string) {
 	}
 }
 
-// The policies let the controller do its work, and whoever has its token nothing else, whatever RBAC says. Nobody else makes a pod
-// that it would take for its own.
-func TestAdmissionPolicies(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{})
+// startFortress starts a cluster and installs the chart.
+func startFortress(t *testing.T, o cluster.Options, values string) fortress {
+	t.Helper()
+	c, _ := startCluster(t, o)
 	f := fortress{T: t, cluster: c, scheme: runtime.NewScheme()}
 	f.must(clientscheme.AddToScheme(f.scheme))
 	f.must(v1alpha1.AddToScheme(f.scheme))
@@ -121,7 +120,15 @@ func TestAdmissionPolicies(t *testing.T) {
 	f.must(err)
 	// It enforces no Pod Security: the policies alone are to refuse.
 	f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
-	f.helm(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, limited)...)...)
+	f.helm(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, values)...)...)
+	return f
+}
+
+// The policies let the controller do its work, and whoever has its token nothing else, whatever RBAC says. Nobody else makes a pod
+// that it would take for its own.
+func TestAdmissionPolicies(t *testing.T) {
+	t.Parallel()
+	f := startFortress(t, cluster.Options{}, limited)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"theirs": "x"}, Annotations: map[string]string{"theirs": "x", "node-ready/skip": "true"}}, // the controller leaves it alone
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}}}
 	f.must(f.admin.Create(t.Context(), n))
@@ -189,7 +196,7 @@ func (f fortress) foreignPod() *corev1.Pod {
 	return pod
 }
 
-// works runs a controller as its service account, with the chart's rights: a node is verified, one that slipped past admission is tainted
+// works runs a controller as its service account, with the chart's rights: a node is verified, one that admission missed is tainted
 // and verified, and a rule is served and cleaned up after.
 func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	f.Helper()
@@ -230,7 +237,7 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	f.must(heals.SetDNS(nodeagent.DNSWorks))
 	eventually(f.T, "a retry passes", verified("heals"))
 	add(nodeagent.NodeSpec{Name: "slipped"})
-	eventually(f.T, "a node that slipped past is tainted and verified", verified("slipped"))
+	eventually(f.T, "a node that admission missed is tainted and verified", verified("slipped"))
 
 	f.must(f.admin.Create(f.Context(), rule.DeepCopy()))
 	ruled := add(nodeagent.NodeSpec{Name: "ruled", Labels: map[string]string{"ruled": "true"}})
@@ -278,7 +285,7 @@ func (f fortress) nodes(n *corev1.Node) {
 			"our label":      `{"metadata":{"labels":{"node-ready/verified":"true"}}}`,
 			"our record":     `{"metadata":{"annotations":{"node-ready/record":"{}"}}}`,
 			"completed":      `{"metadata":{"annotations":{"startup.k8s.io/completedAt":"1"}}}`,
-			"owned taints":   `{"metadata":{"annotations":{"node-ready/rules":"{}","readiness.k8s.io/bootstrap-completed-u":"{}"}}}`,
+			"owned taints":   `{"metadata":{"annotations":{"node-ready/rules":"{}","node-ready/rules-released":"[]","readiness.k8s.io/bootstrap-completed-u":"{}"}}}`,
 			"our taint":      `{"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"},{"key":"node-ready/unverified","effect":"NoSchedule"}]}}`,
 			"a rule's taint": `{"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"},{"key":"readiness.k8s.io/a","effect":"NoExecute"}]}}`,
 		} {

@@ -2,18 +2,21 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
 )
 
-// What may be done under each configuration, one line per rule. A change of these files is a
-// change of docs/security.md.
+// Under each configuration every account may do what internal/rights lists and controller.extraRules and
+// worker.extraRules add, and nothing else.
 func TestPermissionsAreTheLeast(t *testing.T) {
 	configurations := map[string]string{
 		"default": "",
@@ -68,8 +71,22 @@ controller:
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{anyOf: [{namespace: a, name: d}, {namespace: b, name: d}]}]}}}}`,
 		"daemonsets-provide": `
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: a, name: d, provides: {csiNodes: [{driver: disk.example.com}], allocatable: {a/b: 1}}}]}}}}}`,
-		"webhook":        "controller: {config: {admission: {mode: webhook}}}",
-		"secure-metrics": "controller: {config: {metrics: {secure: true}}}",
+		"policy":       "controller: {config: {admission: {mode: policy}}}",
+		"webhook":      "controller: {config: {admission: {mode: webhook}}}",
+		"cert-manager": "controller: {config: {admission: {mode: webhook}}}\nwebhook: {certManager: {enabled: true}}",
+		"dry-run": `
+controller: {dryRun: true, config: {admission: {mode: webhook, backfill: true}, nodeManagement: {deleteFailedNodes: true}}}`,
+		"secure-metrics":      "controller: {config: {metrics: {secure: true}}}",
+		"no-metrics":          "controller: {config: {metrics: {secure: true, enabled: false}}}",
+		"no-rules":            "controller: {config: {rules: {enabled: false}}}",
+		"take-over":           "controller: {config: {rules: {takeOver: true}}}",
+		"no-election":         "controller: {replicas: 1, config: {leaderElection: {enabled: false}}}",
+		"workers-elsewhere":   "controller: {config: {worker: {namespace: workers, checks: [{name: p, type: peers, peers: {selector: a=b, port: 1}}]}}}",
+		"one-namespace":       "controller: {config: {worker: {namespace: default}, leaderElection: {namespace: default}}}",
+		"no-checks":           "controller: {config: {worker: {checks: []}, nodeManagement: {prerequisites: {nodeReady: true}}}}",
+		"checks-of-a-profile": `controller: {config: {profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, presets: [cilium, ebs-csi], taints: [{key: a, effect: NoExecute}]}]}}`,
+		"presets-everywhere": `
+controller: {config: {nodeManagement: {presets: [ebs-csi]}, profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, presets: [cilium, ebs-csi]}]}}`,
 		"resource-slices": `
 controller: {config: {nodeManagement: {prerequisites: {resourceSlices: [{driver: gpu.nvidia.com}]}}}}`,
 		"allocatable": `
@@ -85,7 +102,7 @@ controller:
         - {name: dns-2, type: dns, dns: {resolver: service, service: dns/coredns}}
         - {name: plain, type: dns}
         - {name: peers, type: peers, peers: {selector: app=web, port: 80}}
-        - {name: dns-peers, type: peers, peers: {namespace: dns, selector: app=dns, port: 53}}
+        - {name: dns-peers, type: peers, peers: {namespace: dns, service: dns, port: 53}}
     profiles:
       - name: gpu
         nodeSelector: {matchLabels: {gpu: "true"}}
@@ -94,101 +111,128 @@ controller:
 	for _, d := range config.Presets() {
 		configurations["preset-"+string(d.Name)] = fmt.Sprintf("controller: {config: {nodeManagement: {presets: [%s]}}}", d.Name)
 	}
+	for _, file := range append(exampleValues(t), filepath.Join(chartDir, "values.yaml")) {
+		configurations[filepath.Base(file)] = readFile(t, file)
+	}
 	for name, values := range configurations {
-		t.Run(name, func(t *testing.T) {
-			golden := filepath.Join("testdata", "rbac-"+name+".golden")
-			compareGenerated(t, golden, func() ([]byte, error) { return permissions(t, render(t, values)), nil })
-		})
+		t.Run(name, func(t *testing.T) { comparePermissions(t, values) })
+	}
+	const endpoints = "controller: {config: {worker: {checks: [{name: dns, type: dns, dns: {resolver: endpoints}}]}}}"
+	t.Run("openshift", func(t *testing.T) { comparePermissions(t, endpoints, "--api-versions", "config.openshift.io/v1") })
+}
+
+// comparePermissions compares what the chart grants with internal/rights.
+func comparePermissions(t *testing.T, values string, flags ...string) {
+	t.Helper()
+	found := render(t, values, flags...)
+	var v struct {
+		DeploymentMode string
+		Controller     struct {
+			DryRun     bool
+			ExtraRules []rbacv1.PolicyRule
+		}
+		Worker struct{ ExtraRules []rbacv1.PolicyRule }
+	}
+	if err := yaml.Unmarshal([]byte(values), &v); err != nil {
+		t.Fatal(err)
+	}
+	openShift, want := len(flags) > 0, map[string][]string{}
+	if v.DeploymentMode == "daemonset" {
+		cfg, err := config.ParseDaemonSet([]byte(daemonSetFile(t, found)), "config.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want["kube-node-ready"] = listed(slices.Concat(rights.DaemonSet(cfg), rights.Worker(cfg, namespace, openShift)), v.Worker.ExtraRules)
+	} else {
+		cfg, err := config.Parse([]byte(file(t, found)), "config.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want["kube-node-ready-controller"] = listed(rights.Controller(cfg, namespace, v.Controller.DryRun), v.Controller.ExtraRules)
+		want[cfg.Worker.ServiceAccountName] = listed(rights.Worker(cfg, namespace, openShift), v.Worker.ExtraRules)
+	}
+	got := permissions(t, found)
+	accounts := maps.Clone(got)
+	maps.Copy(accounts, want)
+	for account := range accounts {
+		if more, less := without(got[account], want[account]), without(want[account], got[account]); len(more)+len(less) > 0 {
+			t.Errorf("of %s the chart grants and the table lacks\n%s\nand the other way round\n%s",
+				account, strings.Join(more, "\n"), strings.Join(less, "\n"))
+		}
 	}
 }
 
-// The presets of a profile need the same, and those of several sections need it once.
-func TestPresetsOfProfilesAreGranted(t *testing.T) {
-	const profile = "profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, presets: [cilium, ebs-csi]}]"
-	here := permissions(t, render(t, "controller: {config: {nodeManagement: {presets: [cilium, ebs-csi]}}}"))
-	for _, values := range []string{
-		"controller: {config: {" + profile + "}}",
-		"controller: {config: {nodeManagement: {presets: [ebs-csi]}, " + profile + "}}",
-		// The same written out.
-		`controller: {config: {worker: {checks: [{name: p, type: peers, peers: {namespace: kube-system, selector: a=b, port: 53}}, {name: d, type: serviceDiscovery},
-			{name: e, type: dns, dns: {resolver: endpoints}}]},
-			nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: kube-system, name: x, provides: {csiNodes: [{driver: d}]}}]}}}}}`,
-	} {
-		if got := permissions(t, render(t, values)); string(got) != string(here) {
-			t.Errorf("%s\ngrants\n%s\nand not\n%s", values, got, here)
-		}
-	}
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
-// Before Kubernetes 1.35 the zones of peers are read from the nodes.
-func TestPeersReadZonesFromNodesOnlyWherePodsHaveNone(t *testing.T) {
-	const values = "controller: {config: {worker: {checks: [{name: peers, type: peers, peers: {selector: app=web, port: 80}}]}}}"
-	for version, want := range map[string]bool{"1.34.2": true, "v1.35.0": false, "1.36.3": false} {
-		out, failure := template(t, values, "--kube-version", version)
-		if failure != "" {
-			t.Fatal(failure)
-		}
-		if got := strings.Contains(out, "resources:\n    - nodes\n    verbs:\n    - list"); got != want {
-			t.Errorf("Kubernetes %s: workers may list nodes: %v, want %v", version, got, want)
-		}
-	}
-}
-
-// permissions lists what the bound roles allow: subject, where, verbs, resources.
-func permissions(t *testing.T, found objects) []byte {
-	var lines []string
-	add := func(subject rbacv1.Subject, where string, rules []rbacv1.PolicyRule) {
-		for _, rule := range rules {
-			lines = append(lines, subject.Name+" in "+where+": "+ruleText(rule))
-		}
+// permissions lists by service account what the bound roles allow. Besides them there are only roles for people.
+func permissions(t *testing.T, found objects) map[string][]string {
+	t.Helper()
+	all, bound := map[string][]string{}, map[string]bool{}
+	add := func(subject rbacv1.Subject, where, role string, rules []rbacv1.PolicyRule) {
+		bound[role] = true
+		all[subject.Name] = append(all[subject.Name], lines(where, rules)...)
 	}
 	for key, object := range found {
 		switch object.GetKind() {
 		case "ClusterRoleBinding":
 			binding := get[rbacv1.ClusterRoleBinding](t, found, key)
-			role := get[rbacv1.ClusterRole](t, found, "ClusterRole "+binding.RoleRef.Name)
-			add(binding.Subjects[0], "the cluster", role.Rules)
+			role := "ClusterRole " + binding.RoleRef.Name
+			add(binding.Subjects[0], "", role, get[rbacv1.ClusterRole](t, found, role).Rules)
 		case "RoleBinding":
 			binding := get[rbacv1.RoleBinding](t, found, key)
-			role := get[rbacv1.Role](t, found, "Role "+binding.Namespace+"/"+binding.RoleRef.Name)
-			add(binding.Subjects[0], binding.Namespace, role.Rules)
+			role := "Role " + binding.Namespace + "/" + binding.RoleRef.Name
+			add(binding.Subjects[0], binding.Namespace, role, get[rbacv1.Role](t, found, role).Rules)
 		}
 	}
-	slices.Sort(lines)
-	return []byte(strings.Join(lines, "\n") + "\n")
+	people := []string{"-viewer", "-operator", "-rules-viewer", "-rules-editor", "-metrics-reader"}
+	for key, object := range found {
+		isRole := object.GetKind() == "Role" || object.GetKind() == "ClusterRole"
+		if isRole && !bound[key] && !slices.Contains(people, strings.TrimPrefix(object.GetName(), "kube-node-ready")) {
+			t.Errorf("%s is not bound", key)
+		}
+	}
+	for account := range all {
+		all[account] = sorted(all[account])
+	}
+	return all
 }
 
-// ruleText is a rule in one line.
-func ruleText(rule rbacv1.PolicyRule) string {
-	var resources []string
-	for _, group := range rule.APIGroups {
-		for _, resource := range rule.Resources {
-			if group != "" {
-				resource += "." + group
-			}
-			resources = append(resources, resource)
+// listed is permissions of a table and of what values add to it.
+func listed(table []rights.Right, extra []rbacv1.PolicyRule) []string {
+	all := lines("", extra)
+	for _, r := range table {
+		rule := rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: r.Verbs}
+		if r.Name != "" {
+			rule.ResourceNames = []string{r.Name}
 		}
+		all = append(all, lines(r.Namespace, []rbacv1.PolicyRule{rule})...)
 	}
-	text := strings.Join(rule.Verbs, ",") + " " + strings.Join(resources, ",")
-	if len(rule.ResourceNames) > 0 {
-		text += " named " + strings.Join(rule.ResourceNames, ",")
-	}
-	return text
+	return sorted(all)
 }
 
-// No rule uses a wildcard or reads Secrets, whatever the configuration.
-func TestNoPermissionIsOpenEnded(t *testing.T) {
-	goldens, err := filepath.Glob("testdata/rbac-*.golden")
-	if err != nil || len(goldens) == 0 {
-		t.Fatalf("%v, %v", goldens, err)
-	}
-	for _, golden := range goldens {
-		for line := range strings.Lines(readFile(t, golden)) {
-			// The one Secret is that of the webhook's own certificates, and only it.
-			secret := strings.Contains(line, "secrets") && !strings.HasSuffix(strings.TrimSpace(line), " secrets named kube-node-ready-webhook")
-			if strings.Contains(line, "*") || secret || strings.Contains(line, "escalate") {
-				t.Errorf("%s: %s", golden, line)
+// lines has one for each verb, resource and name of the rules.
+func lines(where string, rules []rbacv1.PolicyRule) (all []string) {
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				names := rule.ResourceNames
+				if len(names) == 0 {
+					names = []string{""}
+				}
+				for _, name := range names {
+					for _, verb := range rule.Verbs {
+						all = append(all, fmt.Sprintf("%s: %s %s.%s %s", where, verb, resource, group, name))
+					}
+				}
 			}
 		}
 	}
+	return all
+}
+
+func sorted(all []string) []string {
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -3,6 +3,7 @@
 package chart
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
@@ -92,18 +94,25 @@ func read(t *testing.T, out string) objects {
 	t.Helper()
 	found := objects{}
 	defer func() { rendered.add(t.Name(), found) }()
-	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(out)))
 	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
+		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			return found
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(object.Object) == 0 {
+		text, err := yaml.YAMLToJSONStrict(document) // a key that is there twice, which Helm takes and kustomize does not
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		object := &unstructured.Unstructured{}
+		if string(text) == "null" {
 			continue
+		}
+		if err := object.UnmarshalJSON(text); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
 		}
 		key := object.GetKind() + " " + object.GetName()
 		if object.GetNamespace() != "" {

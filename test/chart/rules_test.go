@@ -52,6 +52,7 @@ func TestTheDefinitionOfRules(t *testing.T) {
 		t.Fatalf("a second installation: %s", failure)
 	}
 	run("", "get", "nrr", "kept")
+	keepsNewerFields(t, c, run)
 	uninstall()
 
 	releaseByHand(t, c, run)
@@ -65,6 +66,35 @@ func TestTheDefinitionOfRules(t *testing.T) {
 	}
 	if failure := install("--set", "rules.installCRD=false"); failure != "" {
 		t.Errorf("beside it: %s", failure)
+	}
+}
+
+// keepsNewerFields upgrades a release whose definition has fields that ours does not know, as after a newer release or a newer
+// node-readiness-controller whose definition was handed over, and one that only lacks what ours has.
+func keepsNewerFields(t *testing.T, c *cluster.Cluster, run func(input string, args ...string) string) {
+	t.Helper()
+	const crd = "crd/nodereadinessrules.readiness.node.x-k8s.io"
+	const schema = "/spec/versions/0/schema/openAPIV3Schema/properties"
+	has := func(field string) bool {
+		return strings.Contains(run("", "get", crd, "-o", "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties"+field+"}"), "type")
+	}
+	upgrade := func() {
+		t.Helper()
+		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "upgrade", "kube-node-ready", chartDir, "--namespace", namespace); failure != "" {
+			t.Fatal(failure)
+		}
+	}
+	run("", "patch", crd, "--type=json", "--patch", `[{"op": "remove", "path": "`+schema+`/spec/properties/dryRun/description"},
+		{"op": "add", "path": "`+schema+`/spec/properties/conditions/items/properties/newer", "value": {"type": "string"}}]`)
+	upgrade()
+	if !has(".spec.properties.conditions.items.properties.newer") {
+		t.Error("a field that is not known here is gone from the definition")
+	}
+	run("", "patch", crd, "--type=json", "--patch", `[{"op": "remove", "path": "`+schema+`/spec/properties/conditions/items/properties/newer"},
+		{"op": "remove", "path": "`+schema+`/status/properties/dryRunResults"}]`)
+	upgrade()
+	if !has(".status.properties.dryRunResults") {
+		t.Error("an older definition is not brought up to date")
 	}
 }
 

@@ -78,6 +78,33 @@ func TestSchemaOfPrerequisites(t *testing.T) {
 	}
 }
 
+// The schema has each kind of limit that a field of the configuration may have.
+func TestSchemaOfLimits(t *testing.T) {
+	for configuration, refused := range map[string]bool{
+		"{worker: {timeoutSeconds: 3600}}":                                                        false,
+		"{worker: {timeoutSeconds: 3601}}":                                                        true,
+		"{reconciliation: {exhaustedRetrySeconds: -1}}":                                           false,
+		"{reconciliation: {exhaustedRetrySeconds: 0}}":                                            true,
+		"{admission: {mode: off}}":                                                                false,
+		"{admission: {mode: on}}":                                                                 true,
+		"{leaderElection: {id: ''}}":                                                              true,
+		"{worker: {namespace: ''}}":                                                               false,
+		"{worker: {namespace: A}}":                                                                true,
+		"{nodeManagement: {taints: []}}":                                                          true,
+		"{profiles: [{nodeSelector: {matchLabels: {a: b}}}]}":                                     true,
+		"{worker: {checks: [{name: a, type: dns, dns: {protocols: [udp, tcp]}}]}}":                false,
+		"{worker: {checks: [{name: a, type: dns, dns: {protocols: [udp, udp]}}]}}":                true,
+		"{worker: {checks: [{name: a, type: http, http: {url: 'http://a', expectStatus: [2]}}]}}": true,
+	} {
+		values := "controller: {config: " + configuration + "}"
+		if _, failure := template(t, values); (failure != "") != refused {
+			t.Errorf("%s: %s", configuration, failure)
+		} else if !refused {
+			parsed(t, values)
+		}
+	}
+}
+
 // The chart grants what presets need by the table that the controller has.
 func TestPresetTableIsCurrent(t *testing.T) {
 	compareGenerated(t, filepath.Join(chartDir, "files", "presets.yaml"), func() ([]byte, error) {

@@ -31,7 +31,7 @@ controller:
   image: {tag: local}
   config:
     rules: {enabled: false}
-    worker: {timeoutSeconds: 300, checkTimeoutSeconds: 300}
+    worker: {timeoutSeconds: 300, checkTimeoutSeconds: %[2]d}
     reconciliation: {maxConcurrentVerifications: 1, maxRetries: 1}
     nodeManagement:
       deleteFailedNodes: true
@@ -50,7 +50,8 @@ func TestInstallationsSideBySide(t *testing.T) {
 	controllers := map[string]*install.Controller{}
 	for _, name := range names {
 		createNamespace(t, client, name)
-		values := fmt.Sprintf(shard, name)
+		// Queries that vanish, or are refused, are made again for all of a check's time.
+		values := fmt.Sprintf(shard, name, map[string]int{"east": 300, "west": 3}[name])
 		args := append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", name, name, chartDir}, valuesFile(t, values)...)
 		if out, failure := helm(t, append([]string{"install"}, args...)...); failure != "" {
 			t.Fatalf("helm: %s\n%s", failure, out)

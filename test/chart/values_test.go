@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -16,12 +17,16 @@ controller:
   dnsConfig: {options: [{name: ndots, value: "1"}]}
   hostAliases: [{ip: 192.0.2.1, hostnames: [registry.example]}]
   runtimeClassName: gvisor
+  nodeSelector: {pool: system}
   envFrom: [{secretRef: {name: proxy}}]
   strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}
 `))
 	pod := d.Spec.Template.Spec
 	if !pod.HostNetwork || pod.DNSPolicy != corev1.DNSClusterFirstWithHostNet || len(pod.DNSConfig.Options) != 1 {
 		t.Errorf("host network %v, DNS %s %v", pod.HostNetwork, pod.DNSPolicy, pod.DNSConfig)
+	}
+	if !maps.Equal(pod.NodeSelector, map[string]string{corev1.LabelOSStable: "linux", "pool": "system"}) {
+		t.Errorf("node selector %v", pod.NodeSelector)
 	}
 	if len(pod.HostAliases) != 1 || *pod.RuntimeClassName != "gvisor" || pod.Containers[0].EnvFrom[0].SecretRef.Name != "proxy" {
 		t.Errorf("aliases %v, runtime class %v, environment %v", pod.HostAliases, pod.RuntimeClassName, pod.Containers[0].EnvFrom)
@@ -135,6 +140,8 @@ func TestTheChartRefusesWhatTheControllerRefuses(t *testing.T) {
 		"metrics: {certificateDir: /certs}",
 		"rules: {enabled: false, staleAfter: 5m}",
 		"rules: {staleAfter: a while}",
+		"rules: {enabled: false, maxClosedPercent: 10}",
+		"rules: {maxClosedPercent: 101}",
 		"worker: {checkTimeoutSeconds: 0}",
 		"worker: {timeoutSeconds: 100000}",
 		"worker: {startTimeoutSeconds: 0}",

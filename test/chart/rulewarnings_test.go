@@ -1,0 +1,57 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+)
+
+// Who creates a rule that evicts pods is warned, in NRC's words, and not refused.
+func TestWarningsAboutRules(t *testing.T) {
+	t.Parallel()
+	c, _ := startCluster(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
+	if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"); failure != "" {
+		t.Fatal(failure)
+	}
+	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s"); err != nil {
+		t.Fatal(stderr)
+	}
+	create := func(name, mode, effect string) (warned string) {
+		t.Helper()
+		_, stderr, err := kubectl(t, c, `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "`+name+`"}, "spec": {
+			"nodeSelector": {"matchLabels": {"a": "b"}}, "enforcementMode": "`+mode+`", "conditions": [{"type": "c", "requiredStatus": "True"}],
+			"taint": {"key": "readiness.k8s.io/`+name+`", "effect": "`+effect+`"}}}`, "create", "-f", "-")
+		if err != nil {
+			t.Fatalf("%s: %s", name, stderr)
+		}
+		return stderr
+	}
+	const caution = "CAUTION: NoExecute with continuous mode evicts pods when conditions fail, risking workload disruption. Consider NoSchedule or bootstrap-only"
+	const note = "NOTE: NoExecute will evict existing pods without tolerations. Ensure critical system pods have appropriate tolerations"
+	warned := ""
+	for i, end := 0, time.Now().Add(patience); !strings.Contains(warned, caution) && time.Now().Before(end); i++ {
+		warned = create("evicting"+strings.Repeat("-x", i), "continuous", "NoExecute")
+		time.Sleep(200 * time.Millisecond)
+	}
+	if !strings.Contains(warned, caution) || strings.Contains(warned, note) {
+		t.Errorf("continuous: %q", warned)
+	}
+	if warned := create("evicting-once", "bootstrap-only", "NoExecute"); !strings.Contains(warned, note) || strings.Contains(warned, caution) {
+		t.Errorf("bootstrap-only: %q", warned)
+	}
+	if warned := create("harmless", "continuous", "NoSchedule"); warned != "" {
+		t.Errorf("without eviction: %q", warned)
+	}
+	if _, stderr, err := kubectl(t, c, "", "patch", "nrr", "evicting-once", "--type=merge", "-p", `{"spec":{"dryRun":true}}`); err != nil || stderr != "" {
+		t.Errorf("a change: %q, %v", stderr, err)
+	}
+	for _, values := range []string{"rules: {warnings: false}", "controller: {config: {rules: {enabled: false}}}"} {
+		for _, o := range render(t, values) {
+			if strings.HasSuffix(o.GetName(), "-rule-warnings") {
+				t.Errorf("%s makes %s", values, o.GetName())
+			}
+		}
+	}
+}
