@@ -196,6 +196,12 @@ func (w *world) forge(slot int, named bool) error {
 func (w *world) calmDown() error {
 	w.mu.Lock()
 	w.calm, w.bad, w.silent, w.absent = true, [slots]bool{}, [slots]time.Time{}, [slots]time.Time{}
+	for slot := range slots {
+		if time.Until(w.ill[slot]) < time.Minute {
+			w.ill[slot] = time.Time{}
+		}
+	}
+	dead := w.dead
 	w.mu.Unlock()
 	err := w.pauseDeletions("false")
 	for slot := range slots {
@@ -207,8 +213,10 @@ func (w *world) calmDown() error {
 			delete(n.Annotations, "node-ready/skip")
 			return nil
 		}
-		err = errors.Join(err, client.IgnoreNotFound(w.mark(slot, back)),
-			w.condition(slot, corev1.NodeReady, corev1.ConditionTrue), w.condition(slot, agentReady, corev1.ConditionTrue))
+		err = errors.Join(err, client.IgnoreNotFound(w.mark(slot, back)), w.condition(slot, agentReady, corev1.ConditionTrue))
+		if !dead[slot] {
+			err = errors.Join(err, w.condition(slot, corev1.NodeReady, corev1.ConditionTrue))
+		}
 	}
 	var pods corev1.PodList
 	err = errors.Join(err, w.api.List(w.ctx, &pods, client.InNamespace(namespace), client.HasLabels{labelForged}))

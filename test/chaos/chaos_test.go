@@ -6,11 +6,13 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,7 +30,8 @@ const (
 	// longest is what a run takes at most.
 	longest = 3 * time.Minute
 	// disturbed is how long faults go on.
-	disturbed = 20 * time.Second
+	disturbed     = 20 * time.Second
+	disturbedLess = 12 * time.Second // beside faults that do not end
 	// patience is how long after the last fault all may take to be as it must be, and still for how long nothing may change then.
 	patience = 90 * time.Second
 	still    = 2500 * time.Millisecond
@@ -167,7 +170,7 @@ func keepLogs(s *stage, seed int) {
 func (s *stage) run(ctx context.Context, c *campaign, seed uint64) []string {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := begin(ctx, s, c.program, seed, &c.total)
+	w, err := begin(ctx, s, c.program, seed, c.only, &c.total)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -177,11 +180,14 @@ func (s *stage) run(ctx context.Context, c *campaign, seed uint64) []string {
 	}
 	parts.Go(w.play)
 	w.warmUp()
-	w.disturb(schedule(seed, disturbed, c.only))
+	w.disturb(w.with(schedule(seed, w.disturbed(), c.only)))
 	faults := w.settle()
 	cancel()
 	parts.Wait()
 	s.check(nil)
+	if len(faults) > 0 {
+		faults = append(faults, fmt.Sprintf("at most %d workers at once, and for good: %v", w.settings.atOnce, w.faults))
+	}
 	c.total.add("runs", 1)
 	w.check.look(func() {
 		for what, n := range w.check.counts {
@@ -226,13 +232,36 @@ func (w *world) disturb(steps []step) {
 	under.Wait()
 }
 
+// disturbed is how long faults that end go on: shorter where it takes longer to show what the others do.
+func (w *world) disturbed() time.Duration {
+	if len(w.faults) > 0 {
+		return disturbedLess
+	}
+	return disturbed
+}
+
+// with adds the faults that do not end to a schedule.
+func (w *world) with(steps []step) []step {
+	for _, e := range w.faults {
+		steps = append(steps, e.step())
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps
+}
+
 // settle waits until all is as it must be without faults, and returns what is not or must not have happened.
 func (w *world) settle() []string {
 	began := time.Now()
 	for err := w.calmDown(); err != nil && time.Since(began) < patience; err = w.calmDown() {
 		pause(w.ctx, 200*time.Millisecond) // the API server is not up yet
 	}
+	w.check.calmed()
+	quietFor := still
+	if len(w.faults) > 0 {
+		quietFor = watched
+	}
 	var quiet time.Time
+	before, waited := 0, 0
 	for time.Since(began) < patience {
 		left := w.check.unsettled(time.Now())
 		if faults := w.check.verdict(); len(faults) > 0 {
@@ -242,13 +271,17 @@ func (w *world) settle() []string {
 		case len(left) > 0:
 			quiet = time.Time{}
 		case quiet.IsZero():
-			quiet = time.Now()
-		case time.Since(quiet) > still:
+			quiet, before, waited = time.Now(), w.written(), w.check.waiting()
+		case time.Since(quiet) > quietFor:
 			if err := w.observer.catchUp(w.ctx); err != nil {
 				return []string{err.Error()}
 			}
-			w.tally.add("seconds until settled", int(time.Since(began).Seconds()))
-			return w.check.verdict()
+			w.tally.add("seconds until settled", int(quiet.Sub(began).Seconds()))
+			faults := w.check.verdict()
+			if err := expensive(w.written()-before, max(waited, w.check.waiting()), time.Since(quiet)); err != nil {
+				faults = append(faults, err.Error())
+			}
+			return faults
 		}
 		pause(w.ctx, 100*time.Millisecond)
 	}

@@ -39,6 +39,8 @@ type checker struct {
 	faults   []string
 	counts   map[string]int
 	changed  time.Time // when anything was last changed that is not a lease
+	endless  []endless // the faults that have begun and do not end
+	calm     time.Time // when the last other fault ended
 }
 
 type attemptID struct {
@@ -59,6 +61,8 @@ type nodeSeen struct {
 	sound    time.Time // it was last not unhealthy
 	gone     bool
 	left     time.Time // it is gone since
+	said     time.Time // its condition last named what keeps it from being verified
+	waits    time.Time // it waits for its verification since
 	story    []string
 }
 
@@ -73,6 +77,7 @@ type podSeen struct {
 	created  int64
 	since    time.Time
 	running  time.Time // when it was seen to run
+	asked    time.Time // when its end was first seen to be asked for
 	ran      *ran
 	removed  bool // by somebody else than the controller
 	outdated bool // somebody changed the record by hand since, or opted the node out
@@ -138,7 +143,7 @@ func (n *nodeSeen) tell(ch change, format string, args ...any) {
 
 func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if before == nil {
-		n := &nodeSeen{node: after, sound: ch.at}
+		n := &nodeSeen{node: after, sound: ch.at, waits: ch.at}
 		c.nodes[after.Name], c.ever[after.UID] = n, n
 		if gated(after) {
 			n.closed = ch.revision
@@ -180,6 +185,10 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if foreign(after) != after.Annotations[annotationMarks] && foreign(before) == before.Annotations[annotationMarks] {
 		c.fault(n, ch, "foreign marks were touched: %s, announced was %s", foreign(after), after.Annotations[annotationMarks])
 	}
+	if free(before) && !free(after) {
+		n.waits = ch.at
+	}
+	c.hears(n, ch.at)
 	c.recorded(n, before, after, ch)
 	c.released(n, before, after, ch)
 	c.ruled(n, before, after, ch)
@@ -209,6 +218,7 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	if is.Held != "" && is.Held != was.Held {
 		c.counts["held by "+is.Held]++
 	}
+	n.passed = n.passed || adopted(after) && !adopted(before)
 	if is.Sequence == was.Sequence {
 		if is.Attempts != was.Attempts || is.Inconclusive != was.Inconclusive || is.LastOutcome != was.LastOutcome {
 			c.fault(n, ch, "the account was changed without an attempt: from %+v to %+v", was, is)
@@ -221,6 +231,9 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	}
 	c.counts["attempts recorded"]++
 	c.counts["attempts "+string(is.LastOutcome)]++
+	if is.LastReason == workerStuck {
+		c.counts["attempts "+string(is.LastOutcome)+" for a stuck worker"]++
+	}
 	spent := was.Attempts
 	if was.LastOutcome == "" || was.LastOutcome == attempt.Passed || was.BootID != "" && was.BootID != boot(after) {
 		spent = 0 // a run begins after a pass and after a reboot
@@ -232,7 +245,11 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		}
 		return
 	case attempt.Failed:
-		spent = min(spent+1, c.settings.maxRetries)
+		if spent = min(spent+1, c.settings.maxRetries); is.LastReason == workerStuck && is.LastCheck == "" {
+			spent = c.settings.maxRetries
+			c.stuck(n, ch)
+			break
+		}
 		// One that ended while the record was under way counts as one that ran on.
 		late := func(p *podSeen) bool {
 			return !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout && (p.ended.IsZero() || ch.at.Sub(p.ended) < underWay)
@@ -293,6 +310,7 @@ func (c *checker) seePod(before, after *corev1.Pod, ch change) {
 			if p.pod.DeletionTimestamp == nil {
 				c.ends(p, ch)
 			}
+			c.lets(p, ch)
 		}
 		if after == nil {
 			return
@@ -326,6 +344,7 @@ func (c *checker) seePod(before, after *corev1.Pod, ch change) {
 	}
 	if before != nil && before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
 		c.tellPod(p, ch, "is to go, by somebody else: %t", p.removed)
+		p.asked = ch.at
 		c.ends(p, ch)
 	}
 }
@@ -414,6 +433,13 @@ func (c *checker) ends(p *podSeen, ch change) {
 func unaccounted(n *corev1.Node) bool {
 	_, there := n.Annotations[marks.AnnotationRecord]
 	return !gated(n) && (!there || verified(n) && recordOf(n).NodeUID == "")
+}
+
+// adopted reports whether the node carries the label and a record that no attempt led to: somebody took that of its
+// pass away. It counts as verified.
+func adopted(n *corev1.Node) bool {
+	r := recordOf(n)
+	return verified(n) && !gated(n) && r.LastReason == attempt.ReasonAdopted && r.LastOutcome == ""
 }
 
 func (c *checker) seeOrdinary(after *corev1.Pod, ch change) {
@@ -546,13 +572,12 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 	say := func(format string, args ...any) { what = append(what, fmt.Sprintf(format, args...)) }
 	for name, n := range c.nodes {
 		r := recordOf(n.node)
-		condition := corev1.NodeCondition{}
-		for _, have := range n.node.Status.Conditions {
-			if have.Type == "node-ready/Verified" {
-				condition = have
-			}
+		if faults := c.concerning(n.node); len(faults) > 0 {
+			c.silent(n, faults, now, say)
+			continue
 		}
-		if unaccounted(n.node) && condition.Status == "" {
+		condition := verifiedCondition(n.node)
+		if unaccounted(n.node) && condition.Status == "" || adopted(n.node) && recordOf(n.node).BootID == boot(n.node) {
 			continue
 		}
 		if gated(n.node) || !verified(n.node) || r.LastOutcome != attempt.Passed || r.BootID != boot(n.node) || condition.Status != corev1.ConditionTrue {
@@ -563,12 +588,15 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 		}
 		c.unruled(n, say)
 	}
-	if len(c.nodes) != slots {
-		say("%d nodes are there", len(c.nodes))
+	for slot := range slots {
+		if c.nodes[nodeName(slot)] == nil && !c.concernedSlot(slot) {
+			say("%s is not there", nodeName(slot))
+		}
 	}
 	for _, p := range c.pods {
 		n := c.ever[owner(p.pod)]
 		switch {
+		case n != nil && c.concernedSlot(slotOf(n.node.Name)):
 		case n == nil || n.gone:
 			say("%s is of a node that is gone", p.pod.Name)
 		case isVerify(p.pod):
@@ -578,7 +606,7 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 		}
 	}
 	for name, claim := range c.claims {
-		if claim.DeletionTimestamp != nil {
+		if claim.DeletionTimestamp != nil && !c.concernedSlot(slotOf(claim.Status.NodeName)) {
 			say("NodeClaim %s is still being deleted", name)
 		}
 	}

@@ -16,6 +16,8 @@ const (
 	gatingKey     = "node-ready/unverified"
 	verifiedLabel = "node-ready/verified"
 	rulePrefix    = "readiness.k8s.io/"
+	// workerStuck is the reason of an attempt that cannot start.
+	workerStuck = "WorkerStuck"
 )
 
 // What others write on objects, which are all played here.

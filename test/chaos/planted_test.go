@@ -61,8 +61,10 @@ func TestPlantedBugs(t *testing.T) {
 			}
 			c := &campaign{program: program, first: plantedSeed, count: mostSeeds, untilFault: true}
 			c.report = func(f found) {
-				first, _, _ := strings.Cut(f.what[0], "\n")
-				t.Logf("found by seed %d, run %d: %s", f.seed, f.seed-c.first+1, first)
+				for i, what := range f.what[:min(2, len(f.what))] { // the first may be a heading
+					f.what[i], _, _ = strings.Cut(what, "\n")
+				}
+				t.Logf("found by seed %d, run %d: %s", f.seed, f.seed-c.first+1, strings.Join(f.what[:min(2, len(f.what))], " "))
 			}
 			c.run(t.Context())
 			if len(c.faults) == 0 {

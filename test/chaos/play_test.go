@@ -12,7 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // play is what goes on in the cluster all the time: kubelets, scheduler, garbage collector, Karpenter and whoever makes nodes
@@ -36,6 +38,7 @@ func (w *world) play() {
 			w.karpenter(&claims.Items[i], there)
 		}
 		for slot := range slots {
+			w.die(slot, there[slot])
 			w.populate(slot, there[slot], claims.Items)
 		}
 	}
@@ -64,6 +67,8 @@ func (w *world) deed(slot int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch d := w.rng.IntN(100); {
+	case time.Now().Before(w.ill[slot]):
+		return "exit 1"
 	case w.calm:
 		return "exit 0"
 	case w.bad[slot] && d < 90:
@@ -95,12 +100,16 @@ func (w *world) advance(pod *corev1.Pod, nodes map[types.UID]*corev1.Node) {
 			lingers: w.within(0, 800*time.Millisecond), does: w.deed(slot)}
 		w.workers[string(pod.UID)] = r
 	}
+	_, stuck := w.hit(containerStuck, slot)
+	_, hung := w.hit(runtimeHung, slot)
+	_, dies := w.hit(kubeletDead, slot)
 	w.mu.Lock()
-	silent := time.Now().Before(w.silent[slot])
+	w.dead[slot] = w.dead[slot] || dies && r.boot != "" && !r.ended
+	silent := w.dead[slot] || time.Now().Before(w.silent[slot])
 	w.mu.Unlock()
 	age := time.Since(r.first)
 	switch {
-	case silent:
+	case silent, stuck && r.boot != "" && !r.ended, hung:
 	case pod.DeletionTimestamp != nil:
 		if r.goes.IsZero() {
 			r.goes = time.Now().Add(r.lingers)
@@ -125,6 +134,9 @@ func (w *world) advance(pod *corev1.Pod, nodes map[types.UID]*corev1.Node) {
 
 // starts begins a worker, or shows why it cannot begin.
 func (w *world) starts(pod *corev1.Pod, r *running, node *corev1.Node) {
+	if _, missing := w.hit(imageMissing, slotOf(node.Name)); missing {
+		r.does = "pull"
+	}
 	switch r.does {
 	case "rejected":
 		r.ended = w.report(pod, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"})
@@ -156,7 +168,10 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 	at := w.kubeletTime(pod.Spec.NodeName)
 	state := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Completed", StartedAt: at, FinishedAt: at} //nolint:gosec // an exit code
 	phase := corev1.PodSucceeded
+	state.Message = string(result.Report{
+		Version: result.Version, Node: pod.Annotations[workerpod.AnnotationNode], Outcome: result.Passed}.Encode())
 	if code != 0 {
+		state.Message = ""
 		phase, state.Reason = corev1.PodFailed, "Error"
 	}
 	if code == 137 {
@@ -200,7 +215,7 @@ func (w *world) report(pod *corev1.Pod, status corev1.PodStatus) bool {
 
 // karpenter ends a NodeClaim that is to go: its node first, then its finalizer.
 func (w *world) karpenter(claim *karpv1.NodeClaim, nodes map[int]*corev1.Node) {
-	if claim.DeletionTimestamp == nil {
+	if _, stuck := w.hit(claimStuck, slotOf(claim.Status.NodeName)); stuck || claim.DeletionTimestamp == nil {
 		return
 	}
 	if time.Since(claim.DeletionTimestamp.Time) < time.Second {
@@ -211,6 +226,18 @@ func (w *world) karpenter(claim *karpv1.NodeClaim, nodes map[int]*corev1.Node) {
 		return
 	}
 	_ = w.api.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+}
+
+// die ends a kubelet that is to die: under a worker, or after a while, and with every node that its machine becomes.
+func (w *world) die(slot int, n *corev1.Node) {
+	since, dies := w.hit(kubeletDead, slot)
+	w.mu.Lock()
+	w.dead[slot] = dies && (w.dead[slot] || time.Since(since) > dieWithin)
+	dead := w.dead[slot]
+	w.mu.Unlock()
+	if n != nil && dead && conditionOf(n, corev1.NodeReady) != corev1.ConditionUnknown {
+		_ = w.condition(slot, corev1.NodeReady, corev1.ConditionUnknown) // as the node lifecycle controller does
+	}
 }
 
 // populate lets a node join where none is, and be registered once it has.
@@ -246,12 +273,15 @@ func (w *world) join(slot int, change ...func(*corev1.Node)) error {
 	w.bad[slot] = !w.calm && w.rng.IntN(100) < 35
 	profile := w.rng.IntN(2) == 0
 	w.mu.Unlock()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(slot), Labels: map[string]string{labelAgent: "true"}},
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(slot), Labels: map[string]string{}},
 		Spec: corev1.NodeSpec{ProviderID: "chaos://" + id, Taints: []corev1.Taint{{Key: gatingKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot-" + id + "-1"}, Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: agentReady, Status: corev1.ConditionTrue}}}}
 	if profile {
 		n.Labels[labelProfile] = "b"
+	}
+	if slot%4 != 3 { // the rule does not select all
+		n.Labels[labelAgent] = "true"
 	}
 	if slot < managed {
 		n.Labels[labelPool] = "pool"

@@ -44,6 +44,7 @@ type proxy struct {
 	tally   *tally
 	cut     context.CancelFunc // ends what is under way, watches too
 	ctx     context.Context
+	writes  int // that came, but for leases
 }
 
 func newProxy(ctx context.Context, c *cluster.Cluster) (*proxy, error) {
@@ -79,6 +80,13 @@ func (p *proxy) set(w weather) {
 	}
 }
 
+// written is how many writes came so far.
+func (p *proxy) written() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writes
+}
+
 // drop ends what is under way.
 func (p *proxy) drop() {
 	p.mu.Lock()
@@ -106,6 +114,9 @@ func (p *proxy) draw(r *http.Request) lot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, w, writes := lot{ctx: p.ctx}, p.weather, r.Method != http.MethodGet
+	if writes && !strings.Contains(r.URL.Path, "/leases") {
+		p.writes++
+	}
 	if w.hidden != "" && strings.Contains(r.URL.Path, w.hidden) {
 		p.tally.add("answers 500 for "+w.hidden, 1)
 		l.code = http.StatusInternalServerError

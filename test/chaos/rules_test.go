@@ -18,7 +18,7 @@ const (
 )
 
 // ruleSeen is a rule that was seen, by its UID.
-type ruleSeen struct{ going bool }
+type ruleSeen struct{ going, gone bool }
 
 func ruleTaints(n *corev1.Node) (ids []string) {
 	for _, t := range n.Spec.Taints {
@@ -36,7 +36,7 @@ func (c *checker) seeRule(ch change) {
 	case after != nil:
 		c.rules[string(after.UID)] = &ruleSeen{going: after.DeletionTimestamp != nil}
 	case before != nil:
-		c.rules[string(before.UID)] = &ruleSeen{going: true}
+		c.rules[string(before.UID)] = &ruleSeen{going: true, gone: true}
 	}
 }
 

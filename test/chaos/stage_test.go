@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,13 +19,14 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
 const (
 	namespace = "kube-node-ready"
 	// controllerAccount is the controller's service account.
-	controllerAccount = "controller"
+	controllerAccount = "kube-node-ready-controller"
 	replicas          = 2
 )
 
@@ -39,13 +39,15 @@ type stage struct {
 	api      client.Client // the administrator's, past all proxies
 	proxies  [replicas]*proxy
 	configs  [replicas]string // kubeconfigs by replica, each through its proxy
+	webhook  *webhook
 
 	mu      sync.Mutex
 	checker *checker // of the run that takes place
 }
 
 func newStage(ctx context.Context) (_ *stage, err error) {
-	s := &stage{}
+	s := &stage{webhook: newWebhook()}
+	context.AfterFunc(ctx, s.webhook.server.Close)
 	defer func() {
 		if err != nil {
 			s.cluster.Stop()
@@ -93,16 +95,14 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	return s, nil
 }
 
-// accounts makes the namespace and the service accounts. That the chart's rights are enough is shown elsewhere.
+// accounts makes the namespace and the service accounts, with the chart's roles.
 func (s *stage) accounts(ctx context.Context) error {
-	for _, o := range []client.Object{
+	for _, o := range slices.Concat([]client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kube-node-ready-worker"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: controllerAccount}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: controllerAccount}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: controllerAccount}}},
-	} {
+	}, install.Roles(controllerAccount, controllersRights())) {
 		if err := s.api.Create(ctx, o); err != nil {
 			return err
 		}
@@ -128,6 +128,7 @@ func (s *stage) check(c *checker) {
 func (s *stage) clear(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); ; pause(ctx, 200*time.Millisecond) {
 		left, err := s.sweep(ctx)
+		err = errors.Join(err, s.permit(ctx))
 		if err == nil && left == 0 {
 			return nil
 		}

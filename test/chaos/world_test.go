@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +40,7 @@ type settings struct {
 	maxRetries, inFlight            int32
 	perHour                         int
 	maxUnhealthy                    int // percent
+	atOnce                          int // workers; 0 for any number
 	timeout                         time.Duration
 	neverVerifiedOnly, controlProbe bool
 }
@@ -49,6 +51,7 @@ type world struct {
 	ctx      context.Context
 	seed     uint64
 	settings settings
+	faults   []endless // that do not end, each with its time in the schedule
 	check    *checker
 	replicas [replicas]*replica
 	tally    *tally
@@ -60,6 +63,9 @@ type world struct {
 	absent  [slots]time.Time // until when nobody lets it join again
 	bad     [slots]bool      // its checks fail
 	silent  [slots]time.Time // until when its kubelet does nothing
+	ill     [slots]time.Time // until when its checks fail for sure
+	dead    [slots]bool      // its kubelet does nothing any more
+	endless []endless        // those that have begun
 	calm    bool             // no more faults
 	workers map[string]*running
 }
@@ -74,7 +80,9 @@ type replica struct {
 }
 
 func draw(rng *rand.Rand) settings {
-	return settings{maxRetries: 1 + rng.Int32N(2), timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2), inFlight: 1 + rng.Int32N(2), maxUnhealthy: 50 + 50*rng.IntN(2),
+	return settings{maxRetries: 1 + rng.Int32N(2), timeout: 2 * time.Second, perHour: 2 + 4*rng.IntN(2),
+		inFlight:          1 + rng.Int32N(2),
+		maxUnhealthy:      []int{25, 50, 100}[rng.IntN(3)],
 		neverVerifiedOnly: rng.IntN(3) > 0, controlProbe: rng.IntN(2) > 0}
 }
 
@@ -85,7 +93,9 @@ func (s settings) configuration(ports []int) map[string]any {
 	return map[string]any{
 		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "chaos"}, "checks": check("checks-a"), "keepFailedSeconds": 1,
 			"checkTimeoutSeconds": 1, "timeoutSeconds": int(s.timeout / time.Second), "startTimeoutSeconds": 3},
-		"reconciliation": map[string]any{"maxRetries": s.maxRetries, "initialBackoffSeconds": 1, "maxBackoffSeconds": 1, "exhaustedRetrySeconds": 2, "intervalSeconds": 2},
+		"reconciliation": map[string]any{"maxRetries": s.maxRetries, "initialBackoffSeconds": 1, "maxBackoffSeconds": 1,
+			"exhaustedRetrySeconds": 2, "intervalSeconds": 2,
+			"maxConcurrentVerifications": s.atOnce},
 		"nodeManagement": map[string]any{"deleteFailedNodes": true, "remediation": map[string]any{"maxUnhealthy": fmt.Sprint(s.maxUnhealthy, "%"), "maxInFlight": s.inFlight,
 			"maxDeletionsPerHour": s.perHour, "neverVerifiedOnly": s.neverVerifiedOnly, "controlProbe": s.controlProbe}},
 		"profiles": []any{map[string]any{"name": "b", "nodeSelector": map[string]any{"matchLabels": map[string]any{labelProfile: "b"}}, "checks": check("checks-b")}},
@@ -95,9 +105,14 @@ func (s settings) configuration(ports []int) map[string]any {
 }
 
 // begin begins a run on the stage.
-func begin(ctx context.Context, s *stage, program string, seed uint64, t *tally) (*world, error) {
+func begin(ctx context.Context, s *stage, program string, seed uint64, only []string, t *tally) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
 	w := &world{stage: s, ctx: ctx, seed: seed, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
+	w.faults, w.settings.atOnce = drawEndless(seed, eachRight(controllersRights()), only)
+	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails }) {
+		// Of the guards maxUnhealthy alone is in the way of the next deletion.
+		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = min(w.settings.maxUnhealthy, 50), 6, 1
+	}
 	if err := errors.Join(s.clear(ctx), w.beginLedger()); err != nil {
 		return nil, err
 	}
@@ -174,6 +189,14 @@ func (w *world) supervise(r *replica) error {
 		}
 	}
 	return nil
+}
+
+// written is how many writes the controllers have sent.
+func (w *world) written() (writes int) {
+	for _, p := range w.proxies {
+		writes += p.written()
+	}
+	return writes
 }
 
 // do does something with the replica's process.

@@ -14,7 +14,7 @@ import (
 
 const backfills = `{"admission": {"backfill": true}}`
 
-// backfill lets the backfill room look at one node.
+// backfill lets the backfill reconciler look at one node.
 func (l *leader) backfill(n *corev1.Node) error {
 	_, err := l.backfills.Reconcile(l.w.ctx, request(n.Name))
 	return err
@@ -32,7 +32,7 @@ func (w *world) effects(n *corev1.Node, key string) (effects []corev1.TaintEffec
 	return effects
 }
 
-// A node that slipped past is tainted by one write, and then verified as any other.
+// A node that admission missed is tainted by one write, and then verified as any other.
 func TestBackfill(t *testing.T) {
 	w := begin(t, backfills)
 	n := w.node("n", untainted)
@@ -82,7 +82,7 @@ func TestBackfillDecidesOnWhatIsThere(t *testing.T) {
 			w.recreated(n)
 			w.patch(n, verify)
 		}, true}, // which registered with its taint
-		"another one that slipped past too": {nil, func(w *world, n *corev1.Node) {
+		"another one that admission missed too": {nil, func(w *world, n *corev1.Node) {
 			w.must(api.Delete(w.ctx, n.DeepCopy()))
 			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{worldLabel: w.ns}}})
 		}, true},

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 // runs acts as a process does, with several reconciles at once, until stop is closed.
@@ -133,8 +134,8 @@ func (w *world) oncePerTransition() {
 	defer w.mu.Unlock()
 	for of, keys := range w.events {
 		for key, times := range keys {
-			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]string{decide.EventNodeDeleted, decide.EventNodeClaimDeleted, decide.EventStarted, decide.EventTaintAdopted},
-				func(reason string) bool { return strings.HasSuffix(of, reason) }) {
+			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]decide.Reason{decide.EventNodeDeleted, decide.EventNodeClaimDeleted, decide.EventStarted, rule.EventTaintAdopted},
+				func(reason decide.Reason) bool { return strings.HasSuffix(of, reason.Name) }) {
 				w.Errorf("event %s %s was emitted %d times", of, key, times)
 			}
 		}

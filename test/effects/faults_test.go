@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ type path struct {
 	then []func(w *world, node string)
 	// want is what the node comes to, undisturbed; its events by reason.
 	want   result
-	events map[string]int
+	events map[decide.Reason]int
 }
 
 // run drives a leader to where the path ends.
@@ -78,7 +79,7 @@ func paths() map[string]path {
 	return map[string]path{
 		"pass": {begin: func(w *world) *corev1.Node { return w.node("n") },
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "delete Pod"},
-			want:   passed, events: map[string]int{decide.EventPassed: 1}},
+			want:   passed, events: map[decide.Reason]int{decide.EventPassed: 1}},
 
 		"exhaust": {begin: func(w *world) *corev1.Node {
 			w.exit = func(*corev1.Pod) int { return 1 }
@@ -86,7 +87,7 @@ func paths() map[string]path {
 		},
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "create Pod", "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Pod"},
 			want:   result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 2, Attempts: 2, Condition: "False RetriesExhausted"},
-			events: map[string]int{decide.EventFailed: 2, decide.EventExhausted: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 2, decide.EventExhausted: 1}},
 
 		"attribute, probe passes": {settings: `{"nodeManagement": {` + deletes + `}}`, begin: func(w *world) *corev1.Node {
 			w.exit = failsUntil(w, func(r marks.Record) bool { return r.Attempts > 0 })
@@ -94,7 +95,7 @@ func paths() map[string]path {
 			return w.node("n")
 		},
 			want:   again(passed, func(r *result) { r.Sequence, r.Attempts = 2, 1 }),
-			events: map[string]int{decide.EventFailed: 1, decide.EventPassed: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventPassed: 1}},
 
 		"attribute, probe fails": {settings: `{"nodeManagement": {` + deletes + `}}`, begin: func(w *world) *corev1.Node {
 			w.exit = func(p *corev1.Pod) int {
@@ -107,13 +108,13 @@ func paths() map[string]path {
 			return w.node("n")
 		},
 			want:   again(passed, func(r *result) { r.Sequence, r.Inconclusive = 2, 1 }),
-			events: map[string]int{decide.EventHeld: 1, decide.EventPassed: 1, decide.EventFailed: 0}},
+			events: map[decide.Reason]int{decide.EventHeld: 1, decide.EventPassed: 1, decide.EventFailed: 0}},
 
 		"hold by doNotDelete": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: hold,
 			begin: func(w *world) *corev1.Node {
 				return w.exhausted("n", func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
 			},
-			want: held(decide.GuardDoNotDelete), events: map[string]int{decide.EventHeld: 1}},
+			want: held(decide.GuardDoNotDelete), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"hold by neverVerifiedOnly": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: hold,
 			begin: func(w *world) *corev1.Node {
@@ -124,7 +125,7 @@ func paths() map[string]path {
 				return n
 			},
 			want:   again(held(decide.GuardNeverVerifiedOnly), func(r *result) { r.Record = strings.Replace(r.Record, "verified=false", "verified=true", 1) }),
-			events: map[string]int{decide.EventQuarantined: 1}},
+			events: map[decide.Reason]int{decide.EventQuarantined: 1}},
 
 		"hold by sparePods": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: late,
 			begin: func(w *world) *corev1.Node {
@@ -132,14 +133,14 @@ func paths() map[string]path {
 				w.ordinaryPod(n)
 				return n
 			},
-			want: held(decide.GuardSparePods), events: map[string]int{decide.EventHeld: 1}},
+			want: held(decide.GuardSparePods), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"hold by maxDeletionsPerHour": {settings: `{"nodeManagement": {` + deletes + `, "remediation": {"maxDeletionsPerHour": 1}}}`, writes: late,
 			begin: func(w *world) *corev1.Node {
 				w.fill(1)
 				return w.exhausted("n")
 			},
-			want: again(held(decide.GuardMaxDeletionsPerHour), func(r *result) { r.Ledger = 1 }), events: map[string]int{decide.EventHeld: 1}},
+			want: again(held(decide.GuardMaxDeletionsPerHour), func(r *result) { r.Ledger = 1 }), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"hold by a ledger that was emptied": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: append([]string{"patch Node/status", "update ConfigMap"}, hold...),
 			begin: func(w *world) *corev1.Node {
@@ -147,11 +148,11 @@ func paths() map[string]path {
 				w.emptyLedger()
 				return w.exhausted("n")
 			},
-			want: held(decide.GuardMaxDeletionsPerHour), events: map[string]int{decide.EventHeld: 1}},
+			want: held(decide.GuardMaxDeletionsPerHour), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"hold by nodeClaim": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: late,
 			begin: func(w *world) *corev1.Node { return w.exhausted("n", pooled) },
-			want:  held(decide.GuardNodeClaim), events: map[string]int{decide.EventHeld: 1}},
+			want:  held(decide.GuardNodeClaim), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"delete a NodeClaim": {settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + deletes + `, "remediation": {"controlProbe": false}}}`,
 			begin: func(w *world) *corev1.Node {
@@ -164,7 +165,7 @@ func paths() map[string]path {
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
 			want: result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
-			events: map[string]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeClaimDeleted: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeClaimDeleted: 1}},
 
 		"delete a Node past its deadline, whose kubelet rejects": {settings: overdue, rounds: 8,
 			begin: func(w *world) *corev1.Node {
@@ -178,7 +179,7 @@ func paths() map[string]path {
 				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
 				"patch Node", "update ConfigMap", "delete Pod", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
 
 		"delete a Node past its deadline, which lacks what others have": {settings: overdue, rounds: 8,
 			begin: func(w *world) *corev1.Node {
@@ -189,7 +190,7 @@ func paths() map[string]path {
 			},
 			writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "update ConfigMap", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[string]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
 
 		"delete a Node": {settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + deletes + `, "remediation": {"controlProbe": false}}}`,
 			begin: func(w *world) *corev1.Node {
@@ -198,12 +199,12 @@ func paths() map[string]path {
 			},
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[string]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeDeleted: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeDeleted: 1}},
 	}
 }
 
 func (w *world) ordinaryPod(n *corev1.Node) {
-	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ordinary"}, Spec: corev1.PodSpec{
+	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ordinary-" + n.Name}, Spec: corev1.PodSpec{
 		NodeName: n.Name, ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 }
 
@@ -284,10 +285,14 @@ func (p path) answered(l *leader, w *world, n *corev1.Node) {
 	if len(l.errs) > 0 {
 		return
 	}
+	if l.fault.code == http.StatusForbidden && slices.Contains([]string{"patch Node/status", "patch Pod", "delete Pod"}, l.fault.hit) {
+		return // it is tried again at the next look, and holds up nothing else
+	}
 	switch l.fault.hit {
 	case "create Pod": // a visible record
-		if next := slices.Index(l.writes[l.fault.at:], "create Pod"); next == 0 || l.fault.after {
-			return // a probe that was made in the other way at once, or that was made all the same
+		passes := l.fault.code != 403 && l.fault.code != 404
+		if next := slices.Index(l.writes[l.fault.at:], "create Pod"); next == 0 || next > 0 && passes || l.fault.after {
+			return // it was made at once in the other way, in another try, or all the same
 		}
 		if p.rounds > 0 {
 			return // the node said for a while that it is not deleted, and why
@@ -336,7 +341,7 @@ func (p path) check(w *world, n *corev1.Node, f *fault) {
 	for reason, most := range p.events {
 		// An event is emitted after what it is about was written: one that is lost in between is not made up.
 		if e := w.emitted(n.Name, reason); e > most || e < most && f.hit == "" {
-			w.Errorf("%d events %s, want %d", e, reason, most)
+			w.Errorf("%d events %s, want %d", e, reason.Name, most)
 		}
 	}
 	w.oncePerTransition()

@@ -53,6 +53,8 @@ type leader struct {
 	backfills *backfill.Reconciler
 	fleet     *controller.Fleet
 	ruling    *ruling // nil in a world without rules
+	// noLease: the API server refuses the Lease of rules; served: rules are served although the world has none yet.
+	noLease, served bool
 	// staleAfter is rules.staleAfter.
 	staleAfter time.Duration
 	versions   *controller.Versions
@@ -62,6 +64,8 @@ type leader struct {
 	before func(write string)
 	// refuse answers a creation in place of the API server, where it returns an error.
 	refuse func(client.Object) error
+	// forbid says which writes, as "patch Node/status", the API server forbids; nil: none.
+	forbid func(write string) bool
 	// stale is what the cache says of a node in place of the API server; by name.
 	stale map[string]*corev1.Node
 	// stalePods is what the cache says of pods in place of the API server; nil: what that has.
@@ -99,7 +103,7 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	marked = l.versions.Writer(marked)
 	w.must(l.versions.Begin(w.ctx, live, typed.Discovery()))
 	l.lists = nil
-	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Sights: controller.NewSights(w.clock.Now, l.dry),
+	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.clock.Now, l.dry),
 		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
 	l.fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil)
@@ -117,7 +121,7 @@ func (w *world) leads(change ...func(*leader)) *leader {
 			return deletion.OrdinaryPods(ctx, live, node)
 		},
 	}
-	if len(w.ruleNames) > 0 {
+	if len(w.ruleNames) > 0 || l.served {
 		l.ruling = l.rules(live, cache, writer)
 	}
 	l.backfills = &backfill.Reconciler{View: view, Live: live, Writer: marked, Workloads: l.nodes.Workloads, Counters: counters, Events: w,
@@ -147,7 +151,7 @@ func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide
 	return []decide.Wait{{Kind: "pods", Name: "kube-system/k8s-app=agent", Why: "a pod of kube-system/k8s-app=agent"}}
 }
 
-// Consider remembers the node, as the queue of the deletion room would.
+// Consider remembers the node, as the queue of the deletion reconciler would.
 func (l *leader) Consider(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,6 +308,8 @@ func (l *leader) write(what string, do func() error) error {
 		l.before(what)
 	}
 	switch {
+	case l.forbid != nil && l.forbid(what):
+		return forbidden(what)
 	case !disturbed:
 		return do()
 	case l.fault.err == nil:
@@ -386,7 +392,7 @@ func (l *leader) pass() time.Duration {
 	}
 	if l.ruling != nil {
 		for _, name := range l.w.ruleNames {
-			sooner(l.ruling.room.Reconcile(l.w.ctx, request(name)))
+			sooner(l.ruling.reconciler.Reconcile(l.w.ctx, request(name)))
 		}
 	}
 	for _, name := range l.takeConsidered() {
@@ -440,6 +446,11 @@ func (l *leader) turn() (changed bool, wait time.Duration) {
 		return true, 0
 	}
 	return l.w.kubelets(l) || l.written() > before, wait
+}
+
+// forbidden is the API server's answer to a request that its caller may not make.
+func forbidden(what string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", fmt.Errorf("user \"controller\" may not %s", what))
 }
 
 // refusal is the answer of an API server with the HTTP status to a write.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// consider lets the deletion room consider one node.
+// consider lets the deletion reconciler consider one node.
 func (l *leader) consider(n *corev1.Node) error {
 	_, err := l.deletions.Reconcile(l.w.ctx, request(n.Name))
 	return err
@@ -97,6 +98,8 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 			a, b := w.exhausted("a", pooled), w.exhausted("b", pooled)
 			w.claim(a)
 			w.claim(b)
+			// A node that is created in the second of a deletion, or after it, counts as the replacement of the deleted one.
+			w.clock.advance(2 * time.Second)
 			first, second := w.leads(), w.leads()
 			first.show()
 			second.show()
@@ -123,6 +126,7 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 			if _, err := first.nodes.Reconcile(w.ctx, request(gone.Name)); err != nil { // its watch has shown that it is gone
 				t.Error(err)
 			}
+			w.clock.advance(2 * time.Second) // for which the counts of the fleet serve
 			w.must(first.consider(held))
 			if !w.deleting(held.Name) {
 				t.Errorf("it is still held: %+v", w.record(held.Name))

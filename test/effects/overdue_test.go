@@ -92,9 +92,13 @@ func TestPastTheDeadline(t *testing.T) {
 			w.lacks = func(string) bool { return true }
 			return w.node("n")
 		}},
-		"no slot": {settings: `{"reconciliation": {"maxConcurrentVerifications": 1}}`, says: "maxConcurrentVerifications", begin: func(w *world) *corev1.Node {
-			w.exit, w.lingers = verifies(stays), true
+		"no slot": {says: "maxConcurrentVerifications", begin: func(w *world) *corev1.Node {
+			const one = `{"reconciliation": {"maxConcurrentVerifications": 1}}`
+			w.configure(overdue, one, `{"worker": {"startTimeoutSeconds": 86400}}`)
+			w.exit = verifies(stays)
 			w.node("busy")
+			w.leads().turns(2) // its worker has a day to start
+			w.configure(overdue, one)
 			return w.node("n")
 		}},
 		"exit 2":  {says: attempt.ReasonConfigRefused, begin: func(w *world) *corev1.Node { w.exit = verifies(2); return w.node("n", withImage) }},

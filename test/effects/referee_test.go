@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ func (r *referee) Emit(n *corev1.Node, _ time.Time, e decide.Event) {
 	if r.events == nil {
 		r.events = map[string]map[string]int{}
 	}
-	of := n.Name + " " + e.Reason
+	of := n.Name + " " + e.Reason.Name
 	if r.events[of] == nil {
 		r.events[of] = map[string]int{}
 	}
@@ -41,10 +42,10 @@ func (r *referee) Emit(n *corev1.Node, _ time.Time, e decide.Event) {
 }
 
 // emitted counts the different events of a reason on a node: those with one key become one object.
-func (r *referee) emitted(node, reason string) int {
+func (r *referee) emitted(node string, reason decide.Reason) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.events[node+" "+reason])
+	return len(r.events[node+" "+reason.Name])
 }
 
 // creates carries a creation out. A pod must be the first of its name, and the only one that occupies its node.
@@ -60,8 +61,8 @@ func (r *referee) creates(ctx context.Context, o client.Object, opts ...client.C
 	if r.births == nil {
 		r.births = map[string]int{}
 	}
-	r.births[pod.Name]++
-	again := r.births[pod.Name] > 1
+	r.births[pod.Namespace+"/"+pod.Name]++
+	again := r.births[pod.Namespace+"/"+pod.Name] > 1
 	r.mu.Unlock()
 	if again {
 		r.world.Errorf("pod %s was created twice", pod.Name)
@@ -70,7 +71,7 @@ func (r *referee) creates(ctx context.Context, o client.Object, opts ...client.C
 		return nil
 	}
 	var pods corev1.PodList
-	if err := api.List(ctx, &pods, client.InNamespace(pod.Namespace), client.MatchingLabels{
+	if err := api.List(ctx, &pods, client.MatchingLabels{
 		workerpod.LabelNodeUID: pod.Labels[workerpod.LabelNodeUID], workerpod.LabelPurpose: workerpod.PurposeVerify}); err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (r *referee) born(purpose string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range r.births {
-		if len(name) > len(purpose) && name[:len(purpose)] == purpose {
+		if _, name, _ := strings.Cut(name, "/"); strings.HasPrefix(name, purpose) {
 			n++
 		}
 	}

@@ -2,6 +2,8 @@ package effects
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +11,9 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +22,20 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
+
+// waits is turns where a creation that is refused changes nothing.
+func (l *leader) waits(count int) {
+	l.w.Helper()
+	for range count {
+		before := l.written()
+		l.show()
+		wait := l.pass()
+		changed := slices.ContainsFunc(l.writes[before:], func(write string) bool { return write != "create Pod" })
+		if !l.w.kubelets(l) && !changed {
+			l.w.clock.advance(wait)
+		}
+	}
+}
 
 // turns lets so many passes go by, and the waits between them.
 func (l *leader) turns(count int) {
@@ -61,13 +79,14 @@ func TestRefusedWorker(t *testing.T) {
 		prepare  func(*world, *leader)
 		says     string
 		reason   string
+		passes   bool // its answer may pass, so that it is tried again for half a minute before that is recorded
 	}{
 		"no namespace":       {settings: `{"worker": {"namespace": "not-there"}}`, says: `namespaces "not-there" not found`},
 		"too large (413)":    {large: true, says: "limit"},
-		"webhook down":       {prepare: func(w *world, _ *leader) { w.brokenWebhook() }, says: "failed calling webhook"},
+		"webhook down":       {prepare: func(w *world, _ *leader) { w.brokenWebhook() }, says: "failed calling webhook", passes: true},
 		"no service account": {settings: `{"worker": {"serviceAccountName": "not-there"}}`, says: `serviceaccount "not-there" not found`},
-		"too many requests":  {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(429, "create Pod") } }, says: "too many requests"},
-		"server error":       {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(503, "create Pod") } }, says: "unable to handle"},
+		"too many requests":  {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(429, "create Pod") } }, says: "too many requests", passes: true},
+		"server error":       {prepare: func(_ *world, l *leader) { l.refuse = func(client.Object) error { return refusal(503, "create Pod") } }, says: "unable to handle", passes: true},
 		"a foreign pod has the name": {reason: attempt.ReasonNameTaken, says: "is not ours", prepare: func(w *world, l *leader) {
 			l.refuse = func(o client.Object) error { // takes each name just before
 				w.foreignPod(o.GetName())
@@ -86,7 +105,21 @@ func TestRefusedWorker(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(w, l)
 			}
-			l.turns(25)
+			began, tried := w.clock.Now(), 0
+			for w.record(n.Name).Sequence == 0 && tried < 50 {
+				l.waits(1)
+				tried++
+			}
+			if took := w.clock.Now().Sub(began); c.passes != (took >= 30*time.Second) || took > 40*time.Second || tried > 20 {
+				t.Errorf("it is recorded after %s and %d tries", took, tried)
+			}
+			for w.clock.Now().Sub(began) < time.Minute {
+				l.waits(1)
+			}
+			if _, f := w.get(n.Name); f.Condition == nil || f.Condition.Reason != marks.ReasonWorkerInconclusive {
+				t.Errorf("after a minute: condition %+v", f.Condition)
+			}
+			l.waits(25)
 			_, f := w.get(n.Name)
 			reason := c.reason
 			if reason == "" {
@@ -104,8 +137,9 @@ func TestRefusedWorker(t *testing.T) {
 			if !f.Gated || len(l.errs) > 0 || w.born("verify") > 0 {
 				t.Errorf("gated %t, errors %v, %d workers", f.Gated, l.errs, w.born("verify"))
 			}
-			if attempts := f.Record.Sequence; attempts > 15 {
-				t.Errorf("%d attempts in %d passes: without backoff", attempts, 25)
+			took := w.clock.Now().Sub(began)
+			if attempts := time.Duration(f.Record.Sequence); attempts > 3+took/(1600*time.Millisecond) {
+				t.Errorf("%d attempts in %s: without backoff", attempts, took)
 			}
 		})
 	}
@@ -128,7 +162,7 @@ func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 	l.refuse = func(o client.Object) error {
 		l.refuse = nil
 		w.must(w.creates(w.ctx, o))
-		return refusal(504, "create Pod")
+		return refusal(403, "create Pod")
 	}
 	l.turns(2)
 	if r := w.record(n.Name); r.Sequence != 1 || r.LastReason != attempt.ReasonPodRefused || w.born("verify") != 1 {
@@ -140,14 +174,14 @@ func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 	}
 }
 
-// The answer to a creation was lost, so the attempt is recorded as one that was refused. Its worker is there all the same:
-// the next one waits until it has ended, however long that takes.
+// The answer to a creation was that it is refused, and its worker is there all the same: the next one waits until it
+// has ended, for as long as that may take.
 func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
 	w := begin(t, "")
-	w.exit, w.lingers = func(*corev1.Pod) int { return stays }, true
+	w.exit, w.lingers = func(*corev1.Pod) int { return runs }, true
 	n := w.node("n")
-	l := w.leads(func(l *leader) { l.fault = fault{at: 1, code: 500, after: true} })
-	l.turns(15)
+	l := w.leads(func(l *leader) { l.fault = fault{at: 1, code: 403, after: true} })
+	l.until(time.Minute, func() bool { return false })
 	if pods := w.pods(n.Name); len(pods) != 1 || pods[0].DeletionTimestamp == nil || w.record(n.Name).Sequence != 1 {
 		t.Errorf("%d pods, record %+v", len(pods), w.record(n.Name))
 	}
@@ -158,6 +192,53 @@ func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
 	l.drive()
 	if _, f := w.get(n.Name); f.Gated || f.Record.Sequence != 2 || len(l.errs) > 0 {
 		t.Errorf("record %+v, errors %v", f.Record, l.errs)
+	}
+}
+
+// What may pass costs nothing but another try: a burst of conflicts, as of a ResourceQuota that many creations meet
+// at once, is no attempt, no event and no write of the node. Nor is an answer that was lost: the worker is found by
+// its name.
+func TestRefusalThatPasses(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal func() error
+		made    bool // the pod, all the same
+	}{
+		"a quota's conflict": {refusal: func() error {
+			quotas := schema.GroupResource{Resource: "resourcequotas"}
+			return apierrors.NewConflict(quotas, "critical", errors.New("the object has been modified"))
+		}},
+		"too many requests": {refusal: func() error { return refusal(429, "create Pod") }},
+		"internal error":    {refusal: func() error { return refusal(500, "create Pod") }},
+		"unavailable":       {refusal: func() error { return refusal(503, "create Pod") }},
+		"timeout":           {refusal: func() error { return refusal(504, "create Pod") }, made: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, "")
+			n := w.node("n")
+			l := w.leads()
+			tries := 0
+			l.refuse = func(o client.Object) error {
+				if tries++; tries > 5 || c.made && tries > 1 {
+					return nil
+				}
+				if c.made {
+					w.must(w.creates(w.ctx, o))
+				}
+				return c.refusal()
+			}
+			began := w.clock.Now()
+			l.waits(10)
+			_, f := w.get(n.Name)
+			if f.Gated || f.Record.Sequence != 1 || w.emitted(n.Name, decide.EventInconclusive) > 0 || len(l.errs) > 0 {
+				t.Errorf("after %s and %d tries: %+v, errors %v", w.clock.Now().Sub(began), tries, f.Record, l.errs)
+			}
+			l.drive()
+			others := slices.DeleteFunc(slices.Clone(l.writes), func(w string) bool { return w == "create Pod" })
+			if len(others) != 3 || w.born("verify") != 1 {
+				t.Errorf("%d workers, writes %v", w.born("verify"), l.writes)
+			}
+		})
 	}
 }
 

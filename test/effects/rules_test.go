@@ -13,14 +13,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/rule"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 // agentReady is the condition that the rules ask for.
@@ -28,28 +29,46 @@ const agentReady = "agent/Ready"
 
 // ruling is what a leader knows of rules.
 type ruling struct {
-	l     *leader
-	rules *rule.Rules
-	claim *rule.Claim
-	room  *rule.Room
-	nodes map[string]*corev1.Node // as they were shown last
+	l          *leader
+	rules      *rules.Rules
+	lock       resourcelock.Interface
+	reconciler *rules.Reconciler
+	nodes      map[string]*corev1.Node // as they were shown last
 }
 
 func (l *leader) rules(live, cache client.Reader, writer client.Client) *ruling {
 	ignore := func(string) {} // every pass looks at every node and rule
 	// Each world has a role of its own, and nothing of the node-readiness-controller's.
-	rules := &rule.Rules{Config: config.Rules{TakeOver: true, StaleAfter: metav1.Duration{Duration: l.staleAfter}}, Gating: l.w.cfg.Vocabulary().Gating, Nodes: cache, Now: l.w.clock.Now,
-		Counters: metrics.NewRuleCounters(), Events: l.w, WakeNode: ignore, WakeRule: ignore}
-	l.nodes.Rules = rules
-	return &ruling{l: l, rules: rules, room: &rule.Room{Rules: rules, Live: live, Writer: writer}, nodes: map[string]*corev1.Node{},
-		claim: &rule.Claim{Rules: rules, Leases: typed.CoordinationV1().Leases(l.w.ns), Identity: "installation"}}
+	served := &rules.Rules{Config: config.Rules{TakeOver: true, StaleAfter: metav1.Duration{Duration: l.staleAfter}},
+		Gating: l.w.cfg.Vocabulary().Gating, Nodes: cache, Now: l.w.clock.Now,
+		Counters: rules.NewCounters(), Events: l.w, WakeNode: ignore, WakeRule: ignore}
+	l.nodes.Rules = served
+	role := &rules.Role{Rules: served, LeaseInterface: leases{typed.CoordinationV1().Leases(l.w.ns), l}, Identity: "installation"}
+	reconciler := &rules.Reconciler{Rules: served, Live: live, Writer: writer}
+	return &ruling{l: l, rules: served, reconciler: reconciler, nodes: map[string]*corev1.Node{}, lock: role.Lock()}
+}
+
+// renew renews the role, as the elector does.
+func (r *ruling) renew() error {
+	record := resourcelock.LeaderElectionRecord{HolderIdentity: r.lock.Identity(), LeaseDurationSeconds: 45,
+		RenewTime: metav1.Now()}
+	_, _, err := r.lock.Get(r.l.w.ctx)
+	if apierrors.IsNotFound(err) {
+		return r.lock.Create(r.l.w.ctx, record)
+	}
+	if err != nil {
+		return err
+	}
+	return r.lock.Update(r.l.w.ctx, record)
 }
 
 // show delivers what watches would.
 func (r *ruling) show(nodes []corev1.Node) {
 	w := r.l.w
 	w.Helper()
-	w.must(r.claim.Renew(w.ctx))
+	if err := r.renew(); err != nil && !r.l.noLease {
+		w.Fatal(err)
+	}
 	var list v1alpha1.NodeReadinessRuleList
 	w.must(api.List(w.ctx, &list, client.MatchingLabels{worldLabel: w.ns}))
 	var all []*v1alpha1.NodeReadinessRule
@@ -58,7 +77,7 @@ func (r *ruling) show(nodes []corev1.Node) {
 	}
 	w.must(r.rules.Replace(w.ctx, all))
 	for i := range nodes {
-		r.rules.SeeNode(r.nodes[nodes[i].Name], &nodes[i])
+		r.rules.ObserveNode(r.nodes[nodes[i].Name], &nodes[i])
 		r.nodes[nodes[i].Name] = &nodes[i]
 	}
 }
@@ -87,9 +106,9 @@ func bootstrapOnly(r *v1alpha1.NodeReadinessRule) {
 func inPool(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector.MatchLabels["pool"] = "gated" }
 
 // bornHeld is a node that registers with the taint of the rule.
-func (w *world) bornHeld(suffix string) func(*corev1.Node) {
+func (w *world) bornHeld() func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: marks.RuleTaintPrefix + w.ns + "-" + suffix, Effect: corev1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: marks.RuleTaintPrefix + w.ns + "-r", Effect: corev1.TaintEffectNoSchedule})
 	}
 }
 
@@ -251,36 +270,36 @@ func rulePaths() map[string]path {
 			writes: []string{"patch NodeReadinessRule", "patch Node", "patch NodeReadinessRule/status",
 				"patch Node", "patch NodeReadinessRule/status", "patch Node", "patch NodeReadinessRule/status"},
 			want:   with(untouched, "r holds 1 fails 0, taint r by r", 2, 1),
-			events: map[string]int{decide.EventTaintAdded: 2, decide.EventTaintRemoved: 1}},
+			events: map[decide.Reason]int{rule.EventTaintAdded: 2, rule.EventTaintRemoved: 1}},
 
 		"bootstrap-only rule is passed": {
 			begin:  func(w *world) *corev1.Node { w.rule(bootstrapOnly); return w.node("n", untainted) },
 			then:   agent("True", "False"),
 			want:   with(untouched, "r holds 0 fails 0, completed r", 1, 1),
-			events: map[string]int{decide.EventTaintAdded: 1, decide.EventTaintRemoved: 1}},
+			events: map[decide.Reason]int{rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 
 		"rule adopts": {
 			begin: func(w *world) *corev1.Node {
 				w.rule(inPool)
-				return w.node("n", untainted, w.bornHeld("r"), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
+				return w.node("n", untainted, w.bornHeld(), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
 			},
 			want:   with(untouched, "r holds 1 fails 0, taint r by r", 0, 0),
-			events: map[string]int{decide.EventTaintAdopted: 1}},
+			events: map[decide.Reason]int{rule.EventTaintAdopted: 1}},
 
 		"node leaves the selector": {
 			begin: func(w *world) *corev1.Node {
 				w.rule(inPool)
-				return w.node("n", untainted, w.bornHeld("r"), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
+				return w.node("n", untainted, w.bornHeld(), func(n *corev1.Node) { n.Labels["pool"] = "gated" })
 			},
 			then:   []func(*world, string){labelled("pool", "free")},
 			want:   with(untouched, "r holds 0 fails 0", 0, 1),
-			events: map[string]int{decide.EventTaintRemoved: 1}},
+			events: map[decide.Reason]int{rule.EventTaintRemoved: 1}},
 
 		"rule is deleted": {
 			begin:  func(w *world) *corev1.Node { w.rule(); return w.node("n", untainted) },
 			then:   []func(*world, string){deletesRule},
 			want:   with(untouched, "r gone", 1, 1),
-			events: map[string]int{decide.EventTaintAdded: 1, decide.EventTaintRemoved: 1}},
+			events: map[decide.Reason]int{rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 
 		"rule and verification": {
 			begin: func(w *world) *corev1.Node {
@@ -288,7 +307,7 @@ func rulePaths() map[string]path {
 				return w.node("n")
 			},
 			want:   with(result{Labelled: true, Record: "passed  held= verified=true", Sequence: 1, Condition: "True ChecksPassed"}, "r holds 0 fails 0", 1, 1),
-			events: map[string]int{decide.EventPassed: 1, decide.EventTaintAdded: 1, decide.EventTaintRemoved: 1}},
+			events: map[decide.Reason]int{decide.EventPassed: 1, rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 	}
 }
 
@@ -298,7 +317,7 @@ func TestBootstrapCompletionAndAReboot(t *testing.T) {
 	t.Parallel()
 	w := begin(t, "")
 	w.rule(bootstrapOnly)
-	n := w.node("n", untainted, w.bornHeld("r"))
+	n := w.node("n", untainted, w.bornHeld())
 	reboot, reboots := false, 0
 	l := w.leads(func(l *leader) {
 		l.before = func(write string) {

@@ -148,7 +148,7 @@ func TestUnrecordedWorkerStays(t *testing.T) {
 			pods := w.pods(n.Name)
 			old.stale[n.Name] = before
 			old.show()
-			old.nodes.View.Sights.Now = func() time.Time { return before.CreationTimestamp.Time }
+			old.nodes.View.Tracker.Now = func() time.Time { return before.CreationTimestamp.Time }
 			old.pass()
 			if left := w.pods(n.Name); len(pods) != 1 || len(left) != 1 {
 				t.Errorf("%d workers, then %d", len(pods), len(left))
@@ -185,9 +185,9 @@ func TestDryRun(t *testing.T) {
 				if len(l.errs) > 0 {
 					t.Error(l.errs)
 				}
-				rehearsed := slices.DeleteFunc(l.writes, func(what string) bool { return what != "delete NodeClaim" })
-				if len(rehearsed) != 1 {
-					t.Errorf("the deletion was rehearsed %d times", len(rehearsed))
+				tried := slices.DeleteFunc(l.writes, func(what string) bool { return what != "delete NodeClaim" })
+				if len(tried) != 1 {
+					t.Errorf("the deletion was tried %d times", len(tried))
 				}
 			}
 			for name, version := range before {
@@ -208,10 +208,10 @@ func TestDryRun(t *testing.T) {
 			if e := w.emitted(broken.Name, decide.EventNodeClaimDeleted); e != 1 {
 				t.Errorf("%d events about the deletion", e)
 			}
-			reason := map[int]string{0: decide.EventPassed, 1: decide.EventFailed, stays: decide.EventInconclusive}[code]
+			reason := map[int]decide.Reason{0: decide.EventPassed, 1: decide.EventFailed, stays: decide.EventInconclusive}[code]
 			// One is enough: the pod says to a successor that it is done. Where there is none, nothing does.
 			if e := w.emitted(n.Name, reason); e != 1 && (code != stays || e == 0) {
-				t.Errorf("%d events %s", e, reason)
+				t.Errorf("%d events %s", e, reason.Name)
 			}
 		})
 	}
@@ -252,7 +252,7 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 	w.claim(n)
 	l := w.leads()
 	l.show()
-	if _, err := l.fleet.Members(w.ctx); err != nil { // the cache is filled
+	if _, err := l.fleet.Summaries(w.ctx); err != nil { // the cache is filled
 		t.Fatal(err)
 	}
 	w.write(other, w.failures(1))
@@ -264,6 +264,7 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 	}
 	w.write(other, marks.Record{}) // else it was another guard
 	l.show()
+	w.clock.advance(2 * time.Second) // for which the counts of the fleet serve
 	if _, err := l.deletions.Reconcile(w.ctx, request(n.Name)); err != nil {
 		t.Fatal(err)
 	}

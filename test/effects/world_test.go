@@ -67,14 +67,16 @@ type world struct {
 	exit func(*corev1.Pod) int
 	// lacks says whose prerequisites do not hold; nil: all do.
 	lacks func(node string) bool
-	// lingers: what terminates does not end.
+	// lingers: what terminates does not end. holds says it of single pods; nil: of none.
 	lingers bool
+	holds   func(*corev1.Pod) bool
 	referee
 }
 
 // What exit says of a worker that has no exit code.
 const (
-	stays   = -1 // it has not ended
+	stays   = -1 // it has neither started nor ended
+	runs    = -4 // its container has started, and has not ended
 	rejects = -2 // its kubelet rejects it
 	pulls   = -3 // its image cannot be pulled
 )
@@ -320,12 +322,13 @@ func (w *world) kubelets(leaders ...*leader) (acted bool) {
 	}
 	for _, p := range pods {
 		switch {
-		case p.DeletionTimestamp != nil && w.lingers:
+		case p.DeletionTimestamp != nil && (w.lingers || w.holds != nil && w.holds(&p)):
 		case p.DeletionTimestamp != nil:
 			w.must(client.IgnoreNotFound(api.Delete(w.ctx, &p, client.GracePeriodSeconds(0))))
 			acted = true
 		case p.Status.Phase == corev1.PodPending:
-			if code := w.exit(&p); code != stays && (code != pulls || len(p.Status.ContainerStatuses) == 0) {
+			code := w.exit(&p)
+			if code != stays && (code != pulls || len(p.Status.ContainerStatuses) == 0) {
 				w.terminate(&p, code)
 				acted = true
 			}
@@ -339,6 +342,10 @@ func (w *world) terminate(p *corev1.Pod, code int) {
 	switch code {
 	case rejects:
 		w.status(p, `{"status":{"phase":"Failed","reason":"OutOfcpu","message":"Pod was rejected: Node didn't have enough resource: cpu"}}`)
+		return
+	case runs:
+		w.status(p, fmt.Sprintf(`{"status":{"phase":"Running","containerStatuses":[{"name":"worker","image":"i",
+			"imageID":"i","ready":true,"restartCount":0,"state":{"running":{"startedAt":%q}}}]}}`, time.Now().UTC().Format(time.RFC3339)))
 		return
 	case pulls:
 		w.status(p, `{"status":{"containerStatuses":[{"name":"worker","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ErrImagePull","message":"no route to the registry"}}}]}}`)
