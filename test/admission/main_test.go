@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -46,6 +48,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
 	ctx := context.Background()
 	var err error
 	if control, err = cluster.Start(ctx, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}); err == nil {
@@ -72,7 +75,9 @@ func setup(t *testing.T, file string, values ...string) *installation {
 	if err := yaml.Unmarshal([]byte(file), &config); err != nil {
 		t.Fatal(err)
 	}
-	config["rules"] = map[string]any{"enabled": false}
+	if config["rules"] == nil {
+		config["rules"] = map[string]any{"enabled": false}
+	}
 	content, err := yaml.Marshal(map[string]any{
 		"controller": map[string]any{"replicas": 0, "config": config},
 		"rules":      map[string]any{"installCRD": false},
@@ -160,7 +165,7 @@ func inForce(t *testing.T, group cases.Group) {
 	t.Helper()
 	eventually(t, "the API server taints as group "+group.Name+" says", func() error {
 		for _, c := range group.Cases {
-			got, err := create(t.Context(), c.Node("rehearsal"), true)
+			got, err := create(t.Context(), c.Node("trial"), true)
 			if err != nil || !slices.Equal(got, c.Want) {
 				return fmt.Errorf("%s: %q, want %q (%w)", c.Name, got, c.Want, err)
 			}

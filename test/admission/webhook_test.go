@@ -43,7 +43,7 @@ func TestWebhook(t *testing.T) {
 }
 
 // While no replica answers, nodes are created all the same. Once one is back, nodes are tainted at their creation again, and those that
-// slipped past are tainted by the backfill within seconds, unless they run workloads.
+// admission missed are tainted by the backfill within seconds, unless they run workloads.
 func TestWebhookDown(t *testing.T) {
 	s := serve(t)
 	i := setup(t, "admission: {backfill: true}", append(s.values(), webhookMode)...)

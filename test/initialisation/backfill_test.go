@@ -119,13 +119,13 @@ func TestBackfillLeavesAClusterAlone(t *testing.T) {
 	w.stop()
 	_, config = w.rendered(w.backfills("10m"))
 	w.start(config, "--dry-run")
-	w.stays(3*time.Second, w.node("rehearsed"), "untainted", untainted)
+	w.stays(3*time.Second, w.node("dry-run"), "untainted", untainted)
 	for _, n := range old {
 		w.stays(100*time.Millisecond, n, "untainted", untainted)
 	}
 }
 
-// However many nodes slipped past, they are not tainted all at once.
+// However many nodes admission missed, they are not tainted all at once.
 func TestBackfillIsLimited(t *testing.T) {
 	const nodes = 4 * backfill.PerSecond
 	w := begin(t)

@@ -1,5 +1,5 @@
 // Package initialisation proves, with the chart's rights and on a real API server, scheduler and controller manager, how nodes that
-// are warmed up first are released, from the files of examples, and what becomes of nodes that slipped past admission. Kubelets
+// are warmed up first are released, from the files of examples, and what becomes of nodes that admission missed. Kubelets
 // are played, by patching pods' statuses. The tests run one after the other: each installs the chart anew.
 package initialisation
 

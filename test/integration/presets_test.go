@@ -55,6 +55,7 @@ func presets(t *testing.T, names ...any) *suite {
 	// What the chart grants for the check pod-network.
 	meta := metav1.ObjectMeta{Namespace: "kube-system", Name: "worker-" + s.name}
 	s.must(k8s.RbacV1().Roles(meta.Namespace).Create(s.ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list"}},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}}, metav1.CreateOptions{}))
 	s.must(k8s.RbacV1().RoleBindings(meta.Namespace).Create(s.ctx, &rbacv1.RoleBinding{ObjectMeta: meta,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
@@ -108,7 +109,7 @@ func (s *suite) findsNothing(name, preset string, lookedFor ...string) {
 		return ""
 	}
 	s.eventually("a Warning event about preset "+preset, func() string {
-		events, err := k8s.EventsV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + decide.EventStuck + ",type=Warning"})
+		events, err := k8s.EventsV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + decide.EventStuck.Name + ",type=Warning"})
 		if err != nil {
 			return err.Error()
 		}
@@ -243,8 +244,9 @@ func TestPresetsOfCSIDrivers(t *testing.T) {
 		t.Run(test.preset, func(t *testing.T) {
 			s := presets(t, test.preset)
 			s.controller()
-			n := s.node("a")
-			elsewhere := s.node("windows", func(spec *nodeagent.NodeSpec) { spec.Labels["kubernetes.io/os"] = "windows" })
+			test.set.nodeSelector = map[string]string{"kubernetes.io/os": "linux", "disks": "yes"}
+			n := s.node("a", func(spec *nodeagent.NodeSpec) { spec.Labels["disks"] = "yes" })
+			elsewhere := s.node("elsewhere")
 			s.findsNothing(n.Name, test.preset, test.set.namespace+"/"+test.set.name)
 			s.install(test.set)
 			s.waits(n.Name, "not Ready")

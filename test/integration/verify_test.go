@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -285,6 +287,71 @@ func TestControlPlaneThatIsGated(t *testing.T) {
 	s.becomes(bad.Name, "held", func(f marks.Facts) bool { return f.Record.Held == decide.GuardControlPlane })
 	s.patchNode(bad.Name, `{"spec":{"taints":null}}`)
 	s.stays(2*resync, bad.Name, "open, as somebody left it", func(f marks.Facts) bool { return !f.Gated && !f.Deleting })
+}
+
+// Where workers are created stays on the Lease while the elector renews it, and while it passes from one leader to the next.
+func TestLeaseSaysWhereWorkersAre(t *testing.T) {
+	s := begin(t)
+	lease := func() *coordinationv1.Lease {
+		list, err := k8s.CoordinationV1().Leases(s.name).List(s.ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return &coordinationv1.Lease{}
+		}
+		return &list.Items[0]
+	}
+	says := func(l *coordinationv1.Lease) bool {
+		want := fmt.Sprintf(`{"namespace":%q,"seconds":`, s.name)
+		return strings.HasPrefix(l.Annotations[controller.AnnotationWorkers], want)
+	}
+	for range 2 {
+		c := s.controller()
+		var first *coordinationv1.Lease
+		s.eventually("the Lease has the annotation", func() string {
+			if first = lease(); !says(first) || first.Spec.RenewTime == nil {
+				return fmt.Sprintf("%+v", first)
+			}
+			return ""
+		})
+		s.eventually("it is renewed", func() string {
+			if now := lease(); !says(now) || !now.Spec.RenewTime.After(first.Spec.RenewTime.Add(3*time.Second)) {
+				return fmt.Sprintf("%+v", now)
+			}
+			return ""
+		})
+		c.Terminate(time.Minute)
+	}
+}
+
+// Workers run on Linux only. A node of another system keeps its taint and says so; a virtual one is left alone.
+func TestNodesThatAreNotLinux(t *testing.T) {
+	s := begin(t, set("nodeManagement", map[string]any{"verifyUntainted": true}))
+	born := s.births()
+	s.controller()
+	system := func(n *nodeagent.NodeSpec) { n.Labels[corev1.LabelOSStable] = "windows" }
+	gated, open := s.node("windows", system), s.node("windows-open", system, untainted)
+	f := s.becomes(gated.Name, "unsupported, and says so", func(f marks.Facts) bool { return f.Condition != nil })
+	if f.Condition.Reason != marks.ReasonUnsupportedOS || f.Condition.Status != corev1.ConditionUnknown || !f.Gated {
+		t.Errorf("%+v", f)
+	}
+	s.eventually("the event", func() string {
+		of := metav1.ListOptions{FieldSelector: "regarding.name=" + gated.Name + ",reason=UnsupportedOS"}
+		list, err := k8s.EventsV1().Events(metav1.NamespaceDefault).List(s.ctx, of)
+		if err != nil || len(list.Items) != 1 {
+			return fmt.Sprintf("%d events (%v)", len(list.Items), err)
+		}
+		return ""
+	})
+	virtual := s.node("virtual", untainted, func(n *nodeagent.NodeSpec) { n.Labels["type"] = "virtual-kubelet" })
+	for _, n := range []*nodeagent.Node{open, virtual} {
+		s.stays(2*resync, n.Name, "left alone", func(f marks.Facts) bool {
+			return !f.HasRecord && !f.Labelled && f.Condition == nil
+		})
+	}
+	if born.count() != 0 {
+		t.Errorf("%d worker pods", born.count())
+	}
+	s.patchNode(gated.Name, `{"spec":{"taints":null}}`)
+	s.becomes(gated.Name, "silent again once its taint is removed", func(f marks.Facts) bool { return f.Condition == nil })
 }
 
 func TestVerifyUntainted(t *testing.T) {

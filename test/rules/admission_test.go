@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 func bootstrapOnly(r *v1alpha1.NodeReadinessRule) {
@@ -23,10 +24,11 @@ func withKey(key string) func(*v1alpha1.NodeReadinessRule) {
 func TestTheDefinitionRefuses(t *testing.T) {
 	w := beside(t)
 	for want, change := range map[string]func(*v1alpha1.NodeReadinessRule){
-		"taint key must start with 'readiness.k8s.io/'":                             withKey("example.com/x"),
+		"must start with 'readiness.k8s.io/' or 'startup-taint.cluster-autoscaler.": withKey("example.com/x"),
 		"taint key length must be at most 253 characters":                           withKey("readiness.k8s.io/" + strings.Repeat("x", 240)),
 		"taint key must have exactly one '/' separator (prefix/name format)":        withKey("readiness.k8s.io/a/b"),
 		"a legal key is 'readiness.k8s.io/falco.org-security-agent-ready'":          withKey("readiness.k8s.io/falco.org/security-agent-ready"),
+		"a legal key is 'startup-taint.cluster-autoscaler.kubernetes.io/a-b'":       withKey(marks.RuleAutoscalerPrefix + "a/b"),
 		"taint key name part must be 1-63 characters":                               withKey("readiness.k8s.io/" + strings.Repeat("x", 64)),
 		"taint key name part must consist of alphanumeric characters":               withKey("readiness.k8s.io/-x"),
 		"taint value length must be at most 63 characters":                          func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Value = strings.Repeat("x", 64) },

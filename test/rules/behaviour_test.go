@@ -221,15 +221,17 @@ func TestLeavingTheSelector(t *testing.T) {
 	}
 }
 
-// A rule that is deleted while the controller is down releases its nodes once it is back, and a dry-run rule never does.
+// A rule that is deleted while the controller is down releases its nodes once it is back; so does one that had been turned into a
+// dry run, and one whose finalizer somebody removed. A taint that a node's own annotation claims for a rule stays.
 func TestDeletedWhileDown(t *testing.T) {
 	w := in(t)
 	w.config["leaderElection"] = map[string]any{"enabled": false} // whose Lease a killed process does not release
 	p := w.controller()
-	r, dry := w.rule("down"), w.rule("downdry")
+	r, dry, stripped := w.rule("down"), w.rule("downdry"), w.rule("downstripped")
 	w.node("down-1")
 	w.tainted("down-1", "down", true)
 	w.tainted("down-1", "downdry", true)
+	w.tainted("down-1", "downstripped", true)
 	w.patch(dry, `{"spec":{"dryRun":true}}`)
 	w.eventually("the dry run is seen", func() string {
 		if w.read("downdry").Status.DryRunResults == nil {
@@ -240,6 +242,11 @@ func TestDeletedWhileDown(t *testing.T) {
 	p.Kill()
 	w.must(api.Delete(w.ctx, r))
 	w.must(api.Delete(w.ctx, dry))
+	w.patch(stripped, `{"metadata":{"finalizers":null}}`)
+	w.must(api.Delete(w.ctx, stripped))
+	w.node("down-forged", bornWith("tenant.example.com/secret"), func(n *corev1.Node) {
+		n.Annotations = map[string]string{"node-ready/rules": fmt.Sprintf(`{%q:"tenant.example.com/secret:NoSchedule"}`, r.UID)}
+	})
 	w.node("down-2", bornWith("readiness.k8s.io/down")) // joins meanwhile, selected
 	w.controller()
 	w.gone("down")
@@ -249,8 +256,10 @@ func TestDeletedWhileDown(t *testing.T) {
 			t.Errorf("%s is still tainted", name)
 		}
 	}
-	if !carries(w.get("down-1"), "readiness.k8s.io/downdry") {
-		t.Error("a dry-run rule changed a node when it was deleted")
+	w.tainted("down-1", "downdry", false)
+	w.tainted("down-1", "downstripped", false)
+	if !carries(w.get("down-forged"), "tenant.example.com/secret") {
+		t.Error("a foreign taint is removed on the word of the node's annotation")
 	}
 }
 

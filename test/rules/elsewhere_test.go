@@ -13,14 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // holds makes NRC's Lease, which its leader holds for an hour.
 func (w *world) holds(namespace string) *coordinationv1.Lease {
 	w.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: decide.NRCLease}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rule.NRCLease}}
 	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("nrr-controller-manager-0"), LeaseDurationSeconds: ptr.To[int32](3600)}
 	w.must(api.Create(w.ctx, lease))
 	return lease
@@ -35,9 +36,9 @@ func TestStandingBack(t *testing.T) {
 	w.rule("stand")
 	w.node("stand-1")
 	w.controller()
-	w.said("stand", "Warning StandingBack/StandBack The rule is not served here: Lease gke-managed-nrr/"+decide.NRCLease+" is held by nrr-controller-manager-0")
+	w.said("stand", "Warning StandingBack/StandBack The rule is not served here: Lease gke-managed-nrr/"+rule.NRCLease+" is held by nrr-controller-manager-0")
 	w.eventually("the metric says so", func() string { return w.scraped(`kube_node_ready_rules_state{state="standing-back"} 1`) })
-	w.eventually("the role's Lease says so", func() string { return w.annotated(decide.RulesStateAnnotation, "standing-back: ") })
+	w.eventually("the role's Lease says so", func() string { return w.annotated(rule.StateAnnotation, "standing-back: ") })
 	if r := w.read("stand"); len(r.Finalizers) > 0 || r.Status.ObservedGeneration != 0 || carries(w.get("stand-1"), "readiness.k8s.io/stand") {
 		t.Errorf("%v %v", r.Finalizers, r.Status)
 	}
@@ -50,7 +51,7 @@ func TestStandingBack(t *testing.T) {
 // annotated says what the role's Lease lacks in an annotation.
 func (w *world) annotated(annotation, want string) string {
 	l := &coordinationv1.Lease{}
-	if err := api.Get(w.ctx, client.ObjectKey{Namespace: decide.RulesLeaseNamespace, Name: decide.RulesLease}, l); err != nil || !strings.Contains(l.Annotations[annotation], want) {
+	if err := api.Get(w.ctx, client.ObjectKey{Namespace: rule.LeaseNamespace, Name: rule.LeaseName}, l); err != nil || !strings.Contains(l.Annotations[annotation], want) {
 		return fmt.Sprint(err, l.Annotations)
 	}
 	return ""
@@ -73,6 +74,44 @@ func TestTwoInstallations(t *testing.T) {
 	w.must(api.Get(w.ctx, key, l))
 	if *l.Spec.HolderIdentity != install.Namespace+"/"+install.ControllerAccount {
 		t.Errorf("the role is %s's", *l.Spec.HolderIdentity)
+	}
+}
+
+// A rollout of two replicas never frees the role: the Lease names the installation all the time, and the replica that
+// takes over serves rules at once.
+func TestRolloutKeepsTheRole(t *testing.T) {
+	w := in(t)
+	w.rule("rollout")
+	w.node("rollout-1")
+	first := w.controller()
+	w.tainted("rollout-1", "rollout", true)
+	role := func() (l coordinationv1.Lease) {
+		w.Helper()
+		w.must(api.Get(w.ctx, client.ObjectKey{Namespace: rule.LeaseNamespace, Name: rule.LeaseName}, &l))
+		return l
+	}
+	before := role().Spec
+	w.controller()
+	first.Terminate(10 * time.Second)
+	between := role().Spec
+	ended := time.Now()
+	w.condition("rollout-1", "True")
+	w.tainted("rollout-1", "rollout", false)
+	if took := time.Since(ended); took > 15*time.Second {
+		t.Errorf("rules were not served for %s", took)
+	}
+	w.eventually("the replica that is left renews it", func() string {
+		if l := role(); !l.Spec.RenewTime.After(ended) {
+			return l.Spec.RenewTime.String()
+		}
+		return ""
+	})
+	after := role().Spec
+	for _, l := range []coordinationv1.LeaseSpec{before, between, after} {
+		same := *l.LeaseTransitions == *before.LeaseTransitions && l.AcquireTime.Equal(before.AcquireTime)
+		if *l.HolderIdentity != install.Namespace+"/"+install.ControllerAccount || !same {
+			t.Errorf("the Lease is %+v, and was %+v", l, before)
+		}
 	}
 }
 
@@ -120,6 +159,10 @@ func TestDefinedLaterByNRC(t *testing.T) {
 		}
 		return ""
 	})
+	err := api.Create(w.ctx, w.draft("autoscaled", withKey(marks.RuleAutoscalerPrefix+"x")))
+	if err == nil || !strings.Contains(err.Error(), "taint key must start with 'readiness.k8s.io/'") {
+		t.Errorf("docs/rules.md says that it refuses a key for Cluster Autoscaler: %v", err)
+	}
 	create := func(r *v1alpha1.NodeReadinessRule) {
 		w.eventually("rule "+r.Name+" is created", func() string {
 			if err := api.Create(w.ctx, r); err != nil {
@@ -145,4 +188,26 @@ func TestDefinedLaterByNRC(t *testing.T) {
 	if n := w.get("later-1"); carries(n, "readiness.k8s.io/empty") || carries(n, "readiness.k8s.io/default") {
 		t.Error("a refused rule was obeyed")
 	}
+	// This definition has no conditions and counts: the API server prunes them, and they are not written for ever.
+	if s := w.read("later").Status; s.Conditions != nil || s.Summary != nil {
+		t.Errorf("%+v", s)
+	}
+	time.Sleep(6 * time.Second) // the last status is written
+	before := w.patches()
+	time.Sleep(11 * time.Second) // twice the least time between two writes
+	if now := w.patches(); now != before {
+		t.Errorf("%v requests that change what nobody sees", now-before)
+	}
+}
+
+// patches is how many patches the controller has sent.
+func (w *world) patches() (sent float64) {
+	for _, m := range w.scrape()["rest_client_requests_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "method" && l.GetValue() == "PATCH" {
+				sent += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sent
 }

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -174,7 +174,7 @@ func (w *world) end() {
 	ctx := context.Background()
 	if !w.beside {
 		var leases coordinationv1.LeaseList
-		_ = api.List(ctx, &leases, client.MatchingFields{"metadata.name": decide.NRCLease})
+		_ = api.List(ctx, &leases, client.MatchingFields{"metadata.name": rule.NRCLease})
 		for i := range leases.Items {
 			_ = api.Delete(ctx, &leases.Items[i])
 		}

@@ -45,6 +45,13 @@ var (
 		"node_readiness_rule_last_reconciliation_timestamp_seconds": {dto.MetricType_GAUGE, []string{"rule"}, nil},
 		"node_readiness_build_info":                                 {dto.MetricType_GAUGE, []string{"version"}, nil},
 		"node_readiness_rule_nodes":                                 {dto.MetricType_GAUGE, []string{"rule", "state"}, nil},
+		"node_readiness_rules":                                      {dto.MetricType_GAUGE, []string{"dry_run", "enforcement_mode"}, nil},
+		"node_readiness_rule_matched_nodes":                         {dto.MetricType_GAUGE, []string{"rule"}, nil},
+		"node_readiness_blocked_nodes":                              {dto.MetricType_GAUGE, []string{"condition", "rule"}, nil},
+		"node_readiness_enforcement_latency_seconds":                {dto.MetricType_HISTOGRAM, []string{"operation", "rule"}, latencies},
+		"node_readiness_bootstrap_hold_duration_seconds":            {dto.MetricType_HISTOGRAM, []string{"rule", "taint_origin"}, []float64{1, 5, 10, 30, 60, 120, 300, 600, 1200}},
+		"kube_node_ready_rule_held":                                 {dto.MetricType_GAUGE, []string{"node", "rule"}, nil},   // ours
+		"kube_node_ready_rule_left_open_nodes":                      {dto.MetricType_GAUGE, []string{"rule"}, nil},           // ours
 		"kube_node_ready_rule_release_seconds":                      {dto.MetricType_HISTOGRAM, []string{"rule"}, latencies}, // ours
 	}
 )
@@ -152,12 +159,29 @@ func TestMetrics(t *testing.T) {
 		"kube_node_ready_rule_release_seconds{metered-boot}":                       2,
 		"node_readiness_bootstrap_completed_total{metered-boot}":                   2,
 		"node_readiness_bootstrap_duration_seconds{metered-boot}":                  1, // the other one is older than the rule
-		"node_readiness_rule_nodes{metered-cont,held}":                             2, // metered-old, metered-frozen-1
-		"node_readiness_rule_nodes{metered-cont,released}":                         2,
+		"node_readiness_enforcement_latency_seconds{add,metered-cont}":             1, // metered-old's second; before it had no such condition
+		"node_readiness_enforcement_latency_seconds{remove,metered-cont}":          2,
+		"node_readiness_enforcement_latency_seconds{remove,metered-boot}":          2,
+		"node_readiness_bootstrap_hold_duration_seconds{metered-boot,controller}":  2,
+		"node_readiness_rule_matched_nodes{metered-cont}":                          4,
+		"node_readiness_rule_matched_nodes{metered-boot}":                          4,
+		"node_readiness_rule_matched_nodes{metered-dry}":                           4,
+		"node_readiness_blocked_nodes{agent/Ready,metered-cont}":                   2, // metered-old and metered-frozen-1
+		"node_readiness_blocked_nodes{Ready,metered-cont}":                         0,
+		"node_readiness_blocked_nodes{agent/Ready,metered-boot}":                   1, // metered-frozen-1
+		"node_readiness_blocked_nodes{Ready,metered-boot}":                         0,
+		"kube_node_ready_rule_held{metered-old,metered-cont}":                      1,
+		"kube_node_ready_rule_held{metered-frozen-1,metered-cont}":                 1,
+		"kube_node_ready_rule_held{metered-frozen-2,metered-cont}":                 1,
+		"kube_node_ready_rule_held{metered-frozen-1,metered-boot}":                 1,
+		"kube_node_ready_rule_left_open_nodes{metered-cont}":                       0,
+		"kube_node_ready_rule_left_open_nodes{metered-boot}":                       0,
+		"node_readiness_rule_nodes{metered-cont,held}":                             3, // metered-old, and both that cannot be changed
+		"node_readiness_rule_nodes{metered-cont,released}":                         1,
 		"node_readiness_rule_nodes{metered-boot,held}":                             1, // metered-frozen-1
 		"node_readiness_rule_nodes{metered-boot,released}":                         3,
-		"node_readiness_nodes_by_state{metered-cont,ready}":                        2,
-		"node_readiness_nodes_by_state{metered-cont,not_ready}":                    2,
+		"node_readiness_nodes_by_state{metered-cont,ready}":                        1,
+		"node_readiness_nodes_by_state{metered-cont,not_ready}":                    3,
 		"node_readiness_nodes_by_state{metered-cont,bootstrapping}":                0,
 		"node_readiness_nodes_by_state{metered-boot,ready}":                        3,
 		"node_readiness_nodes_by_state{metered-boot,not_ready}":                    0,

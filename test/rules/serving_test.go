@@ -10,13 +10,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/rule"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
@@ -30,26 +32,36 @@ func (e *events) EmitRule(_ *v1alpha1.NodeReadinessRule, _ time.Time, event deci
 }
 
 // watches starts what knows whether rules are served, on a clock that is ahead of the machine's by an offset.
-func (w *world) watches(offset *atomic.Int64, emitted *events) *rule.Rules {
+func (w *world) watches(offset *atomic.Int64, emitted *events) *rules.Rules {
 	w.Helper()
+	return w.watchesAs("", offset, emitted)
+}
+
+// watchesAs is watches by a user other than the administrator.
+func (w *world) watchesAs(user string, offset *atomic.Int64, emitted *events) *rules.Rules {
+	w.Helper()
+	config := rest.CopyConfig(control.Config())
+	config.Impersonate.UserName = user
 	nodes, err := cache.New(control.Config(), cache.Options{})
 	w.must(err)
-	untyped, err := dynamic.NewForConfig(control.Config())
+	untyped, err := dynamic.NewForConfig(config)
+	w.must(err)
+	typed, err := kubernetes.NewForConfig(config)
 	w.must(err)
 	ignore := func(string) {}
-	rules := &rule.Rules{Nodes: nodes, Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
-		Counters: metrics.NewRuleCounters(), Events: emitted, WakeNode: ignore, WakeRule: ignore}
+	served := &rules.Rules{Nodes: nodes, Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+		Counters: rules.NewCounters(), Events: emitted, WakeNode: ignore, WakeRule: ignore}
 	ctx, cancel := context.WithCancel(w.ctx)
 	var all sync.WaitGroup
 	all.Go(func() { _ = nodes.Start(ctx) })
 	all.Go(func() {
-		_ = (&rule.Watch{Rules: rules, Kubernetes: k8s, Dynamic: untyped, Cache: nodes, Identity: install.Namespace + "/" + install.ControllerAccount}).Start(ctx)
+		_ = (&rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: nodes, Begin: func() error { return nil }, Identity: install.Namespace + "/" + install.ControllerAccount}).Start(ctx)
 	})
 	w.Cleanup(func() { cancel(); all.Wait() })
-	return rules
+	return served
 }
 
-func (w *world) becomes(rules *rule.Rules, want decide.RulesState) {
+func (w *world) becomes(rules *rules.Rules, want rule.ServingState) {
 	w.Helper()
 	w.eventually("rules are "+string(want), func() string {
 		if state, why := rules.State(); state != want {
@@ -77,7 +89,7 @@ func TestTheMinuteAfterNRC(t *testing.T) {
 	waits := func(why string) {
 		t.Helper()
 		w.eventually("it waits", func() string {
-			if state, said := rules.State(); state != decide.RulesStandingBack || !strings.Contains(said, why) {
+			if state, said := rules.State(); state != rule.StandingBack || !strings.Contains(said, why) {
 				return string(state) + ": " + said
 			}
 			return ""
@@ -95,19 +107,19 @@ func TestTheMinuteAfterNRC(t *testing.T) {
 	pass(50 * time.Second)
 	waits("was held until now")
 	pass(10 * time.Second)
-	w.becomes(rules, decide.RulesServing)
+	w.becomes(rules, rule.Serving)
 	w.eventually("an event says so", func() string {
-		if _, said := emitted.seen.Load(decide.EventRuleServed); !said {
+		if _, said := emitted.seen.Load(rule.EventServed); !said {
 			return "none"
 		}
 		return ""
 	})
 	w.eventually("it is remembered", func() string { return w.annotated("node-ready/unheld", "kube-system") })
-	w.becomes(w.watches(&ahead, &events{}), decide.RulesServing)
+	w.becomes(w.watches(&ahead, &events{}), rule.Serving)
 	hold("nrr-controller-manager-2")
-	w.becomes(rules, decide.RulesStandingBack)
+	w.becomes(rules, rule.StandingBack)
 	w.must(api.Delete(w.ctx, lease))
 	waits("was held until now")
 	pass(61 * time.Second)
-	w.becomes(rules, decide.RulesServing)
+	w.becomes(rules, rule.Serving)
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
@@ -114,19 +114,19 @@ func TestTheLargestRuleIsSmall(t *testing.T) {
 			}
 			r.Finalizers = []string{v1alpha1.Finalizer}
 		})
-		rule := decide.CompileRule(r, nil)
+		compiled := rule.Compile(r, nil)
 		results := make([]v1alpha1.ConditionResult, 0, c.conditions)
 		for _, need := range r.Spec.Conditions {
 			results = append(results, v1alpha1.ConditionResult{Type: need.Type, CurrentStatus: "Unknown", RequiredStatus: need.RequiredStatus, DefaultStatus: need.DefaultStatus})
 		}
-		tally, failed := &decide.RuleTally{}, map[string]decide.RuleFailure{}
+		tally, failed := &rule.Tally{}, map[string]rule.Failure{}
 		for i := range nodes {
 			node := fmt.Sprintf("%s%04d", c.node, i)
-			tally.Count(node, decide.Evaluation{Rule: &rule, State: decide.RuleHeld, Results: results, Tainted: true})
-			failed[node] = decide.RuleFailure{Message: c.message, At: time.Now()}
+			tally.Count(node, rule.Evaluation{Rule: &compiled, State: rule.Held, Results: results, Tainted: true})
+			failed[node] = rule.Failure{Message: c.message, At: time.Now()}
 		}
-		for _, failures := range []map[string]decide.RuleFailure{nil, failed} {
-			r.Status = decide.RuleStatus(&rule, v1alpha1.NodeReadinessRuleStatus{}, tally, failures, time.Now())
+		for _, failures := range []map[string]rule.Failure{nil, failed} {
+			r.Status = rule.Status(&compiled, v1alpha1.NodeReadinessRuleStatus{}, tally, failures, time.Now())
 			w.must(api.Status().Update(w.ctx, r, client.FieldOwner("kube-node-ready-controller")))
 			stored, err := json.Marshal(w.read(name))
 			w.must(err)
@@ -220,13 +220,13 @@ func TestTheSelectorAloneDecides(t *testing.T) {
 // A dry run of the controller writes nothing, on nodes or rules.
 func TestDryRun(t *testing.T) {
 	w := in(t)
-	w.node("rehearsed-1")
-	w.rule("rehearsed")
+	w.node("trial-1")
+	w.rule("trial")
 	w.controller("--dry-run")
-	w.eventually("the dry run looks", func() string { return w.scraped(`node_readiness_rule_nodes{rule="rehearsed",state="held"} 1`) })
+	w.eventually("the dry run looks", func() string { return w.scraped(`node_readiness_rule_nodes{rule="trial",state="held"} 1`) })
 	time.Sleep(1500 * time.Millisecond) // longer than the safety-net resync
-	said := series(w.scrape(), "rehearsed")
-	for _, done := range []string{"node_readiness_taint_operations_total{add,rehearsed}", "node_readiness_reconciliation_latency_seconds{add_taint,rehearsed}"} {
+	said := series(w.scrape(), "trial")
+	for _, done := range []string{"node_readiness_taint_operations_total{add,trial}", "node_readiness_reconciliation_latency_seconds{add_taint,trial}"} {
 		if n, there := said[done]; there {
 			t.Errorf("%s is %v, and nothing was done", done, n)
 		}
@@ -234,7 +234,7 @@ func TestDryRun(t *testing.T) {
 	if fault := w.scraped("node_readiness_rules_total 1"); fault != "" {
 		t.Error(fault)
 	}
-	if n, r := w.get("rehearsed-1"), w.read("rehearsed"); carries(n, "readiness.k8s.io/rehearsed") || len(r.Finalizers) > 0 || len(w.events("rehearsed-1")) > 0 {
-		t.Errorf("a dry run wrote: %v %v %v", n.Spec.Taints, r.Finalizers, w.events("rehearsed-1"))
+	if n, r := w.get("trial-1"), w.read("trial"); carries(n, "readiness.k8s.io/trial") || len(r.Finalizers) > 0 || len(w.events("trial-1")) > 0 {
+		t.Errorf("a dry run wrote: %v %v %v", n.Spec.Taints, r.Finalizers, w.events("trial-1"))
 	}
 }

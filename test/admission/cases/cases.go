@@ -49,6 +49,8 @@ const (
 	gate         = "node-ready/unverified=true:NoSchedule"
 	controlPlane = "node-role.kubernetes.io/control-plane"
 	aksMode      = "kubernetes.azure.com/mode"
+	osLabel      = "kubernetes.io/os"
+	computeType  = "eks.amazonaws.com/compute-type"
 )
 
 // Groups is the table.
@@ -68,6 +70,14 @@ var Groups = []Group{
 			Want: []string{controlPlane + "=:NoSchedule"}},
 		{Name: "AKS system pool", Labels: map[string]string{aksMode: "system"}},
 		{Name: "AKS user pool", Labels: map[string]string{aksMode: "user"}, Want: []string{gate}},
+		{Name: "Linux", Labels: map[string]string{osLabel: "linux"}, Want: []string{gate}},
+		{Name: "operating system not named", Labels: map[string]string{osLabel: ""}, Want: []string{gate}},
+		{Name: "Windows", Labels: map[string]string{osLabel: "windows"},
+			Brings: []string{"os=windows:NoSchedule"}, Want: []string{"os=windows:NoSchedule"}},
+		{Name: "virtual kubelet", Labels: map[string]string{osLabel: "linux", "type": "virtual-kubelet"}},
+		{Name: "another type", Labels: map[string]string{"type": "spot"}, Want: []string{gate}},
+		{Name: "EKS Fargate", Labels: map[string]string{osLabel: "linux", computeType: "fargate"}},
+		{Name: "EKS, another compute type", Labels: map[string]string{computeType: "ec2"}, Want: []string{gate}},
 		{Name: "opted out", Annotations: map[string]string{"node-ready/skip": "true"}},
 		{Name: "not opted out", Annotations: map[string]string{"node-ready/skip": "false", "a": "b"}, Want: []string{gate}},
 	}},
@@ -113,5 +123,7 @@ profiles:
 	{Name: "control-planes", Config: "nodeManagement: {includeControlPlane: true}", Cases: []Case{
 		{Name: "control plane", Labels: map[string]string{controlPlane: ""}, Want: []string{gate}},
 		{Name: "AKS system pool", Labels: map[string]string{aksMode: "system"}},
+		{Name: "Windows", Labels: map[string]string{osLabel: "windows"}},
+		{Name: "virtual kubelet", Labels: map[string]string{"type": "virtual-kubelet"}},
 	}},
 }
