@@ -96,7 +96,7 @@ func installBirths(ctx context.Context, b *bed, _ int) error {
 	defer cancel()
 	for _, mode := range []string{"policy", "webhook"} { // until the API server has learnt of both
 		for {
-			err := birth(ctx, b, mode, "rehearsal", []string{metav1.DryRunAll})
+			err := birth(ctx, b, mode, "trial", []string{metav1.DryRunAll})
 			if err == nil {
 				break
 			}

@@ -17,8 +17,11 @@ import (
 )
 
 const (
-	// calm is how long a controller has to look at the whole fleet before it counts as idle.
-	calm = 15 * time.Second
+	// calm is how long a controller has to look at the whole fleet before it counts as idle; quiet is how long it must then have
+	// written nothing, for which it is waited for unrest at most.
+	calm   = 15 * time.Second
+	quiet  = 5 * time.Second
+	unrest = 2 * time.Minute
 	// idleFor is how long it is measured, several rounds of its resync.
 	idleFor = time.Minute
 	scrapes = 5
@@ -27,7 +30,7 @@ const (
 // idle is a case without work: verified nodes whose kubelets renew their status.
 func idle(name, what string, nodes int) benchCase {
 	at := func(rate float64) side {
-		return side{fmt.Sprintf("%.0f a second", rate), func(ctx context.Context, b *bed, r *result) error { return idles(ctx, b, r, rate) }}
+		return side{fmt.Sprintf("%.0f a second", rate), func(ctx context.Context, b *bed, r *result) error { return idles(ctx, b, r, rate, nil) }}
 	}
 	return benchCase{name: name, what: what, nodes: nodes, sides: []side{at(17), at(300)}, prepare: func(ctx context.Context, b *bed, nodes int) error {
 		return verified(ctx, newFleet(b.client, "idle", nodes, gatingTaint, ""), nodes)
@@ -57,14 +60,28 @@ func verified(ctx context.Context, f *fleet, nodes int) error {
 	})
 }
 
-func idles(ctx context.Context, b *bed, r *result, rate float64) error {
+// calms waits until the controller has nothing left to write.
+func (c *controller) calms(ctx context.Context) error {
+	err := pause(ctx, calm)
+	for end := time.Now().Add(unrest); err == nil && time.Now().Before(end); {
+		mark, writes := c.bed.audit.mark(), 0
+		if err = pause(ctx, quiet); err == nil {
+			if _, writes, _, _, err = c.bed.audit.requests(mark); err == nil && writes == 0 {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+func idles(ctx context.Context, b *bed, r *result, rate float64, settings map[string]any) error {
 	f := newFleet(b.client, "idle", r.Nodes, gatingTaint, "")
 	least, err := b.startInformer(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.during(ctx, r, nil, "", func(c *controller) error {
-		if err := pause(ctx, calm); err != nil {
+	return errors.Join(b.during(ctx, r, settings, "", func(c *controller) error {
+		if err := c.calms(ctx); err != nil {
 			return err
 		}
 		before, _, err := usage(c.Pid())

@@ -23,38 +23,41 @@ type result struct {
 
 // What is measured, with its unit.
 const (
-	metricP50       = "p50 s"
-	metricP99       = "p99 s"
-	metricMax       = "max s"
-	metricTotal     = "in all s"
-	metricTakeover  = "takes over in s"
-	metricPods      = "pods a node"
-	metricLeft      = "pods left"
-	metricWrites    = "writes a node"
-	metricReads     = "reads a node"
-	metricEvents    = "events a node"
-	metricIdle      = "writes while idle"
-	metricCPU       = "CPU s"
-	metricCore      = "% of a core"
-	metricCoreFloor = "an empty informer's"
-	metricCoreRatio = "ratio to that"
-	metricRSS       = "RSS MiB"
-	metricScrape    = "scrape ms"
-	metricBirthP50  = "creation p50 ms"
-	metricBirthP99  = "creation p99 ms"
-	metricBirthMax  = "creation max ms"
-	metricNodes     = "nodes in all"
-	metricRSSBegin  = "RSS MiB warm"
-	metricRSSEnd    = "RSS MiB at the end"
-	metricGoBegin   = "goroutines warm"
-	metricGoEnd     = "goroutines at the end"
+	metricP50      = "p50 s"
+	metricP99      = "p99 s"
+	metricMax      = "max s"
+	metricTotal    = "in all s"
+	metricTakeover = "takes over in s"
+	metricPods     = "pods a node"
+	metricLeft     = "pods left"
+	metricWrites   = "writes a node"
+	metricReads    = "reads a node"
+	metricEvents   = "events a node"
+	metricIdle     = "writes while idle"
+	metricCPU      = "CPU s"
+	metricCore     = "% of a core"
+	// What changes of a condition cost.
+	metricChanges      = "CPU s of the changes"
+	metricChangeWrites = "writes a change"
+	metricCoreFloor    = "an empty informer's"
+	metricCoreRatio    = "ratio to that"
+	metricRSS          = "RSS MiB"
+	metricScrape       = "scrape ms"
+	metricBirthP50     = "creation p50 ms"
+	metricBirthP99     = "creation p99 ms"
+	metricBirthMax     = "creation max ms"
+	metricNodes        = "nodes in all"
+	metricRSSBegin     = "RSS MiB warm"
+	metricRSSEnd       = "RSS MiB at the end"
+	metricGoBegin      = "goroutines warm"
+	metricGoEnd        = "goroutines at the end"
 )
 
 // metrics are in the order of the tables' columns. Of those that are compared, the ratio to the sides before counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
-	metricIdle, metricCPU, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
+	metricIdle, metricCPU, metricChanges, metricChangeWrites, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricScrape, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
 
-var compared = []string{metricP50, metricP99, metricTotal, metricBirthP50, metricBirthP99}
+var compared = []string{metricP50, metricP99, metricTotal, metricChanges, metricCore, metricBirthP50, metricBirthP99}
 
 const quantileSteps = 50
 

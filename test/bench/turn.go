@@ -187,6 +187,14 @@ const aRule = `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeR
 
 // makeRule installs the definition of rules, and one.
 func makeRule(ctx context.Context, b *bed, _ int) error {
+	if err := define(ctx, b); err != nil {
+		return err
+	}
+	return install.Apply(ctx, b.cluster, []byte(aRule))
+}
+
+// define installs the definition of rules, and waits until it is served.
+func define(ctx context.Context, b *bed) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return err
@@ -198,7 +206,15 @@ func makeRule(ctx context.Context, b *bed, _ int) error {
 	if err := install.Apply(ctx, b.cluster, definition); err != nil {
 		return err
 	}
-	return install.Apply(ctx, b.cluster, []byte(aRule))
+	for deadline := time.Now().Add(time.Minute); ; {
+		_, err := b.client.Discovery().ServerResourcesForGroupVersion("readiness.node.x-k8s.io/v1alpha1")
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // left counts the worker pods that do not go after the last release.

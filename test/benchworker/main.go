@@ -1,6 +1,7 @@
 // Command benchworker measures what a worker costs: the time from exec to exit over its slowest
 // check, its peak memory and the size of its binary, with ten checks against a real API
-// server and CoreDNS. It exits with 1 when a target is missed.
+// server and CoreDNS; and what it reads with a peers check whose pods are on 5000 nodes. It exits
+// with 1 when a target is missed.
 package main
 
 import (
@@ -24,6 +25,7 @@ const (
 	maxOverhead = 30 * time.Millisecond
 	maxRSS      = 20 << 20
 	maxBinary   = 15 << 20
+	maxRead     = 200_000 // of a peers check, where its pods are on 5000 nodes
 )
 
 func main() {
@@ -66,12 +68,25 @@ func bench(ctx context.Context, worker string, runs int) (bool, error) {
 			return false, err
 		}
 		// In a run of its own, so that tracing does not slow down what is timed.
-		if m.rss, err = peakRSS(worker, s); err != nil {
+		if m.rss, _, err = traced(worker, s.env); err != nil {
 			return false, err
 		}
 		all = append(all, m)
 	}
-	return report(all, binary.Size()), nil
+	ok := report(all, binary.Size())
+	fmt.Printf("creating %d pods and their EndpointSlices\n", peerPods)
+	reads, err := s.peers(ctx, worker)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range reads {
+		fmt.Printf("%-34s %10s %10s %10s %10s\n", "read, peers by "+r.by, kilobytes(r.bytes), "", "", kilobytes(maxRead))
+		if r.bytes > maxRead {
+			fmt.Println("target missed: read, peers by", r.by)
+			ok = false
+		}
+	}
+	return ok, nil
 }
 
 // measurement of one run.
@@ -149,5 +164,7 @@ func column[T int64 | time.Duration](all []measurement, value func(measurement) 
 func at[T any](sorted []T, percentile int) T { return sorted[(len(sorted)-1)*percentile/100] }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
+
+func kilobytes(n int64) string { return fmt.Sprintf("%.0f kB", float64(n)/1000) }
 
 func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

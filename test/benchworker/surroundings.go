@@ -90,6 +90,7 @@ func (s *surroundings) writeFiles(ctx context.Context, dns string) error {
 	if _, err := client.RbacV1().Roles("default").Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get"}},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 	}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
