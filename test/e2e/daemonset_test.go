@@ -48,6 +48,14 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 		if t.Failed() {
 			s.deploy(ctx, t)
 		}
+		// A controller tolerates the taint of a new node, so it may have been placed there.
+		eventually(ctx, t, time.Minute, "a controller on another node leads", func() error {
+			pod, err := s.client.CoreV1().Pods(namespace).Get(ctx, s.leader(ctx, t), metav1.GetOptions{})
+			if err == nil && s.node(pod.Spec.NodeName) == nil {
+				err = fmt.Errorf("the leader is on %s, which is gone", pod.Spec.NodeName)
+			}
+			return err
+		})
 	})
 
 	s.deploy(ctx, t, inDaemonSetMode...)
@@ -97,8 +105,6 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 	before[name], err = s.marks(ctx, name)
 	must(t, err)
 	keptToo := s.watchVerified(ctx, t, name)
-	// It goes at the end of the case, and no controller with it.
-	s.kubectl(ctx, t, "cordon", name)
 
 	s.deploy(ctx, t)
 	eventually(ctx, t, 45*time.Second, "a controller leads again", func() error {

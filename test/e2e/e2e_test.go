@@ -41,17 +41,22 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
 	s.run(t, "full node: a re-verification displaces no workload", 3*time.Minute, s.fullNode)
 	s.run(t, "late DaemonSet and late CSI driver: no worker before they are there", 3*time.Minute, s.lateAgents)
+	s.run(t, "container that cannot be ended", 6*time.Minute, s.containerStuck)
 	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
 	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
 	s.run(t, "rules and the reporter beside an agent", 5*time.Minute, s.reporter)
+	s.run(t, "leader's node drained", 4*time.Minute, s.leaderDrained)
 
+	s.run(t, "Karpenter: leader's node consolidated", 8*time.Minute, s.karpenterConsolidates)
 	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
 	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 2*time.Minute, s.karpenterLate)
+	s.run(t, "Karpenter: a rule's taint among the startupTaints", 4*time.Minute, s.karpenterRule)
 	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
 	s.run(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
 	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)
 
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
+	s.run(t, "two releases, each lost beside the other", 5*time.Minute, s.twoReleases)
 	s.run(t, "helm uninstall leaves only marks on nodes", 2*time.Minute, s.uninstall)
 	s.run(t, "README and first hour, command by command", 4*time.Minute, s.pages)
 }

@@ -108,7 +108,24 @@ func (s *suite) threeNodesJoin(ctx context.Context, t *testing.T) {
 		s.awaitEvent(ctx, t, 5*time.Second, name, "VerificationPassed")
 	}
 	s.noWorkersLeft(ctx, t)
+	s.limited(ctx, t)
 	s.watch.check(t)
+}
+
+// limited insists that every policy is there, the one on kubelets among them, which run under it from here on.
+func (s *suite) limited(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var want []string
+	for _, policy := range []string{"kubelets", "nodes", "pods", "pods-kept", "pods-of-others", "rule-conflicts", "rule-warnings", "rules"} {
+		want = append(want, "validatingadmissionpolicy.admissionregistration.k8s.io/"+release+"-"+policy)
+	}
+	if got := strings.Fields(s.kubectl(ctx, t, "get", "validatingadmissionpolicies", "-o", "name", "-l", "app.kubernetes.io/instance="+release)); !slices.Equal(got, want) {
+		t.Errorf("admission policies %q, want %q", got, want)
+	}
+	_, err := s.cluster.Kubectl(ctx, "", "annotate", "node", "node-a", "node-ready/skip=true", "--as", "system:node:node-a", "--as-group", "system:nodes")
+	if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+release+"-kubelets'") {
+		t.Errorf("a node opts itself out: %v", err)
+	}
 }
 
 // noWorkersLeft insists that the workers of passed verifications are gone.

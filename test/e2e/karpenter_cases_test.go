@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,25 +40,8 @@ func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
 // One of them selects a profile with a check of its own, so what the first worker proved no longer
 // counts, and a second one runs that check before the taint goes.
 func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
-	known := s.nodeClaims(ctx, t)
-	delay := func(ctx context.Context, d string) {
-		s.kubectl(ctx, t, "patch", "kwoknodeclass", "e2e", "--type=merge", "-p", `{"spec":{"nodeRegistrationDelay":"`+d+`"}}`)
-	}
-	delay(ctx, "30s")
-	s.scalePooled(ctx, t, 2)
-	claim := s.awaitClaimWith(ctx, t, known, func(c nodeClaim) bool { return c.is("Launched") && c.Status.ProviderID != "" })
-	s.karpenter.process.Signal(syscall.SIGSTOP)
-	t.Cleanup(func() { s.karpenter.process.Signal(syscall.SIGCONT) })
-	delay(ctx, "0s")
-
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(claim.Status.ProviderID, "kwok://"), Labels: map[string]string{corev1.LabelHostname: claim.Metadata.Name}, Annotations: claim.Metadata.Annotations},
-		Spec: corev1.NodeSpec{
-			ProviderID: claim.Status.ProviderID,
-			Taints:     []corev1.Taint{gatingTaint, {Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
-		},
-		Status: corev1.NodeStatus{Capacity: claim.Status.Capacity, Allocatable: claim.Status.Allocatable},
-	}
+	claim, release := s.holdKarpenter(ctx, t, "pooled", 2)
+	node := claim.node(gatingTaint)
 	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	must(t, err)
 	_, err = s.karpenter.agent.AdoptNode(ctx, node.Name, nodeagent.DNSWorks) // it is not followed until it has its labels
@@ -81,13 +64,71 @@ func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 	if pods := s.watch.of(node.Name, time.Time{}); strings.Contains(pods[0].config, ownCheck) {
 		t.Errorf("the profile's check is there before its label is: %s", pods[0].config)
 	}
-	s.karpenter.process.Signal(syscall.SIGCONT)
+	release()
 	s.awaitVerified(ctx, t, 30*time.Second, node.Name)
 	if pods := s.watch.of(node.Name, time.Time{}); len(pods) < 2 || !strings.Contains(pods[len(pods)-1].config, ownCheck) {
 		t.Errorf("the node was released without its profile's check: %+v", pods)
 	}
 	s.awaitInitialized(ctx, t, claim)
 	s.awaitPooled(ctx, t, 2)
+	s.karpenter.check(t)
+	s.watch.check(t)
+}
+
+// The taint of a bootstrap-only rule is among a NodePool's startupTaints, which Karpenter merges into the node until it
+// has registered it. A node is released once the rule's condition holds, and then Karpenter calls it initialized. One
+// whose condition holds before it is registered waits for that; one that another controller released too early gets
+// the taint again, and is released again.
+func (s *suite) karpenterRule(ctx context.Context, t *testing.T) {
+	const key = "readiness.k8s.io/e2e-agent"
+	known := s.nodeClaims(ctx, t)
+	t.Cleanup(func() {
+		// The pool goes with the others: until then the kwok provider may still make the node whose delay it waits for.
+		s.kubectl(context.WithoutCancel(ctx), t, "delete", "nodereadinessrule", "ruled", "--ignore-not-found", "--timeout=30s")
+	})
+	manifest := filepath.Join(s.root, "test", "e2e", "testdata", "karpenter-rule.yaml")
+	s.kubectl(ctx, t, "apply", "--server-side", "-f", manifest)
+	reportsReady := func(name string) {
+		condition := `{"type":"e2e.test/AgentReady","status":"True","reason":"Test","lastTransitionTime":"` +
+			time.Now().UTC().Format(time.RFC3339) + `"}`
+		s.kubectl(ctx, t, "patch", "node", name, "--subresource=status", "-p", `{"status":{"conditions":[`+condition+`]}}`)
+	}
+	held := func(name string) error {
+		if have := s.ruled(ctx, t)[name]; !slices.Equal(have, []string{key}) {
+			return fmt.Errorf("%s has of rules the taints %v", name, have)
+		}
+		return nil
+	}
+
+	claim := s.awaitClaim(ctx, t, known)
+	name := claim.Status.NodeName
+	s.awaitVerified(ctx, t, 40*time.Second, name)
+	throughout(ctx, t, 3*time.Second, "the rule holds the node, which Karpenter does not initialize", func() error {
+		if s.nodeClaims(ctx, t)[claim.Metadata.UID].is("Initialized") {
+			return fmt.Errorf("it is initialized")
+		}
+		return held(name)
+	})
+	reportsReady(name)
+	s.awaitInitialized(ctx, t, claim)
+
+	claim, release := s.holdKarpenter(ctx, t, "ruled", 2)
+	node := claim.node(gatingTaint, corev1.Taint{Key: key, Value: "pending", Effect: corev1.TaintEffectNoSchedule})
+	node.Labels[nodePoolLabel] = "ruled" // its kubelet sets the label by which the rule selects it
+	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	must(t, err)
+	reportsReady(node.Name)
+	throughout(ctx, t, 5*time.Second, "the taint stays until Karpenter has registered the node", func() error {
+		return held(node.Name)
+	})
+	// The node-readiness-controller does not wait for Karpenter: this is what it leaves behind.
+	s.kubectl(ctx, t, "taint", "node", node.Name, key+"-")
+	uid := s.kubectl(ctx, t, "get", "nodereadinessrule", "ruled", "-o", "jsonpath={.metadata.uid}")
+	s.kubectl(ctx, t, "annotate", "node", node.Name, "readiness.k8s.io/bootstrap-completed-"+uid+`={"rule-name":"ruled"}`)
+	release()
+	s.awaitInitialized(ctx, t, claim)
+	s.awaitEvent(ctx, t, 10*time.Second, node.Name, "TaintRemoved") // Karpenter had merged the taint back
+	s.awaitVerified(ctx, t, 30*time.Second, node.Name)
 	s.karpenter.check(t)
 	s.watch.check(t)
 }
@@ -183,8 +224,8 @@ func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
 	if k == nil || k.process == nil {
 		t.Fatal("Karpenter was not started")
 	}
-	s.kubectl(ctx, t, "delete", "deployment", "pooled")
-	s.kubectl(ctx, t, "delete", "nodepool", "e2e", "--timeout=50s")
+	s.kubectl(ctx, t, "delete", "deployment", "pooled", "ruled", "--ignore-not-found")
+	s.kubectl(ctx, t, "delete", "nodepool", "--all", "--timeout=50s")
 	eventually(ctx, t, 30*time.Second, "Karpenter's nodes are gone", func() error {
 		nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodePoolLabel})
 		if err == nil && len(nodes.Items) > 0 {

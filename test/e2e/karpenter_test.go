@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,8 +48,11 @@ type karpenter struct {
 	violations []string
 }
 
-// startKarpenter installs its CRDs, starts it, and serves the nodes that it makes.
+// startKarpenter installs its CRDs, starts it, and serves the nodes that it makes. It may be called more than once.
 func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
+	if s.karpenter != nil {
+		return
+	}
 	source, err := exec.CommandContext(ctx, "go", "-C", filepath.Join(s.root, "test", "tools", "karpenter"), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
 	must(t, err)
 	module := strings.TrimSpace(string(source))
@@ -83,6 +87,8 @@ func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
 			"KUBECONFIG=" + s.cluster.ControlPlane.Kubeconfig(), "HOME=/nonexistent", "DISABLE_LEADER_ELECTION=true",
 			fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
 			"FEATURE_GATES=StaticCapacity=true,NodeRepair=true",
+			// Else a preference, the spread over zones, keeps a pod from the real nodes, which have no zone.
+			"PREFERENCE_POLICY=Ignore",
 		},
 	})
 	must(t, err)
@@ -95,6 +101,9 @@ func (k *karpenter) follow(ctx context.Context, t *testing.T) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = nodePoolLabel }))
 	informer := factory.Core().V1().Nodes().Informer()
 	serve := func(name string) {
+		if k.suite.node(name) != nil {
+			return // it has a kubelet
+		}
 		k.mu.Lock()
 		resolver := k.resolver
 		k.mu.Unlock()
@@ -111,7 +120,9 @@ func (k *karpenter) follow(ctx context.Context, t *testing.T) {
 	k.done.Go(func() {
 		for ctx.Err() == nil {
 			for _, obj := range informer.GetStore().List() {
-				k.renewLease(ctx, obj.(*corev1.Node))
+				if n := obj.(*corev1.Node); k.agent.Node(n.Name) != nil {
+					k.renewLease(ctx, n)
+				}
 			}
 			select {
 			case <-ctx.Done():
@@ -188,6 +199,40 @@ func (c nodeClaim) is(condition string) bool {
 		return have.Type == condition && have.Status == metav1.ConditionTrue
 	})
 }
+
+// node is the claim's as its kubelet registers it, with the taints given and without the labels of the NodeClaim, which
+// Karpenter adds as it registers the node.
+func (c nodeClaim) node(taints ...corev1.Taint) *corev1.Node {
+	unregistered := corev1.Taint{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: strings.TrimPrefix(c.Status.ProviderID, "kwok://"), Annotations: c.Metadata.Annotations,
+			Labels: map[string]string{corev1.LabelHostname: c.Metadata.Name},
+		},
+		Spec:   corev1.NodeSpec{ProviderID: c.Status.ProviderID, Taints: append(taints, unregistered)},
+		Status: corev1.NodeStatus{Capacity: c.Status.Capacity, Allocatable: c.Status.Allocatable},
+	}
+}
+
+// holdKarpenter scales a Deployment up, and holds Karpenter still once it has launched a NodeClaim whose node has not
+// joined. The function that it returns lets it go on.
+func (s *suite) holdKarpenter(ctx context.Context, t *testing.T, deployment string, replicas int) (nodeClaim, func()) {
+	t.Helper()
+	known := s.nodeClaims(ctx, t)
+	delay := func(d string) {
+		s.kubectl(ctx, t, "patch", "kwoknodeclass", "e2e", "--type=merge", "-p", `{"spec":{"nodeRegistrationDelay":"`+d+`"}}`)
+	}
+	delay("30s")
+	s.kubectl(ctx, t, "scale", "deployment/"+deployment, fmt.Sprintf("--replicas=%d", replicas))
+	claim := s.awaitClaimWith(ctx, t, known, nodeClaim.launched)
+	s.karpenter.process.Signal(syscall.SIGSTOP)
+	release := func() { s.karpenter.process.Signal(syscall.SIGCONT) }
+	t.Cleanup(release)
+	delay("0s")
+	return claim, release
+}
+
+func (c nodeClaim) launched() bool { return c.is("Launched") && c.Status.ProviderID != "" }
 
 // nodeClaims are those that there are, by UID.
 func (s *suite) nodeClaims(ctx context.Context, t *testing.T) map[types.UID]nodeClaim {

@@ -29,7 +29,7 @@ type prometheus struct {
 	url, targets string
 
 	mu sync.Mutex
-	// fired are the alerts that fired at least once, firing those that do so now.
+	// fired are the alerts that fired at least once, firing those that do so now: by name, and by name and namespace (of).
 	fired, firing map[string]bool
 }
 
@@ -74,6 +74,7 @@ scrape_configs:
 			"sum(up)": "2", "sum(kube_node_ready_leader)": "1",
 			`sum(max by (node) (kube_node_ready_verification_status{status="verified"}))`: "3",
 			"count(kube_node_ready_build_info)":                                           "2",
+			`sum(kube_node_ready_first_verdicts_total{verdict="verified"})`:               "3",
 		} {
 			got, err := p.value(ctx, query)
 			if err != nil {
@@ -128,19 +129,27 @@ func (p *prometheus) follow(client kubernetes.Interface) {
 		p.mu.Lock()
 		p.firing = map[string]bool{}
 		for _, alert := range answer.Data.Alerts {
-			if alert.State == "firing" {
-				p.fired[alert.Labels["alertname"]], p.firing[alert.Labels["alertname"]] = true, true
+			if alert.State != "firing" {
+				continue
+			}
+			for _, key := range []string{alert.Labels["alertname"], of(alert.Labels["alertname"], alert.Labels["namespace"])} {
+				p.fired[key], p.firing[key] = true, true
 			}
 		}
 		p.mu.Unlock()
 	}
 }
 
-// discover writes the addresses of the port "metrics" of the controller's Service.
+// of is an alert about the installation in a namespace.
+func of(alert, namespace string) string { return alert + " in " + namespace }
+
+// discover writes the addresses of the port "metrics" of the controllers' Services, with the labels that they have by a
+// ServiceMonitor.
 func (p *prometheus) discover(client kubernetes.Interface) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + controllerName})
+	list, err := client.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=kube-node-ready,app.kubernetes.io/component=controller"})
 	if err != nil {
 		return err
 	}
@@ -157,7 +166,7 @@ func (p *prometheus) discover(client kubernetes.Interface) error {
 			for _, endpoint := range slice.Endpoints {
 				groups = append(groups, group{
 					Targets: []string{fmt.Sprintf("%s:%d", endpoint.Addresses[0], *port.Port)},
-					Labels:  map[string]string{"pod": endpoint.TargetRef.Name},
+					Labels:  map[string]string{"cluster": "e2e", "namespace": slice.Namespace, "pod": endpoint.TargetRef.Name},
 				})
 			}
 		}
@@ -276,4 +285,59 @@ func (s *suite) alerts(ctx context.Context, t *testing.T) {
 	s.kubectl(ctx, t, "-n", namespace, "scale", "deployment/"+controllerName, "--replicas=2")
 	eventually(ctx, t, 60*time.Second, "KubeNodeReadyControllerAbsent is resolved", fires(false))
 	t.Logf("fired during the run: %s", strings.Join(keys(s.prometheus.fired), ", "))
+}
+
+// second is another release, in a namespace of its own, and its controllers' name.
+const (
+	second           = "second"
+	secondController = "second-kube-node-ready-controller"
+)
+
+// Two releases in one Prometheus: each loses what makes it work while the other one has it, and the alert names the one
+// that did.
+func (s *suite) twoReleases(ctx context.Context, t *testing.T) {
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		s.helm(ctx, t, "uninstall", second, "--namespace", second, "--ignore-not-found", "--wait", "--timeout", "60s")
+		s.kubectl(ctx, t, "delete", "namespace", second, "--ignore-not-found", "--timeout=60s")
+	})
+	s.helm(ctx, t, "install", second, s.chart(), "--namespace", second, "--create-namespace", "--wait", "--timeout", "90s",
+		"--set-json", "rules.installCRD=false", "--set-json", "controller.replicas=1",
+		"--set-json", "controller.config.rules.enabled=false",
+		"--set-json", `controller.config.nodeManagement.nodeSelector={"matchLabels":{"e2e.test/second":"true"}}`)
+	eventually(ctx, t, 60*time.Second, "both releases are scraped, and each leads", func() error {
+		got, err := s.prometheus.value(ctx, "count(sum by (cluster, namespace) (kube_node_ready_leader) == 1)")
+		if err == nil && got != "2" {
+			err = fmt.Errorf("%s lead", got)
+		}
+		return err
+	})
+	const absent, noLeader = "KubeNodeReadyControllerAbsent", "KubeNodeReadyNoLeader"
+	expect := func(alert string, in map[string]bool) {
+		t.Helper()
+		eventually(ctx, t, 90*time.Second, fmt.Sprintf("%s fires where it should: %v", alert, in), func() error {
+			for namespace, want := range in {
+				if _, firing := s.prometheus.state(of(alert, namespace)); firing != want {
+					return fmt.Errorf("in %s: %t", namespace, firing)
+				}
+			}
+			return nil
+		})
+	}
+	none := map[string]bool{namespace: false, second: false}
+	expect(absent, none)
+	s.kubectl(ctx, t, "-n", namespace, "scale", "deployment/"+controllerName, "--replicas=0")
+	expect(absent, map[string]bool{namespace: true, second: false})
+	s.kubectl(ctx, t, "-n", namespace, "scale", "deployment/"+controllerName, "--replicas=2")
+	expect(absent, none)
+	if fired, _ := s.prometheus.state(of(absent, second)); fired {
+		t.Errorf("%s fired for the release whose controller was there", absent)
+	}
+
+	// Somebody else holds the Lease of the second one.
+	expect(noLeader, none)
+	held := fmt.Sprintf(`{"spec":{"holderIdentity":"somebody","leaseDurationSeconds":3600,"renewTime":%q}}`,
+		time.Now().UTC().Format(metav1.RFC3339Micro))
+	s.kubectl(ctx, t, "-n", second, "patch", "lease", secondController, "--type=merge", "--patch", held)
+	expect(noLeader, map[string]bool{namespace: false, second: true})
 }

@@ -189,7 +189,10 @@ func (s *suite) helmCommand(ctx context.Context, args ...string) (string, error)
 	home := filepath.Join(s.root, ".cache", "cluster", "helm")
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	if s.cluster != nil {
-		cmd.Args = append(cmd.Args, "--kubeconfig", s.cluster.ControlPlane.Kubeconfig(), "--namespace", namespace)
+		cmd.Args = append(cmd.Args, "--kubeconfig", s.cluster.ControlPlane.Kubeconfig())
+		if !slices.Contains(args, "--namespace") {
+			cmd.Args = append(cmd.Args, "--namespace", namespace)
+		}
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

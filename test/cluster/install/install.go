@@ -6,7 +6,6 @@ package install
 import (
 	"bytes"
 	"context"
-	_ "embed" // for the manifest
 	"errors"
 	"fmt"
 	"maps"
@@ -14,11 +13,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -36,15 +42,62 @@ const (
 	Image = "ghcr.io/kube-node-ready/kube-node-ready:local"
 )
 
-// manifest is what the chart renders with its default values; a test holds it to that.
-//
-//go:embed rbac.yaml
-var manifest []byte
-
 // Rights creates the namespace, service accounts, roles and bindings that the chart makes with
 // its default values.
 func Rights(ctx context.Context, c *cluster.Cluster) error {
-	return Apply(ctx, c, append([]byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+Namespace+"}\n---\n"), manifest...))
+	var cfg config.Config
+	cfg.SetDefaults()
+	var manifest []byte
+	for _, o := range slices.Concat([]client.Object{
+		&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: Namespace}},
+		account(ControllerAccount), account(WorkerAccount),
+	}, Roles(ControllerAccount, rights.Controller(&cfg, Namespace, false)), Roles(WorkerAccount, rights.Worker(&cfg, Namespace, false))) {
+		document, err := yaml.Marshal(o)
+		if err != nil {
+			return err
+		}
+		manifest = append(append(manifest, "---\n"...), document...)
+	}
+	return Apply(ctx, c, manifest)
+}
+
+func account(name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
+}
+
+// Roles gives a service account in Namespace its rights, by a role and a binding for each of their namespaces. A right
+// without verbs is none.
+func Roles(account string, all []rights.Right) (objects []client.Object) {
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, r := range all {
+		var granted []rbacv1.PolicyRule
+		if len(r.Verbs) > 0 {
+			granted = []rbacv1.PolicyRule{{Verbs: r.Verbs, APIGroups: []string{r.Group}, Resources: []string{r.Resource}}}
+		}
+		if len(r.Verbs) > 0 && r.Name != "" {
+			granted[0].ResourceNames = []string{r.Name}
+		}
+		rules[r.Namespace] = append(rules[r.Namespace], granted...)
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: account}}
+	kind := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	of := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: account}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(rules)) {
+		named := metav1.ObjectMeta{Namespace: namespace, Name: account}
+		if namespace == "" {
+			objects = append(objects, &rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: named, Rules: rules[namespace]},
+				&rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: named, Subjects: subjects, RoleRef: of("ClusterRole")})
+			continue
+		}
+		objects = append(objects, &rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: named, Rules: rules[namespace]},
+			&rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: named, Subjects: subjects, RoleRef: of("Role")})
+	}
+	return objects
 }
 
 // Apply is kubectl apply as the cluster's administrator.

@@ -56,6 +56,38 @@ func rules(ctx context.Context, n *Node, lines ...string) (*Fault, error) {
 	return f, nil
 }
 
+// StopShim stops the process that containerd asks to end a container, and that reports its end
+// (containerd-shim-runc-v2): the container goes on until it ends by itself, and whoever wants to end it waits. The
+// kubelet and containerd work on. It takes the container's ID.
+func (n *Node) StopShim(ctx context.Context, container string) (*Fault, error) {
+	tasks, err := n.ctr(ctx, "tasks", "ls")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(tasks) { // TASK PID STATUS, the PID as the node sees it
+		columns := strings.Fields(line)
+		if len(columns) < 2 || columns[0] != container {
+			continue
+		}
+		shim, err := n.Run(ctx, "sed", "-n", `s/^PPid:\t//p`, "/proc/"+columns[1]+"/status")
+		if err != nil {
+			return nil, err
+		}
+		shim = strings.TrimSpace(shim)
+		if shim == "" || shim == "0" || shim == "1" {
+			return nil, fmt.Errorf("container %s: its process %s has no shim but %q", container, columns[1], shim)
+		}
+		if _, err := n.Run(ctx, "kill", "-s", "STOP", shim); err != nil {
+			return nil, err
+		}
+		return &Fault{heal: []func(context.Context) error{func(ctx context.Context) error {
+			_, err := n.Run(ctx, "kill", "-s", "CONT", shim)
+			return err
+		}}}, nil
+	}
+	return nil, fmt.Errorf("container %s does not run:\n%s", container, tasks)
+}
+
 // DropDNS drops what the node's pods send to port 53, over UDP and TCP. The rules are in the
 // first table that a packet meets, since a later one sees the port of a translated address.
 func (n *Node) DropDNS(ctx context.Context) (*Fault, error) {
