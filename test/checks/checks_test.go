@@ -143,7 +143,7 @@ func TestOnARealCluster(t *testing.T) {
 
 	t.Run("built-ins", func(t *testing.T) {
 		r := p.run(t, "worker: {dnsTestDomains: [known.example]}", nil)
-		if r.Outcome != result.Passed || len(r.Checks) != 6 || r.Node != "node-a" {
+		if r.Outcome != result.Passed || len(r.Checks) != 7 || r.Node != "node-a" {
 			t.Errorf("got %+v", r)
 		}
 		// This cluster's DNS Service has no endpoints.
@@ -184,7 +184,7 @@ func TestOnARealCluster(t *testing.T) {
 		{name: "MTU, a small hello", spec: "type: mtu, mtu: {payloadBytes: 1201}", says: "1201 bytes"},
 		{name: "network", spec: "type: tcp", says: "connects"},
 		{name: "no peers", spec: "type: peers, peers: {selector: app=none, port: 80}", reason: "TooFewPeers", says: "none to connect to", outcome: result.Warning},
-		{name: "too few peers", spec: "type: peers, peers: {selector: app=none, port: 80, minPeers: 1}", reason: "TooFewPeers"},
+		{name: "too few peers", spec: "type: peers, peers: {selector: app=none, port: 80, minPeers: 1}", reason: "TooFewPeers", outcome: result.Inconclusive},
 		{name: "peers, forbidden", spec: "type: peers, peers: {selector: app=none, port: 80, namespace: kube-system}", reason: "Forbidden"},
 		{name: "DNS lies about the Service", spec: "type: serviceDiscovery", reason: "ServiceDNSMismatch", says: "DNS answers 10.255.255.254",
 			env: map[string]string{worker.EnvResolvConf: p.resolvConf(t, lying)}},
@@ -202,7 +202,7 @@ func TestOnARealCluster(t *testing.T) {
 			want := result.Passed
 			switch c.reason {
 			case "":
-			case "ServiceNotFound", "Forbidden", "Unauthorized":
+			case "ServiceNotFound", "Forbidden", "Unauthorized", "NoReadyEndpoints":
 				want = result.Inconclusive
 			default:
 				want = result.Failed
@@ -223,7 +223,7 @@ func TestOnARealCluster(t *testing.T) {
 		r := worker.Run(context.Background(), worker.Options{DryRun: true, Kubeconfig: kubeconfig, Getenv: func(name string) string {
 			return map[string]string{worker.EnvResolvConf: p.env[worker.EnvResolvConf]}[name]
 		}, Config: worker.Config{TimeoutSeconds: 20}})
-		if r.Outcome != result.Passed || r.Checks[len(r.Checks)-1].Outcome != result.Passed || len(r.Checks) != 5 {
+		if r.Outcome != result.Passed || r.Checks[len(r.Checks)-1].Outcome != result.Passed || len(r.Checks) != 6 {
 			t.Errorf("got %+v", r)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,20 +37,24 @@ func testPeers(t *testing.T, p *pod) {
 	} {
 		p.createPeer(t, n.node, n.zone, n.ip)
 	}
-	t.Run("zones of nodes", func(t *testing.T) { testZonesOfNodes(t, p, port) })
+	t.Run("of a Service", func(t *testing.T) { testPeersOfService(t, p) })
 	for _, c := range []struct {
 		settings, reason string
 		says             []string
 	}{
-		{"sample: 3, failPercent: 50", "", []string{"2 of 3 peers in 2 zones connect"}},
+		{"sample: 3, failPercent: 50", "PeersUnreachable", []string{"2 of 3 peers in 2 zones connect"}},
 		{"sample: 2", "PeersUnreachable", []string{"1 of 2 peers in 2 zones connect", "peer-down-1 on node down-1, zone down", "refused the connection"}},
 		{"sample: 3, failPercent: 30", "PeersUnreachable", []string{"2 of 3"}},
-		{"minPeers: 4", "TooFewPeers", []string{"3 ready pods on other nodes match app=peer"}},
+		{"minPeers: 4", "TooFewPeers", []string{"found 3 ready pods on other nodes (selector app=peer in namespace default)"}},
 	} {
-		r := single(t, p.run(t, fmt.Sprintf("worker: {checks: [{name: it, type: peers, peers: {selector: app=peer, port: %d, %s}}]}", port, c.settings), nil))
-		want := result.Passed
-		if c.reason != "" {
-			want = result.Failed
+		r := single(t, p.run(t, fmt.Sprintf("worker: {checks: [{name: it, type: peers, timeoutSeconds: 2, "+
+			"peers: {selector: app=peer, port: %d, %s}}]}", port, c.settings), nil))
+		want := result.Failed
+		switch {
+		case c.reason == "TooFewPeers":
+			want = result.Inconclusive
+		case c.settings == "sample: 3, failPercent: 50":
+			want = result.Warning // one that does not connect is too few
 		}
 		if r.Outcome != want || r.Reason != c.reason {
 			t.Errorf("%s: got %s %s: %s", c.settings, r.Outcome, r.Reason, r.Message)
@@ -63,49 +67,57 @@ func testPeers(t *testing.T, p *pod) {
 	}
 }
 
-// testZonesOfNodes takes the zones off the pods, as before Kubernetes 1.35, and looks at the
-// nodes, if it may.
-func testZonesOfNodes(t *testing.T, p *pod, port int) {
-	ctx := context.Background()
-	zones := map[string]string{}
-	patch := func(name, zone string) {
-		body := []byte(`{"metadata":{"labels":{"topology.kubernetes.io/zone":` + zone + `}}}`)
-		if _, err := p.client.CoreV1().Pods("default").Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pods, err := p.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=peer"})
+// testPeersOfService finds the same nodes by a Service's EndpointSlices. An endpoint cannot have a loopback address, so
+// it is this machine's.
+func testPeersOfService(t *testing.T, p *pod) {
+	ip := machineAddress(t)
+	listener, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pod := range pods.Items {
-		zone := pod.Labels["topology.kubernetes.io/zone"]
-		if zone == "" {
-			t.Fatalf("the API server did not copy the zone to pod %s", pod.Name)
+	defer func() { _ = listener.Close() }()
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "peers-a", Labels: map[string]string{discoveryv1.LabelServiceName: "peers"}},
+		AddressType: discoveryv1.AddressTypeIPv4}
+	for _, n := range []struct {
+		node, zone string
+		ready      bool
+	}{{"node-a", "up", true}, {"up-1", "up", true}, {"down-1", "down", true}, {"up-2", "up", false}} {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &n.node, Zone: &n.zone,
+			Conditions: discoveryv1.EndpointConditions{Ready: &n.ready}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "peer-" + n.node, UID: types.UID(n.node)}})
+	}
+	must(t, p.client.DiscoveryV1().EndpointSlices("default").Create, slice)
+	port := listener.Addr().(*net.TCPAddr).Port
+	for _, c := range []struct {
+		settings     string
+		outcome      result.Outcome
+		reason, says string
+	}{
+		{"service: peers", result.Passed, "", "2 of 2 peers in 2 zones connect"},
+		{"service: peers, minPeers: 3", result.Inconclusive, "TooFewPeers", "found 2 ready pods on other nodes (Service default/peers), expected at least 3"},
+		{"service: nothing", result.Inconclusive, "ServiceNotFound", "Service default/nothing does not exist"},
+		{"service: nothing, selector: app=none", result.Warning, "TooFewPeers", "found no running pod (selector app=none in namespace default)"},
+	} {
+		r := single(t, p.run(t, fmt.Sprintf("worker: {checks: [{name: it, type: peers, peers: {%s, port: %d}}]}", c.settings, port), nil))
+		if r.Outcome != c.outcome || r.Reason != c.reason || !strings.Contains(r.Message, c.says) {
+			t.Errorf("%s: got %s %s: %s", c.settings, r.Outcome, r.Reason, r.Message)
 		}
-		zones[pod.Name] = `"` + zone + `"`
-		patch(pod.Name, "null")
 	}
-	sampled := func() string {
-		return single(t, p.run(t, fmt.Sprintf("worker: {checks: [{name: it, type: peers, peers: {selector: app=peer, port: %d, sample: 2, failPercent: 100}}]}", port), nil)).Message
+}
+
+// machineAddress is an IPv4 address of this machine that an endpoint may have.
+func machineAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if m := sampled(); !strings.Contains(m, "in 1 zone ") {
-		t.Errorf("without the right to list nodes: %s", m)
-	}
-	name := metav1.ObjectMeta{Name: "worker"}
-	must(t, p.client.RbacV1().ClusterRoles().Create, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}})
-	must(t, p.client.RbacV1().ClusterRoleBindings().Create, &rbacv1.ClusterRoleBinding{ObjectMeta: name,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "worker"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "worker"}}})
-	for n := 0; !strings.Contains(sampled(), "1 of 2 peers in 2 zones connect"); n++ { // the authorizer sees the binding a moment later
-		if n == 100 {
-			t.Fatalf("with the right to list nodes: %s", sampled())
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	for name, zone := range zones {
-		patch(name, zone)
-	}
+	t.Skip("this machine has no address but loopback ones")
+	return ""
 }
 
 func (p *pod) createPeer(t *testing.T, node, zone, ip string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,6 +75,7 @@ service: {enabled: false}
 const (
 	sound  = "node-sound"
 	broken = "node-broken" // its DNS refuses queries
+	rule   = "rule-of-none"
 )
 
 // reader is a person with a cluster, a release and the pages' commands.
@@ -86,6 +88,7 @@ type reader struct {
 // Every command of every page does what it says without an error, in the order of the pages.
 func TestCommands(t *testing.T) {
 	r := newReader(t)
+	r.inSentences(t)
 	for _, page := range pages(t) {
 		for _, b := range blocks(t, page) {
 			if b.NotRun != "" || b.RunBy != "" {
@@ -100,6 +103,49 @@ func TestCommands(t *testing.T) {
 				t.Logf("%.1f s\n%s", time.Since(began).Seconds(), out)
 			})
 		}
+	}
+}
+
+// elsewhere says where commands in sentences are run, or why nowhere.
+var elsewhere = map[string]string{
+	"kubectl node-ready check NODE":                                                      "test/plugin: on a broken node it fails, as it should",
+	"kubectl node-ready config validate FILE":                                            "test/plugin",
+	"kubectl node-ready logs NODE":                                                       "test/plugin: the worker's pod may be gone here",
+	"kubectl node-ready reverify NODE":                                                   "test/plugin",
+	"kubectl node-ready skip NODE":                                                       "test/plugin",
+	"kubectl delete nodeclaim NAME":                                                      "needs Karpenter",
+	"kubectl get nodeclaims":                                                             "needs Karpenter",
+	"kubectl -n falco get daemonset falco -o yaml":                                       "needs Falco",
+	"helm rollback kube-node-ready -n kube-node-ready":                                   "there is no revision here to go back to",
+	"kubectl logs -n kube-node-ready kube-node-ready-test":                               "helm test makes the pod",
+	"kubectl port-forward -n kube-node-ready deployment/kube-node-ready-controller 6060": "it does not end",
+	"kubectl taint node NODE KEY-":                                                       "no such taint is there",
+}
+
+// changes are the verbs that leave their mark. In a sentence they are run as a dry run: they belong to no order.
+var changes = regexp.MustCompile(`\bkubectl (?:-n \S+ )?(taint|annotate|label|delete|patch) `)
+
+// inSentences runs each command that a page gives in a sentence or a table once.
+func (r *reader) inSentences(t *testing.T) {
+	unused := maps.Clone(elsewhere)
+	done := map[string]bool{}
+	for _, page := range pages(t) {
+		for _, c := range commands.InlineOf(read(t, page)) {
+			if _, ok := elsewhere[c.Command]; ok || done[c.Command] {
+				delete(unused, c.Command)
+				continue
+			}
+			done[c.Command] = true
+			t.Run(fmt.Sprintf("%s:%d", strings.TrimPrefix(page, root+"/"), c.Line), func(t *testing.T) {
+				script := changes.ReplaceAllString(r.fill(t, "", c.Command), "kubectl --dry-run=server $1 ")
+				if out, err := r.run(t.Context(), script); err != nil {
+					t.Errorf("%v\n%s\n%s", err, script, out)
+				}
+			})
+		}
+	}
+	for command := range unused {
+		t.Errorf("no page has the command %q: remove it from the list", command)
 	}
 }
 
@@ -164,6 +210,19 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
+const aRule = `
+		kubectl apply -f - <<-MANIFEST
+			apiVersion: readiness.node.x-k8s.io/v1alpha1
+			kind: NodeReadinessRule
+			metadata: {name: ` + rule + `}
+			spec:
+			  conditions: [{type: example.com/Ready, requiredStatus: "True"}]
+			  taint: {key: readiness.k8s.io/example, effect: NoSchedule}
+			  nodeSelector: {matchLabels: {example.com/none: "true"}}
+			  enforcementMode: continuous
+		MANIFEST
+`
+
 // fill puts names into the placeholders of a page.
 func (r *reader) fill(t *testing.T, page, script string) string {
 	t.Helper()
@@ -182,6 +241,12 @@ func (r *reader) fill(t *testing.T, page, script string) string {
 				pod = w.Name
 			}
 		}
+	}
+	if named := regexp.MustCompile(`\bRULE\b`); named.MatchString(script) { // a page may have removed all rules
+		if out, err := r.run(t.Context(), aRule); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		script = named.ReplaceAllString(script, rule)
 	}
 	script = regexp.MustCompile(`\bNODE\b`).ReplaceAllString(script, node)
 	return regexp.MustCompile(`\bPOD\b`).ReplaceAllString(script, pod)

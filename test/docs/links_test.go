@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-node-ready/kube-node-ready/test/docs/commands"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
@@ -41,7 +42,6 @@ func read(t *testing.T, file string) string {
 }
 
 var (
-	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	unslug   = regexp.MustCompile("[^a-z0-9 _-]")
@@ -51,7 +51,7 @@ var (
 // anchors are the fragments that a page's headings can be reached by, as GitHub makes them.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
-	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+	for _, match := range heading.FindAllStringSubmatch(commands.Prose(page), -1) {
 		found[strings.ReplaceAll(unslug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")] = true
 	}
 	return found
@@ -59,7 +59,7 @@ func anchors(page string) map[string]bool {
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	for _, page := range pages(t) {
-		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+		for _, match := range link.FindAllStringSubmatch(commands.Prose(read(t, page)), -1) {
 			target, fragment, _ := strings.Cut(match[1], "#")
 			if strings.Contains(target, "://") {
 				continue

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"io/fs"
@@ -94,7 +95,7 @@ func imageOf(p Platform, created time.Time) (v1.Image, error) {
 		}
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(blob)), nil
-		}, tarball.WithMediaType(types.OCILayer))
+		}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 		if err != nil {
 			return nil, err
 		}

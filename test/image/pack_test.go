@@ -114,6 +114,10 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	}
 }
 
+// maxWorkerImage is what a new node pulls at most before its first check; docs/performance.md says what would make it
+// less.
+const maxWorkerImage = 11 << 19 // 5.5 MiB
+
 // The worker's image has the first layers of the other, so that a node that has the one pulls less, or nothing, for the other.
 func TestWorkersImageIsThatWithoutTheController(t *testing.T) {
 	pack := func(target string) (*v1.ConfigFile, []v1.Layer) {
@@ -127,6 +131,17 @@ func TestWorkersImageIsThatWithoutTheController(t *testing.T) {
 		return parts(t, index, digest)
 	}
 	config, layers := pack("worker")
+	var size int64
+	for _, layer := range layers {
+		n, err := layer.Size()
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += n
+	}
+	if size > maxWorkerImage {
+		t.Errorf("the worker's image has %.2f MiB compressed, at most %.2f are allowed (docs/performance.md)", float64(size)/(1<<20), float64(maxWorkerImage)/(1<<20))
+	}
 	both, all := pack("")
 	if len(layers) != 2 || len(all) != 3 {
 		t.Fatalf("%d layers of %d, want 2 of 3", len(layers), len(all))

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,9 +66,45 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	version.Version = lease.Labels["node-ready/version"]
 	defer func() { version.Version = own }()
 	e.finds(ctx, t)
-	if got := e.run(ctx, "doctor"); got.code != 0 || !strings.Contains(got.out, "Nothing wrong was found.") {
-		t.Errorf("all is well: %+v", got)
+	got = e.run(ctx, "doctor")
+	for _, line := range []string{"Nothing wrong was found.", "\nok: leader: ", "\nok: rights: ",
+		"note: token: admissionPolicy is off", "by a privileged pod in namespace kube-node-ready,"} {
+		if got.code != 0 || !strings.Contains(got.out, line) {
+			t.Errorf("all is well: no %q in %+v", line, got)
+		}
 	}
+
+	// Somebody who may read nothing is not told that all is well.
+	if got := e.run(ctx, "doctor", "--as", "nobody"); got.code != 6 || !strings.Contains(got.out, "not checked: rights: ") ||
+		!strings.Contains(got.err, "checks could not be made") || strings.Contains(got.out, "Nothing wrong") {
+		t.Errorf("without rights: %+v", got)
+	}
+
+	// The namespace enforces Pod Security, and then the admission policies are there.
+	e.label(ctx, install.Namespace, "pod-security.kubernetes.io/enforce", "restricted")
+	if got := e.run(ctx, "doctor"); got.code != 0 || !strings.Contains(got.out, "privileged pods are refused in namespace kube-node-ready (Pod Security restricted)") {
+		t.Errorf("an enforcing namespace: %+v", got)
+	}
+	_, err = e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-node-ready-pods", Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "kube-node-ready-pods",
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}, metav1.CreateOptions{})
+	must(err)
+	if got := e.run(ctx, "doctor"); got.code != 0 || strings.Contains(got.out, "note: token") {
+		t.Errorf("with admission policies: %+v", got)
+	}
+
+	// Workers of another product.
+	e.configure(ctx, strings.Replace(clusterConfiguration, "ghcr.io/kube-node-ready/", "ghcr.io/imunhatep/", 1))
+	e.finds(ctx, t, "image: workers run the image ghcr.io/imunhatep/kube-node-ready, of another repository than the chart's")
+	e.configure(ctx, strings.Replace(clusterConfiguration, "ghcr.io/", "mirror.example.com/ghcr/", 1))
+	e.finds(ctx, t)
+	e.configure(ctx, clusterConfiguration)
+	e.emit(ctx, "good", "kube-node-ready-controller", "ReportMissing")
+	e.finds(ctx, t, "image: workers passed without a report within the last hour, so nobody knows what they checked, on 1 nodes, good among them")
+	must(e.client.EventsV1().Events(metav1.NamespaceDefault).Delete(ctx, "reportmissing", metav1.DeleteOptions{}))
+	e.finds(ctx, t)
+	e.doctorOfADaemonSet(ctx, t)
 
 	// A right is taken away.
 	roles := e.client.RbacV1().ClusterRoles()
@@ -125,11 +163,52 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	e.finds(ctx, t, "autoscaler: Cluster Autoscaler does not know the gating taint node-ready/unverified")
 	must(e.client.CoreV1().Pods("kube-system").Delete(ctx, "scaler", metav1.DeleteOptions{}))
 
+	// A worker from before worker.namespace was changed.
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "verify-n-1", Annotations: map[string]string{"node-ready/node": "n"},
+		Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready", "app.kubernetes.io/component": "worker"}},
+		Spec: corev1.PodSpec{ServiceAccountName: "coredns", SchedulerName: "nobody",
+			Containers: []corev1.Container{{Name: "worker", Image: "c"}}}}
+	_, err = e.client.CoreV1().Pods("kube-system").Create(ctx, orphan, metav1.CreateOptions{})
+	must(err)
+	e.finds(ctx, t, "workers: worker pod kube-system/verify-n-1 of node n is where no controller creates workers")
+	must(e.client.CoreV1().Pods("kube-system").Delete(ctx, orphan.Name, metav1.DeleteOptions{}))
+
 	// Another controller on the same taint.
 	e.createConfigMap(ctx, "default", "second", clusterConfiguration)
 	e.finds(ctx, t, "controllers: default/second and kube-node-ready/controller both act on nodes with the taint node-ready/unverified:NoSchedule")
 	must(e.client.CoreV1().ConfigMaps("default").Delete(ctx, "second", metav1.DeleteOptions{}))
 	e.finds(ctx, t)
+}
+
+// In DaemonSet mode nobody leads, and the rights are those of the DaemonSet.
+func (e *environment) doctorOfADaemonSet(ctx context.Context, t *testing.T) {
+	const namespace = "each-node"
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	must(err)
+	labels := map[string]string{"app.kubernetes.io/name": "kube-node-ready", "app.kubernetes.io/component": "daemonset"}
+	_, err = e.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "daemonset", Labels: labels},
+		Data: map[string]string{"config.yaml": clusterConfiguration + "nodeManagement: {taints: [{key: own/unverified, effect: NoSchedule}]}\n"}}, metav1.CreateOptions{})
+	must(err)
+	_, err = e.client.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "daemonset", Labels: labels},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{ServiceAccountName: "each-node",
+				NodeSelector: map[string]string{"none": "true"}, Containers: []corev1.Container{{Name: "c", Image: install.Image}}}}}}, metav1.CreateOptions{})
+	must(err)
+	got := e.run(ctx, "doctor", "-n", namespace)
+	if got.code != 1 || !strings.Contains(got.out, "rights: service account each-node/each-node may not get, patch, watch nodes in the cluster") ||
+		!strings.Contains(got.out, "\nok: leader: ") || strings.Contains(got.out, "leases") {
+		t.Errorf("in DaemonSet mode: %+v", got)
+	}
+	if got := e.run(ctx, "status", "-n", namespace); got.code != 0 || !strings.Contains(got.out, "none: in DaemonSet mode each node verifies itself") {
+		t.Errorf("status in DaemonSet mode: %+v", got)
+	}
+	must(e.client.CoreV1().ConfigMaps(namespace).Delete(ctx, "daemonset", metav1.DeleteOptions{}))
 }
 
 // eventuallyFinds waits until the authorizer has seen a change.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
@@ -119,17 +120,41 @@ func (e *environment) createConfigMap(ctx context.Context, namespace, name, cont
 	}
 }
 
-// emitOther emits an event of another controller on a node.
-func (e *environment) emitOther(ctx context.Context, name string) {
+// configure changes the ConfigMap of the controller, whose process goes on as it is.
+func (e *environment) configure(ctx context.Context, content string) {
+	e.t.Helper()
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"config.yaml": content}})
+	if err == nil {
+		_, err = e.client.CoreV1().ConfigMaps(install.Namespace).Patch(ctx, "controller", types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// label labels a namespace.
+func (e *environment) label(ctx context.Context, namespace, key, value string) {
+	e.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{key: value}}})
+	if err == nil {
+		_, err = e.client.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// emit emits an event of a controller on a node, under the name of its reason.
+func (e *environment) emit(ctx context.Context, name, controller, reason string) {
 	e.t.Helper()
 	n, err := e.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	_, err = e.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "other"}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeNormal, Reason: "OfAnother", Action: "Do",
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(reason)}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeNormal, Reason: reason, Action: "Do",
 		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID},
-		ReportingController: "other", ReportingInstance: "other-1",
+		ReportingController: controller, ReportingInstance: controller + "-1",
 	}, metav1.CreateOptions{})
 	if err != nil {
 		e.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,42 @@ func TestKubectlFindsIt(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "kubectl-node_ready ") {
 		t.Errorf("kubectl node-ready version: %v: %s", err, out)
 	}
+	complete := exec.CommandContext(t.Context(), kubectl, "__complete", "node-ready", "statu")
+	complete.Env = cmd.Env
+	if out, err := complete.Output(); err != nil || !strings.HasPrefix(string(out), "status\t") {
+		t.Errorf("completion: %v: %s", err, out)
+	}
+}
+
+// Of a release's archive each file is there, and what completes is beside the plugin, and can be run.
+func TestArchiveHasTheCompletion(t *testing.T) {
+	content, err := os.ReadFile("../../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release struct {
+		Archives []struct {
+			Files []struct {
+				Src         string
+				StripParent bool `json:"strip_parent"`
+				Info        struct{ Mode os.FileMode }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(content, &release); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, f := range release.Archives[0].Files {
+		info, err := os.Stat(filepath.Join("../..", f.Src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found || filepath.Base(f.Src) == "kubectl_complete-node_ready" && f.StripParent && f.Info.Mode == 0o755 && info.Mode()&0o111 != 0
+	}
+	if !found {
+		t.Errorf("no kubectl_complete-node_ready in %+v", release.Archives)
+	}
 }
 
 const clusterConfiguration = `
@@ -63,6 +100,10 @@ func TestOnCluster(t *testing.T) {
 	// Until there is a ConfigMap, the defaults are assumed, and that is said.
 	if got := e.run(ctx, "status"); got.code != 0 || !strings.Contains(got.err, "its defaults are assumed") || !strings.Contains(got.out, "No nodes found.") {
 		t.Errorf("without a ConfigMap: %+v", got)
+	}
+	if got := e.run(ctx, "doctor"); got.code != 1 || !strings.Contains(got.out, "installation: no ConfigMap of a controller is in any namespace") ||
+		strings.Contains(got.out, "Nothing wrong") {
+		t.Errorf("doctor without an installation: %+v", got)
 	}
 	e.createConfigMap(ctx, "kube-node-ready", "controller", clusterConfiguration)
 
@@ -112,7 +153,7 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("explain", func(t *testing.T) {
-		e.emitOther(ctx, "bad")
+		e.emit(ctx, "bad", "other", "OfAnother")
 		got := e.run(ctx, "explain", "bad")
 		for deadline := time.Now().Add(10 * time.Second); !regexp.MustCompile(`Warning +RetriesExhausted`).MatchString(got.out) && time.Now().Before(deadline); {
 			time.Sleep(100 * time.Millisecond) // events are queued
@@ -158,8 +199,14 @@ func TestOnCluster(t *testing.T) {
 		if err := bad.SetDNS(nodeagent.DNSWorks); err != nil {
 			t.Fatal(err)
 		}
-		got := e.run(ctx, "reverify", "good", "bad")
-		matchLines(t, got, []string{`^node/good: attempt 2 is due now$`, `^node/bad: attempt 3 is due now$`})
+		matchLines(t, e.run(ctx, "reverify", "good"), []string{`^node/good: attempt 2 is due now$`})
+		var list struct {
+			Objects []struct{ Name, Result string }
+		}
+		if got := e.run(ctx, "reverify", "bad", "-o", "json"); json.Unmarshal([]byte(got.out), &list) != nil || len(list.Objects) != 1 ||
+			list.Objects[0].Name != "node/bad" || list.Objects[0].Result != "attempt 3 is due now" {
+			t.Errorf("json: %+v", got)
+		}
 		e.await(ctx, "good", func(n summary) bool { return n.Status == "verified" && n.Last != nil && n.Last.Number == 2 })
 		e.await(ctx, "bad", func(n summary) bool {
 			return n.Status == "verified" && n.Last != nil && n.Last.Number == 3 && len(n.Taints) == 0
@@ -202,7 +249,7 @@ func TestOnCluster(t *testing.T) {
 
 	t.Run("wait", func(t *testing.T) {
 		matchLines(t, e.run(ctx, "wait", "good", "bad"), []string{`^node/(good|bad) is verified$`, `^node/(good|bad) is verified$`})
-		matchLines(t, e.run(ctx, "wait", "-l", "pool=a"), []string{`^node/good is verified$`})
+		matchLines(t, e.run(ctx, "wait", "-l", "pool=a", "-o", "name"), []string{`^node/good$`})
 		for _, tc := range []struct {
 			args []string
 			code int
@@ -249,6 +296,16 @@ func TestOnCluster(t *testing.T) {
 		if got := e.run(ctx, "check", "bad"); got.code != 5 || !regexp.MustCompile(`(?s)^node/bad: failed after .+\n  failed +dns +dns `).MatchString(got.out) || !strings.Contains(got.err, "the checks did not pass") {
 			t.Errorf("bad: %+v", got)
 		}
+		var failed struct {
+			Node, Outcome, Reason string
+			Report                struct {
+				Checks []struct{ Name, Outcome string }
+			}
+		}
+		got = e.run(ctx, "check", "bad", "-o", "json")
+		if err := json.Unmarshal([]byte(got.out), &failed); err != nil || got.code != 5 || failed.Node != "bad" || failed.Outcome != "failed" || len(failed.Report.Checks) == 0 {
+			t.Errorf("json: %+v, %v", got, err)
+		}
 		after := e.node(ctx, "good")
 		if after.Labels["node-ready/verified"] != "true" || after.Annotations["node-ready/record"] != before.Annotations["node-ready/record"] || len(after.Spec.Taints) != len(before.Spec.Taints) {
 			t.Errorf("the node is another one: %+v, %+v", before.ObjectMeta, after.ObjectMeta)
@@ -265,18 +322,20 @@ func TestOnCluster(t *testing.T) {
 	t.Run("skip", func(t *testing.T) {
 		matchLines(t, e.run(ctx, "skip", "bad"), []string{`^node/bad: neither verified nor deleted$`})
 		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +excluded `})
-		matchLines(t, e.run(ctx, "unskip", "bad"), []string{`^node/bad: verified as any other node$`})
+		matchLines(t, e.run(ctx, "unskip", "bad", "-o", "name"), []string{`^node/bad$`})
 		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +verified `})
 		matchLines(t, e.run(ctx, "skip", "skipped"), []string{`^node/skipped: neither verified nor deleted; it keeps node-ready/unverified=true:NoSchedule$`})
 	})
 
 	t.Run("completion", func(t *testing.T) {
 		var out bytes.Buffer
-		kubectlplugin.Run(ctx, []string{"__complete", "--kubeconfig", e.cluster.Kubeconfig(), "explain", "sk"}, kubectlplugin.Streams{Out: &out, Err: &out})
+		kubectlplugin.Run(ctx, []string{"__complete", "--kubeconfig", e.cluster.Kubeconfig(), "explain", "sk"}, kubectlplugin.Streams{Out: &out, Err: io.Discard})
 		if out.String() != "skipped\n:4\n" {
 			t.Errorf("nodes: %q", out.String())
 		}
 	})
+
+	t.Run("rules", func(t *testing.T) { e.rules(ctx, t) })
 
 	t.Run("doctor", func(t *testing.T) { e.doctor(ctx, t) })
 

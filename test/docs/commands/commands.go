@@ -66,3 +66,37 @@ func Of(page string) ([]Block, error) {
 	}
 	return found, nil
 }
+
+// Inline is a command in a sentence or a table of a page.
+type Inline struct {
+	// Line is its line in the page, counted from 1.
+	Line int
+	// Command is what somebody pastes into a shell.
+	Command string
+}
+
+var (
+	blocks = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	code   = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
+	// A command without an operand is named, not given: helm upgrade, kubectl apply -f.
+	named = regexp.MustCompile(`^(kubectl node-ready|kubectl( rollout)?|helm) [a-z-]+( --?[a-z]+)?$`)
+)
+
+// Prose is a page without its blocks, whose lines are left empty.
+func Prose(page string) string {
+	return blocks.ReplaceAllStringFunc(page, func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) })
+}
+
+// InlineOf lists the commands of kubectl and Helm that a page gives outside of blocks. Those that it only names, and those with an
+// ellipsis, are left out.
+func InlineOf(page string) []Inline {
+	var found []Inline
+	text := Prose(page)
+	for _, m := range code.FindAllStringSubmatchIndex(text, -1) {
+		command := strings.Join(strings.Fields(strings.ReplaceAll(text[m[2]:m[3]], `\|`, "|")), " ")
+		if !named.MatchString(command) && !strings.ContainsAny(command, "…[") && !strings.Contains(command, "...") {
+			found = append(found, Inline{Line: 1 + strings.Count(text[:m[0]], "\n"), Command: command})
+		}
+	}
+	return found
+}
