@@ -432,7 +432,23 @@ func (b *births) count() int {
 	return len(b.uids)
 }
 
-// events lists the reasons of the events on a node with how often each was told.
+// hasEvents waits until a node has each reason as often as wanted, and returns all that it has. Events are written beside the
+// controller's other work, so they may come after what they report.
+func (s *suite) hasEvents(name string, want map[string]int) (have map[string]int) {
+	s.Helper()
+	s.eventually("events on "+name, func() string {
+		have = s.events(name)
+		for reason, count := range want {
+			if have[reason] != count {
+				return fmt.Sprintf("want %v, have %v", want, have)
+			}
+		}
+		return ""
+	})
+	return have
+}
+
+// events lists the reasons of the events on a node, with how often each was reported so far.
 func (s *suite) events(name string) map[string]int {
 	s.Helper()
 	l, err := k8s.CoreV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + name})

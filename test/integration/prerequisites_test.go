@@ -252,9 +252,7 @@ func TestNodesWithoutChecks(t *testing.T) {
 	s.becomes(unregistered.Name, "waiting for its registration", says(marks.ReasonWaitingForRegistration))
 	s.patchNode(unregistered.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
 	s.becomes(unregistered.Name, "released", released(1))
-	if e := s.events(n.Name); e["VerificationPassed"] != 2 {
-		t.Errorf("events %v", e)
-	}
+	s.hasEvents(n.Name, map[string]int{"VerificationPassed": 2})
 	if n := born.count(); n > 0 {
 		t.Errorf("%d pods were made", n)
 	}

@@ -145,9 +145,7 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	c := s.claim(broken.Name, s.name)
 	s.claimGoes(broken.Name, c.UID)
 	s.mustStand(broken.Name)
-	if e := s.events(broken.Name); e["NodeClaimDeleted"] != 1 || e["RetriesExhausted"] != 1 {
-		t.Errorf("%v", e)
-	}
+	s.hasEvents(broken.Name, map[string]int{"NodeClaimDeleted": 1, "RetriesExhausted": 1})
 	for _, name := range healthy {
 		s.claimStays(name)
 	}
@@ -209,9 +207,7 @@ func TestOutageDeletesNothing(t *testing.T) {
 			t.Errorf("%s: %+v", n.Name, f.Record)
 		}
 	}
-	if e := s.events(nodes[0].Name); e["RemediationHeld"] != 1 {
-		t.Errorf("the hold was told %d times", e["RemediationHeld"])
-	}
+	s.hasEvents(nodes[0].Name, map[string]int{"RemediationHeld": 1})
 	out.Store(false)
 	for _, n := range nodes {
 		if f := s.becomes(n.Name, "verified without a hand", isVerified); spent(f) {
@@ -345,9 +341,7 @@ func TestGuards(t *testing.T) {
 			} else {
 				s.claimStays(n.Name)
 			}
-			if e := s.events(n.Name); e["RemediationHeld"] != 1 {
-				t.Errorf("the hold was told %d times: %v", e["RemediationHeld"], e)
-			}
+			s.hasEvents(n.Name, map[string]int{"RemediationHeld": 1})
 			if tc.release != nil {
 				tc.release(s, n)
 				s.claimGoes(n.Name, uid)
@@ -419,9 +413,7 @@ func TestQuarantine(t *testing.T) {
 		return f.Gated && f.Record.Held == decide.GuardNeverVerifiedOnly && says(marks.ReasonRemediationHeld)(f)
 	})
 	s.claimStays(n.Name)
-	if e := s.events(n.Name); e["Quarantined"] != 1 {
-		t.Errorf("%v", e)
-	}
+	s.hasEvents(n.Name, map[string]int{"Quarantined": 1})
 	s.must(nil, n.SetDNS(nodeagent.DNSWorks))
 	s.becomes(n.Name, "verified without a hand", isVerified)
 }
