@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
@@ -79,7 +80,7 @@ const fleetPage = 250
 // outage, it shows as healthy what has failed meanwhile.
 func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
 	var nodes []decide.NodeSummary
-	err := Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {
+	err := apiread.Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {
 		if first {
 			nodes = nil
 		}

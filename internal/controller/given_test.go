@@ -90,7 +90,7 @@ func view(t *testing.T, change ...func(*config.Config)) (*View, *cache, *clock) 
 		t.Fatal(err)
 	}
 	c, at := &cache{}, &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}, c, at
+	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}, c, at
 }
 
 // node is a gated node.

@@ -418,7 +418,7 @@ func TestWaitingNodes(t *testing.T) {
 	v, _, _ := view(t)
 	for _, name := range []string{"a", "b"} {
 		in := of(name, name)
-		in.Node.Karpenter.Pool = "p"
+		in.Node.Owner.Pool = "p"
 		pods := decide.Wait{Kind: "pods", Name: "ns app=agent"}
 		v.Tracker.See(in, decide.Plan{Waits: []decide.Wait{pods, {Kind: "conditions", Name: "A"}, pods}})
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -56,8 +57,8 @@ type View struct {
 	Builder *workerpod.Builder
 	// Tracker knows when this process saw what, on its own clock.
 	Tracker *Tracker
-	// Departing says why a node is leaving that does not show it; empty where it is not.
-	Departing func(n *corev1.Node, k marks.Karpenter) string
+	// OwnerTerminating says which owner of a node is being deleted, which the Node may not show; empty where none is.
+	OwnerTerminating func(n *corev1.Node, shown marks.Facts) string
 	// Namespaces knows where workers may run that Cache does not show; nil where nobody keeps account.
 	Namespaces *Namespaces
 }
@@ -95,7 +96,7 @@ func (v *View) begin(ctx context.Context, live client.Reader) error {
 		}
 		return true
 	}
-	err := Pages(ctx, live, pageOfWorkers, empty, use, client.InNamespace(v.Builder.Namespace),
+	err := apiread.Pages(ctx, live, pageOfWorkers, empty, use, client.InNamespace(v.Builder.Namespace),
 		client.MatchingLabels{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component})
 	return errors.Join(err, failed)
 }
@@ -123,7 +124,7 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	in.Former = v.Namespaces.Former()
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
-		in.Node.Leaving = v.Departing(n, in.Node.Karpenter)
+		in.Node.Leaving = v.OwnerTerminating(n, in.Node)
 	}
 	return in
 }

@@ -15,7 +15,7 @@ type NodePool struct {
 	Startup, Taints []marks.Taint
 	// Carried are the gating taints that nodes of the pool have now.
 	Carried []marks.Taint
-	// DoNotDisrupt: its template sets marks.AnnotationKarpenterDoNotDisrupt.
+	// DoNotDisrupt: its template sets owner.AnnotationDoNotDisrupt.
 	DoNotDisrupt bool
 }
 

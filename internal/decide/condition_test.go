@@ -9,6 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 func TestTheConditionSaysWhatHappensNext(t *testing.T) {
@@ -30,7 +31,7 @@ func TestTheConditionSaysWhatHappensNext(t *testing.T) {
 		"unschedulable":      {given(with(pod(1, pending, unschedulable(time.Second)))), corev1.ConditionUnknown, []string{"is pending", "kube-scheduler: no node"}},
 	} {
 		w := deletable()
-		w.claim.Deleting = name == "being deleted"
+		w.owner.Terminating = name == "being deleted"
 		w.ledger.Problem = "as it is now"
 		if name == "held" {
 			w.ledger.Problem, tc.in.Config.NodeManagement.Remediation.MaxUnhealthy = "", ptrTo("0%")
@@ -109,7 +110,7 @@ func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
 		if r.Deletion != nil {
 			r.Deletion.Kind, r.Deletion.Name = long, long
 		}
-		plan, _ := ask(t, in, world{claim: Claim{Deleting: true}})
+		plan, _ := ask(t, in, world{owner: owner.Owner{Terminating: true}})
 		if c := plan.Condition; c == nil || len(c.Message) > 8*attempt.MaxMessage || strings.ContainsAny(c.Message, "\n\x1b") {
 			t.Errorf("%s: %d bytes", name, len(c.Message))
 		}

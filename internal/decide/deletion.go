@@ -8,32 +8,9 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
-
-// The kinds of objects that are deleted.
-const (
-	KindNodeClaim = "NodeClaim"
-	KindNode      = "Node"
-)
-
-// Kinds lists them.
-func Kinds() []string { return []string{KindNodeClaim, KindNode} }
-
-// Target is what a deletion deletes: the node's NodeClaim, else the Node itself.
-type Target struct{ Kind, Name, UID string }
-
-// Claim is what the lookup of a node's NodeClaim found.
-type Claim struct {
-	// Name and UID of the one NodeClaim that is the node's; empty when there is none.
-	Name, UID string
-	// Deleting: it is on its way out already.
-	Deleting bool
-	// DoNotDisrupt: it carries marks.AnnotationKarpenterDoNotDisrupt.
-	DoNotDisrupt bool
-	// Problem says why the lookup cannot be trusted; then nothing may be deleted, the Node least of all.
-	Problem string
-}
 
 // Deletion is one entry of the ledger.
 type Deletion struct {
@@ -72,19 +49,19 @@ type Workloads struct {
 func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Time) {
 	r := in.Node.Record
 	if r.Deletion != nil {
-		if ev.Claim == nil {
-			p.need(NeedClaim)
+		if ev.Owner == nil {
+			p.need(NeedOwner)
 			return
 		}
 		switch {
-		case ev.Claim.Deleting && r.Held == "":
+		case ev.Owner.Terminating && r.Held == "":
 			return // no attempts while it drains
-		case ev.Claim.Deleting:
-			p.intend(in, targetOf(in, *ev.Claim), now) // the lookup that failed has come to an answer
+		case ev.Owner.Terminating:
+			p.intend(in, ev.Owner.Target, now) // the lookup that failed has come to an answer
 			p.Step = StepRecord
 			return
-		case ev.Claim.Problem != "" && r.Deletion.Kind == KindNodeClaim:
-			p.hold(in, s, ev, GuardNodeClaim, ev.Claim.Problem, now) // it may be on its way out
+		case ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
+			p.hold(in, s, ev, owner.Guard, ev.Owner.Problem, now) // it may be on its way out
 			return
 		case !sure:
 			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
@@ -117,19 +94,15 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 		p.need(NeedFresh) // with it all evidence is loaded anew, from the API server, and decided on again
 		return
 	}
-	if ev.Claim.Deleting {
-		p.intend(in, targetOf(in, *ev.Claim), now)
+	if ev.Owner.Terminating {
+		p.intend(in, ev.Owner.Target, now)
 		p.Step = StepRecord
 		return
 	}
-	target := targetOf(in, *ev.Claim)
+	target := ev.Owner.Target
 	p.intend(in, target, now)
 	p.Step, p.Target, p.Because = StepDelete, target, doomedBy(in, s)
-	reason := EventNodeDeleted
-	if target.Kind == KindNodeClaim {
-		reason = EventNodeClaimDeleted
-	}
-	p.Events = []Event{{Reason: reason, Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Because)}}
+	p.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Because)}}
 }
 
 // intended settles an intended deletion before an attempt is recorded that was under way when it was decided:
@@ -154,24 +127,16 @@ func doomedBy(in Input, s spent) string {
 	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.Overdue.Message))
 }
 
-// targetOf is what a deletion of the node deletes.
-func targetOf(in Input, c Claim) Target {
-	if c.Name != "" {
-		return Target{Kind: KindNodeClaim, Name: c.Name, UID: c.UID}
-	}
-	return Target{Kind: KindNode, Name: in.Node.Name, UID: in.Node.UID}
-}
-
-// kindOf is what a deletion of the node would delete, as far as is known.
+// kindOf is the kind of what a deletion of the node would delete, as far as is known.
 func kindOf(in Input, ev Evidence) string {
-	if ev.Claim != nil && ev.Claim.Name != "" || in.Node.Karpenter.Managed {
-		return KindNodeClaim
+	if ev.Owner != nil && ev.Owner.Name != "" {
+		return ev.Owner.Kind
 	}
-	return KindNode
+	return in.Node.Owner.Kind
 }
 
 // intend writes down what is to be deleted: the write is refused if the node changed since it was decided.
-func (p *Plan) intend(in Input, t Target, now time.Time) {
+func (p *Plan) intend(in Input, t owner.Target, now time.Time) {
 	r := in.Node.Record
 	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: now.UTC().Truncate(time.Second)}
 	r.NextAttemptTime, r.Held, r.HeldMessage = nil, "", ""
@@ -183,8 +148,8 @@ func (p *Plan) intend(in Input, t Target, now time.Time) {
 // once: it may be a count, or an error, that is another one at every look.
 func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now time.Time) {
 	r := in.Node.Record
-	// Without its NodeClaim nobody knows whether a deletion that was intended goes on.
-	if r.Deletion != nil && (guard != GuardNodeClaim || r.Deletion.Kind != KindNodeClaim) {
+	// While its owner is not found nobody knows whether a deletion that was intended goes on.
+	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
 	if r.Held == guard && (r.Deletion == nil) == (in.Node.Record.Deletion == nil) && (in.Node.Gated || spared(in)) {

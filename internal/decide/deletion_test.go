@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // exhausted is a node of a NodePool whose retries are exhausted, with deletion on.
@@ -21,7 +22,7 @@ func exhausted(change ...func(*Input)) Input {
 
 // pool is a world in which the NodeClaim of a node of the pool can be deleted.
 func pool(change ...func(*world)) world {
-	w := world{fleet: append(healthyNodes(9, "pool"), self("pool")), claim: Claim{Name: "claim-1", UID: "c1"}}
+	w := world{fleet: append(healthyNodes(9, "pool"), self("pool")), owner: owner.Owner{Target: nodeClaim("claim-1", "c1")}}
 	for _, f := range change {
 		f(&w)
 	}
@@ -111,52 +112,52 @@ func TestRemediate(t *testing.T) {
 		held   string
 		delete string // a kind
 	}{
-		"the NodeClaim goes":                  {exhausted(), pool(), "", KindNodeClaim},
-		"the Node goes where there is none":   {failing(5, deleting), deletable(), "", KindNode},
-		"a failed lookup deletes nothing":     {exhausted(), pool(func(w *world) { w.claim = Claim{Problem: "timeout"} }), GuardNodeClaim, ""},
-		"nor where there seems to be none":    {failing(5, deleting), world{fleet: deletable().fleet, claim: Claim{Problem: "ambiguous"}}, GuardNodeClaim, ""},
+		"the NodeClaim goes":                  {exhausted(), pool(), "", "NodeClaim"},
+		"the Node goes where there is none":   {failing(5, deleting), deletable(), "", owner.Node},
+		"a failed lookup deletes nothing":     {exhausted(), pool(func(w *world) { w.owner = owner.Owner{Problem: "timeout"} }), owner.Guard, ""},
+		"nor where there seems to be none":    {failing(5, deleting), world{fleet: deletable().fleet, owner: owner.Owner{Problem: "ambiguous"}}, owner.Guard, ""},
 		"opted out":                           {exhausted(optOut), pool(), GuardDoNotDelete, ""},
 		"a control plane":                     {exhausted(controlplane), pool(), GuardControlPlane, ""},
 		"verified before":                     {exhausted(verifiedOnce), pool(), GuardNeverVerifiedOnly, ""},
 		"perhaps verified before":             {exhausted(func(in *Input) { in.Node.Record.HistoryLost = true }), pool(), GuardNeverVerifiedOnly, ""},
-		"verified before, guard off":          {exhausted(verifiedOnce, func(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }), pool(), "", KindNodeClaim},
+		"verified before, guard off":          {exhausted(verifiedOnce, func(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }), pool(), "", "NodeClaim"},
 		"ordinary pods":                       {exhausted(), pool(running("a/b")), GuardSparePods, ""},
 		"ordinary pods that cannot be listed": {exhausted(), pool(func(w *world) { w.workloads.Problem = "forbidden" }), GuardSparePods, ""},
-		"ordinary pods, guard off":            {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets = ptr.To(false) }), pool(running("a/b")), "", KindNodeClaim},
-		"20% of 11, rounded up, is 3":         {exhausted(), pool(sick(3)), "", KindNodeClaim},
+		"ordinary pods, guard off":            {exhausted(func(in *Input) { in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets = ptr.To(false) }), pool(running("a/b")), "", "NodeClaim"},
+		"20% of 11, rounded up, is 3":         {exhausted(), pool(sick(3)), "", "NodeClaim"},
 		"4 of 11 are too many":                {exhausted(), pool(sick(4)), GuardMaxUnhealthy, ""},
-		"a number":                            {exhausted(maxUnhealthy(intstr.FromInt32(4))), pool(sick(4)), "", KindNodeClaim},
+		"a number":                            {exhausted(maxUnhealthy(intstr.FromInt32(4))), pool(sick(4)), "", "NodeClaim"},
 		"zero":                                {exhausted(maxUnhealthy(intstr.FromInt32(0))), pool(), GuardMaxUnhealthy, ""},
 		"neither number nor percentage":       {exhausted(maxUnhealthy(intstr.FromString("many"))), pool(), GuardMaxUnhealthy, ""},
-		"other pools do not count":            {exhausted(), pool(sick(3), func(w *world) { w.fleet = append(w.fleet, NodeSummary{UID: "x", Pool: "other", Unhealthy: true}) }), "", KindNodeClaim},
+		"other pools do not count":            {exhausted(), pool(sick(3), func(w *world) { w.fleet = append(w.fleet, NodeSummary{UID: "x", Pool: "other", Unhealthy: true}) }), "", "NodeClaim"},
 		"deletions do not shrink the pool":    {exhausted(), pool(deletions(3, "pool", time.Minute)), GuardMaxUnhealthy, ""},
-		"nor count after the window":          {exhausted(), pool(deletions(3, "pool", 61*time.Minute)), "", KindNodeClaim},
-		"deletions of other pools":            {exhausted(), pool(deletions(3, "other", time.Minute)), "", KindNodeClaim},
-		"without a pool all nodes count":      {failing(5, deleting), pool(sick(4), func(w *world) { w.claim = Claim{} }), GuardMaxUnhealthy, ""},
+		"nor count after the window":          {exhausted(), pool(deletions(3, "pool", 61*time.Minute)), "", "NodeClaim"},
+		"deletions of other pools":            {exhausted(), pool(deletions(3, "other", time.Minute)), "", "NodeClaim"},
+		"without a pool all nodes count":      {failing(5, deleting), pool(sick(4), func(w *world) { w.owner = owner.Owner{} }), GuardMaxUnhealthy, ""},
 		"ten deletions in an hour":            {exhausted(), pool(deletions(10, "other", 59*time.Minute)), GuardMaxDeletionsPerHour, ""},
-		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", KindNodeClaim},
-		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}} }), "", KindNodeClaim},
+		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", "NodeClaim"},
+		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}} }), "", "NodeClaim"},
 		"no deletions allowed":                {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
 		"a ledger that cannot be read":        {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
 		"dry run":                             {exhausted(dryRun), pool(), GuardDryRun, ""},
-		"a NodeClaim that opts out":           {exhausted(), pool(func(w *world) { w.claim.DoNotDisrupt = true }), GuardDoNotDelete, ""},
+		"a NodeClaim that opts out":           {exhausted(), pool(func(w *world) { w.owner.OptedOut = owner.AnnotationDoNotDisrupt }), GuardDoNotDelete, ""},
 		"a zone that fails":                   {exhausted(perZone), pool(zone(4)), GuardMaxUnhealthyPerZone, ""},
-		"a zone of which some fail":           {exhausted(perZone), pool(zone(3)), "", KindNodeClaim},
-		"a zone that fails, no limit":         {exhausted(func(in *Input) { in.Node.Zone = "z" }), pool(zone(4)), "", KindNodeClaim},
-		"a node without a zone":               {exhausted(perZone, func(in *Input) { in.Node.Zone = "" }), pool(zone(4)), "", KindNodeClaim},
+		"a zone of which some fail":           {exhausted(perZone), pool(zone(3)), "", "NodeClaim"},
+		"a zone that fails, no limit":         {exhausted(func(in *Input) { in.Node.Zone = "z" }), pool(zone(4)), "", "NodeClaim"},
+		"a node without a zone":               {exhausted(perZone, func(in *Input) { in.Node.Zone = "" }), pool(zone(4)), "", "NodeClaim"},
 		"deletions in the zone":               {exhausted(perZone), pool(zone(3), deletedInZone("z")), GuardMaxUnhealthyPerZone, ""},
-		"deletions in another zone":           {exhausted(perZone), pool(zone(3), deletedInZone("y")), "", KindNodeClaim},
+		"deletions in another zone":           {exhausted(perZone), pool(zone(3), deletedInZone("y")), "", "NodeClaim"},
 		"the last one is still there":         {exhausted(), pool(going("pool")), GuardMaxInFlight, ""},
-		"the last one is gone":                {exhausted(), pool(deletions(1, "pool", time.Minute)), "", KindNodeClaim},
-		"the last one of another pool":        {exhausted(), pool(going("other")), "", KindNodeClaim},
+		"the last one is gone":                {exhausted(), pool(deletions(1, "pool", time.Minute)), "", "NodeClaim"},
+		"the last one of another pool":        {exhausted(), pool(going("other")), "", "NodeClaim"},
 		"the last one, excluded since":        {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
-		"the last one, two may go at once":    {exhausted(maxInFlight(2)), pool(going("pool")), "", KindNodeClaim},
+		"the last one, two may go at once":    {exhausted(maxInFlight(2)), pool(going("pool")), "", "NodeClaim"},
 		"another one is intended":             {exhausted(), pool(func(w *world) { w.fleet[0].Intended = true }), GuardMaxInFlight, ""},
-		"one of another pool is intended":     {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Pool = true, "other" }), "", KindNodeClaim},
-		"an excluded one was intended":        {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Excluded = true, true }), "", KindNodeClaim},
+		"one of another pool is intended":     {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
+		"an excluded one was intended":        {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
 		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
 			w.fleet[9].Intended, w.ledger.Deletions = true, []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}}
-		}), "", KindNodeClaim},
+		}), "", "NodeClaim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, asked := ask(t, tc.in, tc.world)
@@ -176,17 +177,17 @@ func TestRemediate(t *testing.T) {
 				}
 				return
 			}
-			if want := (Target{Kind: KindNode, Name: "n", UID: "u1"}); tc.delete == KindNode && plan.Target != want {
+			if want := (owner.Target{Kind: owner.Node, Name: "n", UID: "u1"}); tc.delete == owner.Node && plan.Target != want {
 				t.Errorf("deletes %+v", plan.Target)
 			}
-			if want := (Target{Kind: KindNodeClaim, Name: "claim-1", UID: "c1"}); tc.delete == KindNodeClaim && plan.Target != want {
+			if want := (nodeClaim("claim-1", "c1")); tc.delete == "NodeClaim" && plan.Target != want {
 				t.Errorf("deletes %+v", plan.Target)
 			}
 			if d := r.Deletion; d == nil || d.Kind != plan.Target.Kind || d.Name != plan.Target.Name || d.UID != plan.Target.UID || !d.Time.Equal(now) || r.NextAttemptTime != nil {
 				t.Errorf("the intent: %+v", r)
 			}
 			fresh := slices.Index(asked, NeedFresh)
-			if fresh < 0 || !slices.Contains(asked[fresh:], NeedClaim) || !slices.Contains(asked[fresh:], NeedLedger) {
+			if fresh < 0 || !slices.Contains(asked[fresh:], NeedOwner) || !slices.Contains(asked[fresh:], NeedLedger) {
 				t.Errorf("all evidence is loaded again after the fresh read of the node: %v", asked)
 			}
 		})
@@ -214,7 +215,7 @@ func TestADeletionIsDecidedAgainOnTheFreshNode(t *testing.T) {
 }
 
 func TestWhatIsOnItsWayOutIsNotDeletedAgain(t *testing.T) {
-	going := pool(func(w *world) { w.claim.Deleting = true })
+	going := pool(func(w *world) { w.owner.Terminating = true })
 	plan, _ := ask(t, exhausted(), going)
 	if d := plan.Change.Record.Deletion; plan.Step != StepRecord || d == nil || d.UID != "c1" {
 		t.Fatalf("somebody else's deletion is written down: %+v", plan)
@@ -240,7 +241,7 @@ func TestAnIntentIsTakenUpAgain(t *testing.T) {
 		"maxRetries was raised":  {exhausted(intended, maxRetries(6)), pool(), StepRecord, ""},
 		"probes are wanted now":  {exhausted(intended, unprobed), pool(), StepRecord, ""},
 		"a forged intent":        {puzzling(1, deleting, intended), pool(), StepRecord, ""},
-		"on its way out by now":  {exhausted(intended), pool(func(w *world) { w.claim.Deleting = true }), StepNone, ""},
+		"on its way out by now":  {exhausted(intended), pool(func(w *world) { w.owner.Terminating = true }), StepNone, ""},
 		"deletion is off by now": {exhausted(intended, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), pool(), StepRecord, ""},
 	} {
 		plan, _ := ask(t, tc.in, tc.world)
@@ -257,10 +258,10 @@ func TestAnIntentIsTakenUpAgain(t *testing.T) {
 // What was under way when a deletion was decided must not end it: a node is not released, and not tried again, while
 // its NodeClaim goes, or may be going.
 func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
-	registered := func(in *Input) { in.Node.Karpenter.Registered = true }
-	claim := func(c Claim) world { return pool(func(w *world) { w.claim = c }) }
-	going := claim(Claim{Name: "c", UID: "cu", Deleting: true})
-	gone := claim(Claim{Problem: "no NodeClaim has its provider ID"})
+	registered := func(in *Input) { in.Node.Owner.Registered = true }
+	claim := func(c owner.Owner) world { return pool(func(w *world) { w.owner = c }) }
+	going := claim(owner.Owner{Target: nodeClaim("c", "cu"), Terminating: true})
+	gone := claim(owner.Owner{Problem: "no NodeClaim has its provider ID"})
 	for name, in := range map[string]Input{
 		"it passed":           exhausted(intended, registered, with(pod(6, ended(attempt.Passed)))),
 		"it failed":           exhausted(intended, with(pod(6, ended(attempt.Failed)))),
@@ -275,7 +276,7 @@ func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 		}
 		plan, _ = ask(t, in, gone)
 		r := plan.Change.Record
-		if plan.Recorded != nil || r.Deletion == nil || r.Held != GuardNodeClaim || plan.Change.Gate != gateClose {
+		if plan.Recorded != nil || r.Deletion == nil || r.Held != owner.Guard || plan.Change.Gate != gateClose {
 			t.Errorf("%s, and the NodeClaim cannot be found: %q %+v", name, plan.Step, plan.Change)
 		}
 		plan, asked := ask(t, in, pool())
@@ -298,10 +299,10 @@ func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 // the answer.
 func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 	in := exhausted(intended)
-	failed := pool(func(w *world) { w.claim = Claim{Problem: "timeout"} })
+	failed := pool(func(w *world) { w.owner = owner.Owner{Problem: "timeout"} })
 	plan, _ := ask(t, in, failed)
 	r := plan.Change.Record
-	if plan.Step != StepRecord || r.Held != GuardNodeClaim || r.Deletion == nil || r.NextAttemptTime != nil ||
+	if plan.Step != StepRecord || r.Held != owner.Guard || r.Deletion == nil || r.NextAttemptTime != nil ||
 		len(plan.Events) != 1 {
 		t.Fatalf("%+v", plan)
 	}
@@ -310,7 +311,7 @@ func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonRemediationHeld || len(plan.Events) > 0 {
 		t.Errorf("again: %+v", plan)
 	}
-	plan, _ = ask(t, in, pool(func(w *world) { w.claim.Deleting = true }))
+	plan, _ = ask(t, in, pool(func(w *world) { w.owner.Terminating = true }))
 	if r := plan.Change.Record; plan.Step != StepRecord || r.Held != "" || r.Deletion == nil {
 		t.Errorf("it goes: %+v", plan)
 	}
@@ -318,9 +319,9 @@ func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 		t.Errorf("it stays: %+v", plan)
 	}
 	in = failing(5, deleting, func(in *Input) {
-		in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n", UID: "u1", Time: now}
+		in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n", UID: "u1", Time: now}
 	})
-	plan, _ = ask(t, in, world{fleet: deletable().fleet, claim: Claim{Problem: "timeout"}})
+	plan, _ = ask(t, in, world{fleet: deletable().fleet, owner: owner.Owner{Problem: "timeout"}})
 	if plan.Change.Record.Deletion != nil {
 		t.Errorf("a Node that is not being deleted: %+v", plan)
 	}
@@ -329,11 +330,11 @@ func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 // A NodeClaim that was deleted a moment ago still looks alive in a list from before: its node must not be tried again.
 func TestAnIntentIsDroppedOnFreshEvidenceOnly(t *testing.T) {
 	for name, in := range map[string]Input{"long ago": exhausted(intended, due), "rebooted": exhausted(intended, rebootedTo("b2"))} {
-		ev := Evidence{Claim: &Claim{Name: "c", UID: "cu"}}
+		ev := Evidence{Owner: &owner.Owner{Target: nodeClaim("c", "cu")}}
 		if plan := Next(in, ev, now); plan.Need != NeedFresh || plan.Step != StepNone {
 			t.Errorf("%s: %+v", name, plan)
 		}
-		if plan, _ := ask(t, in, pool(func(w *world) { w.claim.Deleting = true })); plan.Step != StepNone {
+		if plan, _ := ask(t, in, pool(func(w *world) { w.owner.Terminating = true })); plan.Step != StepNone {
 			t.Errorf("%s, and it is on its way out: %+v", name, plan)
 		}
 	}
@@ -388,7 +389,7 @@ func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
 	in := exhausted()
 	writes := 0
 	for i := range 10 {
-		w := pool(func(w *world) { w.claim = Claim{Problem: fmt.Sprintf("dial tcp 10.0.0.1:%d: refused", 40000+i)} })
+		w := pool(func(w *world) { w.owner = owner.Owner{Problem: fmt.Sprintf("dial tcp 10.0.0.1:%d: refused", 40000+i)} })
 		plan, _ := ask(t, in, w)
 		if plan.Step == StepRecord {
 			writes++
@@ -401,7 +402,7 @@ func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
 	if writes != 1 {
 		t.Errorf("%d writes", writes)
 	}
-	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.claim = Claim{Problem: strings.Repeat("a\n", 1<<20)} }))
+	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.owner = owner.Owner{Problem: strings.Repeat("a\n", 1<<20)} }))
 	if m := plan.Change.Record.HeldMessage; len(m) > attempt.MaxMessage || strings.Contains(m, "\n") {
 		t.Errorf("%d bytes are written", len(m))
 	}

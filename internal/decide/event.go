@@ -58,19 +58,17 @@ func Normal(name, action string, rank Rank) Reason {
 
 // Reasons of events.
 var (
-	EventStuck            = Warning("PrerequisiteStuck", "Verify", RankDecision)
-	EventStarted          = Normal("VerificationStarted", "Verify", RankProgress)
-	EventPassed           = Normal("VerificationPassed", "Verify", RankOutcome)
-	EventFailed           = Warning("VerificationFailed", "Verify", RankOutcome)
-	EventInconclusive     = Warning("VerificationInconclusive", "Verify", RankOutcome)
-	EventExhausted        = Warning("RetriesExhausted", "Verify", RankDecision)
-	EventNodeClaimDeleted = Warning("NodeClaimDeleted", "Delete", RankDecision)
-	EventNodeDeleted      = Warning("NodeDeleted", "Delete", RankDecision)
-	EventHeld             = Warning("RemediationHeld", "Delete", RankDecision)
-	EventQuarantined      = Warning("Quarantined", "Quarantine", RankDecision)
-	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
-	EventOrphaned         = Warning("WorkerOrphaned", "Verify", RankDecision)
+	EventStuck         = Warning("PrerequisiteStuck", "Verify", RankDecision)
+	EventStarted       = Normal("VerificationStarted", "Verify", RankProgress)
+	EventPassed        = Normal("VerificationPassed", "Verify", RankOutcome)
+	EventFailed        = Warning("VerificationFailed", "Verify", RankOutcome)
+	EventInconclusive  = Warning("VerificationInconclusive", "Verify", RankOutcome)
+	EventExhausted     = Warning("RetriesExhausted", "Verify", RankDecision)
+	EventHeld          = Warning("RemediationHeld", "Delete", RankDecision)
+	EventQuarantined   = Warning("Quarantined", "Quarantine", RankDecision)
+	EventBackfilled    = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS = Warning("UnsupportedOS", "Verify", RankDecision)
+	EventOrphaned      = Warning("WorkerOrphaned", "Verify", RankDecision)
 	// EventReportMissing is of a worker that passed and left no report: nobody knows what it checked.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.
@@ -78,6 +76,9 @@ var (
 	// EventTaintUnknown is on a NodePool.
 	EventTaintUnknown = Warning("StartupTaintUnknown", "Gate", RankDecision)
 )
+
+// EventDeleted is the reason of the event after the deletion of an owner of the kind.
+func EventDeleted(kind string) Reason { return Warning(kind+"Deleted", "Delete", RankDecision) }
 
 func started(pod *workerpod.Observation) Event {
 	return Event{Reason: EventStarted, Key: pod.UID, Message: fmt.Sprintf("Worker %s verifies the node, attempt %d", pod.Name, pod.Attempt.Number)}

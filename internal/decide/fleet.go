@@ -27,7 +27,7 @@ type NodeSummary struct {
 // SummaryOf is a node's part among the others.
 func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
-	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Karpenter.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
+	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
 		Excluded: !Subject(in), Intended: r.Deletion != nil,
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || SaysOverdue(in),
 		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
@@ -47,7 +47,7 @@ func control(in Input, number int32, fleet []NodeSummary, tried map[string]bool)
 		h := fnv.New64a()
 		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, in.Node.UID, m.UID) // a hash takes everything
 		rank := h.Sum64() >> 1
-		if m.Pool == in.Node.Karpenter.Pool {
+		if m.Pool == in.Node.Owner.Pool {
 			rank |= 1 << 63
 		}
 		if best == nil || rank > bestRank {
@@ -190,5 +190,5 @@ func (c Counts) of(in Input, g group) count {
 
 // together reports whether a node of the pool counts with this one: in a NodePool its own members do, outside every node.
 func together(in Input, pool string) bool {
-	return in.Node.Karpenter.Pool == "" || in.Node.Karpenter.Pool == pool
+	return in.Node.Owner.Pool == "" || in.Node.Owner.Pool == pool
 }

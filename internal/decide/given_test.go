@@ -11,6 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	workerchecks "github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -105,7 +106,7 @@ func unprobed(in *Input) { in.Node.Record.Probed = false }
 
 func noProbe(in *Input) { in.Config.NodeManagement.Remediation.ControlProbe = ptr.To(false) }
 
-func managed(in *Input) { in.Node.Karpenter = marks.Karpenter{Managed: true, Pool: "pool"} }
+func managed(in *Input) { in.Node.Owner = owner.Signs{Kind: "NodeClaim", Managed: true, Pool: "pool"} }
 
 func heldBy(guard string) func(*Input) {
 	return func(in *Input) { in.Node.Record.Held, in.Node.Record.HeldMessage = guard, "as it was found" }
@@ -201,14 +202,18 @@ type world struct {
 	fleet        []NodeSummary
 	ledger       Ledger
 	workloads    Workloads
-	claim        Claim
+	owner        owner.Owner
 	// fresh is the node as the API server has it, where that is not what the cache has.
 	fresh *Input
 }
 
+func nodeClaim(name, uid string) owner.Target {
+	return owner.Target{Kind: "NodeClaim", Name: name, UID: uid}
+}
+
 // needs lists them in the order of their cost.
 var needs = []Need{NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedElsewhere, NeedFresh, NeedLedger, NeedCounts,
-	NeedOccupants, NeedWorkloads, NeedClaim}
+	NeedOccupants, NeedWorkloads, NeedOwner}
 
 // loaders load what there is. Each need is passed to asked before.
 func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
@@ -247,8 +252,12 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Deletions, in.Config.NodeManagement.Remediation.Window.Duration, now))
 	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
-	case NeedClaim:
-		ev.Claim = &w.claim
+	case NeedOwner:
+		found := w.owner
+		if found == (owner.Owner{}) {
+			found = owner.OfNode(in.Node.Name, in.Node.UID)
+		}
+		ev.Owner = &found
 	}
 }
 

@@ -3,9 +3,11 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Guard can hold a deletion. Documentation, metrics and the order in which guards are asked follow from the list.
@@ -31,7 +33,6 @@ const (
 	GuardPaused              = "paused"
 	GuardMaxDeletionsPerHour = "maxDeletionsPerHour"
 	GuardSparePods           = "sparePodsOtherThanDaemonSets"
-	GuardNodeClaim           = "nodeClaim"
 	GuardDryRun              = "dryRun"
 	GuardControlProbe        = "controlProbe"
 )
@@ -50,9 +51,9 @@ func Guards() []Guard {
 		{GuardMaxUnhealthyPerZone, []Need{NeedCounts}, "too large a part of the node's zone, over all pools, failed or was deleted within the window", unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedCounts}, "as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", workloads},
-		{GuardNodeClaim, []Need{NeedClaim}, "the node's NodeClaim cannot be found for certain", lookup},
-		{GuardDoNotDelete, []Need{NeedClaim}, "`karpenter.sh/do-not-disrupt` on its NodeClaim opts the node out", claimOptedOut},
-		{GuardDryRun, []Need{NeedClaim}, "`remediation.dryRun` is on: it says what would be deleted", isDryRun},
+		{owner.Guard, []Need{NeedOwner}, "the node's owner (its " + strings.Join(owner.Names(), " or ") + ") cannot be found for certain", lookup},
+		{GuardDoNotDelete, []Need{NeedOwner}, "`karpenter.sh/do-not-disrupt` on its owner opts the node out", ownerOptedOut},
+		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it says what would be deleted", isDryRun},
 	}
 }
 
@@ -74,15 +75,15 @@ func optedOut(in Input, _ Evidence, _ time.Time) string {
 	case !in.Node.DoNotDelete:
 		return ""
 	}
-	return fmt.Sprintf("the node carries %s, %s, %s or %s", marks.AnnotationDoNotDelete, marks.AnnotationKarpenterDoNotDisrupt,
-		marks.AnnotationKarpenterDoNotRepair, marks.AnnotationCAPISkipRemediation)
+	return fmt.Sprintf("the node carries %s, %s, %s or %s", marks.AnnotationDoNotDelete, owner.AnnotationDoNotDisrupt,
+		owner.AnnotationDoNotRepair, marks.AnnotationCAPISkipRemediation)
 }
 
-func claimOptedOut(_ Input, ev Evidence, _ time.Time) string {
-	if !ev.Claim.DoNotDisrupt {
+func ownerOptedOut(_ Input, ev Evidence, _ time.Time) string {
+	if ev.Owner.OptedOut == "" {
 		return ""
 	}
-	return fmt.Sprintf("NodeClaim %s carries %s", ev.Claim.Name, marks.AnnotationKarpenterDoNotDisrupt)
+	return fmt.Sprintf("%s %s carries %s", ev.Owner.Kind, ev.Owner.Name, ev.Owner.OptedOut)
 }
 
 func controlPlane(in Input, _ Evidence, _ time.Time) string {
@@ -111,7 +112,7 @@ func paused(_ Input, ev Evidence, _ time.Time) string {
 	return fmt.Sprintf("deletions are paused (%s); kubectl node-ready resume ends that", ev.Ledger.Paused)
 }
 
-func lookup(_ Input, ev Evidence, _ time.Time) string { return ev.Claim.Problem }
+func lookup(_ Input, ev Evidence, _ time.Time) string { return ev.Owner.Problem }
 
 func workloads(in Input, ev Evidence, _ time.Time) string {
 	if !*in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets {
@@ -124,6 +125,5 @@ func isDryRun(in Input, ev Evidence, _ time.Time) string {
 	if !in.Config.NodeManagement.Remediation.DryRun {
 		return ""
 	}
-	t := targetOf(in, *ev.Claim)
-	return fmt.Sprintf("would delete %s %s", t.Kind, t.Name)
+	return fmt.Sprintf("would delete %s %s", ev.Owner.Kind, ev.Owner.Name)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -69,7 +70,7 @@ const (
 	NeedCounts    Need = "counts"        // in memory, as long as the fleet; after a fresh node a list of all nodes
 	NeedOccupants Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
 	NeedWorkloads Need = "workloads"     // the same list, for a deletion
-	NeedClaim     Need = "nodeclaim"     // a list of all NodeClaims
+	NeedOwner     Need = "owner"         // a list of all objects that may own a node
 )
 
 // Evidence is what was loaded beyond the Input. A nil pointer is not loaded.
@@ -96,8 +97,8 @@ type Evidence struct {
 	Counts *Counts
 	// Workloads are the ordinary pods on the node.
 	Workloads *Workloads
-	// Claim is the node's NodeClaim.
-	Claim *Claim
+	// Owner is the object that owns the node.
+	Owner *owner.Owner
 }
 
 // Step is what to do next about a node. At most one step is taken per reconcile; its effect comes back as a watch event.
@@ -132,7 +133,7 @@ type Plan struct {
 	// Recorded is the attempt whose result Change records; nil where it records none.
 	Recorded *Recorded
 	// Target is what StepDelete deletes; of a deletion that is held, its kind.
-	Target Target
+	Target owner.Target
 	// Because is what led to StepDelete.
 	Because string
 	// Events are emitted once the step is taken, or, without a step, once the condition is written.

@@ -8,6 +8,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -107,10 +108,10 @@ func (p *Plan) conclude(in Input, s spent, a attempt.Attempt, result attempt.Res
 
 // pass records a pass, once its node may be released.
 func (p *Plan) pass(in Input, s spent, a attempt.Attempt, result attempt.Result, now time.Time) {
-	if in.Node.Gated && in.Node.Karpenter.Managed && !in.Node.Karpenter.Registered {
+	if in.Node.Gated && in.Node.Owner.Managed && !in.Node.Owner.Registered {
 		// Karpenter merges startup taints back until it has registered the node
 		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		p.Waits, p.Condition = []Wait{{Kind: WaitRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+marks.LabelKarpenterRegistered, now)
+		p.Waits, p.Condition = []Wait{{Kind: WaitRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+owner.LabelRegistered, now)
 		return
 	}
 	p.record(in, s, a, &result, now)

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,12 +40,9 @@ func hourly(in Input, ev Evidence, now time.Time) string {
 }
 
 func unhealthy(in Input, ev Evidence, _ time.Time) string {
-	of := "the cluster"
-	if in.Node.Karpenter.Pool != "" {
-		of = "NodePool " + in.Node.Karpenter.Pool
-	}
+	of := cmp.Or(in.Node.Owner.PoolName(), "the cluster")
 	limit := in.Config.NodeManagement.Remediation.MaxUnhealthy
-	return tooMany(in, ev, "maxUnhealthy", limit, of, group{pool: in.Node.Karpenter.Pool})
+	return tooMany(in, ev, "maxUnhealthy", limit, of, group{pool: in.Node.Owner.Pool})
 }
 
 // unhealthyZone counts the node's zone over all pools: a zone's outage hits every pool in it. A node without a zone has no limit.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -115,7 +116,7 @@ func TestModel(t *testing.T) {
 		m := newModel(t.Fatalf, reached, rapid.SampledFrom(settings).Draw(t, "settings")+profiles)
 		m.nodesLag, m.podsLag = rapid.Bool().Draw(t, "the cache of nodes lags"), rapid.Bool().Draw(t, "the cache of pods lags")
 		if rapid.Bool().Draw(t, "Karpenter made it") {
-			m.nodes[joining].Labels[marks.LabelKarpenterNodePool] = "pool"
+			m.nodes[joining].Labels[owner.LabelNodePool] = "pool"
 		}
 		joins := func() *corev1.Node { return m.nodes[joining] }
 		changed := func(change func(n *corev1.Node)) func(*rapid.T) {
@@ -183,8 +184,8 @@ func TestModel(t *testing.T) {
 			"the label goes":        changed(func(n *corev1.Node) { delete(n.Labels, "node-ready/verified") }),
 			"the label is forged":   changed(func(n *corev1.Node) { n.Labels["node-ready/verified"] = "true" }),
 			"another profile":       changed(func(n *corev1.Node) { toggle(n.Labels, "gpu", "") }),
-			"Karpenter":             changed(func(n *corev1.Node) { n.Labels[marks.LabelKarpenterNodePool] = "pool" }),
-			"Karpenter registers":   changed(func(n *corev1.Node) { n.Labels[marks.LabelKarpenterRegistered] = "true" }),
+			"Karpenter":             changed(func(n *corev1.Node) { n.Labels[owner.LabelNodePool] = "pool" }),
+			"Karpenter registers":   changed(func(n *corev1.Node) { n.Labels[owner.LabelRegistered] = "true" }),
 			"the record goes":       changed(func(n *corev1.Node) { delete(n.Annotations, marks.AnnotationRecord) }),
 			"the record is garbage": changed(func(n *corev1.Node) { n.Annotations[marks.AnnotationRecord] = "{" }),
 			"the condition goes": changed(func(n *corev1.Node) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -24,6 +25,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -77,7 +79,7 @@ func newModel(failed func(string, ...any), reached map[string]int, settings stri
 	if err != nil {
 		panic(err)
 	}
-	m.view = &controller.View{Config: m.cfg, Cache: m, Builder: b, Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
+	m.view = &controller.View{Config: m.cfg, Cache: m, Builder: b, OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
 	m.restart()
 	control := m.join(verified)
 	control.Spec.Taints = nil
@@ -225,7 +227,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedWaits, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
 		decide.NeedElsewhere, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
-		decide.NeedWorkloads, decide.NeedClaim} {
+		decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
 				m.failed("%s: still asks for %s", n.Name, need)
@@ -296,8 +298,8 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		if m.busy && in.Node.Name == joining {
 			ev.Workloads.Names = []string{"default/app"}
 		}
-	case decide.NeedClaim:
-		ev.Claim = &decide.Claim{}
+	case decide.NeedOwner:
+		ev.Owner = ptr.To(owner.OfNode(in.Node.Name, in.Node.UID))
 	default:
 		m.failed("asks for %s, which nobody knows", need)
 	}
@@ -570,8 +572,8 @@ func (m *model) recover() {
 	maps.DeleteFunc(n.Annotations, func(k, _ string) bool {
 		return k == marks.AnnotationSkip || strings.HasSuffix(k, "do-not-delete")
 	})
-	if _, ok := n.Labels[marks.LabelKarpenterNodePool]; ok {
-		n.Labels[marks.LabelKarpenterRegistered] = "true"
+	if _, ok := n.Labels[owner.LabelNodePool]; ok {
+		n.Labels[owner.LabelRegistered] = "true"
 	}
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint })
 	m.ready(corev1.ConditionTrue)

@@ -9,6 +9,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -65,7 +66,7 @@ func TestNext(t *testing.T) {
 		"exhausted long ago, deletion on, is confirmed first":           {in: failing(5, deleting, due), world: deletable(), step: StepStart, number: 6, reason: marks.ReasonRetriesExhausted},
 		"exhausted before deletion was on, is confirmed beside a probe": {in: failing(5, deleting, unprobed), world: deletable(), step: StepStart, number: 6, reason: marks.ReasonRetriesExhausted},
 		"exhausted before deletion was on, no probe wanted":             {in: failing(5, deleting, unprobed, noProbe), world: deletable(), step: StepDelete, reason: marks.ReasonRetriesExhausted},
-		"its NodeClaim is on its way out":                               {in: failing(5, deleting, intended), world: world{claim: Claim{Name: "c", UID: "cu", Deleting: true}}, step: StepNone, reason: marks.ReasonRetriesExhausted, wait: retried(failing(5))},
+		"its NodeClaim is on its way out":                               {in: failing(5, deleting, intended), world: world{owner: owner.Owner{Target: nodeClaim("c", "cu"), Terminating: true}}, step: StepNone, reason: marks.ReasonRetriesExhausted, wait: retried(failing(5))},
 		"not exhausted, deletion on":                                    {in: failing(4, deleting), world: deletable(), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(4)},
 		"failed, deletion on":                                           {in: given(deleting, with(pod(1, ended(attempt.Failed)))), world: world{fleet: healthyNodes(1, "")}, step: StepProbe, reason: marks.ReasonVerifying},
 		"failed, deletion on, no probe wanted":                          {in: given(deleting, noProbe, with(pod(1, ended(attempt.Failed)))), step: StepRecord, number: 1, outcome: attempt.Failed},
@@ -126,10 +127,10 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func registered(in *Input) { in.Node.Karpenter.Registered = true }
+func registered(in *Input) { in.Node.Owner.Registered = true }
 
 func intended(in *Input) {
-	in.Node.Record.Deletion = &marks.Deletion{Kind: KindNodeClaim, Name: "c", UID: "cu", Time: now}
+	in.Node.Record.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu", Time: now}
 }
 
 func exhaustedRetrySeconds(s int32) func(*Input) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -131,7 +132,7 @@ func TestTheRoundIsDated(t *testing.T) {
 func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 	waits := world{waits: []Wait{{Kind: "nodeReady", Why: "the node's condition Ready to be True"}}}
 	noDeletion := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
-	unregistered := func(in *Input) { in.Node.Karpenter = marks.Karpenter{Managed: true} }
+	unregistered := func(in *Input) { in.Node.Owner = owner.Signs{Kind: "NodeClaim", Managed: true} }
 	for name, tc := range map[string]struct {
 		in    Input
 		world world
@@ -141,13 +142,13 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 		"a prerequisite":       {in: given(overdue, noDeletion), world: waits, says: "Waiting for the node's condition Ready"},
 		"a slot":               {in: given(overdue), world: world{full: true}, says: "maxConcurrentVerifications"},
 		"the kubelet":          {in: given(overdue, lost), says: "Waiting for the kubelet"},
-		"registration":         {in: given(overdue, unregistered, with(pod(1, ended(attempt.Passed)))), says: marks.LabelKarpenterRegistered},
+		"registration":         {in: given(overdue, unregistered, with(pod(1, ended(attempt.Passed)))), says: owner.LabelRegistered},
 		"the first attempt":    {in: given(overdue, with(pod(1))), says: "no attempt has ended"},
 		"between attempts":     {in: puzzling(3, overdue), says: "ImagePull: no such image"},
 		"another attempt":      {in: puzzling(3, overdue, with(pod(4))), says: "ImagePull: no such image"},
 		"a failed check":       {in: failing(2, overdue), says: "check dns: Timeout: no answer"},
 		"what is shared":       {in: given(overdue, blamed(marks.FaultShared, time.Minute)), world: waits, says: "not deleted: what it was"},
-		"a deletion":           {in: puzzling(3, overdue, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n"} }), world: world{claim: Claim{Deleting: true}}, says: "Node n is being deleted"},
+		"a deletion":           {in: puzzling(3, overdue, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n"} }), world: world{owner: owner.Owner{Terminating: true}}, says: "Node n is being deleted"},
 		"exhausted":            {in: failing(5, overdue, noDeletion), else_: marks.ReasonRetriesExhausted},
 		"held":                 {in: failing(5, overdue, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},
 		"held without attempt": {in: given(overdue, heldBy(GuardSparePods), blamed(marks.FaultNode, time.Minute)), world: world{waits: waits.waits, workloads: Workloads{Names: []string{"a/b"}}, fleet: deletable().fleet}, else_: marks.ReasonRemediationHeld},
@@ -295,7 +296,7 @@ func TestRemediateOverdue(t *testing.T) {
 		"never started":                      {puzzling(3, overdue, own, lastReason(attempt.ReasonStartTimeout)), deletable(), StepDelete, ""},
 		"lacks what others have":             {given(overdue, own), lacking, StepDelete, ""},
 		"lacks it no more":                   {given(overdue, own), deletable(), StepStart, ""},
-		"lacks it no more, its end was near": {given(overdue, own, func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: KindNode, Name: "n", Time: now} }), deletable(), StepRecord, ""},
+		"lacks it no more, its end was near": {given(overdue, own, func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n", Time: now} }), deletable(), StepRecord, ""},
 		"opted out":                          {rejected(optOut), deletable(), StepRecord, GuardDoNotDelete},
 		"it was verified once": {rejected(func(in *Input) {
 			in.Node.Record.VerifiedTime, in.Node.Record.Since = ago(48*time.Hour), ago(2*time.Hour)

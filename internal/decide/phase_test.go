@@ -44,7 +44,7 @@ func TestTimeline(t *testing.T) {
 	none, yes, no := []Wait{}, true, false
 	waits := []Wait{{Kind: "nodeReady", Name: "Ready", Why: "it is not Ready"}}
 	ready := Evidence{Waits: &none, Slot: &yes, Fresh: true}
-	registered := func(in *Input) { in.Node.Karpenter.Managed, in.Node.Karpenter.Registered = true, true }
+	registered := func(in *Input) { in.Node.Owner.Managed, in.Node.Owner.Registered = true, true }
 
 	for name, tc := range map[string]struct {
 		steps []seen

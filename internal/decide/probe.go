@@ -40,7 +40,7 @@ func attemptSubject(in Input, pod workerpod.Observation) string {
 }
 
 // Group names the nodes for whose failures one probe serves.
-func Group(in Input) string { return workerpod.Group(in.Node.Karpenter.Pool, in.Profile.Profile) }
+func Group(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
 // attribute decides whose failure a failed attempt is: the node's own, if the same checks pass at the same time on a
 // verified node. If they fail there too, or there is nowhere to run them, it proves nothing about the node.

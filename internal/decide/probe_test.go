@@ -243,7 +243,7 @@ func TestTheEndOfAnOutageIsNotHeldAgainstANode(t *testing.T) {
 
 func TestASharedOutageIsOneEvent(t *testing.T) {
 	r, plan := recorded(t, failed(2), world{})
-	if len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld || plan.Target.Kind != KindNodeClaim {
+	if len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld || plan.Target.Kind != "NodeClaim" {
 		t.Errorf("%+v", plan)
 	}
 	in := failed(3)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -65,7 +66,7 @@ func (d dice) input() Input {
 	n.Zone = oneOf(d, "", "z")
 	n.Leaving = oneOf(d, "", "", "", "", "", "", "", "it has a taint")
 	if d.chance(30) {
-		n.Karpenter = marks.Karpenter{Managed: true, Pool: "pool", Registered: d.chance(70)}
+		n.Owner = owner.Signs{Kind: "NodeClaim", Managed: true, Pool: "pool", Registered: d.chance(70)}
 	}
 	if d.chance(10) {
 		n.Condition = &corev1.NodeCondition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded}
@@ -121,7 +122,7 @@ func (d dice) record() marks.Record {
 		r.VerifiedTime = &v
 	}
 	if d.chance(15) {
-		r.Deletion = &marks.Deletion{Kind: KindNodeClaim, Name: "c", UID: "cu", Time: d.time()}
+		r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu", Time: d.time()}
 	}
 	return r
 }
@@ -194,17 +195,17 @@ func (d dice) world(in Input) world {
 		}
 		w.probes = append(w.probes, p)
 	}
-	w.fleet = append(healthyNodes(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Karpenter.Pool))
+	w.fleet = append(healthyNodes(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Owner.Pool))
 	for i := range w.fleet {
 		w.fleet[i].Zone, w.fleet[i].Intended, w.fleet[i].Excluded = oneOf(d, "", "", "z"), d.chance(1), d.chance(5)
 	}
-	w.ledger.Problem, w.workloads.Problem, w.claim.Problem = oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p")
+	w.ledger.Problem, w.workloads.Problem, w.owner.Problem = oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p")
 	for range d.IntN(3) {
 		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: d.time(), NodeUID: oneOf(d, "x", "x", "u1", "u1", "pool-mu0"), Pool: "pool", Zone: oneOf(d, "", "z")})
 	}
 	w.workloads.Names = oneOf(d, nil, nil, nil, []string{"a/b"})
-	if w.claim.Problem == "" && d.chance(60) {
-		w.claim = Claim{Name: "c", UID: "cu", Deleting: d.chance(20), DoNotDisrupt: d.chance(5)}
+	if w.owner.Problem == "" && d.chance(60) {
+		w.owner = owner.Owner{Target: nodeClaim("c", "cu"), Terminating: d.chance(20), OptedOut: oneOf(d, "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", owner.AnnotationDoNotDisrupt)}
 	}
 	return w
 }
@@ -349,14 +350,14 @@ var rulesOfPlans = []struct {
 				before++
 			}
 		}
-		return before < int(*in.Config.NodeManagement.Remediation.MaxInFlight) && !ev.Claim.DoNotDisrupt
+		return before < int(*in.Config.NodeManagement.Remediation.MaxInFlight) && ev.Owner.OptedOut == ""
 	}},
 	{"no attempt is recorded while a deletion is intended", func(in Input, _ Evidence, p Plan) bool {
 		return p.Recorded == nil || in.Node.Record.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes
 	}},
 	{"a deletion names its target, which stands in the record first", func(in Input, ev Evidence, p Plan) bool {
 		d := p.Change.Record.Deletion
-		return p.Step != StepDelete || p.Target == targetOf(in, *ev.Claim) && p.Target.Name != "" && p.Target.UID != "" && d != nil && d.UID == p.Target.UID && !ev.Claim.Deleting
+		return p.Step != StepDelete || p.Target == ev.Owner.Target && p.Target.Name != "" && p.Target.UID != "" && d != nil && d.UID == p.Target.UID && !ev.Owner.Terminating
 	}},
 	{"the gate opens for a pass whose basis still holds, or where there is nothing to check and all prerequisites hold", func(in Input, ev Evidence, p Plan) bool {
 		if p.Change.Gate != gateOpen {
@@ -364,7 +365,7 @@ var rulesOfPlans = []struct {
 		}
 		if in.Profile.Unchecked() && p.Change.Record.LastReason == attempt.ReasonNoChecks {
 			return ev.Waits != nil && len(*ev.Waits) == 0 && Subject(in) && in.Node.Leaving == "" && !in.Node.Lost &&
-				(!in.Node.Karpenter.Managed || in.Node.Karpenter.Registered)
+				(!in.Node.Owner.Managed || in.Node.Owner.Registered)
 		}
 		pod := Current(in.Node.Record, in.Pods)
 		return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&

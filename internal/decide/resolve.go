@@ -75,8 +75,8 @@ func (ev Evidence) has(n Need) bool {
 		return ev.Workloads != nil && !ev.Workloads.Stale
 	case NeedWorkloads:
 		return ev.Workloads != nil
-	case NeedClaim:
-		return ev.Claim != nil
+	case NeedOwner:
+		return ev.Owner != nil
 	}
 	return false
 }

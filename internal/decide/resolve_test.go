@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // resolve decides about a node that must be verified, with w's loaders as they are changed. It is asked for
@@ -52,7 +54,7 @@ func TestAFreshNodeDropsTheEvidence(t *testing.T) {
 		ev.ProbeRefused = "quota"
 		load, waits := all[NeedFresh], all[NeedWaits]
 		all[NeedFresh] = func(p Plan) error {
-			ev.Waits, ev.Workloads, ev.Claim, ev.Ledger, ev.Counts = &[]Wait{}, &Workloads{}, &Claim{}, &Ledger{}, &Counts{}
+			ev.Waits, ev.Workloads, ev.Owner, ev.Ledger, ev.Counts = &[]Wait{}, &Workloads{}, &owner.Owner{}, &Ledger{}, &Counts{}
 			return load(p)
 		}
 		all[NeedWaits] = func(p Plan) error {

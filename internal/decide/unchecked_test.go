@@ -9,6 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // A node without checks is released once its prerequisites hold: no worker, no slot, and one write as for any pass.
@@ -56,7 +57,7 @@ func TestANodeWithoutChecksWaits(t *testing.T) {
 		"for its registration":          {given(unchecked, managed), world{}, marks.ReasonWaitingForRegistration, []Need{NeedWaits}},
 		"for its kubelet":               {given(unchecked, lost), world{}, marks.ReasonWaitingForPrerequisites, nil},
 		"because it leaves":             {given(unchecked, leaving), world{}, marks.ReasonWaitingForPrerequisites, nil},
-		"for a NodeClaim that is going": {failing(5, unchecked, deleting, intended), world{claim: Claim{Name: "c", UID: "cu", Deleting: true}}, marks.ReasonRetriesExhausted, []Need{NeedClaim}},
+		"for a NodeClaim that is going": {failing(5, unchecked, deleting, intended), world{owner: owner.Owner{Target: nodeClaim("c", "cu"), Terminating: true}}, marks.ReasonRetriesExhausted, []Need{NeedOwner}},
 	} {
 		plan, asked := ask(t, tc.in, tc.world)
 		if plan.Step != StepNone || reasonOf(plan.Condition) != tc.reason || !slices.Equal(asked, tc.asks) {

@@ -45,7 +45,7 @@ func (p Plan) Waiting(in Input) []Waiting {
 			names = []string{w.Name}
 		}
 		for _, name := range names {
-			of := Waiting{For: strings.TrimSpace(w.Kind + " " + name), Pool: in.Node.Karpenter.Pool}
+			of := Waiting{For: strings.TrimSpace(w.Kind + " " + name), Pool: in.Node.Owner.Pool}
 			if !slices.Contains(all, of) {
 				all = append(all, of)
 			}

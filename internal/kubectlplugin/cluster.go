@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -45,7 +46,8 @@ type cluster struct {
 	// controllerNamespace is empty where it is not known; see controllers.
 	controllerNamespace string
 	leases              coordinationclient.LeasesGetter
-	claims, pools       dynamic.NamespaceableResourceInterface // NodeClaims and NodePools
+	pools               dynamic.NamespaceableResourceInterface // NodePools
+	owners              func(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface
 	rules               dynamic.NamespaceableResourceInterface // NodeReadinessRules
 	reviews             authorizationclient.SubjectAccessReviewInterface
 }

@@ -15,8 +15,8 @@ import (
 	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 )
 
@@ -77,7 +77,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 	}
 	for _, p := range pools {
 		if p.DoNotDisrupt && v.cluster.config.NodeManagement.DeleteFailedNodes {
-			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted", p.Name, marks.AnnotationKarpenterDoNotDisrupt),
+			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted", p.Name, owner.AnnotationDoNotDisrupt),
 				"remove the annotation from spec.template.metadata.annotations if failed nodes are to be replaced")
 		}
 		for _, t := range gating {
@@ -93,7 +93,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 // nodePools reads Karpenter's NodePools; none where Karpenter is not there.
 func (c *cluster) nodePools(ctx context.Context) ([]decide.NodePool, error) {
 	carried := nodepool.Carried{}
-	err := pages(ctx, c.core.Nodes().List, marks.LabelKarpenterNodePool, func(page *corev1.NodeList) {
+	err := pages(ctx, c.core.Nodes().List, owner.LabelNodePool, func(page *corev1.NodeList) {
 		for i := range page.Items {
 			carried.Add(&page.Items[i], c.config.Vocabulary().Gating)
 		}

@@ -107,7 +107,7 @@ func stolen(workers *corev1.Namespace, deletes bool) (what, fix string) {
 	what = "admissionPolicy is off: a stolen token of the controller can take any taint off any node"
 	fix = "set admissionPolicy.enabled (docs/security.md)"
 	if deletes {
-		what += ", delete nodes and NodeClaims"
+		what += ", delete nodes and the objects that own them"
 	}
 	switch level := workers.Labels[labelEnforce]; level {
 	case "restricted", "baseline":

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -177,7 +178,7 @@ func (v *invocation) connect() error {
 	v.cluster = &cluster{
 		client: client, core: client.CoreV1(), leases: client.CoordinationV1(),
 		reviews: client.AuthorizationV1().SubjectAccessReviews(), pools: other.Resource(nodepool.Resource),
-		claims: other.Resource(nodepool.Resource.GroupVersion().WithResource("nodeclaims")),
+		owners: func(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface { return other.Resource(r) },
 		rules:  other.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)),
 	}
 	return err

@@ -114,7 +114,7 @@ type workerView struct {
 func (s subject) summary(now time.Time) summary {
 	f, r := s.in.Node, s.in.Node.Record
 	out := summary{
-		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Karpenter.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
+		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Owner.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
 		Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries, Inconclusive: r.Inconclusive,
 		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition,
 		Karpenter: s.karpenter, Rules: s.rules,

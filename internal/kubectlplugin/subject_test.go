@@ -14,6 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -187,7 +188,7 @@ func TestJSON(t *testing.T) {
 	r := exhausted()
 	r.Held, r.HeldMessage, r.VerifiedTime, r.Inconclusive, r.DurationMs = "maxUnhealthy", "3 of 5", after(-time.Hour), 1, 12
 	r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "claim", UID: "c", Time: now}
-	n := makeNode(gated, having(r), label(marks.LabelKarpenterNodePool, "p"), label("gpu", "yes"))
+	n := makeNode(gated, having(r), label(owner.LabelNodePool, "p"), label("gpu", "yes"))
 	cfg := configuration(t, "profiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: 'yes'}}}]")
 	got, err := json.Marshal(observe(cfg, n, workers(t, 6)).summary(now))
 	if err != nil {
@@ -214,7 +215,7 @@ func TestFacts(t *testing.T) {
 		pods []corev1.Pod
 		want []string
 	}{
-		{makeNode(gated, tainted("other"), having(r), condition(marks.ReasonRemediationHeld, "held by maxUnhealthy"), label(marks.LabelKarpenterNodePool, "p")), workers(t, 3), []string{
+		{makeNode(gated, tainted("other"), having(r), condition(marks.ReasonRemediationHeld, "held by maxUnhealthy"), label(owner.LabelNodePool, "p")), workers(t, 3), []string{
 			"Node n", "Status held", "Since 60m ago (2026-03-01T11:00:00Z)", "Why held by maxUnhealthy", "Next in 15s (2026-03-01T12:00:15Z)",
 			"Retries 2 of 5 spent, 0 attempts inconclusive", "Last attempt 2, failed; 5s ago (2026-03-01T11:59:55Z); check dns: NXDOMAIN: no such name",
 			"Verified 60m ago (2026-03-01T11:00:00Z)", "Deletion held maxUnhealthy: 3 of 5[2J", "Deletion NodeClaim claim, decided 60s ago (2026-03-01T11:59:00Z)",

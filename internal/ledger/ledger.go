@@ -48,7 +48,7 @@ type Entry struct {
 	UID  string      `json:"nodeUID"`
 	Pool string      `json:"pool,omitempty"`
 	Zone string      `json:"zone,omitempty"`
-	// Kind is what was deleted, one of decide.Kinds.
+	// Kind is what was deleted, one of owner.Kinds.
 	Kind string `json:"kind"`
 	// Name is that of the object of Kind.
 	Name string `json:"name,omitempty"`

@@ -30,6 +30,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -135,7 +136,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err := controller.Index(context.Background(), mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	watches, departures, err := watchOthers(cfg, rc, mgr)
+	watches, owners, err := watchOthers(cfg, rc, mgr)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	}
 	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
 	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
-		Tracker: controller.NewTracker(time.Now, o.DryRun), Departing: departures.Of, Namespaces: namespaces}
+		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating, Namespaces: namespaces}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
@@ -167,7 +168,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		Waits: watches.Evaluate,
 		// As a renewal of the lease covers writes for so long, what was read covers the deletion.
 		EvidenceFor: leader.RenewDeadline,
-		Claims:      &deletion.Claims{Reader: mgr.GetAPIReader()},
+		Owners:      remediation.New(mgr.GetAPIReader(), marked),
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
@@ -187,7 +188,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 		return nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	known := func(ctx context.Context) error {
-		return errors.Join(departures.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
+		return errors.Join(owners.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
 	}
 	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
 		return nil, fmt.Errorf("set up the node reconciler: %w", err)
@@ -237,8 +238,8 @@ func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.
 	})
 }
 
-// watchOthers watches the objects of others: what prerequisites need, and NodeClaims.
-func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, *prerequisite.Departures, error) {
+// watchOthers watches the objects of others: what prerequisites need, and owners of nodes.
+func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, prerequisite.Owners, error) {
 	typed, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, nil, err
@@ -252,6 +253,6 @@ func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prereq
 	if err != nil {
 		return nil, nil, err
 	}
-	d := prerequisite.NewDepartures(clients)
-	return w, d, errors.Join(mgr.Add(w), mgr.Add(d))
+	o := prerequisite.NewOwners(clients)
+	return w, o, errors.Join(mgr.Add(w), o.AddTo(mgr))
 }

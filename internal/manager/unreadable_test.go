@@ -69,7 +69,7 @@ func TestUnreadable(t *testing.T) {
 	gated.Spec.Taints = []corev1.Taint{{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule}}
 	forbidden := apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New(`user "controller" cannot list pods`))
 	view := &controller.View{Config: cfg, Builder: builder, Tracker: controller.NewTracker(time.Now, false),
-		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
 	for name, test := range map[string]struct {
 		pods   error
 		leases []string // at each look

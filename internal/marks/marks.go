@@ -4,10 +4,11 @@ package marks
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Names on a Node. The taints and the label are configurable, see Vocabulary.
@@ -18,20 +19,10 @@ const (
 	AnnotationSkip = "node-ready/skip"
 	// AnnotationDoNotDelete set to "true" opts a node out of deletion.
 	AnnotationDoNotDelete = "node-ready/do-not-delete"
-	// AnnotationKarpenterDoNotRepair is Karpenter's node-repair opt-out, honoured as AnnotationDoNotDelete.
-	AnnotationKarpenterDoNotRepair = "karpenter.sh/do-not-repair"
-	// AnnotationKarpenterDoNotDisrupt keeps Karpenter from disrupting a node of its own accord (karpenter.sh/v1
-	// DoNotDisruptAnnotationKey); "true" on the Node or its NodeClaim is honoured as AnnotationDoNotDelete. Karpenter copies the
-	// annotations of a NodePool's template to both.
-	AnnotationKarpenterDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 	// AnnotationCAPISkipRemediation is Cluster API's MachineHealthCheck opt-out, honoured as
 	// AnnotationDoNotDelete whatever its value, as Cluster API does.
 	AnnotationCAPISkipRemediation = "cluster.x-k8s.io/skip-remediation"
 
-	// LabelKarpenterNodePool names the NodePool of a Karpenter node (karpenter.sh/v1 NodePoolLabelKey).
-	LabelKarpenterNodePool = "karpenter.sh/nodepool"
-	// LabelKarpenterRegistered is set once Karpenter no longer re-adds startup taints (karpenter.sh/v1 NodeRegisteredLabelKey).
-	LabelKarpenterRegistered = "karpenter.sh/registered"
 	// LabelControlPlane marks a control-plane node (kubeadm's convention, KEP-2067).
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	// LabelAKSMode is what a node of AKS is for; AKSModeSystem nodes run what the cluster itself needs
@@ -79,9 +70,10 @@ type Facts struct {
 	Name, UID, BootID string
 	Created           time.Time
 	// Zone is the node's failure domain (label topology.kubernetes.io/zone); empty where it has none.
-	Zone      string
-	Karpenter Karpenter
-	Gated     bool // carries at least one gating taint
+	Zone string
+	// Owner is what the Node shows of the object that owns it.
+	Owner owner.Signs
+	Gated bool // carries at least one gating taint
 	// GatedBy are the gating taints that it carries.
 	GatedBy           []Taint
 	Labelled          bool // carries the verified label with its value
@@ -108,41 +100,6 @@ type Facts struct {
 	Images []corev1.ContainerImage
 }
 
-// Karpenter is what the marks on a node say about its management by Karpenter.
-type Karpenter struct {
-	// Pool is the node's NodePool; empty for other nodes.
-	Pool string
-	// ClaimUIDs are the UIDs of the NodeClaims that own the node; there should be one at most.
-	ClaimUIDs []string
-	// Managed: the node shows any of the marks that only Karpenter's nodes have. Labels and owner come at registration
-	// only, so a node that just joined may show no more than the taint.
-	Managed bool
-	// Registered: Karpenter no longer re-adds startup taints.
-	Registered bool
-}
-
-// Karpenter's other names (sigs.k8s.io/karpenter/pkg/apis/v1): the API group of NodeClaims, the finalizer of its nodes, and
-// the taint of a node that it has not registered.
-const (
-	karpenterGroup             = "karpenter.sh/"
-	karpenterFinalizer         = "karpenter.sh/termination"
-	taintKarpenterUnregistered = "karpenter.sh/unregistered"
-)
-
-// KarpenterOf reads a node's marks of Karpenter.
-func KarpenterOf(n *corev1.Node) Karpenter {
-	k := Karpenter{Pool: n.Labels[LabelKarpenterNodePool], Registered: n.Labels[LabelKarpenterRegistered] == "true"}
-	for _, o := range n.OwnerReferences {
-		if o.Kind == "NodeClaim" && strings.HasPrefix(o.APIVersion, karpenterGroup) {
-			k.ClaimUIDs = append(k.ClaimUIDs, string(o.UID))
-		}
-	}
-	k.Managed = len(k.ClaimUIDs) > 0 || hasKey(n.Labels, LabelKarpenterNodePool) || hasKey(n.Labels, LabelKarpenterRegistered) ||
-		slices.Contains(n.Finalizers, karpenterFinalizer) ||
-		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintKarpenterUnregistered })
-	return k
-}
-
 // Observe reads a Node.
 func Observe(n *corev1.Node, v Vocabulary) Facts {
 	f := observe(n, v)
@@ -155,13 +112,13 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
 		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Created: n.CreationTimestamp.Time,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
-		Karpenter: KarpenterOf(n),
+		Owner:     owner.Of(n),
 		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
 		Completed: v.Completed != "" && hasKey(n.Annotations, v.Completed),
 		Skip:      n.Annotations[AnnotationSkip] == "true",
 		DoNotDelete: n.Annotations[AnnotationDoNotDelete] == "true" ||
-			n.Annotations[AnnotationKarpenterDoNotRepair] == "true" ||
-			n.Annotations[AnnotationKarpenterDoNotDisrupt] == "true" ||
+			n.Annotations[owner.AnnotationDoNotRepair] == "true" ||
+			n.Annotations[owner.AnnotationDoNotDisrupt] == "true" ||
 			hasKey(n.Annotations, AnnotationCAPISkipRemediation),
 		ControlPlane: hasKey(n.Labels, LabelControlPlane),
 		Virtual:      slices.ContainsFunc(virtualLabels, func(l Label) bool { return n.Labels[l.Key] == l.Value }),

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // vocabulary has the file's own taint and a profile's.
@@ -72,7 +74,7 @@ func TestObserve(t *testing.T) {
 		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: ConditionType, Status: corev1.ConditionTrue}}}
 	f := Observe(n, vocabulary)
 	if f.Name != "n" || f.UID != "u1" || f.BootID != "b2" || !f.Gated || !f.Labelled || !f.Skip || f.DoNotDelete || !f.ControlPlane || f.Deleting || f.Ready || !f.Lost ||
-		!f.HasRecord || f.Record.Sequence != 3 || f.RecordProblem != "" || f.Condition == nil || f.Condition.Status != corev1.ConditionTrue || f.Karpenter.Managed {
+		!f.HasRecord || f.Record.Sequence != 3 || f.RecordProblem != "" || f.Condition == nil || f.Condition.Status != corev1.ConditionTrue || f.Owner.Managed {
 		t.Errorf("%+v", f)
 	}
 	n.Labels["node-ready/verified"] = "false"
@@ -120,9 +122,9 @@ func TestOptOuts(t *testing.T) {
 		"skip of another value":          {AnnotationSkip, "yes", false, false},
 		"do-not-delete":                  {AnnotationDoNotDelete, "true", false, true},
 		"do-not-delete: false":           {AnnotationDoNotDelete, "false", false, false},
-		"do-not-repair":                  {AnnotationKarpenterDoNotRepair, "true", false, true},
-		"do-not-disrupt":                 {AnnotationKarpenterDoNotDisrupt, "true", false, true},
-		"do-not-disrupt: a while":        {AnnotationKarpenterDoNotDisrupt, "30m", false, false},
+		"do-not-repair":                  {owner.AnnotationDoNotRepair, "true", false, true},
+		"do-not-disrupt":                 {owner.AnnotationDoNotDisrupt, "true", false, true},
+		"do-not-disrupt: a while":        {owner.AnnotationDoNotDisrupt, "30m", false, false},
 		"Cluster API's, of no value":     {AnnotationCAPISkipRemediation, "", false, true},
 		"Cluster API's, of any value":    {AnnotationCAPISkipRemediation, "false", false, true},
 		"an annotation like one of ours": {AnnotationSkip + "s", "true", false, false},
@@ -131,43 +133,6 @@ func TestOptOuts(t *testing.T) {
 		n.Annotations[tc.annotation] = tc.value
 		if f := Observe(n, vocabulary); f.Skip != tc.skip || f.DoNotDelete != tc.doNotDelete {
 			t.Errorf("%s: skip %v, do not delete %v", name, f.Skip, f.DoNotDelete)
-		}
-	}
-}
-
-func TestKarpenterOf(t *testing.T) {
-	owner := func(version, kind string) func(*corev1.Node) {
-		return func(n *corev1.Node) {
-			n.OwnerReferences = append(n.OwnerReferences, metav1.OwnerReference{APIVersion: version, Kind: kind, UID: "c"})
-		}
-	}
-	label := func(key, value string) func(*corev1.Node) {
-		return func(n *corev1.Node) { n.Labels[key] = value }
-	}
-	for name, tc := range map[string]struct {
-		change func(*corev1.Node)
-		want   Karpenter
-		claims int
-	}{
-		"none of its marks":   {func(*corev1.Node) {}, Karpenter{}, 0},
-		"a pool":              {label(LabelKarpenterNodePool, "p"), Karpenter{Pool: "p", Managed: true}, 0},
-		"a pool without name": {label(LabelKarpenterNodePool, ""), Karpenter{Managed: true}, 0},
-		"registered":          {label(LabelKarpenterRegistered, "true"), Karpenter{Managed: true, Registered: true}, 0},
-		"not registered yet":  {label(LabelKarpenterRegistered, "false"), Karpenter{Managed: true}, 0},
-		"an owner":            {owner("karpenter.sh/v1", "NodeClaim"), Karpenter{Managed: true}, 1},
-		"a kind of that name": {owner("example.com/v1", "NodeClaim"), Karpenter{}, 0},
-		"another owner":       {owner("karpenter.sh/v1", "NodePool"), Karpenter{}, 0},
-		"its finalizer":       {func(n *corev1.Node) { n.Finalizers = []string{"karpenter.sh/termination"} }, Karpenter{Managed: true}, 0},
-		"only the taint so far": {func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{taint("karpenter.sh/unregistered", corev1.TaintEffectNoExecute)}
-		},
-			Karpenter{Managed: true}, 0},
-	} {
-		n := node()
-		tc.change(n)
-		got := KarpenterOf(n)
-		if got.Pool != tc.want.Pool || got.Managed != tc.want.Managed || got.Registered != tc.want.Registered || len(got.ClaimUIDs) != tc.claims {
-			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}
 }

@@ -6,12 +6,14 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Namespace begins the names of the metrics.
@@ -66,7 +68,7 @@ func NewCounters(checks map[string]string) *Counters {
 		Help:    "Duration of single checks as reported by workers.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"check"})
 	c.remediations = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "remediations_total",
-		Help: "Deletions of failed nodes that came to a result, by kind (NodeClaim, Node) and result (deleted, held, error)."}, []string{"kind", "result"})
+		Help: "Deletions of failed nodes that came to a result, by kind (" + strings.Join(owner.Names(), ", ") + ") and result (deleted, held, error)."}, []string{"kind", "result"})
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
 	}
@@ -76,7 +78,7 @@ func NewCounters(checks map[string]string) *Counters {
 	for _, phase := range decide.Phases() {
 		c.timeByPhase.WithLabelValues(string(phase), "")
 	}
-	for _, k := range decide.Kinds() {
+	for _, k := range owner.Names() {
 		for _, r := range []string{RemediationDeleted, RemediationHeld, RemediationError} {
 			c.remediations.WithLabelValues(k, r)
 		}
@@ -126,7 +128,7 @@ const (
 	RemediationError   = "error"
 )
 
-// Remediation counts a deletion of a kind (decide.Kinds) that came to a result.
+// Remediation counts a deletion of a kind (owner.Kinds) that came to a result.
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Kind and Resource are the NodePools'.
@@ -19,7 +20,7 @@ var (
 // Of reads a NodePool. What has another form than Karpenter's counts as not there.
 func Of(o *unstructured.Unstructured) decide.NodePool {
 	p := decide.NodePool{Name: o.GetName(), UID: string(o.GetUID()), Startup: taints(o, "startupTaints"), Taints: taints(o, "taints")}
-	annotation, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", marks.AnnotationKarpenterDoNotDisrupt)
+	annotation, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", owner.AnnotationDoNotDisrupt)
 	p.DoNotDisrupt = annotation == "true"
 	return p
 }
@@ -41,7 +42,7 @@ type Carried map[string][]marks.Taint
 
 // Add accounts for a node.
 func (c Carried) Add(n *corev1.Node, gating []marks.Taint) {
-	pool := n.Labels[marks.LabelKarpenterNodePool]
+	pool := n.Labels[owner.LabelNodePool]
 	if pool == "" {
 		return
 	}

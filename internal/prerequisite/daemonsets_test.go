@@ -32,7 +32,7 @@ func theDaemonSet(name string) config.Prerequisites {
 // podOf is a pod of a DaemonSet on a node.
 func podOf(ds, nodeName string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := pod(ds+"-"+nodeName, nodeName, changes...)
-	p.OwnerReferences = []metav1.OwnerReference{owner(daemonSet(ds).UID)}
+	p.OwnerReferences = []metav1.OwnerReference{controllerRef(daemonSet(ds).UID)}
 	return p
 }
 

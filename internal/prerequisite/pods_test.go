@@ -18,14 +18,14 @@ import (
 // pod is a pod of the DaemonSet with UID ds; each change makes it more of what is waited for.
 func pod(name, nodeName string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "x", Labels: map[string]string{"app": "agent", appsv1.DefaultDaemonSetUniqueLabelKey: "r1"}, Annotations: map[string]string{},
-		OwnerReferences: []metav1.OwnerReference{owner("ds")}}, Spec: corev1.PodSpec{NodeName: nodeName}}
+		OwnerReferences: []metav1.OwnerReference{controllerRef("ds")}}, Spec: corev1.PodSpec{NodeName: nodeName}}
 	for _, change := range changes {
 		change(p)
 	}
 	return p
 }
 
-func owner(uid types.UID) metav1.OwnerReference {
+func controllerRef(uid types.UID) metav1.OwnerReference {
 	yes := true
 	return metav1.OwnerReference{Kind: "DaemonSet", Name: string(uid), UID: uid, Controller: &yes}
 }
@@ -40,7 +40,7 @@ func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.
 
 func revision(uid types.UID, hash string, number int64) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{Revision: number, ObjectMeta: metav1.ObjectMeta{Name: string(uid) + hash, Namespace: "x",
-		Labels: map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: hash}, OwnerReferences: []metav1.OwnerReference{owner(uid)}}}
+		Labels: map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: hash}, OwnerReferences: []metav1.OwnerReference{controllerRef(uid)}}}
 }
 
 func TestPods(t *testing.T) {

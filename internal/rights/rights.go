@@ -16,6 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
@@ -74,12 +75,16 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 			"something is deleted, list also the count of unhealthy nodes before the latter"),
 		may("patch", "nodes", cluster, "taints, label, record: one patch. RBAC cannot narrow it to fields"),
 		may("patch", "nodes/status", cluster, condition),
-		may("list watch", "nodeclaims.karpenter.sh", cluster,
-			"no worker starts on a node whose NodeClaim is being deleted; a deletion finds the node's NodeClaim"),
 		may("list", "nodepools.karpenter.sh", cluster, "to say where a gating taint is not in `startupTaints`"),
 		may("get list watch create patch delete", "pods", cmp.Or(cfg.Worker.Namespace, namespace),
 			"the worker pods; patch marks an ended one that is kept for its log"),
 		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes live there"),
+	}
+	for _, k := range owner.Kinds() {
+		if k.Name != owner.Node {
+			all = append(all, may("list watch", k.Resource.GroupResource().String(), cluster,
+				"no worker starts on a node whose "+k.Name+" is being deleted; a deletion finds the node's "+k.Name))
+		}
 	}
 	if e := cfg.LeaderElection; *e.Enabled {
 		const why = "leader election. RBAC cannot name what does not exist yet"
@@ -115,9 +120,14 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
 			may("get", "configmaps", namespace, why).named(ledger.Name))
 		if !n.Remediation.DryRun && !dryRun {
-			all = append(all, may("delete", "nodes", cluster, "where there is no NodeClaim"),
-				may("delete", "nodeclaims.karpenter.sh", cluster, "the deletion of a node's NodeClaim"),
-				may("create", "configmaps", namespace, why), may("update", "configmaps", namespace, why).named(ledger.Name))
+			for _, k := range owner.Kinds() {
+				if k.Name == owner.Node {
+					all = append(all, may("delete", "nodes", cluster, "the deletion of a node that no other object owns"))
+				} else {
+					all = append(all, may("delete", k.Resource.GroupResource().String(), cluster, "the deletion of a node's "+k.Name))
+				}
+			}
+			all = append(all, may("create", "configmaps", namespace, why), may("update", "configmaps", namespace, why).named(ledger.Name))
 		}
 	}
 	evicts := func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
@@ -129,7 +129,7 @@ func (r *Rules) recallClosings(ctx context.Context, live client.Reader) error {
 	}
 	closed := closings{}
 	empty := func() *corev1.NodeList { return &corev1.NodeList{} }
-	err := controller.Pages(ctx, live, pageSize, empty, func(page *corev1.NodeList, first bool) bool {
+	err := apiread.Pages(ctx, live, pageSize, empty, func(page *corev1.NodeList, first bool) bool {
 		if first {
 			clear(closed)
 		}

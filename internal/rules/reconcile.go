@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -250,7 +251,7 @@ func (r *Reconciler) left(ctx context.Context, c *rule.Rule) (bool, error) {
 	if left {
 		return true, nil
 	}
-	if err := controller.Pages(ctx, r.Live, pageSize, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, _ bool) bool {
+	if err := apiread.Pages(ctx, r.Live, pageSize, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, _ bool) bool {
 		look(page)
 		return !left
 	}); err != nil {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -134,7 +135,7 @@ func (w *world) oncePerTransition() {
 	defer w.mu.Unlock()
 	for of, keys := range w.events {
 		for key, times := range keys {
-			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]decide.Reason{decide.EventNodeDeleted, decide.EventNodeClaimDeleted, decide.EventStarted, rule.EventTaintAdopted},
+			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]decide.Reason{decide.EventDeleted(owner.Node), decide.EventDeleted("NodeClaim"), decide.EventStarted, rule.EventTaintAdopted},
 				func(reason decide.Reason) bool { return strings.HasSuffix(of, reason.Name) }) {
 				w.Errorf("event %s %s was emitted %d times", of, key, times)
 			}

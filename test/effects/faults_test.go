@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -152,7 +153,7 @@ func paths() map[string]path {
 
 		"hold by nodeClaim": {settings: `{"nodeManagement": {` + deletes + `}}`, writes: late,
 			begin: func(w *world) *corev1.Node { return w.exhausted("n", pooled) },
-			want:  held(decide.GuardNodeClaim), events: map[decide.Reason]int{decide.EventHeld: 1}},
+			want:  held(owner.Guard), events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"delete a NodeClaim": {settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + deletes + `, "remediation": {"controlProbe": false}}}`,
 			begin: func(w *world) *corev1.Node {
@@ -165,7 +166,7 @@ func paths() map[string]path {
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
 			want: result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
-			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeClaimDeleted: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1}},
 
 		"delete a Node past its deadline, whose kubelet rejects": {settings: overdue, rounds: 8,
 			begin: func(w *world) *corev1.Node {
@@ -179,7 +180,7 @@ func paths() map[string]path {
 				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
 				"patch Node", "update ConfigMap", "delete Pod", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventHeld: 0}},
 
 		"delete a Node past its deadline, which lacks what others have": {settings: overdue, rounds: 8,
 			begin: func(w *world) *corev1.Node {
@@ -190,7 +191,7 @@ func paths() map[string]path {
 			},
 			writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "update ConfigMap", "delete Node", "delete Pod"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventNodeDeleted: 1, decide.EventHeld: 0}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventHeld: 0}},
 
 		"delete a Node": {settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + deletes + `, "remediation": {"controlProbe": false}}}`,
 			begin: func(w *world) *corev1.Node {
@@ -199,7 +200,7 @@ func paths() map[string]path {
 			},
 			writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
 			want:   result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventNodeDeleted: 1}},
+			events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1}},
 	}
 }
 

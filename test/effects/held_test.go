@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // liveLists are the lists that a leader asked the API server for since the last call, each with its resource.
@@ -31,7 +32,7 @@ func (w *world) heldBy(guard string, count int) {
 	w.Helper()
 	for i := range count {
 		n := w.exhausted(fmt.Sprint(i), pooled)
-		if guard != decide.GuardNodeClaim {
+		if guard != owner.Guard {
 			w.claim(n)
 		}
 		if guard == decide.GuardSparePods {
@@ -46,7 +47,7 @@ func TestHeldNodesCostNoLists(t *testing.T) {
 	const nodes, looks = 20, 10
 	for guard, settings := range map[string]string{
 		decide.GuardSparePods: `{"nodeManagement": {` + deletes + `}}`,
-		decide.GuardNodeClaim: `{"nodeManagement": {` + deletes + `}}`,
+		owner.Guard:           `{"nodeManagement": {` + deletes + `}}`,
 		decide.GuardDryRun:    `{"nodeManagement": {` + deletes + `, "remediation": {"dryRun": true}}}`,
 	} {
 		t.Run(guard, func(t *testing.T) {

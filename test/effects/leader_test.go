@@ -27,6 +27,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -104,14 +105,14 @@ func (w *world) leads(change ...func(*leader)) *leader {
 	w.must(l.versions.Begin(w.ctx, live, typed.Discovery()))
 	l.lists = nil
 	view := &controller.View{Config: w.cfg, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.clock.Now, l.dry),
-		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
 	l.fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil)
 	l.deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.fleet, Counters: counters, Events: w,
 		Pods:        controller.Pods{Writer: marked, Namespace: w.podNamespace()},
 		Waits:       prerequisites{w}.Evaluate,
 		EvidenceFor: time.Minute,
-		Claims:      &deletion.Claims{Reader: live},
+		Owners:      remediation.New(live, marked),
 		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.ns, ReadOnly: l.dry},
 	}
 	l.nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.versions, Fleet: l.fleet, Counters: counters, Events: w,

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // consider lets the deletion reconciler consider one node.
@@ -145,8 +146,8 @@ func TestDeletionIsOvertaken(t *testing.T) {
 	for name, meanwhile := range map[string]func(*world, *corev1.Node){
 		"opted out":               func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationDoNotDelete, "true") },
 		"passed":                  passed,
-		"opted out for Karpenter": func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationKarpenterDoNotRepair, "true") },
-		"not to be disrupted":     func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationKarpenterDoNotDisrupt, "true") },
+		"opted out for Karpenter": func(w *world, n *corev1.Node) { w.annotate(n.Name, owner.AnnotationDoNotRepair, "true") },
+		"not to be disrupted":     func(w *world, n *corev1.Node) { w.annotate(n.Name, owner.AnnotationDoNotDisrupt, "true") },
 		"skipped":                 func(w *world, n *corev1.Node) { w.annotate(n.Name, marks.AnnotationSkip, "true") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -114,7 +115,7 @@ func TestPastTheDeadline(t *testing.T) {
 			n := tc.begin(w)
 			l := w.leads()
 			path{rounds: 8}.run(l, n)
-			if _, claimed := n.Labels[marks.LabelKarpenterNodePool]; claimed && !w.deleting(n.Name) || !claimed && tc.deleted != (len(w.gone()) == 1) {
+			if _, claimed := n.Labels[owner.LabelNodePool]; claimed && !w.deleting(n.Name) || !claimed && tc.deleted != (len(w.gone()) == 1) {
 				t.Fatalf("deleted: %v; record %+v", w.gone(), w.record(n.Name))
 			}
 			for what := range w.gone() {

@@ -205,7 +205,7 @@ func TestDryRun(t *testing.T) {
 			if got := w.born("verify-" + n.Name); got != want {
 				t.Errorf("%d workers, want %d", got, want)
 			}
-			if e := w.emitted(broken.Name, decide.EventNodeClaimDeleted); e != 1 {
+			if e := w.emitted(broken.Name, decide.EventDeleted("NodeClaim")); e != 1 {
 				t.Errorf("%d events about the deletion", e)
 			}
 			reason := map[int]decide.Reason{0: decide.EventPassed, 1: decide.EventFailed, stays: decide.EventInconclusive}[code]

@@ -19,9 +19,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
@@ -181,7 +181,7 @@ func (w *world) node(suffix string, change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func pooled(n *corev1.Node) {
-	n.Labels[marks.LabelKarpenterNodePool], n.Labels[marks.LabelKarpenterRegistered] = pool, "true"
+	n.Labels[owner.LabelNodePool], n.Labels[owner.LabelRegistered] = pool, "true"
 }
 
 func untainted(n *corev1.Node) { n.Spec.Taints = nil }
@@ -229,7 +229,7 @@ func (w *world) annotate(node, key, value string) {
 func (w *world) claim(n *corev1.Node) *karpv1.NodeClaim {
 	w.Helper()
 	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name, Finalizers: []string{"karpenter.sh/termination"},
-		Labels: map[string]string{worldLabel: w.ns, marks.LabelKarpenterNodePool: pool}},
+		Labels: map[string]string{worldLabel: w.ns, owner.LabelNodePool: pool}},
 		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
 	w.create(c)
 	c.Status.ProviderID, c.Status.NodeName = n.Spec.ProviderID, n.Name
@@ -294,7 +294,7 @@ func (w *world) fill(entries int) {
 		l := deletion.Ledger{Reader: api, Writer: api, Namespace: w.ns}
 		have, err := l.Read(w.ctx, w.clock.Now(), true)
 		w.must(err)
-		e := ledger.Entry{Time: metav1.NewTime(w.clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: decide.KindNode}
+		e := ledger.Entry{Time: metav1.NewTime(w.clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: owner.Node}
 		w.must(l.Append(w.ctx, e, have.Version))
 	}
 }

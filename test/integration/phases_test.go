@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
@@ -27,7 +28,7 @@ func TestWhereTheTimeWent(t *testing.T) {
 		set("nodeManagement", map[string]any{"prerequisites": map[string]any{"nodeReady": true}}))
 	first := s.controller()
 	pool := s.name
-	before := s.node("before", pooled("before"), func(n *nodeagent.NodeSpec) { n.Labels[marks.LabelKarpenterRegistered] = "true" })
+	before := s.node("before", pooled("before"), func(n *nodeagent.NodeSpec) { n.Labels[owner.LabelRegistered] = "true" })
 	s.becomes(before.Name, "verified, so that it is known who leads", isVerified)
 	began := time.Now()
 	n := s.node("a", pooled(pool), func(n *nodeagent.NodeSpec) { n.NotReady = true })

@@ -21,6 +21,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -37,7 +38,7 @@ func TestKarpenterAppearsLater(t *testing.T) {
 		return ""
 	})
 	managed := s.node("managed", dns(nodeagent.DNSRefuses), pooled("late"), registered)
-	f := s.becomes(managed.Name, "held, for its NodeClaim cannot be found", func(f marks.Facts) bool { return f.Record.Held == decide.GuardNodeClaim })
+	f := s.becomes(managed.Name, "held, for its NodeClaim cannot be found", func(f marks.Facts) bool { return f.Record.Held == owner.Guard })
 	if !f.Gated {
 		t.Error("it lost its taint")
 	}
@@ -52,12 +53,12 @@ func deletes(guards map[string]any) func(map[string]any) {
 
 func pooled(pool string) func(*nodeagent.NodeSpec) {
 	return func(n *nodeagent.NodeSpec) {
-		n.Labels[marks.LabelKarpenterNodePool] = pool
+		n.Labels[owner.LabelNodePool] = pool
 		n.ProviderID = "kwok://" + n.Name
 	}
 }
 
-func registered(n *nodeagent.NodeSpec) { n.Labels[marks.LabelKarpenterRegistered] = "true" }
+func registered(n *nodeagent.NodeSpec) { n.Labels[owner.LabelRegistered] = "true" }
 
 func (s *suite) karpenter() client.Client {
 	c, err := client.New(control.Config(), client.Options{Scheme: scheme.Scheme})
@@ -81,7 +82,7 @@ func (s *suite) installKarpenter() {
 func (s *suite) claim(nodeName, pool string) *karpv1.NodeClaim {
 	s.Helper()
 	s.installKarpenter()
-	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + nodeName, Labels: map[string]string{marks.LabelKarpenterNodePool: pool}, Finalizers: []string{"karpenter.sh/termination"}},
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + nodeName, Labels: map[string]string{owner.LabelNodePool: pool}, Finalizers: []string{"karpenter.sh/termination"}},
 		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
 	k := s.karpenter()
 	s.must(nil, k.Create(s.ctx, c))
@@ -307,8 +308,8 @@ func TestGuards(t *testing.T) {
 				s.patchClaim(n.Name, `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":null}}}`)
 			}},
 		"dry-run":      {with("dryRun", true), decide.GuardDryRun, nil, nil},
-		"no-nodeclaim": {off, decide.GuardNodeClaim, func(s *suite, n *nodeagent.Node) {}, nil},
-		"ambiguous-nodeclaim": {off, decide.GuardNodeClaim,
+		"no-nodeclaim": {off, owner.Guard, func(s *suite, n *nodeagent.Node) {}, nil},
+		"ambiguous-nodeclaim": {off, owner.Guard,
 			func(s *suite, n *nodeagent.Node) {
 				c := s.claim(n.Name+"-twin", s.name)
 				c.Status.ProviderID = "kwok://" + n.Name

@@ -17,6 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Poller looks at the NodePools from time to time. It runs on the leader alone.
@@ -57,7 +58,7 @@ func (r *Poller) look(ctx context.Context) error {
 	carried := nodepool.Carried{}
 	if len(list.Items) > 0 {
 		var nodes corev1.NodeList
-		if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.HasLabels{marks.LabelKarpenterNodePool}); err != nil {
+		if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.HasLabels{owner.LabelNodePool}); err != nil {
 			return err
 		}
 		for i := range nodes.Items {

@@ -4,25 +4,20 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // apiServer is as much of an API server as this package asks: lists in pages, and ConfigMaps with resource versions.
 type apiServer struct {
 	client.Writer // nil: what is not below is not used
 
-	claims []karpv1.NodeClaim
 	pods   []corev1.Pod
 	ledger *corev1.ConfigMap
 
@@ -35,7 +30,6 @@ type apiServer struct {
 	mu                  sync.Mutex
 	lists, gets, writes int
 	selectors           []string
-	deleted             []string
 }
 
 func (s *apiServer) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
@@ -49,8 +43,6 @@ func (s *apiServer) List(_ context.Context, list client.ObjectList, opts ...clie
 		return err
 	}
 	switch l := list.(type) {
-	case *karpv1.NodeClaimList:
-		l.Items, l.Continue = cut(s.claims, o)
 	case *corev1.PodList:
 		s.selectors = append(s.selectors, o.FieldSelector.String())
 		l.Items, l.Continue = cut(s.pods, o)
@@ -133,38 +125,6 @@ func (s *apiServer) version() string {
 }
 
 // Delete has no objects to delete; it writes down what it was asked.
-func (s *apiServer) Delete(_ context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	o := client.DeleteOptions{}
-	o.ApplyOptions(opts)
-	kind := strings.TrimPrefix(fmt.Sprintf("%T", obj), "*v1.")
-	s.deleted = append(s.deleted, fmt.Sprintf("%s %s %s", kind, obj.GetName(), *o.Preconditions.UID))
-	return s.failWrite
-}
-
-// node makes a Node; claim, below, a NodeClaim. An empty pool is no label.
-func node(name, providerID, pool string, owners ...metav1.OwnerReference) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
-	n.Spec.ProviderID = providerID
-	if pool != "" {
-		n.Labels = map[string]string{"karpenter.sh/nodepool": pool}
-	}
-	return n
-}
-
-func ownedBy(uid string) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", UID: types.UID(uid)}
-}
-
-// claim has the UID "<name>-uid".
-func claim(name, providerID, nodeName, pool string) karpv1.NodeClaim {
-	c := karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid")}}
-	c.Status.ProviderID, c.Status.NodeName = providerID, nodeName
-	if pool != "" {
-		c.Labels = map[string]string{"karpenter.sh/nodepool": pool}
-	}
-	return c
-}
-
 func mustBe[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {

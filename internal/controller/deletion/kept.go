@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // keptFor is the longest time for which evidence about a held node is used again. After that time a failure is too
@@ -54,12 +55,12 @@ func (k *kept[T]) get(n *corev1.Node, r marks.Record, now time.Time, interval ti
 	return value, false, nil
 }
 
-// aspects identifies what a node's pods and NodeClaim depend on as far as the node shows it: which machine it is,
+// aspects identifies what a node's pods and owner depend on as far as the node shows it: which machine it is,
 // whose, whether it is cordoned, and the last attempt or comparison that was recorded. A heartbeat changes none of
 // it.
 func aspects(n *corev1.Node, r marks.Record) string {
-	k := marks.KarpenterOf(n)
-	id := fmt.Sprint(n.Spec.ProviderID, n.Spec.Unschedulable, k.Managed, k.Pool, k.ClaimUIDs)
+	o := owner.Of(n)
+	id := fmt.Sprint(n.Spec.ProviderID, n.Spec.Unschedulable, o.Managed, o.Pool, o.UIDs)
 	id += fmt.Sprint(r.Sequence, r.LastTime)
 	if r.Overdue != nil {
 		id += fmt.Sprint(r.Overdue.Time)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
@@ -33,7 +34,7 @@ type Ledger struct {
 	// ReadOnly is for a dry run, which may not write it.
 	ReadOnly bool
 
-	last memo[ledger.Contents]
+	last apiread.Last[ledger.Contents]
 }
 
 // Read returns the deletions that still matter, the oldest first. fresh reads the ledger anew, which a deletion is decided
@@ -61,7 +62,7 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 }
 
 func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Contents, error) {
-	return l.last.get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
+	return l.last.Get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
 		cm, c, err := l.load(ctx)
 		if err == nil && c.Ahead(now) && !l.ReadOnly {
 			// Entries from the future may be what holds every deletion, and nobody would then ever write them again.
@@ -76,7 +77,7 @@ func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Co
 
 // begin writes down since when the ledger is kept, if nobody did.
 func (l *Ledger) begin(ctx context.Context, now time.Time) error {
-	return l.last.change(ctx, func(ctx context.Context) error {
+	return l.last.Change(ctx, func(ctx context.Context) error {
 		cm, c, err := l.load(ctx)
 		if err != nil || !c.Begun.IsZero() {
 			return err
@@ -94,7 +95,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 	if err := e.Check(); err != nil {
 		return err
 	}
-	return l.last.change(ctx, func(ctx context.Context) error {
+	return l.last.Change(ctx, func(ctx context.Context) error {
 		cm, c, err := l.load(ctx)
 		if err != nil {
 			return err

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
 
@@ -47,7 +46,7 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 }
 
 func deletionOf(uid string, at time.Time) ledger.Entry {
-	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: decide.KindNodeClaim}
+	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: "NodeClaim"}
 }
 
 func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {

@@ -29,6 +29,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Reconciler considers the deletion of one node after the other: the limits count what the one before did.
@@ -45,18 +47,19 @@ type Reconciler struct {
 	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut off, and tried again.
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
-	Claims      *Claims
-	Ledger      *Ledger
-	Counters    *metrics.Counters
-	Events      controller.Emitter
+	// Owners finds the object that owns a node and deletes it.
+	Owners   remediation.Backends
+	Ledger   *Ledger
+	Counters *metrics.Counters
+	Events   controller.Emitter
 
 	queue atomic.Pointer[queue]
 
-	// counts, made at counted, workloads and claims save held nodes what they would count or read at every look.
+	// counts, made at counted, workloads and owners save held nodes what they would count or read at every look.
 	counts    decide.Counts
 	counted   time.Time
 	workloads kept[decide.Workloads]
-	claims    kept[decide.Claim]
+	owners    kept[owner.Owner]
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -177,11 +180,11 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 			return ordinaryPods(true) // a taint must not evict a pod that came since
 		}),
 		decide.NeedWorkloads: decide.Into(&ev.Workloads, func() (decide.Workloads, error) { return ordinaryPods(ev.Fresh) }),
-		decide.NeedClaim: decide.Into(&ev.Claim, func() (decide.Claim, error) {
-			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its NodeClaim is about to change
-			find := func() (decide.Claim, error) { return r.Claims.Find(ctx, n, ev.Fresh), nil }
-			claim, _, err := r.claims.get(n, in.Node.Record, r.View.Tracker.Now(), interval, anew, find)
-			return claim, err
+		decide.NeedOwner: decide.Into(&ev.Owner, func() (owner.Owner, error) {
+			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its owner is about to change
+			find := func() (owner.Owner, error) { return r.Owners.Find(ctx, n, ev.Fresh), nil }
+			found, _, err := r.owners.get(n, in.Node.Record, r.View.Tracker.Now(), interval, anew, find)
+			return found, err
 		}),
 		decide.NeedSlot:      leave,
 		decide.NeedProbes:    leave,
@@ -274,7 +277,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 // short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
-	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Karpenter.Pool, Zone: in.Node.Zone,
+	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool, Zone: in.Node.Zone,
 		Kind: t.Kind, Name: t.Name, Reason: plan.Because}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
@@ -284,7 +287,7 @@ func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Pl
 			return err
 		}
 	}
-	if err := Delete(ctx, r.Writer, t.Kind, t.Name, t.UID); client.IgnoreNotFound(err) != nil {
+	if err := r.Owners.Act(ctx, t); client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("deleted", "kind", t.Kind, "name", t.Name, "uid", t.UID, "reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)

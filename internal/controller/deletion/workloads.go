@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // reader must not be a cache.
 func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
 	var names []string
-	err := controller.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
+	err := apiread.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
 		func(page *corev1.PodList, first bool) bool {
 			if first {
 				names = nil
@@ -60,7 +61,7 @@ func belongsToNode(p *corev1.Pod) bool {
 		return true
 	}
 	for _, o := range p.OwnerReferences {
-		if o.APIVersion == "v1" && o.Kind == decide.KindNode {
+		if o.APIVersion == "v1" && o.Kind == owner.Node {
 			return true
 		}
 	}

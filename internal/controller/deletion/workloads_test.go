@@ -82,7 +82,7 @@ func TestOrdinaryPodsReadsNoFurtherThanNeeded(t *testing.T) {
 		t.Errorf("after an expired page: %+v, %v", got, err)
 	}
 
-	s = &apiServer{fail: map[int]error{1: apierrors.NewForbidden(nodeClaims, "", errors.New("no"))}}
+	s = &apiServer{fail: map[int]error{1: apierrors.NewForbidden(configMaps, "", errors.New("no"))}}
 	_, err = OrdinaryPods(t.Context(), s, "n")
 	mustBe(t, "forbidden", apierrors.IsForbidden(err), true)
 }

@@ -289,7 +289,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 		return r.finishDryRun(ctx, d)
 	}
 	if plan.Releases() {
-		r.Counters.Released(r.View.Tracker.Released(d.in), d.in.Node.Karpenter.Pool)
+		r.Counters.Released(r.View.Tracker.Released(d.in), d.in.Node.Owner.Pool)
 	}
 	return nil
 }

@@ -289,7 +289,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedLedger:    handOver,
 		decide.NeedCounts:    handOver,
 		decide.NeedWorkloads: handOver,
-		decide.NeedClaim:     handOver,
+		decide.NeedOwner:     handOver,
 	}
 }
 

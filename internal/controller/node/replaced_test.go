@@ -42,7 +42,7 @@ func reconciler(t *testing.T) (*Reconciler, *podCache) {
 	}
 	cache := &podCache{}
 	view := &controller.View{Config: cfg, Cache: cache, Builder: builder, Tracker: controller.NewTracker(time.Now, false),
-		Departing: func(*corev1.Node, marks.Karpenter) string { return "" }}
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
 	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view), Versions: controller.NewVersions(time.Now)}, cache
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // A rule holds a node by a taint that was there already (a kubelet's --register-with-taints, an autoscaler's template) before
@@ -72,7 +73,7 @@ func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 	if n.Limited {
 		n.releasedBy = marks.ReleasedOn(n.Node)
 	}
-	karpenter := marks.KarpenterOf(n.Node)
+	karpenter := owner.Of(n.Node)
 	d := ruling{node: n, now: now, rules: rules, decides: map[marks.TaintID]*Evaluation{}, unregistered: karpenter.Managed && !karpenter.Registered}
 	d.owned = d.credible(marks.OwnedOn(n.Node))
 	d.next = maps.Clone(d.owned)

@@ -1,4 +1,4 @@
-package deletion
+package remediation
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 const (
@@ -22,29 +22,39 @@ const (
 	claimsAge = 10 * time.Second
 )
 
-// Claims looks up the NodeClaims of nodes. There is no informer behind it, because Karpenter's CRDs may be absent or
-// appear later, for which an informer would fail or block, and because an informer's answer may be old, while this one
-// decides about a deletion. The zero value with a Reader is ready for use.
-type Claims struct {
+// NodeClaims is the back-end of Karpenter's NodeClaims. There is no informer behind it, because Karpenter's CRDs may be absent or
+// appear later, for which an informer would fail or block. An informer's answer may also be old, while this one decides about a
+// deletion. The zero value with Reader and Writer set is ready for use.
+type NodeClaims struct {
 	// Reader must not be a cache.
 	Reader client.Reader
+	Writer client.Writer
 
-	last memo[claimIndex]
+	last apiread.Last[claimIndex]
 }
 
-// Find looks up the NodeClaim of a node. fresh lists all NodeClaims anew, which a deletion is decided on; without it, a
-// listing up to ten seconds old will do. There is no error: what goes wrong is the Claim's Problem, and holds the deletion.
-func (c *Claims) Find(ctx context.Context, n *corev1.Node, fresh bool) decide.Claim {
-	index, err := c.last.get(ctx, claimsAge, fresh, c.list)
+// Kind implements Backend.
+func (*NodeClaims) Kind() string { return nodeClaim }
+
+const nodeClaim = "NodeClaim"
+
+// Find implements Backend. Without fresh, a list up to ten seconds old will do.
+func (c *NodeClaims) Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner {
+	index, err := c.last.Get(ctx, claimsAge, fresh, c.list)
 	if err != nil {
-		return decide.Claim{Problem: "NodeClaims could not be listed (" + reason(err) + ")"}
+		return owner.Owner{Problem: "NodeClaims could not be listed (" + reason(err) + ")"}
 	}
 	return match(n, index.near(n))
 }
 
-func (c *Claims) list(ctx context.Context) (claimIndex, error) {
+// Act implements Backend: it deletes the NodeClaim.
+func (c *NodeClaims) Act(ctx context.Context, t owner.Target) error {
+	return deleteByUID(ctx, c.Writer, &karpv1.NodeClaim{}, t)
+}
+
+func (c *NodeClaims) list(ctx context.Context) (claimIndex, error) {
 	var index claimIndex
-	err := controller.Pages(ctx, c.Reader, claimsPage, func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} },
+	err := apiread.Pages(ctx, c.Reader, claimsPage, func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} },
 		func(page *karpv1.NodeClaimList, first bool) bool {
 			if first {
 				index = claimIndex{byProviderID: map[string][]karpv1.NodeClaim{}, byNodeName: map[string][]karpv1.NodeClaim{}}

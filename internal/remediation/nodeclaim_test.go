@@ -1,4 +1,4 @@
-package deletion
+package remediation
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 var nodeClaims = schema.GroupResource{Group: "karpenter.sh", Resource: "nodeclaims"}
@@ -30,8 +30,8 @@ func fleet(count int) *apiServer {
 
 func TestFindReadsEveryPage(t *testing.T) {
 	s := fleet(1201)
-	got := (&Claims{Reader: s}).Find(t.Context(), node("n1200", "p1200", "default"), true)
-	mustBe(t, "the claim on the last page", got, decide.Claim{Name: "c1200", UID: "c1200-uid"})
+	got := (&NodeClaims{Reader: s}).Find(t.Context(), node("n1200", "p1200", "default"), true)
+	mustBe(t, "the claim on the last page", got, owner.Owner{Target: owner.Target{Kind: nodeClaim, Name: "c1200", UID: "c1200-uid"}})
 	mustBe(t, "pages", s.lists, 3)
 }
 
@@ -39,14 +39,14 @@ func TestFindStartsOverOnceWhenTheListingExpires(t *testing.T) {
 	expired := apierrors.NewResourceExpired("too old")
 	s := fleet(1201)
 	s.fail = map[int]error{2: expired}
-	got := (&Claims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
-	mustBe(t, "a claim that was listed twice is one", got, decide.Claim{Name: "c0", UID: "c0-uid"})
+	got := (&NodeClaims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
+	mustBe(t, "a claim that was listed twice is one", got, owner.Owner{Target: owner.Target{Kind: nodeClaim, Name: "c0", UID: "c0-uid"}})
 	mustBe(t, "pages", s.lists, 5)
 
 	s = fleet(1201)
 	s.fail = map[int]error{2: expired, 4: expired}
-	got = (&Claims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
-	mustBe(t, "expired twice", got, decide.Claim{Problem: "NodeClaims could not be listed (Expired)"})
+	got = (&NodeClaims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
+	mustBe(t, "expired twice", got, owner.Owner{Problem: "NodeClaims could not be listed (Expired)"})
 	mustBe(t, "pages", s.lists, 4)
 }
 
@@ -54,7 +54,7 @@ func TestAHundredHeldNodesCostOneListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet(100)
 		s.took = time.Second
-		c := &Claims{Reader: s}
+		c := &NodeClaims{Reader: s}
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
@@ -87,8 +87,8 @@ func TestFindWithoutKarpenter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &apiServer{fail: map[int]error{1: err}}
-			c := &Claims{Reader: s}
-			mustBe(t, "a plain node", c.Find(t.Context(), node("n", "p", ""), true), decide.Claim{})
+			c := &NodeClaims{Reader: s}
+			mustBe(t, "a plain node", c.Find(t.Context(), node("n", "p", ""), true), owner.Owner{})
 			got := c.Find(t.Context(), node("n", "p", "default"), false)
 			mustBe(t, "a node that says it is Karpenter's has a problem", got.Problem != "", true)
 			mustBe(t, "listings", s.lists, 1)
@@ -111,8 +111,8 @@ func TestFindTurnsErrorsIntoStableProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &apiServer{fail: map[int]error{1: tc.err}}
-			c := &Claims{Reader: s}
-			want := decide.Claim{Problem: "NodeClaims could not be listed (" + tc.want + ")"}
+			c := &NodeClaims{Reader: s}
+			want := owner.Owner{Problem: "NodeClaims could not be listed (" + tc.want + ")"}
 			mustBe(t, "a plain node", c.Find(t.Context(), node("n", "p", ""), true), want)
 			mustBe(t, "the next held node", c.Find(t.Context(), node("m", "q", ""), false), want)
 			mustBe(t, "listings", s.lists, 1)
@@ -124,7 +124,7 @@ func TestACancelledCallerIsNobodyElsesProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet(1)
 		s.took, s.fail = time.Second, map[int]error{1: context.DeadlineExceeded}
-		c := &Claims{Reader: s}
+		c := &NodeClaims{Reader: s}
 		hasty, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		n := node("n0", "p0", "default")

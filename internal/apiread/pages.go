@@ -1,4 +1,5 @@
-package controller
+// Package apiread reads from the API server itself: long lists by pages, and answers that serve several readers.
+package apiread
 
 import (
 	"context"

@@ -1,0 +1,159 @@
+package prerequisite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+)
+
+// byProviderID is the index of owners by the machine that they are.
+const byProviderID = "provider-id"
+
+// settleEvery is how often the first list of owners is looked for.
+const settleEvery = 20 * time.Millisecond
+
+// Owners knows the nodes whose owner is terminating. A Node shows that only once it is registered, when Karpenter deletes the Node
+// first (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle).
+type Owners []*ownersOfKind
+
+// NewOwners prepares a watch for each of owner.Kinds; AddTo runs them.
+func NewOwners(c Clients) Owners {
+	var all Owners
+	for _, k := range owner.Kinds() {
+		if k.Name != owner.Node {
+			all = append(all, newOwnersOfKind(c, k))
+		}
+	}
+	return all
+}
+
+// AddTo has the manager run the watches.
+func (o Owners) AddTo(mgr manager.Manager) (err error) {
+	for _, k := range o {
+		err = errors.Join(err, mgr.Add(k))
+	}
+	return err
+}
+
+// Known waits until what Terminating returns is known as far as it ever will be.
+func (o Owners) Known(ctx context.Context) error {
+	for _, k := range o {
+		select {
+		case <-k.known:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Terminating says which owner of the node is being deleted; empty where none is, as far as is known. Where owners cannot be read
+// nothing is known, and no node is held for that.
+func (o Owners) Terminating(n *corev1.Node, shown marks.Facts) string {
+	for _, k := range o {
+		if shown.Owner.Kind == k.kind.Name {
+			k.first.Do(func() { close(k.shown) })
+		}
+		if name := k.terminating(n.Spec.ProviderID); name != "" {
+			return fmt.Sprintf("its %s %s is being deleted", k.kind.Name, name)
+		}
+	}
+	return ""
+}
+
+// ownersOfKind watches the owners of one kind.
+type ownersOfKind struct {
+	kind    owner.Kind
+	clients Clients
+	objects *feed
+
+	shown chan struct{} // closed once a node shows signs of an owner of the kind
+	first sync.Once
+	known chan struct{} // closed once the owners are read, or it is clear that they are not
+}
+
+func newOwnersOfKind(c Clients, k owner.Kind) *ownersOfKind {
+	index := func(o any) ([]string, error) {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			if id, _, _ := unstructured.NestedString(u.Object, "status", byProviderID); id != "" {
+				return []string{id}, nil
+			}
+		}
+		return nil, nil
+	}
+	return &ownersOfKind{kind: k, clients: c, shown: make(chan struct{}), known: make(chan struct{}),
+		objects: newFeed(newWakes(), cache.Indexers{byProviderID: index}, slimOwner(k))}
+}
+
+// NeedLeaderElection lets a standby replica keep its watch warm.
+func (o *ownersOfKind) NeedLeaderElection() bool { return false }
+
+// Start watches until ctx is done. Where the API server does not serve the kind, it is asked for it again once a node shows signs
+// of an owner.
+func (o *ownersOfKind) Start(ctx context.Context) error {
+	kind := o.kind.Version
+	if _, err := o.clients.Mapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+		go o.settle(ctx)
+	} else {
+		close(o.known)
+		select {
+		case <-o.shown:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	o.objects.runKind(ctx, o.clients, kind, metav1.NamespaceAll)
+	return nil
+}
+
+// settle waits for the first answer about owners: a leader must not start a worker on a node that terminates before it has seen them.
+func (o *ownersOfKind) settle(ctx context.Context) {
+	defer close(o.known)
+	_ = wait.PollUntilContextCancel(ctx, settleEvery, true, func(context.Context) (bool, error) {
+		return o.objects.objects() != nil || o.objects.why() != notReadYet, nil
+	}) // it fails with ctx alone
+}
+
+// terminating names an owner of the provider ID that is being deleted.
+func (o *ownersOfKind) terminating(providerID string) string {
+	objects := o.objects.objects()
+	if objects == nil || providerID == "" {
+		return ""
+	}
+	found, err := objects.ByIndex(byProviderID, providerID)
+	if err != nil {
+		return ""
+	}
+	for _, x := range found {
+		if u, ok := x.(*unstructured.Unstructured); ok && u.GetDeletionTimestamp() != nil {
+			return u.GetName()
+		}
+	}
+	return ""
+}
+
+// slimOwner keeps of an owner its identity, whether it is being deleted, and which machine it is.
+func slimOwner(k owner.Kind) cache.TransformFunc {
+	return func(o any) (any, error) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil
+		}
+		providerID, _ := k.Machine(u)
+		slim := identified(u, map[string]any{byProviderID: providerID})
+		slim.SetDeletionTimestamp(u.GetDeletionTimestamp())
+		return slim, nil
+	}
+}
