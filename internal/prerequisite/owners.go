@@ -85,16 +85,8 @@ type ownersOfKind struct {
 }
 
 func newOwnersOfKind(c Clients, k owner.Kind) *ownersOfKind {
-	index := func(o any) ([]string, error) {
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			if id, _, _ := unstructured.NestedString(u.Object, "status", byProviderID); id != "" {
-				return []string{id}, nil
-			}
-		}
-		return nil, nil
-	}
 	return &ownersOfKind{kind: k, clients: c, shown: make(chan struct{}), known: make(chan struct{}),
-		objects: newFeed(newWakes(), cache.Indexers{byProviderID: index}, slimOwner(k))}
+		objects: newFeed(newWakes(), cache.Indexers{byProviderID: machine}, slimOwner(k))}
 }
 
 // NeedLeaderElection lets a standby replica keep its watch warm.
@@ -144,11 +136,25 @@ func (o *ownersOfKind) terminating(providerID string) string {
 	return ""
 }
 
-// slimOwner keeps of an owner its identity, whether it is being deleted, and which machine it is.
+// machine indexes an owner that slimOwner returned by its provider ID.
+func machine(o any) ([]string, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		if id, _, _ := unstructured.NestedString(u.Object, "status", byProviderID); id != "" {
+			return []string{id}, nil
+		}
+	}
+	return nil, nil
+}
+
+// slimOwner keeps of an owner its identity, whether it is being deleted, and which machine it is. An informer may call it again for
+// what it returned.
 func slimOwner(k owner.Kind) cache.TransformFunc {
 	return func(o any) (any, error) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
+			return o, nil
+		}
+		if _, slim, _ := unstructured.NestedString(u.Object, "status", byProviderID); slim {
 			return o, nil
 		}
 		providerID, _ := k.Machine(u)
