@@ -52,11 +52,11 @@ type trackedNode struct {
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
 	notReady   time.Time // when it was last seen not Ready; zero for never
 	lost       bool      // its Ready was Unknown when it was last seen
-	wanted     decide.Wanted
-	pod        refusal          // of the pod whose creation the API server refused last
-	emitted    string           // key of the last event that no write of the node guards
-	timeline   *decide.Timeline // of a node that was seen to be created with the taint, until it is released
-	waits      []decide.Waiting // what the node waits for
+	wanted     decide.PendingCondition
+	pod        refusal                // of the pod whose creation the API server refused last
+	emitted    string                 // key of the last event that no write of the node guards
+	timeline   *decide.Timeline       // of a node that was seen to be created with the taint, until it is released
+	waits      []decide.WaitingLabels // what the node waits for
 	// refused is why the API server refuses what is to be done about the node, by what that is.
 	refused map[string]string
 }
@@ -288,7 +288,7 @@ func (s *Tracker) ofNode(in *decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.nodes[in.Node.Name]; n != nil && n.uid == types.UID(in.Node.UID) {
-		in.Vanished, in.DryRunDone, in.GateOpen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
+		in.VanishedAttempt, in.DryRunDone, in.GateOpenSeen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
 	}
 }
 
@@ -318,7 +318,7 @@ func (s *Tracker) neededSince(in decide.Input) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.Now()
-	if !decide.Subject(in) || !decide.Needed(in, now) {
+	if !decide.Eligible(in) || !decide.NeedsVerification(in, now) {
 		if n := s.nodes[in.Node.Name]; n != nil {
 			n.needed = time.Time{}
 		}
@@ -350,18 +350,18 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).dryRunDone = true
 }
 
-// Quiet is decide.Quiet with the account of what the node should say.
+// Quiet is decide.ConditionDue with the account of what the node should say.
 func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if plan.Condition == nil {
 		if n := s.nodes[in.Node.Name]; n != nil {
-			n.wanted = decide.Wanted{}
+			n.wanted = decide.PendingCondition{}
 		}
 		return false, 0
 	}
 	n := s.node(in.Node.Name, types.UID(in.Node.UID))
-	write, n.wanted, wait = decide.Quiet(*plan.Condition, in.Node.Condition, n.wanted, s.Now())
+	write, n.wanted, wait = decide.ConditionDue(*plan.Condition, in.Node.Condition, n.wanted, s.Now())
 	return write, wait
 }
 
@@ -412,7 +412,7 @@ func (s *Tracker) Once(in decide.Input, key string) bool {
 
 // Born begins the timeline of a node that was created a moment ago.
 func (s *Tracker) Born(in decide.Input) {
-	if !in.Node.Gated || !decide.Subject(in) {
+	if !in.Node.Gated || !decide.Eligible(in) {
 		return
 	}
 	s.mu.Lock()
@@ -425,17 +425,17 @@ func (s *Tracker) See(in decide.Input, plan decide.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[in.Node.Name]
-	if n == nil && len(plan.Waits) == 0 {
+	if n == nil && len(plan.Unmet) == 0 {
 		return
 	}
 	n = s.node(in.Node.Name, types.UID(in.Node.UID))
-	n.waits = plan.Waiting(in)
+	n.waits = plan.WaitingLabels(in)
 	switch {
 	case n.timeline == nil:
-	case !in.Node.Gated || !decide.Subject(in):
+	case !in.Node.Gated || !decide.Eligible(in):
 		n.timeline = nil // somebody else released it, or excluded it
 	default:
-		n.timeline.See(in, plan, s.Now())
+		n.timeline.Observe(in, plan, s.Now())
 	}
 }
 
@@ -454,10 +454,10 @@ func (s *Tracker) Released(in decide.Input) map[decide.Phase]time.Duration {
 }
 
 // Waiting counts the nodes that wait, by what for.
-func (s *Tracker) Waiting() map[decide.Waiting]int {
+func (s *Tracker) Waiting() map[decide.WaitingLabels]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count := map[decide.Waiting]int{}
+	count := map[decide.WaitingLabels]int{}
 	for _, n := range s.nodes {
 		for _, w := range n.waits {
 			count[w]++

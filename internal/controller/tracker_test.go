@@ -238,30 +238,30 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 		return in
 	}
 	gone(worker(v, n, 1, exited(1)))
-	if in := gather(); in.Vanished != 0 {
-		t.Errorf("one that had a result: %d", in.Vanished)
+	if in := gather(); in.VanishedAttempt != 0 {
+		t.Errorf("one that had a result: %d", in.VanishedAttempt)
 	}
 	gone(worker(v, n, 2, running))
-	if in := gather(); in.Vanished != 2 {
-		t.Errorf("vanished %d", in.Vanished)
+	if in := gather(); in.VanishedAttempt != 2 {
+		t.Errorf("vanished %d", in.VanishedAttempt)
 	}
 	gone(worker(v, n, 3, exited(1), terminating))
-	if in := gather(); in.Vanished != 3 {
-		t.Errorf("vanished %d: want one that ended for its deletion", in.Vanished)
+	if in := gather(); in.VanishedAttempt != 3 {
+		t.Errorf("vanished %d: want one that ended for its deletion", in.VanishedAttempt)
 	}
 	gone(worker(v, n, 4, exited(0), terminating))
-	if in := gather(); in.Vanished != 3 {
-		t.Errorf("vanished %d: one that passed did not", in.Vanished)
+	if in := gather(); in.VanishedAttempt != 3 {
+		t.Errorf("vanished %d: one that passed did not", in.VanishedAttempt)
 	}
 	again := node("n", func(n *corev1.Node) { n.UID = "another" })
-	if in, _ := v.Gather(t.Context(), again); in.Vanished != 0 {
-		t.Errorf("of an earlier node of the name: %d", in.Vanished)
+	if in, _ := v.Gather(t.Context(), again); in.VanishedAttempt != 0 {
+		t.Errorf("of an earlier node of the name: %d", in.VanishedAttempt)
 	}
 	if v.Tracker.NodeGone("n"); len(v.Tracker.nodes) != 0 || len(v.Tracker.pods) != 0 {
 		t.Errorf("left: %v", v.Tracker.nodes)
 	}
-	if in := gather(); in.Vanished != 0 {
-		t.Errorf("left: %d", in.Vanished)
+	if in := gather(); in.VanishedAttempt != 0 {
+		t.Errorf("left: %d", in.VanishedAttempt)
 	}
 	c.pods = nil
 }
@@ -272,7 +272,7 @@ func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
 	v.Tracker.FinishDryRun(of("n", "later"))
 	p := worker(v, earlier, 1, running)
 	v.Tracker.PodGone(workerpod.Observe(p), p)
-	if in, err := v.Gather(t.Context(), n); err != nil || !in.DryRunDone || in.Vanished != 0 {
+	if in, err := v.Gather(t.Context(), n); err != nil || !in.DryRunDone || in.VanishedAttempt != 0 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }
@@ -352,7 +352,7 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return in.NeededSince
+		return in.NeedsVerificationSince
 	}
 	first := v.Tracker.Now()
 	if got := since(tainted); !got.Equal(first) {
@@ -372,7 +372,7 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 	if got := since(node("n", func(n *corev1.Node) { n.UID = "another" })); !got.Equal(v.Tracker.Now()) {
 		t.Errorf("of another node of the name: %s", got)
 	}
-	if v.Observe(tainted).NeededSince != (time.Time{}) {
+	if v.Observe(tainted).NeedsVerificationSince != (time.Time{}) {
 		t.Error("a scrape keeps account")
 	}
 }
@@ -387,7 +387,7 @@ func TestTimelinesOfNewNodes(t *testing.T) {
 	}
 	v.Tracker.Born(in)
 	at.pass(3 * time.Second)
-	v.Tracker.See(in, decide.Plan{Waits: []decide.Wait{{Kind: decide.WaitSlot}}})
+	v.Tracker.See(in, decide.Plan{Unmet: []decide.Unmet{{Kind: decide.UnmetSlot}}})
 	at.pass(2 * time.Second)
 	other := in
 	other.Node.UID = "another"
@@ -419,11 +419,11 @@ func TestWaitingNodes(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		in := of(name, name)
 		in.Node.Owner.Pool = "p"
-		pods := decide.Wait{Kind: "pods", Name: "ns app=agent"}
-		v.Tracker.See(in, decide.Plan{Waits: []decide.Wait{pods, {Kind: "conditions", Name: "A"}, pods}})
+		pods := decide.Unmet{Kind: "pods", Name: "ns app=agent"}
+		v.Tracker.See(in, decide.Plan{Unmet: []decide.Unmet{pods, {Kind: "conditions", Name: "A"}, pods}})
 	}
-	agent := decide.Waiting{For: "pods ns app=agent", Pool: "p"}
-	if got := v.Tracker.Waiting(); got[agent] != 2 || got[decide.Waiting{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
+	agent := decide.WaitingLabels{For: "pods ns app=agent", Pool: "p"}
+	if got := v.Tracker.Waiting(); got[agent] != 2 || got[decide.WaitingLabels{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 	v.Tracker.See(of("a", "a"), decide.Plan{})

@@ -121,7 +121,7 @@ func (v *View) Observe(n *corev1.Node) decide.Input {
 
 func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: facts}
-	in.Former = v.Namespaces.Former()
+	in.FormerNamespaces = v.Namespaces.Former()
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
 		in.Node.Leaving = v.OwnerTerminating(n, in.Node)
@@ -149,7 +149,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 		return in, ErrVanished
 	}
 	in.Pods = v.unseen(in.Pods, workerpod.LabelNodeUID, in.Node.UID)
-	in.NeededSince = v.Tracker.neededSince(in)
+	in.NeedsVerificationSince = v.Tracker.neededSince(in)
 	v.Tracker.ofNode(&in)
 	for _, p := range in.Pods {
 		in.DryRunDone = in.DryRunDone || v.Tracker.DryRun && p.Recorded

@@ -93,8 +93,8 @@ func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
 	n := node("n")
 	gathers := func(what string, want error, vanished int32) {
 		t.Helper()
-		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || in.Vanished != vanished {
-			t.Errorf("%s: %v, vanished %d; want %v, %d", what, err, in.Vanished, want, vanished)
+		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || in.VanishedAttempt != vanished {
+			t.Errorf("%s: %v, vanished %d; want %v, %d", what, err, in.VanishedAttempt, want, vanished)
 		}
 	}
 	first, second := worker(v, n, 1), worker(v, n, 2)

@@ -32,7 +32,7 @@ func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 	look := next{}
 	if known {
 		for _, w := range p.waits(ctx, n, in.Profile.Prerequisites, &look) {
-			p.Log.Info("dry run: the node would wait for "+w.Why, zap.String("kind", w.Kind), zap.String("name", w.Name))
+			p.Log.Info("dry run: the node would wait for "+w.Message, zap.String("kind", w.Kind), zap.String("name", w.Name))
 		}
 	}
 	p.self.Attempt = in.NextAttempt()

@@ -60,9 +60,9 @@ type Process struct {
 	failures int
 	// What is known of the node of this UID, on the process's own clock.
 	uid    string
-	self   decide.Self
+	self   decide.LocalWorker
 	needed time.Time
-	wanted decide.Wanted
+	wanted decide.PendingCondition
 	// ended delivers the report of the attempt under way; nil while there is none.
 	ended chan result.Report
 	stop  context.CancelFunc // stops that attempt
@@ -228,7 +228,7 @@ func (p *Process) leave() {
 		}
 		in := p.observe(n)
 		plan := decide.Next(in, decide.Evidence{Fresh: true}, time.Now())
-		if !plan.Forces() {
+		if !plan.ReleasesLabelled() {
 			return
 		}
 		if err := p.record(ctx, n, in, plan); !errors.Is(err, errAgain) || p.self.Released {

@@ -37,7 +37,7 @@ func (p *Process) pass(ctx context.Context) (next, error) {
 	case decide.StepRecord:
 		return next{}, p.record(ctx, n, in, plan)
 	}
-	look.sooner(plan.Wait)
+	look.sooner(plan.RequeueAfter)
 	return look, p.say(ctx, in, plan, &look)
 }
 
@@ -46,21 +46,21 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 	now := time.Now()
 	if uid := string(n.UID); uid != p.uid { // another node has the name, of which nothing was seen
 		p.abandon()
-		p.uid, p.self, p.needed, p.wanted = uid, decide.Self{}, time.Time{}, decide.Wanted{}
+		p.uid, p.self, p.needed, p.wanted = uid, decide.LocalWorker{}, time.Time{}, decide.PendingCondition{}
 	}
 	in := decide.Input{Config: p.Config, Profile: p.Config.For(n.Labels), Selected: p.Config.Selects(n.Labels),
-		Node: marks.Observe(n, p.Config.Vocabulary()), Self: &p.self}
+		Node: marks.Observe(n, p.Config.Vocabulary()), LocalWorker: &p.self}
 	in.Checks = p.builder.Checks(in.Profile.Profile)
 	if !in.Node.Gated {
 		p.self.Attempt.Basis.Gated = false // a pass of the attempt under way does not open a gate that is closed from now on
 	}
 	switch {
-	case !decide.Subject(in) || !decide.Needed(in, now):
+	case !decide.Eligible(in) || !decide.NeedsVerification(in, now):
 		p.needed = time.Time{}
 	case p.needed.IsZero():
 		p.needed = now
 	}
-	in.NeededSince = p.needed
+	in.NeedsVerificationSince = p.needed
 	return in
 }
 
@@ -69,10 +69,10 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, look *next) (decide.Plan, error) {
 	ev := decide.Evidence{Fresh: true, Slot: new(true)} // nothing is cached here, and nobody counts workers
 	return decide.Resolve(&in, &ev, time.Now, decide.Loaders{
-		decide.NeedWaits: decide.Into(&ev.Waits, func() ([]decide.Wait, error) {
+		decide.NeedPrerequisites: decide.Loader(&ev.Unmet, func() ([]decide.Unmet, error) {
 			return p.waits(ctx, n, in.Profile.Prerequisites, look), nil
 		}),
-		decide.NeedOccupants: decide.Into(&ev.Workloads, func() (decide.Workloads, error) {
+		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
 			problem := "in DaemonSet mode the node's pods are not listed, so it may run ordinary ones"
 			return decide.Workloads{Problem: problem}, nil
 		}),
@@ -91,7 +91,7 @@ func (p *Process) record(ctx context.Context, n *corev1.Node, in decide.Input, p
 	if err := p.patch(ctx, object, plan.Change.Patch(n, p.Config.Vocabulary())); err != nil && p.seen == nil {
 		return err // nothing was written
 	}
-	if plan.Forces() {
+	if plan.ReleasesLabelled() {
 		p.self.Released = true
 		p.Log.Warn("somebody gave the node the verified label: its taints are removed although it did not pass")
 	}
@@ -110,10 +110,10 @@ func (p *Process) say(ctx context.Context, in decide.Input, plan decide.Plan, lo
 		return p.patch(ctx, status, marks.RemoveCondition(in.Node.UID))
 	}
 	if plan.Condition == nil {
-		p.wanted = decide.Wanted{}
+		p.wanted = decide.PendingCondition{}
 		return nil
 	}
-	write, wanted, wait := decide.Quiet(*plan.Condition, in.Node.Condition, p.wanted, time.Now())
+	write, wanted, wait := decide.ConditionDue(*plan.Condition, in.Node.Condition, p.wanted, time.Now())
 	p.wanted = wanted
 	look.sooner(wait)
 	if !write {

@@ -17,11 +17,11 @@ import (
 )
 
 // waits lists the prerequisites that do not hold, in the order of the configuration. Only the node's own objects are read.
-func (p *Process) waits(ctx context.Context, n *corev1.Node, pre config.Prerequisites, look *next) []decide.Wait {
-	waits := []decide.Wait{}
+func (p *Process) waits(ctx context.Context, n *corev1.Node, pre config.Prerequisites, look *next) []decide.Unmet {
+	waits := []decide.Unmet{}
 	add := func(kind, name, why string) {
 		if why != "" {
-			waits = append(waits, decide.Wait{Kind: kind, Name: name, Why: why})
+			waits = append(waits, decide.Unmet{Kind: kind, Name: name, Message: why})
 		}
 	}
 	if pre.NodeReady {

@@ -14,7 +14,7 @@ import (
 // label. A gated node is verified anyway, and a record that cannot be read stays until an attempt replaces it.
 func Adoptable(in Input) bool {
 	n := in.Node
-	return n.Labelled && !n.Gated && !n.Deleting && n.Record.NodeUID != n.UID && n.RecordProblem == "" && Subject(in)
+	return n.Labelled && !n.Gated && !n.Deleting && n.Record.NodeUID != n.UID && n.RecordProblem == "" && Eligible(in)
 }
 
 // Adopt is the record that an adoptable node gets. The node counts as one that was verified before, at a time that

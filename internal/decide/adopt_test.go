@@ -87,7 +87,7 @@ func TestAnAdoptedNodeAmongOthers(t *testing.T) {
 	if r := in.Node.Record; !r.MayHaveVerified() || r.VerifiedTime != nil || r.LastReason != attempt.ReasonAdopted || r.NodeUID != "u1" || r.BootID != "b1" || r.LastOutcome != "" {
 		t.Errorf("%+v", r)
 	}
-	if m := SummaryOf(in); m.Control || m.Unhealthy || m.Excluded {
+	if m := SummaryOf(in); m.CanHostProbe || m.Unhealthy || m.Excluded {
 		t.Errorf("adopted: %+v", m)
 	}
 	in = adopted(unlabelled, with(pod(1, openGate, ended(attempt.Passed))))
@@ -96,7 +96,7 @@ func TestAnAdoptedNodeAmongOthers(t *testing.T) {
 		t.Errorf("its first pass: %+v, %+v", plan.Recorded, r)
 	}
 	in.Node.Record, in.Node.Labelled = r, true
-	if m := SummaryOf(in); !m.Control {
+	if m := SummaryOf(in); !m.CanHostProbe {
 		t.Errorf("once it passed: %+v", m)
 	}
 	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })

@@ -37,7 +37,7 @@ func (u UnknownTaint) String() string {
 
 // Event is what is emitted on the NodePool.
 func (u UnknownTaint) Event() Event {
-	return Event{Reason: EventTaintUnknown, Key: u.Taint.Key + ":" + string(u.Taint.Effect), Message: u.String()}
+	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.Key + ":" + string(u.Taint.Effect), Message: u.String()}
 }
 
 // UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool does not

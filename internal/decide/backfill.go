@@ -11,10 +11,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Missed lists the taints that a node still gets which admission missed: those that it would have got on creation, if it was
+// MissedTaints lists the taints that a node still gets which admission missed: those that it would have got on creation, if it was
 // never verified or completed, carries no gating taint, is not on its way out and is younger than admission.backfillMaxAge. The age
 // counts from its creation, as the API server wrote it. Whether it runs ordinary pods the Node does not show; see Backfill.
-func Missed(n *corev1.Node, in Input, now time.Time) []marks.Taint {
+func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {
 	case !a.Backfill, now.Sub(f.Created) >= a.BackfillMaxAge.Duration:
@@ -29,7 +29,7 @@ func Missed(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 // node runs ordinary pods. A taint of effect NoExecute goes on with effect NoSchedule: nothing in the write shows a pod that was
 // bound since the node's pods were listed, and it must not be evicted.
 func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Change, e Event, ok bool) {
-	taints := Missed(n, in, now)
+	taints := MissedTaints(n, in, now)
 	if len(taints) == 0 || w.busy() != "" {
 		return marks.Change{}, Event{}, false
 	}

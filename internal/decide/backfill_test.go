@@ -115,7 +115,7 @@ func TestBackfill(t *testing.T) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
 		}
 		in.Node = marks.Observe(n, in.Config.Vocabulary())
-		if _, _, again := Backfill(n, in, Workloads{}, now); again || !Needed(in, now) || !Subject(in) {
+		if _, _, again := Backfill(n, in, Workloads{}, now); again || !NeedsVerification(in, now) || !Eligible(in) {
 			t.Errorf("%s: again %v", name, again)
 		}
 	}

@@ -20,20 +20,20 @@ const quietFor = 5 * time.Second
 // turns would never be written.
 const unsettledFor = 10 * time.Second
 
-// Wanted is an account of what a node should say and does not.
-type Wanted struct {
+// PendingCondition is an account of what a node should say and does not.
+type PendingCondition struct {
 	Reason string
 	// Since is when the reason was first wanted, Unsettled when the node first said anything else than what was wanted.
 	Since, Unsettled time.Time
 }
 
-// Quiet reports whether a condition is to be written now, and if not, when to look again. w is what it returned before.
-func Quiet(want marks.Condition, have *corev1.NodeCondition, w Wanted, now time.Time) (write bool, next Wanted, wait time.Duration) {
+// ConditionDue reports whether a condition is to be written now, and if not, when to look again. w is what it returned before.
+func ConditionDue(want marks.Condition, have *corev1.NodeCondition, w PendingCondition, now time.Time) (write bool, next PendingCondition, wait time.Duration) {
 	switch {
 	case want.Same(have):
-		return false, Wanted{}, 0
+		return false, PendingCondition{}, 0
 	case want.Status != corev1.ConditionUnknown, have != nil && have.Reason == want.Reason:
-		return true, Wanted{}, 0
+		return true, PendingCondition{}, 0
 	}
 	if w.Unsettled.IsZero() {
 		w.Unsettled = now
@@ -43,7 +43,7 @@ func Quiet(want marks.Condition, have *corev1.NodeCondition, w Wanted, now time.
 	}
 	left := min(w.Since.Add(quietFor).Sub(now), w.Unsettled.Add(unsettledFor).Sub(now))
 	if left <= 0 {
-		return true, Wanted{}, 0
+		return true, PendingCondition{}, 0
 	}
 	return false, w, left
 }
@@ -97,7 +97,7 @@ func verifying(in Input, s spent, pod *workerpod.Observation, now time.Time) *ma
 		message += "; " + pod.Unschedulable
 	}
 	if !s.first {
-		message += "; before: " + Why(in.Node.Record)
+		message += "; before: " + LastFailure(in.Node.Record)
 	}
 	return underWay(in, s, message, pod.Seen.First, now)
 }
@@ -107,7 +107,7 @@ func waiting(reason, message string, since time.Time) *marks.Condition {
 }
 
 // waitsFor has what does not come by itself first, since a long message is cut.
-func waitsFor(waits []Wait) string {
+func waitsFor(waits []Unmet) string {
 	var first, rest []string
 	for _, w := range waits {
 		if w.Remedy != "" {
@@ -132,7 +132,7 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 	}
 	switch {
 	case r.Held != "":
-		return held(r, Why(r), then)
+		return held(r, LastFailure(r), then)
 	case s.exhausted(in):
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
@@ -141,13 +141,13 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, Why(r), then)}
+			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, LastFailure(r), then)}
 	case r.LastOutcome == attempt.Inconclusive:
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
-			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", Why(r), s.inconclusive, s.attempts, most, then)}
+			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", LastFailure(r), s.inconclusive, s.attempts, most, then)}
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", Why(r), s.attempts, most, then)}
+		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), s.attempts, most, then)}
 }
 
 func held(r marks.Record, fault, then string) *marks.Condition {

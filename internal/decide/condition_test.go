@@ -50,7 +50,7 @@ func TestTheConditionSaysWhatHappensNext(t *testing.T) {
 }
 
 func TestWaitsAreAllNamed(t *testing.T) {
-	w := world{waits: []Wait{{Kind: "pods", Name: "a", Why: "a pod of a"}, {Kind: "conditions", Name: "b", Why: "condition b"}}}
+	w := world{waits: []Unmet{{Kind: "pods", Name: "a", Message: "a pod of a"}, {Kind: "conditions", Name: "b", Message: "condition b"}}}
 	plan, _ := ask(t, given(), w)
 	if plan.Condition == nil || plan.Condition.Message != "Waiting for a pod of a; condition b" || plan.Condition.Status != corev1.ConditionUnknown {
 		t.Errorf("%+v", plan.Condition)
@@ -59,16 +59,16 @@ func TestWaitsAreAllNamed(t *testing.T) {
 
 // What does not come by itself is an event, one for all of it, and first in the condition, whose length is bounded.
 func TestWhatIsStuckIsAnEvent(t *testing.T) {
-	gone := Wait{Kind: "daemonSets", Name: "a/b", Why: "a pod of a/b", Remedy: "correct it"}
-	plain := Wait{Kind: "pods", Name: "c", Why: strings.Repeat("a pod of c ", attempt.MaxMessage)}
-	other := Wait{Kind: "daemonSets", Name: "d/e", Why: "a pod of d/e", Remedy: "install it"}
+	gone := Unmet{Kind: "daemonSets", Name: "a/b", Message: "a pod of a/b", Remedy: "correct it"}
+	plain := Unmet{Kind: "pods", Name: "c", Message: strings.Repeat("a pod of c ", attempt.MaxMessage)}
+	other := Unmet{Kind: "daemonSets", Name: "d/e", Message: "a pod of d/e", Remedy: "install it"}
 	for name, tc := range map[string]struct {
-		waits []Wait
+		waits []Unmet
 		note  string
 	}{
-		"nothing":        {[]Wait{plain}, ""},
-		"one of two":     {[]Wait{plain, gone}, "Waiting for a pod of a/b: correct it"},
-		"two, one event": {[]Wait{gone, plain, other}, "Waiting for a pod of a/b: correct it; a pod of d/e: install it"},
+		"nothing":        {[]Unmet{plain}, ""},
+		"one of two":     {[]Unmet{plain, gone}, "Waiting for a pod of a/b: correct it"},
+		"two, one event": {[]Unmet{gone, plain, other}, "Waiting for a pod of a/b: correct it; a pod of d/e: install it"},
 	} {
 		plan, _ := ask(t, given(), world{waits: tc.waits})
 		if (len(plan.Events) == 0) != (tc.note == "") || len(plan.Events) > 1 || plan.Step != StepNone {
@@ -76,7 +76,7 @@ func TestWhatIsStuckIsAnEvent(t *testing.T) {
 			continue
 		}
 		for _, e := range plan.Events {
-			if e.Reason != EventStuck || e.Message != tc.note || e.Key == "" {
+			if e.Reason != EventPrerequisiteStuck || e.Message != tc.note || e.Key == "" {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
@@ -84,8 +84,8 @@ func TestWhatIsStuckIsAnEvent(t *testing.T) {
 			t.Errorf("%s: %q", name, plan.Condition.Message)
 		}
 	}
-	one, _ := ask(t, given(), world{waits: []Wait{gone}})
-	both, _ := ask(t, given(), world{waits: []Wait{gone, other}})
+	one, _ := ask(t, given(), world{waits: []Unmet{gone}})
+	both, _ := ask(t, given(), world{waits: []Unmet{gone, other}})
 	if one.Events[0].Key == both.Events[0].Key {
 		t.Error("two states have one key")
 	}
@@ -115,7 +115,7 @@ func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
 			t.Errorf("%s: %d bytes", name, len(c.Message))
 		}
 		in.Pods = nil
-		refused := Refused(in, r.Sequence+1, attempt.ReasonPodRefused, long, now)
+		refused := PodRefused(in, r.Sequence+1, attempt.ReasonPodRefused, long, now)
 		if m := refused.Change.Record.LastMessage; len(m) > attempt.MaxMessage || strings.ContainsAny(m, "\n\x1b") {
 			t.Errorf("%s: records %d bytes", name, len(m))
 		}
@@ -148,15 +148,15 @@ func TestTheConditionOfASkippedNodeIsRemoved(t *testing.T) {
 func watched(t *testing.T, every, long time.Duration, want func(time.Duration) marks.Condition) map[time.Duration]string {
 	t.Helper()
 	var have *corev1.NodeCondition
-	var w Wanted
+	var w PendingCondition
 	written := map[time.Duration]string{}
 	for d := time.Duration(0); d <= long; d += every {
 		c := want(d)
-		write, next, wait := Quiet(c, have, w, now.Add(d))
+		write, next, wait := ConditionDue(c, have, w, now.Add(d))
 		if w = next; write {
 			have = &corev1.NodeCondition{Status: c.Status, Reason: c.Reason, Message: c.Message}
 			written[d] = c.Reason
-			if wait != 0 || w != (Wanted{}) {
+			if wait != 0 || w != (PendingCondition{}) {
 				t.Errorf("after %s: written, and looks again in %s", d, wait)
 			}
 		}
@@ -223,14 +223,14 @@ func TestWhatIsWrittenAtOnce(t *testing.T) {
 		"another reason":                {unknown("WaitingForSlot", "m"), unknownSaid, false},
 		"the first":                     {unknown("WaitingForSlot", "m"), nil, false},
 	} {
-		if write, _, _ := Quiet(tc.want, tc.have, Wanted{}, now); write != tc.now {
+		if write, _, _ := ConditionDue(tc.want, tc.have, PendingCondition{}, now); write != tc.now {
 			t.Errorf("%s: written %v", name, write)
 		}
 	}
 	// What is the same in the end is no reason to write, however long something else was wanted in between.
-	_, w, _ := Quiet(unknown("WaitingForSlot", "m"), unknownSaid, Wanted{}, now)
-	_, w, wait := Quiet(unknown("Verifying", "before"), unknownSaid, w, now.Add(4*time.Second))
-	if w != (Wanted{}) || wait != 0 {
+	_, w, _ := ConditionDue(unknown("WaitingForSlot", "m"), unknownSaid, PendingCondition{}, now)
+	_, w, wait := ConditionDue(unknown("Verifying", "before"), unknownSaid, w, now.Add(4*time.Second))
+	if w != (PendingCondition{}) || wait != 0 {
 		t.Errorf("left: %+v, %s", w, wait)
 	}
 }

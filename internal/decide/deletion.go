@@ -21,8 +21,8 @@ type Deletion struct {
 // Ledger is what is known of the deletions of the last hour or window.
 type Ledger struct {
 	Deletions []Deletion
-	// Begun is since when every deletion is among them: a ledger that was just made, or emptied, knows of none before.
-	Begun time.Time
+	// CompleteSince is since when every deletion is among them: a ledger that was just made, or emptied, knows of none before.
+	CompleteSince time.Time
 	// Paused is why a person stopped deletions; empty where nobody did.
 	Paused string
 	// Version identifies what was read: a deletion is entered on condition that it is still the same.
@@ -101,8 +101,8 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 	}
 	target := ev.Owner.Target
 	p.intend(in, target, now)
-	p.Step, p.Target, p.Because = StepDelete, target, doomedBy(in, s)
-	p.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Because)}}
+	p.Step, p.Target, p.Cause = StepDelete, target, doomedBy(in, s)
+	p.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Cause)}}
 }
 
 // intended settles an intended deletion before an attempt is recorded that was under way when it was decided:
@@ -110,7 +110,7 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 // whether it did.
 func (p *Plan) intended(in Input, s spent, current *workerpod.Observation, ev Evidence, now time.Time) bool {
 	r := in.Node.Record
-	if r.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes || current == nil && in.Vanished != r.Sequence+1 {
+	if r.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes || current == nil && in.VanishedAttempt != r.Sequence+1 {
 		return false
 	}
 	p.Condition = between(in, s, now)
@@ -122,7 +122,7 @@ func (p *Plan) intended(in Input, s spent, current *workerpod.Observation, ev Ev
 func doomedBy(in Input, s spent) string {
 	r := in.Node.Record
 	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.Overdue == nil {
-		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, Why(r))
+		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 	}
 	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.Overdue.Message))
 }

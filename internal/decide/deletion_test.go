@@ -42,7 +42,7 @@ func sick(n int) func(*world) {
 	return func(w *world) {
 		w.fleet = append(healthyNodes(10, "pool"), self("pool"))
 		for i := range n - 1 {
-			w.fleet[i].Unhealthy, w.fleet[i].Control = true, false
+			w.fleet[i].Unhealthy, w.fleet[i].CanHostProbe = true, false
 		}
 	}
 }
@@ -152,11 +152,11 @@ func TestRemediate(t *testing.T) {
 		"the last one of another pool":        {exhausted(), pool(going("other")), "", "NodeClaim"},
 		"the last one, excluded since":        {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
 		"the last one, two may go at once":    {exhausted(maxInFlight(2)), pool(going("pool")), "", "NodeClaim"},
-		"another one is intended":             {exhausted(), pool(func(w *world) { w.fleet[0].Intended = true }), GuardMaxInFlight, ""},
-		"one of another pool is intended":     {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
-		"an excluded one was intended":        {exhausted(), pool(func(w *world) { w.fleet[0].Intended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
+		"another one is intended":             {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended = true }), GuardMaxInFlight, ""},
+		"one of another pool is intended":     {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
+		"an excluded one was intended":        {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
 		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
-			w.fleet[9].Intended, w.ledger.Deletions = true, []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}}
+			w.fleet[9].DeletionIntended, w.ledger.Deletions = true, []Deletion{{Time: now, NodeUID: "u1", Pool: "pool"}}
 		}), "", "NodeClaim"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 		"it failed":           exhausted(intended, with(pod(6, ended(attempt.Failed)))),
 		"it proved nothing":   exhausted(intended, with(pod(6, imageMissing))),
 		"it hangs":            exhausted(intended, with(pod(6, seenFor(time.Hour)))),
-		"its pod was deleted": exhausted(intended, func(in *Input) { in.Vanished = 6 }),
+		"its pod was deleted": exhausted(intended, func(in *Input) { in.VanishedAttempt = 6 }),
 		"after a reboot":      exhausted(intended, rebootedTo("b2"), with(pod(6, ended(attempt.Passed)))),
 	} {
 		plan, _ := ask(t, in, going)
@@ -348,7 +348,7 @@ func TestAHoldIsOneEvent(t *testing.T) {
 	}
 	in.Node.Record = first.Change.Record
 	again, _ := ask(t, in, pool())
-	if again.Step != StepNone || len(again.Events) != 0 || again.Wait <= 0 {
+	if again.Step != StepNone || len(again.Events) != 0 || again.RequeueAfter <= 0 {
 		t.Errorf("the same hold was written again: %+v", again)
 	}
 	if c := again.Condition; c == nil || c.Reason != marks.ReasonRemediationHeld || !strings.Contains(c.Message, GuardDoNotDelete) {
@@ -439,7 +439,7 @@ func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
 func TestMaxInFlightNamesTheNodes(t *testing.T) {
 	w := pool(func(w *world) {
 		for i := range 5 {
-			w.fleet[i].Intended = true
+			w.fleet[i].DeletionIntended = true
 		}
 	})
 	plan, _ := ask(t, exhausted(), w)

@@ -19,10 +19,10 @@ func (p *Plan) forceEnd(pod workerpod.Observation, now time.Time) {
 		return
 	}
 	if now.Before(at) {
-		p.wait(at.Sub(now))
+		p.requeueAfter(at.Sub(now))
 		return
 	}
-	p.Force = append(p.Force, pod)
+	p.ForceDelete = append(p.ForceDelete, pod)
 }
 
 // ending is a worker of the node that still occupies it; nil where there is none. tidy has it deleted.
@@ -72,7 +72,7 @@ func (p *Plan) awaitEnd(in Input, s spent, pod *workerpod.Observation, ev Eviden
 	switch {
 	case !ok:
 	case now.Before(at):
-		p.wait(at.Sub(now))
+		p.requeueAfter(at.Sub(now))
 	case !ev.Fresh:
 		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that does not
 	default:

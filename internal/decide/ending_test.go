@@ -66,8 +66,8 @@ func TestForce(t *testing.T) {
 		"it does not occupy":       {in: puzzling(5, gone(over, unoccupied))},
 	} {
 		plan, asked := ask(t, tc.in, world{})
-		if (len(plan.Force) == 1) != tc.forced || len(plan.Delete) > 0 || tc.wait > 0 && plan.Wait != tc.wait {
-			t.Errorf("%s: deletes %v, forces %v, wait %s", name, names(plan.Delete), names(plan.Force), plan.Wait)
+		if (len(plan.ForceDelete) == 1) != tc.forced || len(plan.Delete) > 0 || tc.wait > 0 && plan.RequeueAfter != tc.wait {
+			t.Errorf("%s: deletes %v, forces %v, wait %s", name, names(plan.Delete), names(plan.ForceDelete), plan.RequeueAfter)
 		}
 		if tc.forced && (len(asked) == 0 || asked[0] != NeedFresh) {
 			t.Errorf("%s: decided on a cache: %v", name, asked)
@@ -126,8 +126,8 @@ func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 		if plan.Step != StepNone || reasonOf(c) != tc.reason || !strings.Contains(c.Message, tc.says) {
 			t.Errorf("%s: %q, says %+v", name, plan.Step, c)
 		}
-		if tc.wait > 0 && plan.Wait != tc.wait {
-			t.Errorf("%s: looks again in %s", name, plan.Wait)
+		if tc.wait > 0 && plan.RequeueAfter != tc.wait {
+			t.Errorf("%s: looks again in %s", name, plan.RequeueAfter)
 		}
 	}
 }

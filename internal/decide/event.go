@@ -58,23 +58,23 @@ func Normal(name, action string, rank Rank) Reason {
 
 // Reasons of events.
 var (
-	EventStuck         = Warning("PrerequisiteStuck", "Verify", RankDecision)
-	EventStarted       = Normal("VerificationStarted", "Verify", RankProgress)
-	EventPassed        = Normal("VerificationPassed", "Verify", RankOutcome)
-	EventFailed        = Warning("VerificationFailed", "Verify", RankOutcome)
-	EventInconclusive  = Warning("VerificationInconclusive", "Verify", RankOutcome)
-	EventExhausted     = Warning("RetriesExhausted", "Verify", RankDecision)
-	EventHeld          = Warning("RemediationHeld", "Delete", RankDecision)
-	EventQuarantined   = Warning("Quarantined", "Quarantine", RankDecision)
-	EventBackfilled    = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS = Warning("UnsupportedOS", "Verify", RankDecision)
-	EventOrphaned      = Warning("WorkerOrphaned", "Verify", RankDecision)
+	EventPrerequisiteStuck = Warning("PrerequisiteStuck", "Verify", RankDecision)
+	EventStarted           = Normal("VerificationStarted", "Verify", RankProgress)
+	EventPassed            = Normal("VerificationPassed", "Verify", RankOutcome)
+	EventFailed            = Warning("VerificationFailed", "Verify", RankOutcome)
+	EventInconclusive      = Warning("VerificationInconclusive", "Verify", RankOutcome)
+	EventExhausted         = Warning("RetriesExhausted", "Verify", RankDecision)
+	EventHeld              = Warning("RemediationHeld", "Delete", RankDecision)
+	EventQuarantined       = Warning("Quarantined", "Quarantine", RankDecision)
+	EventBackfilled        = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS     = Warning("UnsupportedOS", "Verify", RankDecision)
+	EventWorkerOrphaned    = Warning("WorkerOrphaned", "Verify", RankDecision)
 	// EventReportMissing is of a worker that passed and left no report: nobody knows what it checked.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.
 	EventRulesUnavailable = Warning("RulesUnavailable", "Serve", RankDecision)
-	// EventTaintUnknown is on a NodePool.
-	EventTaintUnknown = Warning("StartupTaintUnknown", "Gate", RankDecision)
+	// EventStartupTaintUnknown is on a NodePool.
+	EventStartupTaintUnknown = Warning("StartupTaintUnknown", "Gate", RankDecision)
 )
 
 // EventDeleted is the reason of the event after the deletion of an owner of the kind.
@@ -109,11 +109,11 @@ func outcomeEvents(in Input, s spent, before, r marks.Record, result attempt.Res
 	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
-		return []Event{{Reason: EventInconclusive, Key: key(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", Why(r), r.Sequence)}}
+		return []Event{{Reason: EventInconclusive, Key: key(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)}}
 	}
-	events := []Event{{Reason: EventFailed, Key: key(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", Why(r), r.Attempts, most, r.Sequence)}}
+	events := []Event{{Reason: EventFailed, Key: key(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)}}
 	if r.Attempts >= most && !s.exhausted(in) {
-		events = append(events, Event{Reason: EventExhausted, Key: key(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, Why(r))})
+		events = append(events, Event{Reason: EventExhausted, Key: key(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))})
 	}
 	return events
 }

@@ -69,7 +69,7 @@ func TestAStaleListClosesNoGate(t *testing.T) {
 	w := pool(func(w *world) { w.workloads.Names = []string{"a/b"} })
 	in, ev := exhausted(executing, ungated, heldBy(GuardDryRun)), Evidence{}
 	loaders := w.loaders(&in, &ev, func(Plan) {})
-	loaders[NeedWorkloads] = Into(&ev.Workloads, func() (Workloads, error) {
+	loaders[NeedWorkloads] = Loader(&ev.Workloads, func() (Workloads, error) {
 		return Workloads{Names: []string{"a/b"}, Stale: true}, nil
 	})
 	loaders[NeedOccupants] = func(Plan) error { return ErrStop }

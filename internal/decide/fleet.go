@@ -18,19 +18,19 @@ type NodeSummary struct {
 	Excluded bool
 	// Unhealthy: it failed, or is past its deadline, and has not passed since.
 	Unhealthy bool
-	// Control: it is verified and well, a probe may run on it.
-	Control bool
-	// Intended: its deletion was decided and stands in its record.
-	Intended bool
+	// CanHostProbe: it is verified and well, a probe may run on it.
+	CanHostProbe bool
+	// DeletionIntended: its deletion was decided and stands in its record.
+	DeletionIntended bool
 }
 
 // SummaryOf is a node's part among the others.
 func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
-		Excluded: !Subject(in), Intended: r.Deletion != nil,
-		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || SaysOverdue(in),
-		Control:   f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
+		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil,
+		Unhealthy:    r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in),
+		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
 	}
 }
 
@@ -41,7 +41,7 @@ func control(in Input, number int32, fleet []NodeSummary, tried map[string]bool)
 	var best *NodeSummary
 	var bestRank uint64
 	for i, m := range fleet {
-		if !m.Control || m.Excluded || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
+		if !m.CanHostProbe || m.Excluded || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
 			continue
 		}
 		h := fnv.New64a()
@@ -149,7 +149,7 @@ func (c *Counts) see(m NodeSummary, entered map[string]string) {
 	if pool, ok := entered[m.UID]; ok {
 		pools = append(pools, pool)
 	}
-	if m.Intended && !m.Excluded {
+	if m.DeletionIntended && !m.Excluded {
 		pools = append(pools, m.Pool)
 	}
 	if len(pools) > 0 {

@@ -25,12 +25,12 @@ func TestSummaryOf(t *testing.T) {
 		"a released control plane": {verified(controlplane), false, true, false},
 	} {
 		m := SummaryOf(tc.in)
-		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.Control != tc.control) || m.Intended {
+		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.CanHostProbe != tc.control) || m.DeletionIntended {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
 	m := SummaryOf(verified(managed, intended, func(in *Input) { in.Profile.Profile, in.Node.Created, in.Node.Zone = "gpu", now, "z" }))
-	if !m.Intended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
+	if !m.DeletionIntended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -101,10 +101,10 @@ func TestControl(t *testing.T) {
 		"tried":                 {append(healthyNodes(1, "a"), healthyNodes(1, "pool")...), map[string]bool{"pool-m0": true}, "a-m0"},
 		"all tried":             {healthyNodes(1, "pool"), map[string]bool{"pool-m0": true}, ""},
 		"not well":              {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool"}}, nil, ""},
-		"excluded":              {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Control: true, Excluded: true}}, nil, ""},
-		"the node itself":       {[]NodeSummary{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, nil, ""},
-		"of another profile":    {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", Control: true}}, nil, ""},
-		"one that has its name": {[]NodeSummary{{Name: "n", UID: "u0", Pool: "pool", Control: true}}, nil, "n"},
+		"excluded":              {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", CanHostProbe: true, Excluded: true}}, nil, ""},
+		"the node itself":       {[]NodeSummary{{Name: "n", UID: "u1", Pool: "pool", CanHostProbe: true}}, nil, ""},
+		"of another profile":    {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", CanHostProbe: true}}, nil, ""},
+		"one that has its name": {[]NodeSummary{{Name: "n", UID: "u0", Pool: "pool", CanHostProbe: true}}, nil, "n"},
 	} {
 		on, ok := control(in, 1, tc.fleet, tc.tried)
 		if on.Name != tc.want || ok != (tc.want != "") || on.Gated {
@@ -114,7 +114,7 @@ func TestControl(t *testing.T) {
 }
 
 func TestGroupsAreLabelValues(t *testing.T) {
-	if g := Group(given(managed)); len(g) == 0 || len(g) > 63 || g == Group(given()) {
+	if g := ProbeGroup(given(managed)); len(g) == 0 || len(g) > 63 || g == ProbeGroup(given()) {
 		t.Errorf("%q", g)
 	}
 }

@@ -65,7 +65,7 @@ func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) W
 // unseenWorker is the former namespace in which a worker of the node may run longest; ok is false where there is
 // none.
 func unseenWorker(in Input, now time.Time) (last FormerNamespace, ok bool) {
-	for _, f := range in.Former {
+	for _, f := range in.FormerNamespaces {
 		existed := in.Node.Created.Before(f.Since.Add(clockTolerance))
 		if existed && now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
 			last, ok = f, true
@@ -84,11 +84,11 @@ func (p *Plan) alone(in Input, now time.Time) bool {
 	number := in.Node.Record.Sequence + 1
 	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}, number)
 	until := f.Until().UTC().Format(time.RFC3339)
-	p.wait(f.Until().Sub(now))
+	p.requeueAfter(f.Until().Sub(now))
 	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: it cannot be seen any more and ends by %s; "+
 		"attempt %d starts then", pod, until, number)
 	p.Condition = waiting(marks.ReasonVerifying, message, f.Since)
-	p.Events = []Event{{Reason: EventOrphaned, Key: EventOrphaned.Name + "/" + pod,
+	p.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
 		Message: message + ". kubectl node-ready doctor lists such pods"}}
 	return false
 }

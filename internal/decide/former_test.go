@@ -49,7 +49,7 @@ func TestNoWorkerBesideOneInAFormerNamespace(t *testing.T) {
 	former := func(created time.Time) func(*Input) {
 		return func(in *Input) {
 			in.Node.Created = created
-			in.Former = []FormerNamespace{
+			in.FormerNamespaces = []FormerNamespace{
 				{Namespace: "before", Since: since.Add(-time.Minute), Seconds: 30}, {Namespace: "old", Since: since, Seconds: 360},
 			}
 		}
@@ -58,14 +58,14 @@ func TestNoWorkerBesideOneInAFormerNamespace(t *testing.T) {
 	in := given(former(since.Add(-time.Hour)))
 	pod := "old/" + workerpod.VerifyName(workerpod.Target{Name: "n", UID: "u1"}, 1)
 	plan, _ := ask(t, in, world{})
-	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonVerifying || plan.Wait != end.Sub(now) ||
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonVerifying || plan.RequeueAfter != end.Sub(now) ||
 		!strings.Contains(plan.Condition.Message, pod) {
 		t.Fatalf("%+v, %+v", plan, plan.Condition)
 	}
-	if e := plan.Events; len(e) != 1 || e[0].Reason != EventOrphaned || !strings.Contains(e[0].Message, pod) {
+	if e := plan.Events; len(e) != 1 || e[0].Reason != EventWorkerOrphaned || !strings.Contains(e[0].Message, pod) {
 		t.Errorf("events %+v", plan.Events)
 	}
-	if plan = Next(in, Evidence{Fresh: true, Waits: &[]Wait{}, Slot: new(true)}, end); plan.Step != StepStart {
+	if plan = Next(in, Evidence{Fresh: true, Unmet: &[]Unmet{}, Slot: new(true)}, end); plan.Step != StepStart {
 		t.Errorf("after its deadline: %+v", plan)
 	}
 	if plan, _ = ask(t, given(former(now)), world{}); plan.Step != StepNone {

@@ -13,7 +13,7 @@ func gateLost(in Input, pod workerpod.Observation) *attempt.Result {
 	switch {
 	case !pod.Attempt.Basis.Gated || !in.Node.Gated && pod.Attempt.Result != nil:
 		return nil
-	case !in.Node.Gated, in.GateOpen.After(pod.Seen.First):
+	case !in.Node.Gated, in.GateOpenSeen.After(pod.Seen.First):
 		return attempt.Inconclusively(attempt.ReasonGateRemoved, "the gating taint was taken off after the worker began")
 	case pod.Terminating && pod.Passed():
 		// Where a node without a record loses its gate, nothing is recorded, and the worker is deleted. That is all

@@ -11,7 +11,7 @@ import (
 // A pass opens only the gate under which its worker began.
 func TestAPassOpensTheGateItBeganUnder(t *testing.T) {
 	opened := func(at time.Duration) func(*Input) {
-		return func(in *Input) { in.GateOpen = now.Add(at) }
+		return func(in *Input) { in.GateOpenSeen = now.Add(at) }
 	}
 	retried := func(in *Input) { in.Node.HasRecord, in.Node.Record.LastOutcome = true, attempt.Inconclusive }
 	for name, tc := range map[string]struct {

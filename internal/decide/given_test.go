@@ -194,9 +194,9 @@ func subject(s string) func(*workerpod.Observation) {
 
 // world is what there is to load beyond an Input.
 type world struct {
-	waits        []Wait
-	elsewhere    []Wait // on the verified node that is asked about
-	full         bool   // there is no slot
+	waits        []Unmet
+	elsewhere    []Unmet // on the verified node that is asked about
+	full         bool    // there is no slot
 	probes       []workerpod.Observation
 	probeRefused string
 	fleet        []NodeSummary
@@ -212,7 +212,7 @@ func nodeClaim(name, uid string) owner.Target {
 }
 
 // needs lists them in the order of their cost.
-var needs = []Need{NeedWaits, NeedSlot, NeedProbes, NeedFleet, NeedElsewhere, NeedFresh, NeedLedger, NeedCounts,
+var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedLedger, NeedCounts,
 	NeedOccupants, NeedWorkloads, NeedOwner}
 
 // loaders load what there is. Each need is passed to asked before.
@@ -231,10 +231,10 @@ func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
 // load answers a need.
 func (w world) load(in *Input, ev *Evidence, need Need) {
 	switch need {
-	case NeedWaits:
-		ev.Waits = &w.waits
-	case NeedElsewhere:
-		ev.Elsewhere = &w.elsewhere
+	case NeedPrerequisites:
+		ev.Unmet = &w.waits
+	case NeedControlPrerequisites:
+		ev.ControlUnmet = &w.elsewhere
 	case NeedSlot:
 		ev.Slot = ptr.To(!w.full)
 	case NeedProbes:
@@ -311,7 +311,7 @@ const gateKeep, gateOpen, gateClose = marks.GateKeep, marks.GateOpen, marks.Gate
 func healthyNodes(n int, pool string) []NodeSummary {
 	var out []NodeSummary
 	for i := range n {
-		out = append(out, NodeSummary{Name: fmt.Sprintf("%s-m%d", pool, i), UID: fmt.Sprintf("%s-mu%d", pool, i), Pool: pool, Control: true})
+		out = append(out, NodeSummary{Name: fmt.Sprintf("%s-m%d", pool, i), UID: fmt.Sprintf("%s-mu%d", pool, i), Pool: pool, CanHostProbe: true})
 	}
 	return out
 }

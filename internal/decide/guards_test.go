@@ -139,7 +139,7 @@ func TestYoungLedgerHolds(t *testing.T) {
 		"a short window":       {exhausted(window(time.Minute)), 30 * time.Minute, GuardMaxDeletionsPerHour},
 		"in a dry run":         {exhausted(dryRun), 0, GuardDryRun},
 	} {
-		plan, _ := ask(t, tc.in, pool(func(w *world) { w.ledger.Begun = now.Add(-tc.age) }))
+		plan, _ := ask(t, tc.in, pool(func(w *world) { w.ledger.CompleteSince = now.Add(-tc.age) }))
 		if held := plan.Change.Record.Held; held != tc.want || (held == "") != (plan.Step == StepDelete) {
 			t.Errorf("%s: %s, held by %q: %s", name, plan.Step, held, plan.Change.Record.HeldMessage)
 		}
@@ -148,7 +148,7 @@ func TestYoungLedgerHolds(t *testing.T) {
 
 // A pause holds before all that a limit may say, and in a dry run too.
 func TestPauseHolds(t *testing.T) {
-	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.Begun = "ticket 7", now }))
+	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.CompleteSince = "ticket 7", now }))
 	r := plan.Change.Record
 	if plan.Step != StepRecord || r.Held != GuardPaused || r.HeldMessage != "deletions are paused (ticket 7); kubectl node-ready resume ends that" {
 		t.Errorf("%s: %q %q", plan.Step, r.Held, r.HeldMessage)

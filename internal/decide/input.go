@@ -23,16 +23,16 @@ type Input struct {
 	Selected bool
 	// Pods are our pods on the node, verify pods and probes.
 	Pods []workerpod.Observation
-	// Former are the namespaces in which a worker of the node may run and is not among Pods.
-	Former []FormerNamespace
-	// Vanished is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
-	Vanished int32
-	// Self is the process that asks, where it verifies the node by itself; nil where worker pods do.
-	Self *Self
-	// GateOpen is when this process last saw a node with no gating taint before or after it carried one; zero for never.
-	GateOpen time.Time
-	// NeededSince is when this process first saw that the node must be verified; zero where nobody keeps account.
-	NeededSince time.Time
+	// FormerNamespaces are the namespaces in which a worker of the node may run and is not among Pods.
+	FormerNamespaces []FormerNamespace
+	// VanishedAttempt is the number of the attempt whose pod was seen to vanish without a result; 0 for none.
+	VanishedAttempt int32
+	// LocalWorker is the process that asks, where it verifies the node by itself; nil where worker pods do.
+	LocalWorker *LocalWorker
+	// GateOpenSeen is when this process last saw a node with no gating taint before or after it carried one; zero for never.
+	GateOpenSeen time.Time
+	// NeedsVerificationSince is when this process first saw that the node must be verified; zero where nobody keeps account.
+	NeedsVerificationSince time.Time
 	// NotReadySeen is when this process last saw the node not Ready; zero for never.
 	NotReadySeen time.Time
 	// DryRunDone: this is a dry run, and the node has had its attempt, or its deletion was considered.
@@ -44,8 +44,8 @@ func (in Input) NextAttempt() attempt.Attempt {
 	return attempt.Attempt{Number: in.Node.Record.Sequence + 1, Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
 }
 
-// Self is a process on the node itself that runs the checks, as a DaemonSet's does.
-type Self struct {
+// LocalWorker is a process on the node itself that runs the checks, as a DaemonSet's does.
+type LocalWorker struct {
 	// Attempt is the process's last one; its Number is 0 while there was none.
 	Attempt attempt.Attempt
 	// Began is when it began, on the process's own clock.
@@ -59,18 +59,18 @@ type Need string
 
 // The needs, cheapest first.
 const (
-	NeedNothing   Need = ""
-	NeedWaits     Need = "prerequisites" // evaluated in memory
-	NeedSlot      Need = "slot"          // taken in memory; given back when the decision comes out otherwise
-	NeedProbes    Need = "probes"        // in memory
-	NeedFleet     Need = "fleet"         // in memory, as long as the fleet
-	NeedElsewhere Need = "elsewhere"     // evaluated in memory
-	NeedFresh     Need = "fresh node"    // a read from the API server
-	NeedLedger    Need = "ledger"        // a read from the API server
-	NeedCounts    Need = "counts"        // in memory, as long as the fleet; after a fresh node a list of all nodes
-	NeedOccupants Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
-	NeedWorkloads Need = "workloads"     // the same list, for a deletion
-	NeedOwner     Need = "owner"         // a list of all objects that may own a node
+	NeedNothing              Need = ""
+	NeedPrerequisites        Need = "prerequisites" // evaluated in memory
+	NeedSlot                 Need = "slot"          // taken in memory; given back when the decision comes out otherwise
+	NeedProbes               Need = "probes"        // in memory
+	NeedFleet                Need = "fleet"         // in memory, as long as the fleet
+	NeedControlPrerequisites Need = "elsewhere"     // evaluated in memory
+	NeedFresh                Need = "fresh node"    // a read from the API server
+	NeedLedger               Need = "ledger"        // a read from the API server
+	NeedCounts               Need = "counts"        // in memory, as long as the fleet; after a fresh node a list of all nodes
+	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint goes on
+	NeedWorkloads            Need = "workloads"     // the same list, for a deletion
+	NeedOwner                Need = "owner"         // a list of all objects that may own a node
 )
 
 // Evidence is what was loaded beyond the Input. A nil pointer is not loaded.
@@ -79,8 +79,8 @@ type Evidence struct {
 	Fresh bool
 	// Current: the Input's node, from a cache, is proved to hold every record that was written for it.
 	Current bool
-	// Waits are the prerequisites that do not hold.
-	Waits *[]Wait
+	// Unmet are the prerequisites that do not hold.
+	Unmet *[]Unmet
 	// Slot: there is room for one more worker pod, and it is reserved.
 	Slot *bool
 	// Probes are the control probes for nodes of the same pool and profile.
@@ -89,8 +89,8 @@ type Evidence struct {
 	ProbeRefused string
 	// Fleet are all nodes, sorted by name.
 	Fleet *[]NodeSummary
-	// Elsewhere are the prerequisites of the node's profile that do not hold on the verified node Plan.Probe.On.
-	Elsewhere *[]Wait
+	// ControlUnmet are the prerequisites of the node's profile that do not hold on the verified node Plan.Probe.On.
+	ControlUnmet *[]Unmet
 	// Ledger are the deletions of the last hour or window.
 	Ledger *Ledger
 	// Counts are those of the fleet and the ledger.
@@ -124,8 +124,8 @@ type Plan struct {
 	Need Need
 	Step Step
 	// Number and Via describe the pod of StepStart.
-	Number int32
-	Via    config.Scheduling
+	Number     int32
+	Scheduling config.Scheduling
 	// Probe is the pod of StepProbe; of NeedElsewhere, On alone counts.
 	Probe Probe
 	// Change is the write of StepRecord and StepDelete.
@@ -134,22 +134,22 @@ type Plan struct {
 	Recorded *Recorded
 	// Target is what StepDelete deletes; of a deletion that is held, its kind.
 	Target owner.Target
-	// Because is what led to StepDelete.
-	Because string
+	// Cause is what led to StepDelete.
+	Cause string
 	// Events are emitted once the step is taken, or, without a step, once the condition is written.
 	Events []Event
 	// Condition is what the node should say; nil leaves it as it is.
 	Condition *marks.Condition
-	// Waits are what the node waits for, if that is a prerequisite, a slot or its registration.
-	Waits []Wait
+	// Unmet are what the node waits for, if that is a prerequisite, a slot or its registration.
+	Unmet []Unmet
 	// ClearCondition removes ours from a node that is no longer our business.
 	ClearCondition bool
 	// Delete and Keep are pods to delete, and ended ones to mark as kept.
 	Delete, Keep []workerpod.Observation
-	// Force are terminating pods to delete without grace: none of their containers runs, and they should have ended.
-	Force []workerpod.Observation
-	// Wait is when to look again even if nothing changes; 0 for the safety-net resync.
-	Wait time.Duration
+	// ForceDelete are terminating pods to delete without grace: none of their containers runs, and they should have ended.
+	ForceDelete []workerpod.Observation
+	// RequeueAfter is when to look again even if nothing changes; 0 for the safety-net resync.
+	RequeueAfter time.Duration
 }
 
 // Releases reports whether the plan takes the gating taints off a node that passed.
@@ -157,10 +157,10 @@ func (p Plan) Releases() bool {
 	return p.Step == StepRecord && p.Recorded != nil && p.Change.Gate == marks.GateOpen
 }
 
-// wait looks again after d, or sooner if something else asked for that.
-func (p *Plan) wait(d time.Duration) {
-	if d > 0 && (p.Wait == 0 || d < p.Wait) {
-		p.Wait = d
+// requeueAfter looks again after d, or sooner if something else asked for that.
+func (p *Plan) requeueAfter(d time.Duration) {
+	if d > 0 && (p.RequeueAfter == 0 || d < p.RequeueAfter) {
+		p.RequeueAfter = d
 	}
 }
 

@@ -38,13 +38,13 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
 		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonUnschedulable, pod.Unschedulable), now)
 	default:
-		p.wait(end.Sub(now))
+		p.requeueAfter(end.Sub(now))
 		if pod.Unschedulable != "" {
-			p.wait(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(now))
+			p.requeueAfter(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(now))
 		}
 		p.Condition = verifying(in, s, pod, now)
 		if loud := pod.Seen.First.Add(quietFor); now.Before(loud) {
-			p.wait(loud.Sub(now))
+			p.requeueAfter(loud.Sub(now))
 		} else {
 			p.Events = []Event{started(pod)}
 		}
@@ -111,7 +111,7 @@ func (p *Plan) pass(in Input, s spent, a attempt.Attempt, result attempt.Result,
 	if in.Node.Gated && in.Node.Owner.Managed && !in.Node.Owner.Registered {
 		// Karpenter merges startup taints back until it has registered the node
 		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		p.Waits, p.Condition = []Wait{{Kind: WaitRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+owner.LabelRegistered, now)
+		p.Unmet, p.Condition = []Unmet{{Kind: UnmetRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+owner.LabelRegistered, now)
 		return
 	}
 	p.record(in, s, a, &result, now)

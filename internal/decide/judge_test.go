@@ -184,7 +184,7 @@ func TestAFailureFromBeforeARebootIsNotCharged(t *testing.T) {
 // What a worker from before a reboot came to is no attempt of the run that begins with the reboot: that one waits for
 // the prerequisites, which the reboot ended, and has a whole budget.
 func TestARebootBeginsARunWhateverWasUnderWay(t *testing.T) {
-	unmet := world{waits: []Wait{{Kind: "pods", Why: "the CNI"}}}
+	unmet := world{waits: []Unmet{{Kind: "pods", Message: "the CNI"}}}
 	for name, last := range map[string]workerpod.Observation{
 		"passed":        pod(4, ended(attempt.Passed)),
 		"failed":        pod(4, ended(attempt.Failed)),
@@ -217,7 +217,7 @@ func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
 		"lost":          {given(lost, with(pod(1, seenFor(time.Hour)))), attempt.ReasonNodeLost},
 		"lost, pending": {given(lost, with(pod(1, pending, seenFor(time.Hour)))), attempt.ReasonNodeLost},
 		"deleted":       {given(with(pod(1, terminating, seenFor(time.Hour)))), attempt.ReasonPodDeleted},
-		"vanished":      {given(func(in *Input) { in.Vanished = 1 }), attempt.ReasonPodDeleted},
+		"vanished":      {given(func(in *Input) { in.VanishedAttempt = 1 }), attempt.ReasonPodDeleted},
 		"unschedulable": {given(with(pod(1, pending, unschedulable(time.Minute)))), attempt.ReasonUnschedulable},
 	} {
 		r, plan := recorded(t, tc.in, world{})
@@ -232,7 +232,7 @@ func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
 
 // What the API server does not take is seen by an operator, and is not the node's fault.
 func TestRefusedPodsAreRecordedAsInconclusive(t *testing.T) {
-	plan := Refused(failing(2, due), 3, attempt.ReasonPodRefused, "namespaces \"workers\" not found\nmore", now)
+	plan := PodRefused(failing(2, due), 3, attempt.ReasonPodRefused, "namespaces \"workers\" not found\nmore", now)
 	r := plan.Change.Record
 	if plan.Step != StepRecord || r.Sequence != 3 || r.Attempts != 2 || r.Inconclusive != 1 || r.LastOutcome != attempt.Inconclusive ||
 		r.LastReason != attempt.ReasonPodRefused || r.LastMessage != `namespaces "workers" not found more` {
@@ -244,10 +244,10 @@ func TestRefusedPodsAreRecordedAsInconclusive(t *testing.T) {
 	in := failing(2)
 	in.Node.Record = r
 	plan, _ = ask(t, in, world{})
-	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWorkerInconclusive || !strings.Contains(plan.Condition.Message, "namespaces") || plan.Wait != backoff(3) {
+	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWorkerInconclusive || !strings.Contains(plan.Condition.Message, "namespaces") || plan.RequeueAfter != backoff(3) {
 		t.Errorf("then %+v", plan)
 	}
-	again := Refused(in, 4, attempt.ReasonPodRefused, "another text", now)
+	again := PodRefused(in, 4, attempt.ReasonPodRefused, "another text", now)
 	if len(again.Events) != 0 {
 		t.Errorf("the same refusal is another event: %+v", again.Events)
 	}

@@ -23,9 +23,9 @@ func hourly(in Input, ev Evidence, now time.Time) string {
 	}
 	r := in.Config.NodeManagement.Remediation
 	// A dry run deletes nothing, and may not begin a ledger.
-	if known := ev.Ledger.Begun.Add(LookBack(r)); now.Before(known) && !r.DryRun {
+	if known := ev.Ledger.CompleteSince.Add(LookBack(r)); now.Before(known) && !r.DryRun {
 		return fmt.Sprintf("the ledger of deletions was begun at %s and does not know what was deleted before, so nothing is deleted until %s",
-			ev.Ledger.Begun.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
+			ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, d := range ev.Ledger.Deletions {

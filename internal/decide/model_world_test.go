@@ -225,8 +225,8 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	}
 	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
-	for _, need := range []decide.Need{decide.NeedWaits, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
-		decide.NeedElsewhere, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
+	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
+		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
 		decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
@@ -269,17 +269,17 @@ func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
 }
 
 func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
-	wait := map[bool][]decide.Wait{true: {{Kind: "pods", Name: "agent", Why: "the agent"}}}
+	wait := map[bool][]decide.Unmet{true: {{Kind: "pods", Name: "agent", Message: "the agent"}}}
 	room, waits, elsewhere := !m.full, wait[m.unmet], wait[m.elsewhere]
 	switch need {
-	case decide.NeedWaits:
-		ev.Waits = &waits
-	case decide.NeedElsewhere:
-		ev.Elsewhere = &elsewhere
+	case decide.NeedPrerequisites:
+		ev.Unmet = &waits
+	case decide.NeedControlPrerequisites:
+		ev.ControlUnmet = &elsewhere
 	case decide.NeedSlot:
 		ev.Slot = &room
 	case decide.NeedProbes:
-		probes, err := m.view.Probes(context.Background(), decide.Group(in))
+		probes, err := m.view.Probes(context.Background(), decide.ProbeGroup(in))
 		if err != nil {
 			panic(err)
 		}
@@ -292,7 +292,7 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		counts := decide.CountNodes(fleet, m.ledger, in.Config.NodeManagement.Remediation.Window.Duration, m.now)
 		ev.Fleet, ev.Counts = &fleet, &counts
 	case decide.NeedLedger:
-		ev.Ledger = &decide.Ledger{Begun: m.now.Add(-48 * time.Hour), Deletions: m.ledger}
+		ev.Ledger = &decide.Ledger{CompleteSince: m.now.Add(-48 * time.Hour), Deletions: m.ledger}
 	case decide.NeedOccupants, decide.NeedWorkloads:
 		ev.Workloads = &decide.Workloads{}
 		if m.busy && in.Node.Name == joining {
@@ -309,7 +309,7 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 func (m *model) shape(in decide.Input, p decide.Plan) {
 	writes := p.Step == decide.StepRecord || p.Step == decide.StepDelete
 	if !writes && !reflect.DeepEqual(p.Change, marks.Change{}) || (p.Number != 0) != (p.Step == decide.StepStart) || p.Recorded != nil && p.Step != decide.StepRecord ||
-		(p.Target.Name != "") != (p.Step == decide.StepDelete) || p.Wait < 0 || p.Condition != nil && p.ClearCondition {
+		(p.Target.Name != "") != (p.Step == decide.StepDelete) || p.RequeueAfter < 0 || p.Condition != nil && p.ClearCondition {
 		m.failed("%s: step %q with %+v", in.Node.Name, p.Step, p)
 	}
 	seen := map[string]bool{}
@@ -333,10 +333,10 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			unseen.DeletionTimestamp = &metav1.Time{Time: m.now}
 			return true, false
 		}
-		pod := m.view.Builder.Verify(t, in.Profile, p.Number, p.Via)
+		pod := m.view.Builder.Verify(t, in.Profile, p.Number, p.Scheduling)
 		switch have := m.pods[pod.Name]; {
 		case m.refuses:
-			return m.record(n, in, decide.Refused(in, p.Number, attempt.ReasonPodRefused, "a quota", m.now))
+			return m.record(n, in, decide.PodRefused(in, p.Number, attempt.ReasonPodRefused, "a quota", m.now))
 		case have == nil:
 			m.create(pod)
 			changed = true
@@ -359,7 +359,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		m.remove(n.Name)
 		return true, false
 	}
-	wait := p.Wait
+	wait := p.RequeueAfter
 	write, later := m.view.Tracker.Quiet(in, p)
 	var patch []byte
 	if p.ClearCondition {
@@ -390,7 +390,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		// Where somebody removes a record, and the cache still has it, an attempt that has its number again may have ended by then.
 		unlucky := o.Attempt.Result != nil && o.Attempt.Number <= in.Node.Record.Sequence
 		if live := m.view.Observe(m.nodes[n.Name]); o.Purpose == workerpod.PurposeVerify && live.Node.UID == in.Node.UID && o.Attempt.Number == live.Node.Record.Sequence+1 && !o.Recorded &&
-			!unlucky && decide.Subject(live) && decide.Needed(live, m.now) {
+			!unlucky && decide.Eligible(live) && decide.NeedsVerification(live, m.now) {
 			m.failed("%s is deleted, and its result is not recorded", o.Name)
 		}
 		if !o.Occupies || in.Node.Lost && o.State == workerpod.Pending {
@@ -399,7 +399,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			pod.DeletionTimestamp = &metav1.Time{Time: m.now}
 		}
 	}
-	for _, o := range p.Force {
+	for _, o := range p.ForceDelete {
 		if pod := m.pods[o.Name]; pod != nil && string(pod.UID) == o.UID {
 			if live := workerpod.Observe(pod); live.Runs || !live.Terminating {
 				m.failed("%s is deleted without grace, and it is %s, terminating: %v", o.Name, live.State, live.Terminating)
@@ -423,7 +423,7 @@ func (m *model) record(n *corev1.Node, in decide.Input, p decide.Plan) (changed,
 	if !m.write(n, p.Change) {
 		return false, true
 	}
-	m.waits[n.Name] = p.Wait
+	m.waits[n.Name] = p.RequeueAfter
 	return true, false
 }
 
@@ -585,5 +585,5 @@ const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 func (m *model) released() bool {
 	in := m.gather(m.nodes[joining])
 	passed := in.Node.Record.LastOutcome == attempt.Passed
-	return !in.Node.Gated && !decide.Needed(in, m.now) && (!passed || in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonChecksPassed)
+	return !in.Node.Gated && !decide.NeedsVerification(in, m.now) && (!passed || in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonChecksPassed)
 }

@@ -17,7 +17,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 		return Plan{} // its pods die with it
 	}
 	current, plan := tidy(in, now)
-	verified := !Subject(in) || !Needed(in, now)
+	verified := !Eligible(in) || !NeedsVerification(in, now)
 	switch {
 	case !verified || current == nil:
 	case current.Terminating:
@@ -25,7 +25,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	default:
 		plan.Delete = append(plan.Delete, *current)
 	}
-	if !ev.Fresh && (unrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.Force) > 0) {
+	if !ev.Fresh && (unrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.ForceDelete) > 0) {
 		// A cache that missed the last record would end a worker whose result nobody has, and one that missed that the record was
 		// removed would take it for a worker of long ago; one that missed a start would take what runs for a pod that never started.
 		return Plan{Need: NeedFresh}
@@ -51,7 +51,7 @@ func (p *Plan) settle(in Input, now time.Time) {
 	}
 	p.ClearCondition = p.Condition == nil && in.Node.Condition != nil
 	if at, ok := ages(in, now); ok && in.Node.Labelled {
-		p.wait(at.Sub(now))
+		p.requeueAfter(at.Sub(now))
 	}
 }
 
@@ -62,10 +62,10 @@ func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now
 		p.force()
 	case p.begin(in, s, current, now):
 	case p.intended(in, s, current, ev, now):
-	case in.Self != nil && in.Self.Attempt.Number == in.Node.Record.Sequence+1:
+	case in.LocalWorker != nil && in.LocalWorker.Attempt.Number == in.Node.Record.Sequence+1:
 		p.self(in, s, now)
-	case current == nil && in.Vanished == in.Node.Record.Sequence+1:
-		p.record(in, s, attempt.Attempt{Number: in.Vanished}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+	case current == nil && in.VanishedAttempt == in.Node.Record.Sequence+1:
+		p.record(in, s, attempt.Attempt{Number: in.VanishedAttempt}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case current == nil:
 		p.next(in, s, ev, now)
 	case current.Attempt.Result == nil:
@@ -112,16 +112,16 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 		at, again := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
 		due = again && !now.Before(at)
 		if again && !due {
-			p.wait(at.Sub(now))
+			p.requeueAfter(at.Sub(now))
 		}
 	}
 	overdue := atFault(in, s, now)
 	if overdue && awaitsPrerequisites(in, s) {
-		if ev.Waits == nil {
-			p.need(NeedWaits)
+		if ev.Unmet == nil {
+			p.need(NeedPrerequisites)
 			return
 		}
-		overdue = len(*ev.Waits) > 0 // else it is tried
+		overdue = len(*ev.Unmet) > 0 // else it is tried
 	}
 	if overdue || mayDelete(in, s) {
 		sure := overdue || confirmed(in, s, now)
@@ -166,7 +166,7 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	if awaitsPrerequisites(in, s) && !p.prerequisites(in, ev, now) {
-		if ev.Waits != nil {
+		if ev.Unmet != nil {
 			p.compare(in, s, ev, now)
 		}
 		return
@@ -184,9 +184,9 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	r := in.Node.Record
-	p.Step, p.Number, p.Via = StepStart, r.Sequence+1, in.Config.Worker.Scheduling
+	p.Step, p.Number, p.Scheduling = StepStart, r.Sequence+1, in.Config.Worker.Scheduling
 	if !in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
-		p.Via = config.SchedulingScheduler
+		p.Scheduling = config.SchedulingScheduler
 	}
 }
 
@@ -201,19 +201,19 @@ func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
 // prerequisites reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the
 // plan says so.
 func (p *Plan) prerequisites(in Input, ev Evidence, now time.Time) bool {
-	if ev.Waits == nil {
-		p.need(NeedWaits)
+	if ev.Unmet == nil {
+		p.need(NeedPrerequisites)
 		return false
 	}
-	waits := *ev.Waits
+	waits := *ev.Unmet
 	if w, left := hold(in, now); left > 0 {
 		waits = append(slices.Clone(waits), w)
-		p.wait(left)
+		p.requeueAfter(left)
 	}
 	if len(waits) == 0 {
 		return true
 	}
-	p.Waits, p.Condition = waits, waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
+	p.Unmet, p.Condition = waits, waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
 	p.Events = stuckEvent(waits)
 	return false
 }
@@ -246,7 +246,7 @@ func (p *Plan) slot(ev Evidence, now time.Time) bool {
 		p.need(NeedSlot)
 		return false
 	case !*ev.Slot:
-		p.Waits, p.Condition = []Wait{{Kind: WaitSlot}}, waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
+		p.Unmet, p.Condition = []Unmet{{Kind: UnmetSlot}}, waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
 		return false
 	}
 	return true

@@ -19,7 +19,7 @@ func backoff(n int32) time.Duration {
 }
 
 func TestNext(t *testing.T) {
-	unmet := world{waits: []Wait{{Kind: "conditions", Name: "cni", Why: "cni"}}}
+	unmet := world{waits: []Unmet{{Kind: "conditions", Name: "cni", Message: "cni"}}}
 	retried := func(in Input) time.Duration {
 		at, _ := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
 		return at.Sub(now)
@@ -53,8 +53,8 @@ func TestNext(t *testing.T) {
 		"unschedulable at first":          {in: given(with(pod(1, pending, unschedulable(9*time.Second)))), step: StepNone, reason: marks.ReasonVerifying, wait: time.Second},
 		"unschedulable":                   {in: given(with(pod(1, pending, unschedulable(10*time.Second)))), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
 		"on its way out, may yet pass":    {in: given(with(pod(1, terminating))), step: StepNone, reason: marks.ReasonVerifying, wait: 2 * time.Second},
-		"pod vanished":                    {in: given(func(in *Input) { in.Vanished = 1 }), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
-		"hint of an older pod":            {in: failing(2, due, func(in *Input) { in.Vanished = 2 }), step: StepStart, number: 3, reason: marks.ReasonChecksFailed},
+		"pod vanished":                    {in: given(func(in *Input) { in.VanishedAttempt = 1 }), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
+		"hint of an older pod":            {in: failing(2, due, func(in *Input) { in.VanishedAttempt = 2 }), step: StepStart, number: 3, reason: marks.ReasonChecksFailed},
 		"backoff":                         {in: failing(3), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(3)},
 		"backoff over":                    {in: failing(1, due), step: StepStart, number: 2, reason: marks.ReasonChecksFailed},
 		"inconclusive, backoff":           {in: puzzling(2), step: StepNone, reason: marks.ReasonWorkerInconclusive, wait: backoff(2)},
@@ -119,8 +119,8 @@ func TestNext(t *testing.T) {
 					t.Errorf("records attempt %d %s, want %d %s", r.Sequence, r.LastOutcome, tc.number, tc.outcome)
 				}
 			case StepNone:
-				if plan.Wait != tc.wait {
-					t.Errorf("waits %s, want %s", plan.Wait, tc.wait)
+				if plan.RequeueAfter != tc.wait {
+					t.Errorf("waits %s, want %s", plan.RequeueAfter, tc.wait)
 				}
 			}
 		})
@@ -148,7 +148,7 @@ func untilAged(interval time.Duration) time.Duration {
 
 // The labels that arrive at registration select another profile, with prerequisites of its own.
 func TestPrerequisitesAreWaitedForAgainAfterOtherChecks(t *testing.T) {
-	unmet := world{waits: []Wait{{Kind: "resources", Why: "the GPU driver"}}}
+	unmet := world{waits: []Unmet{{Kind: "resources", Message: "the GPU driver"}}}
 	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
 	in.Node.Record, _ = recorded(t, in, unmet)
 	in.Pods = nil
@@ -179,8 +179,8 @@ func TestVia(t *testing.T) {
 		"after any other inconclusive":    {puzzling(1, due), config.SchedulingDirect},
 		"a node that workloads may be on": {verified(unlabelled), config.SchedulingScheduler},
 	} {
-		if plan, _ := ask(t, tc.in, world{}); plan.Step != StepStart || plan.Via != tc.want {
-			t.Errorf("%s: %q goes %q, want %q", name, plan.Step, plan.Via, tc.want)
+		if plan, _ := ask(t, tc.in, world{}); plan.Step != StepStart || plan.Scheduling != tc.want {
+			t.Errorf("%s: %q goes %q, want %q", name, plan.Step, plan.Scheduling, tc.want)
 		}
 	}
 }
@@ -203,8 +203,8 @@ func TestPodsOfADryRunGo(t *testing.T) {
 		"on its way out":         {pod(1, terminating, seenFor(time.Hour)), false, 0},
 	} {
 		plan, _ := ask(t, given(dryRunDone, with(tc.pod)), world{})
-		if deleted := len(plan.Delete) == 1; plan.Step != StepNone || deleted != tc.deletes || plan.Wait != tc.wait || len(plan.Keep) > 0 {
-			t.Errorf("%s: %q, deletes %v, looks again in %s", name, plan.Step, names(plan.Delete), plan.Wait)
+		if deleted := len(plan.Delete) == 1; plan.Step != StepNone || deleted != tc.deletes || plan.RequeueAfter != tc.wait || len(plan.Keep) > 0 {
+			t.Errorf("%s: %q, deletes %v, looks again in %s", name, plan.Step, names(plan.Delete), plan.RequeueAfter)
 		}
 	}
 	if plan, _ := ask(t, given(dryRunDone), world{}); plan.Step != StepNone || plan.Condition != nil {
@@ -295,7 +295,7 @@ func TestANodeThatIsLeaving(t *testing.T) {
 	if plan, _ := ask(t, given(leaving, with(pod(1, ended(attempt.Passed)))), world{}); plan.Step != StepRecord || plan.Change.Gate != gateOpen {
 		t.Errorf("what the worker under way found does not count: %+v", plan)
 	}
-	if plan, _ := ask(t, given(leaving, func(in *Input) { in.Vanished = 1 }), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonPodDeleted {
+	if plan, _ := ask(t, given(leaving, func(in *Input) { in.VanishedAttempt = 1 }), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonPodDeleted {
 		t.Errorf("a worker that vanished with the node: %+v", plan)
 	}
 }
@@ -320,10 +320,10 @@ func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForSlot {
 		t.Errorf("%+v", plan)
 	}
-	if want := []Need{NeedWaits, NeedSlot}; !slices.Equal(asked, want) {
+	if want := []Need{NeedPrerequisites, NeedSlot}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %v, want %v", asked, want)
 	}
-	if _, asked = ask(t, given(), world{}); !slices.Equal(asked, []Need{NeedWaits, NeedSlot, NeedFresh, NeedWaits}) {
+	if _, asked = ask(t, given(), world{}); !slices.Equal(asked, []Need{NeedPrerequisites, NeedSlot, NeedFresh, NeedPrerequisites}) {
 		t.Errorf("with a slot: asked for %v", asked)
 	}
 }
@@ -331,7 +331,7 @@ func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 // A node of the cache that is proved to be current is not read.
 func TestAStartOnACurrentNodeCostsNoRead(t *testing.T) {
 	room := true
-	plan := Next(given(), Evidence{Current: true, Waits: &[]Wait{}, Slot: &room}, now)
+	plan := Next(given(), Evidence{Current: true, Unmet: &[]Unmet{}, Slot: &room}, now)
 	if plan.Step != StepStart || plan.Need != NeedNothing {
 		t.Errorf("%+v", plan)
 	}

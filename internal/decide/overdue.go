@@ -11,9 +11,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// RoundBegan is since when the node must be verified: a node that never passed since it was created, any other as its record
+// RoundStart is since when the node must be verified: a node that never passed since it was created, any other as its record
 // says; ok is false where it does not, or cannot be believed.
-func RoundBegan(in Input, now time.Time) (at time.Time, ok bool) {
+func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	r := in.Node.Record
 	switch {
 	case !r.MayHaveVerified():
@@ -33,7 +33,7 @@ func (p *Plan) begin(in Input, s spent, current *workerpod.Observation, now time
 	if !r.MayHaveVerified() {
 		return false
 	}
-	_, began := RoundBegan(in, now)
+	_, began := RoundStart(in, now)
 	dates := in.Profile.VerificationDeadlineSeconds > 0 && !began
 	closes := current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Leaving == ""
 	if !dates && !closes {
@@ -58,12 +58,12 @@ func attemptTakes(in Input) time.Duration {
 // deadlineOf is when the round counts as failed; ok is false where it never does. A process that has just come to know of the
 // node grants it a full attempt: the time before may have been the controller's own outage.
 func deadlineOf(in Input, now time.Time) (at time.Time, ok bool) {
-	began, ok := RoundBegan(in, now)
-	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeededSince.IsZero() {
+	began, ok := RoundStart(in, now)
+	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
 		return time.Time{}, false
 	}
 	at = began.Add(time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second)
-	if granted := in.NeededSince.Add(attemptTakes(in)); granted.After(at) {
+	if granted := in.NeedsVerificationSince.Add(attemptTakes(in)); granted.After(at) {
 		at = granted
 	}
 	return at, true
@@ -75,9 +75,9 @@ func expired(in Input, now time.Time) bool {
 	return ok && !now.Before(at)
 }
 
-// SaysOverdue reports whether the node's condition says that it is past its deadline. That is for people, metrics and the fleet's
+// ReportsDeadlineExceeded reports whether the node's condition says that it is past its deadline. That is for people, metrics and the fleet's
 // health: what may delete goes by the deadline itself.
-func SaysOverdue(in Input) bool {
+func ReportsDeadlineExceeded(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }
 
@@ -85,13 +85,13 @@ func SaysOverdue(in Input) bool {
 // although it grants the node another attempt: an alert must not begin anew with every leader.
 func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	at, ok := deadlineOf(in, now)
-	began, _ := RoundBegan(in, now)
+	began, _ := RoundStart(in, now)
 	limit := time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second
 	switch {
 	case !ok:
 		return
-	case now.Before(at) && (!SaysOverdue(in) || now.Before(began.Add(limit))):
-		p.wait(at.Sub(now))
+	case now.Before(at) && (!ReportsDeadlineExceeded(in) || now.Before(began.Add(limit))):
+		p.requeueAfter(at.Sub(now))
 		return
 	case p.Step != StepNone:
 		p.Condition = nil // what comes of the step says it
@@ -114,15 +114,15 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	}
 	p.Condition = &marks.Condition{Status: "False", Reason: marks.ReasonDeadlineExceeded, Since: at,
 		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s", limit, began.UTC().Format(time.RFC3339), kept, then)}
-	if !SaysOverdue(in) {
+	if !ReportsDeadlineExceeded(in) {
 		p.Events = append(p.Events, Event{Reason: EventFailed, Key: fmt.Sprintf("deadline@%d", began.UnixMicro()), Message: p.Condition.Message})
 	}
 }
 
 // kept says what keeps the node from passing, in words that stay the same from one attempt to the next.
 func (p *Plan) kept(in Input, s spent, ev Evidence) string {
-	if ev.Waits != nil && len(*ev.Waits) > 0 {
-		return waitsFor(*ev.Waits)
+	if ev.Unmet != nil && len(*ev.Unmet) > 0 {
+		return waitsFor(*ev.Unmet)
 	}
 	if c := p.Condition; c != nil {
 		switch c.Reason {
@@ -134,7 +134,7 @@ func (p *Plan) kept(in Input, s spent, ev Evidence) string {
 	if s.first {
 		return "no attempt has ended yet"
 	}
-	return Why(in.Node.Record)
+	return LastFailure(in.Node.Record)
 }
 
 // mayLieOnNode reports whether an attempt that proved nothing ended as a fault of its node alone can have it end: the kubelet
@@ -180,17 +180,17 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 	if o := in.Node.Record.Overdue; o != nil {
 		last = o.Time
 	}
-	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Waits)}
+	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Unmet)}
 	on, ok := control(in, f.attempt.Number, *ev.Fleet, nil)
 	shared := noControl
 	switch {
 	case !ok:
-	case ev.Elsewhere == nil:
-		p.need(NeedElsewhere)
+	case ev.ControlUnmet == nil:
+		p.need(NeedControlPrerequisites)
 		p.Probe.On = on
 		return
-	case len(*ev.Elsewhere) > 0:
-		shared = fmt.Sprintf("verified node %s lacks what it needs too (%s)", on.Name, waitsFor(*ev.Elsewhere))
+	case len(*ev.ControlUnmet) > 0:
+		shared = fmt.Sprintf("verified node %s lacks what it needs too (%s)", on.Name, waitsFor(*ev.ControlUnmet))
 	default:
 		p.attribute(in, s, f, ev, now)
 		return

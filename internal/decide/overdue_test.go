@@ -20,7 +20,7 @@ const workerImage = "registry.example.com/worker:1"
 // overdue is a node of two hours that was to pass within one, which this process has known for all that time.
 func overdue(in *Input) {
 	in.Profile.VerificationDeadlineSeconds = 3600
-	in.Node.Created, in.NeededSince = now.Add(-2*time.Hour), now.Add(-2*time.Hour)
+	in.Node.Created, in.NeedsVerificationSince = now.Add(-2*time.Hour), now.Add(-2*time.Hour)
 	in.Config.NodeManagement.DeleteFailedNodes = true
 	in.Node.HasRecord = true
 	if in.Node.Record.NodeUID == "" {
@@ -66,7 +66,7 @@ func TestDeadlineOf(t *testing.T) {
 		return func(in *Input) { in.Node.Record.Since = ago(d) }
 	}
 	known := func(d time.Duration) func(*Input) {
-		return func(in *Input) { in.NeededSince = now.Add(-d) }
+		return func(in *Input) { in.NeedsVerificationSince = now.Add(-d) }
 	}
 	old := func(in *Input) { in.Node.Created = now.Add(-30 * 24 * time.Hour) }
 	for name, tc := range map[string]struct {
@@ -76,7 +76,7 @@ func TestDeadlineOf(t *testing.T) {
 		"from the creation":                          {given(overdue), ago(time.Hour)},
 		"whatever the boot":                          {given(overdue, rebootedTo("b2")), ago(time.Hour)},
 		"none is configured":                         {given(overdue, func(in *Input) { in.Profile.VerificationDeadlineSeconds = 0 }), nil},
-		"nobody keeps account":                       {given(overdue, func(in *Input) { in.NeededSince = time.Time{} }), nil},
+		"nobody keeps account":                       {given(overdue, func(in *Input) { in.NeedsVerificationSince = time.Time{} }), nil},
 		"a new leader grants a full attempt":         {given(overdue, known(0)), ptr.To(now.Add(takes))},
 		"and no more":                                {given(overdue, known(takes)), ago(0)},
 		"a month-old node without a record, too":     {given(overdue, old, known(time.Minute), func(in *Input) { in.Node.Record = marks.Record{} }), ptr.To(now.Add(takes - time.Minute))},
@@ -130,7 +130,7 @@ func TestTheRoundIsDated(t *testing.T) {
 
 // Past its deadline a node says so, whatever it waits for, and in words that do not change from look to look.
 func TestWhatANodePastItsDeadlineSays(t *testing.T) {
-	waits := world{waits: []Wait{{Kind: "nodeReady", Why: "the node's condition Ready to be True"}}}
+	waits := world{waits: []Unmet{{Kind: "nodeReady", Message: "the node's condition Ready to be True"}}}
 	noDeletion := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
 	unregistered := func(in *Input) { in.Node.Owner = owner.Signs{Kind: "NodeClaim", Managed: true} }
 	for name, tc := range map[string]struct {
@@ -152,7 +152,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 		"exhausted":            {in: failing(5, overdue, noDeletion), else_: marks.ReasonRetriesExhausted},
 		"held":                 {in: failing(5, overdue, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},
 		"held without attempt": {in: given(overdue, heldBy(GuardSparePods), blamed(marks.FaultNode, time.Minute)), world: world{waits: waits.waits, workloads: Workloads{Names: []string{"a/b"}}, fleet: deletable().fleet}, else_: marks.ReasonRemediationHeld},
-		"before it":            {in: given(overdue, with(pod(1)), func(in *Input) { in.NeededSince = now }), else_: marks.ReasonVerifying},
+		"before it":            {in: given(overdue, with(pod(1)), func(in *Input) { in.NeedsVerificationSince = now }), else_: marks.ReasonVerifying},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, _ := ask(t, tc.in, tc.world)
@@ -181,7 +181,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 				t.Error("the fleet counts it as healthy")
 			}
 			// Its successor goes on saying so, and does nothing about it before a full attempt.
-			tc.in.NeededSince = now
+			tc.in.NeedsVerificationSince = now
 			if next, _ := ask(t, tc.in, tc.world); reasonOf(next.Condition) != marks.ReasonDeadlineExceeded || next.Step == StepDelete {
 				t.Errorf("its successor: %+v", next)
 			}
@@ -194,7 +194,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 func TestWhoseFaultItIs(t *testing.T) {
 	rejected := with(pod(1, inconclusively(attempt.ReasonKubeletRejected)))
 	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}
-	lacks := []Wait{{Kind: "pods", Why: "a pod of the agent"}}
+	lacks := []Unmet{{Kind: "pods", Message: "a pod of the agent"}}
 	ends := func(reason string) Input { return given(overdue, hasImage, with(pod(1, inconclusively(reason)))) }
 	fine := world{probes: passing, fleet: healthyNodes(3, "")}
 	for name, tc := range map[string]struct {
@@ -224,7 +224,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"after an outage that a failed attempt saw":   {given(overdue, rejected, heldBy(GuardControlProbe)), fine, marks.FaultUnclear, StepRecord},
 		"and once more":                               {given(overdue, rejected, blamed(marks.FaultUnclear, time.Hour)), fine, marks.FaultNode, StepRecord},
 		"before the deadline":                         {given(overdue, rejected, func(in *Input) { in.Node.Created = now.Add(-time.Minute) }), fine, "", StepRecord},
-		"before a new leader granted an attempt":      {given(overdue, rejected, func(in *Input) { in.NeededSince = now.Add(-time.Minute) }), fine, "", StepRecord},
+		"before a new leader granted an attempt":      {given(overdue, rejected, func(in *Input) { in.NeedsVerificationSince = now.Add(-time.Minute) }), fine, "", StepRecord},
 		"deletion is off":                             {given(overdue, rejected, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), fine, "", StepRecord},
 		"the kubelet is gone":                         {given(overdue, rejected, lost), fine, "", StepRecord},
 		"it was rejected before a reboot":             {given(overdue, with(pod(1, inconclusively(attempt.ReasonKubeletRejected), fromBoot))), fine, "", StepRecord},
@@ -234,7 +234,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"a slot is missing for the probe":             {given(overdue), world{waits: lacks, full: true, fleet: healthyNodes(3, "")}, "", StepNone},
 		"no room":                                     {given(overdue, with(pod(1, stuck, unschedulable(time.Minute)))), fine, "", StepRecord},
 		"somebody deleted the worker":                 {given(overdue, with(pod(1, stuck, terminating))), fine, "", StepRecord},
-		"the worker vanished":                         {given(overdue, func(in *Input) { in.Vanished = 1 }), fine, "", StepRecord},
+		"the worker vanished":                         {given(overdue, func(in *Input) { in.VanishedAttempt = 1 }), fine, "", StepRecord},
 		"exit 2":                                      {ends(attempt.ReasonConfigRefused), fine, "", StepRecord},
 		"exit 3":                                      {ends(attempt.ReasonClientSetup), fine, "", StepRecord},
 		"exit 4":                                      {ends(attempt.ReasonUndecided), fine, "", StepRecord},
@@ -284,7 +284,7 @@ func TestRemediateOverdue(t *testing.T) {
 	rejected := func(change ...func(*Input)) Input {
 		return puzzling(3, append([]func(*Input){overdue, own, lastReason(attempt.ReasonKubeletRejected)}, change...)...)
 	}
-	lacking := world{waits: []Wait{{Kind: "pods", Why: "a pod of the agent"}}, fleet: deletable().fleet}
+	lacking := world{waits: []Unmet{{Kind: "pods", Message: "a pod of the agent"}}, fleet: deletable().fleet}
 	for name, tc := range map[string]struct {
 		in    Input
 		world world
@@ -310,7 +310,7 @@ func TestRemediateOverdue(t *testing.T) {
 		"of a shared cause":                 {rejected(due, blamed(marks.FaultShared, time.Minute)), deletable(), StepStart, ""},
 		"another cause came after it":       {puzzling(3, overdue, own, due), deletable(), StepStart, ""},
 		"the kubelet is gone":               {rejected(lost), deletable(), StepNone, ""},
-		"a new leader, which knows nothing": {rejected(due, func(in *Input) { in.NeededSince = now }), deletable(), StepStart, ""},
+		"a new leader, which knows nothing": {rejected(due, func(in *Input) { in.NeedsVerificationSince = now }), deletable(), StepStart, ""},
 		"deletion is off":                   {rejected(due, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), deletable(), StepStart, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

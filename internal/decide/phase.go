@@ -25,11 +25,11 @@ func Phases() []Phase {
 }
 
 // phaseOfWait is the phase of a node that waits for it.
-func phaseOfWait(w Wait) Phase {
+func phaseOfWait(w Unmet) Phase {
 	switch w.Kind {
-	case WaitSlot:
+	case UnmetSlot:
 		return PhaseSlot
-	case WaitRegistration:
+	case UnmetRegistration:
 		return PhaseRegistration
 	}
 	return PhasePrerequisites
@@ -56,10 +56,10 @@ func (t *Timeline) enter(p Phase, at time.Time) {
 	t.phase, t.since = p, at
 }
 
-// See accounts for what is known of the node and was decided about it now. Between attempts the phase before goes on.
-func (t *Timeline) See(in Input, plan Plan, now time.Time) {
+// Observe accounts for what is known of the node and was decided about it now. Between attempts the phase before goes on.
+func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	at := now
-	if pod := Current(in.Node.Record, in.Pods); pod != nil {
+	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil {
 		t.enter(PhaseStart, pod.Seen.First)
 		t.enter(PhaseChecks, ranFrom(*pod))
 		if pod.Passed() && t.phase != PhaseRegistration {
@@ -67,8 +67,8 @@ func (t *Timeline) See(in Input, plan Plan, now time.Time) {
 		}
 	}
 	switch {
-	case len(plan.Waits) > 0:
-		t.enter(phaseOfWait(plan.Waits[0]), at)
+	case len(plan.Unmet) > 0:
+		t.enter(phaseOfWait(plan.Unmet[0]), at)
 	case plan.Step == StepStart:
 		t.enter(PhaseStart, at)
 	case plan.Releases():

@@ -41,9 +41,9 @@ func TestTimeline(t *testing.T) {
 			in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: failures, Attempts: failures, LastOutcome: attempt.Failed, LastTime: &recorded}
 		}
 	}
-	none, yes, no := []Wait{}, true, false
-	waits := []Wait{{Kind: "nodeReady", Name: "Ready", Why: "it is not Ready"}}
-	ready := Evidence{Waits: &none, Slot: &yes, Fresh: true}
+	none, yes, no := []Unmet{}, true, false
+	waits := []Unmet{{Kind: "nodeReady", Name: "Ready", Message: "it is not Ready"}}
+	ready := Evidence{Unmet: &none, Slot: &yes, Fresh: true}
 	registered := func(in *Input) { in.Node.Owner.Managed, in.Node.Owner.Registered = true, true }
 
 	for name, tc := range map[string]struct {
@@ -52,8 +52,8 @@ func TestTimeline(t *testing.T) {
 		want  map[Phase]int // seconds
 	}{
 		"all of them": {[]seen{
-			{1, given(), Evidence{Waits: &waits}},
-			{4, given(), Evidence{Waits: &none, Slot: &no}},
+			{1, given(), Evidence{Unmet: &waits}},
+			{4, given(), Evidence{Unmet: &none, Slot: &no}},
 			{6, given(), ready},
 			{7, given(with(begun(1, 7))), Evidence{}},
 			{9, given(with(running(begun(1, 7), 9))), Evidence{}},
@@ -79,15 +79,15 @@ func TestTimeline(t *testing.T) {
 			{14, given(after(1, 4), with(ended(running(begun(2, 11), 12), attempt.Passed, 14))), Evidence{}},
 		}, 14, map[Phase]int{PhaseStart: 2 + 1, PhaseChecks: 9 + 2}},
 		"no checks": {[]seen{
-			{1, given(unchecked), Evidence{Waits: &waits}},
-			{8, given(unchecked), Evidence{Waits: &none}},
+			{1, given(unchecked), Evidence{Unmet: &waits}},
+			{8, given(unchecked), Evidence{Unmet: &none}},
 		}, 9, map[Phase]int{PhaseStart: 1, PhasePrerequisites: 7, PhaseRelease: 1}},
 	} {
 		line := NewTimeline(now)
 		released := false
 		for _, s := range tc.steps {
 			plan := Next(s.in, s.ev, at(s.at))
-			line.See(s.in, plan, at(s.at))
+			line.Observe(s.in, plan, at(s.at))
 			released = plan.Releases()
 		}
 		if !released {

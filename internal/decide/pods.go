@@ -21,9 +21,9 @@ const unschedulableFor = 10 * time.Second
 // given up, so that the next one is on another node.
 const probeKeptFor = 30 * time.Second
 
-// Current is the pod of the attempt that comes after the last recorded one; nil where there is none. A pod with a lower
+// CurrentPod is the pod of the attempt that comes after the last recorded one; nil where there is none. A pod with a lower
 // number has its result in the record.
-func Current(r marks.Record, pods []workerpod.Observation) *workerpod.Observation {
+func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observation {
 	for i, p := range pods {
 		if p.Purpose == workerpod.PurposeVerify && p.Attempt.Number == r.Sequence+1 && !p.Recorded {
 			return &pods[i]
@@ -35,7 +35,7 @@ func Current(r marks.Record, pods []workerpod.Observation) *workerpod.Observatio
 // tidy finds the current pod, and what to do about all others.
 func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 	r := in.Node.Record
-	current = Current(r, in.Pods)
+	current = CurrentPod(r, in.Pods)
 	keepFor := time.Duration(*in.Config.Worker.KeepFailedSeconds) * time.Second
 	for _, p := range in.Pods {
 		switch {
@@ -68,7 +68,7 @@ func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 // reap deletes a pod once its time is over.
 func (p *Plan) reap(pod workerpod.Observation, end, now time.Time) {
 	if left := end.Sub(now); left > 0 {
-		p.wait(left)
+		p.requeueAfter(left)
 		return
 	}
 	p.Delete = append(p.Delete, pod)

@@ -39,8 +39,8 @@ func attemptSubject(in Input, pod workerpod.Observation) string {
 	return fmt.Sprintf("%s/%d", in.Node.UID, pod.Attempt.Number)
 }
 
-// Group names the nodes for whose failures one probe serves.
-func Group(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
+// ProbeGroup names the nodes for whose failures one probe serves.
+func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
 // attribute decides whose failure a failed attempt is: the node's own, if the same checks pass at the same time on a
 // verified node. If they fail there too, or there is nowhere to run them, it proves nothing about the node.
@@ -76,7 +76,7 @@ func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Tim
 	late := f.result != nil && !now.Before(f.at.Add(attemptTakes(in))) // the first probe has all its time
 	switch {
 	case awaited && !late:
-		p.wait(probeRetry) // its result is a watch event; this is for one that was missed, and for one that has no room
+		p.requeueAfter(probeRetry) // its result is a watch event; this is for one that was missed, and for one that has no room
 	case passed:
 		p.heldAgainst(in, s, f, now)
 	case ev.ProbeRefused != "":
@@ -103,12 +103,12 @@ func (p *Plan) probe(in Input, s spent, f failure, ev Evidence, tried map[string
 		p.notHeldAgainst(in, s, f, now, noControl)
 		return
 	}
-	p.Probe = Probe{On: on, Subject: f.subject, Group: Group(in)}
+	p.Probe = Probe{On: on, Subject: f.subject, Group: ProbeGroup(in)}
 	if !p.slot(ev, now) {
 		return
 	}
 	p.Step = StepProbe
-	p.wait(probeRetry)
+	p.requeueAfter(probeRetry)
 }
 
 // concurs reports whether a probe ran the same checks at the same time as the attempt that failed: its end was seen to come
@@ -167,7 +167,7 @@ func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, messa
 	p.Events = nil
 	if before.Held != GuardControlProbe {
 		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + key(*r),
-			Message: fmt.Sprintf("%s; not held against this node: %s", Why(*r), r.HeldMessage)}}
+			Message: fmt.Sprintf("%s; not held against this node: %s", LastFailure(*r), r.HeldMessage)}}
 	}
 }
 

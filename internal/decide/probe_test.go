@@ -39,7 +39,7 @@ func TestAttribute(t *testing.T) {
 	}{
 		"asks for a probe in the pool":   {fleet: append(healthyNodes(3, "other"), healthyNodes(1, "pool")...), step: StepProbe, probeOn: "pool-"},
 		"else anywhere":                  {fleet: healthyNodes(1, "other"), step: StepProbe, probeOn: "other-"},
-		"never on itself":                {fleet: []NodeSummary{{Name: "n", UID: "u1", Pool: "pool", Control: true}}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
+		"never on itself":                {fleet: []NodeSummary{{Name: "n", UID: "u1", Pool: "pool", CanHostProbe: true}}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
 		"no verified node":               {fleet: []NodeSummary{self("pool")}, step: StepRecord, outcome: attempt.Inconclusive, held: GuardControlProbe},
 		"waits for the probe":            {probes: []workerpod.Observation{probe("pool-m0")}, fleet: healthyNodes(2, "pool"), step: StepNone},
 		"waits for its own":              {probes: []workerpod.Observation{probe("pool-m0", own)}, fleet: healthyNodes(2, "pool"), step: StepNone},
@@ -73,8 +73,8 @@ func TestAttribute(t *testing.T) {
 				}
 				return
 			}
-			if reasonOf(plan.Condition) != marks.ReasonVerifying || plan.Wait <= 0 {
-				t.Errorf("says %+v, looks again in %s", plan.Condition, plan.Wait)
+			if reasonOf(plan.Condition) != marks.ReasonVerifying || plan.RequeueAfter <= 0 {
+				t.Errorf("says %+v, looks again in %s", plan.Condition, plan.RequeueAfter)
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestTheControlIsOfTheSameProfile(t *testing.T) {
 	if r := plan.Change.Record; plan.Step != StepRecord || r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, "no other verified node of the same profile") {
 		t.Errorf("%+v", plan)
 	}
-	if Group(in) == Group(failed(1)) {
+	if ProbeGroup(in) == ProbeGroup(failed(1)) {
 		t.Error("failures of two profiles have one probe between them")
 	}
 }
@@ -147,7 +147,7 @@ func TestAProbeWithoutRoomIsGivenUp(t *testing.T) {
 		return probe(on, subject("u1/1"), pending, seenFor(age), unschedulable(age))
 	}
 	fleet := healthyNodes(2, "pool")
-	if plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{noRoom("pool-m0", 9*time.Second)}, fleet: fleet}); plan.Step != StepNone || plan.Wait > probeRetry {
+	if plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{noRoom("pool-m0", 9*time.Second)}, fleet: fleet}); plan.Step != StepNone || plan.RequeueAfter > probeRetry {
 		t.Errorf("before: %+v", plan)
 	}
 	gone := []workerpod.Observation{noRoom("pool-m0", unschedulableFor)}
@@ -291,8 +291,8 @@ func TestProbesGoOnceTheyServedTheirTime(t *testing.T) {
 		"no image for now": {probe("n", imageMissing, kept), false, time.Second},
 	} {
 		plan, asked := ask(t, verified(with(tc.probe)), world{})
-		if deleted := len(plan.Delete) == 1; deleted != tc.deletes || plan.Wait != tc.wait || len(asked) > 0 {
-			t.Errorf("%s: deletes %v, looks again in %s, asked for %v", name, names(plan.Delete), plan.Wait, asked)
+		if deleted := len(plan.Delete) == 1; deleted != tc.deletes || plan.RequeueAfter != tc.wait || len(asked) > 0 {
+			t.Errorf("%s: deletes %v, looks again in %s, asked for %v", name, names(plan.Delete), plan.RequeueAfter, asked)
 		}
 	}
 }

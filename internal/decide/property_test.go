@@ -49,8 +49,8 @@ func (d dice) input() Input {
 		in.Profile.VerificationDeadlineSeconds = oneOf[int32](d, 0, 60, 60, 3600)
 	})
 	n := &in.Node
-	n.Created, in.NeededSince = d.time(), oneOf(d, time.Time{}, now, now.Add(-time.Hour), now.Add(-time.Hour))
-	in.GateOpen = oneOf(d, time.Time{}, time.Time{}, d.time())
+	n.Created, in.NeedsVerificationSince = d.time(), oneOf(d, time.Time{}, now, now.Add(-time.Hour), now.Add(-time.Hour))
+	in.GateOpenSeen = oneOf(d, time.Time{}, time.Time{}, d.time())
 	n.Images = oneOf(d, nil, []corev1.ContainerImage{{Names: []string{"docker.io/library/worker:1"}}})
 	n.BootID, n.Gated, n.Labelled, n.Ready = oneOf(d, "b1", "b1", "b1", "b2", ""), d.chance(75), d.chance(30), d.chance(90)
 	n.Lost, n.Skip, n.DoNotDelete, n.ControlPlane, n.Deleting = d.chance(5), d.chance(5), d.chance(10), d.chance(10), d.chance(3)
@@ -78,7 +78,7 @@ func (d dice) input() Input {
 	}
 	in.Selected, in.DryRunDone = d.chance(95), d.chance(5)
 	in.Checks = oneOf(d, checks, checks, checks, "c2")
-	in.Vanished = n.Record.Sequence + oneOf[int32](d, 0, 0, 1)
+	in.VanishedAttempt = n.Record.Sequence + oneOf[int32](d, 0, 0, 1)
 	for range d.IntN(4) {
 		in.Pods = append(in.Pods, d.pod(n.Record.Sequence+oneOf[int32](d, -1, 0, 1, 1, 1, 7)))
 	}
@@ -92,8 +92,8 @@ func (d dice) input() Input {
 func (d dice) late(in *Input) {
 	n := &in.Node
 	in.Config.NodeManagement.DeleteFailedNodes, in.Profile.VerificationDeadlineSeconds = true, 60
-	n.Created, in.NeededSince = now.Add(-48*time.Hour), now.Add(-time.Hour)
-	n.Gated, n.BootID, n.HasRecord, n.Record, in.Vanished, in.Pods = true, "b1", true, d.overdue(), 0, nil
+	n.Created, in.NeedsVerificationSince = now.Add(-48*time.Hour), now.Add(-time.Hour)
+	n.Gated, n.BootID, n.HasRecord, n.Record, in.VanishedAttempt, in.Pods = true, "b1", true, d.overdue(), 0, nil
 	if d.chance(50) {
 		n.Record.Overdue.Time = now.Add(-time.Hour)
 	}
@@ -179,13 +179,13 @@ func (d dice) shape(o *workerpod.Observation) {
 func (d dice) world(in Input) world {
 	w := world{full: d.chance(20)}
 	if d.chance(20) {
-		w.waits = []Wait{{Kind: "nodeReady", Why: "the node"}}
+		w.waits = []Unmet{{Kind: "nodeReady", Message: "the node"}}
 	}
-	if in.NeededSince.Equal(now.Add(-time.Hour)) && d.chance(50) {
-		w.waits = []Wait{{Kind: "nodeReady", Why: "the node"}}
+	if in.NeedsVerificationSince.Equal(now.Add(-time.Hour)) && d.chance(50) {
+		w.waits = []Unmet{{Kind: "nodeReady", Message: "the node"}}
 		w.probes = append(w.probes, probe("pool-m0", ended(attempt.Passed)))
 	}
-	w.elsewhere = oneOf(d, nil, nil, []Wait{{Kind: "pods", Why: "a pod"}})
+	w.elsewhere = oneOf(d, nil, nil, []Unmet{{Kind: "pods", Message: "a pod"}})
 	for i := range d.IntN(4) {
 		p := probe(oneOf(d, "pool-m0", "pool-m1", "m"))
 		d.shape(&p)
@@ -197,7 +197,7 @@ func (d dice) world(in Input) world {
 	}
 	w.fleet = append(healthyNodes(d.IntN(12), oneOf(d, "pool", "")), self(in.Node.Owner.Pool))
 	for i := range w.fleet {
-		w.fleet[i].Zone, w.fleet[i].Intended, w.fleet[i].Excluded = oneOf(d, "", "", "z"), d.chance(1), d.chance(5)
+		w.fleet[i].Zone, w.fleet[i].DeletionIntended, w.fleet[i].Excluded = oneOf(d, "", "", "z"), d.chance(1), d.chance(5)
 	}
 	w.ledger.Problem, w.workloads.Problem, w.owner.Problem = oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p"), oneOf(d, "", "", "", "p")
 	for range d.IntN(3) {
@@ -295,7 +295,7 @@ func deletableOverdue(in Input, ev Evidence) bool {
 	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !fresh(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || absent(in) != "" {
 		return false
 	}
-	waits := ev.Waits != nil && len(*ev.Waits) > 0 && (r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Superseded > 0)
+	waits := ev.Unmet != nil && len(*ev.Unmet) > 0 && (r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Superseded > 0)
 	return waits || r.LastOutcome == attempt.Inconclusive && (r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
 }
 
@@ -327,7 +327,7 @@ var rulesOfPlans = []struct {
 		at, ok := deadlineOf(in, now)
 		rejected := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonKubeletRejected
 		stuck := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonStartTimeout && ev.Fresh && in.Node.Images != nil
-		lacks := p.Recorded == nil && ev.Waits != nil && len(*ev.Waits) > 0 && ev.Elsewhere != nil && len(*ev.Elsewhere) == 0
+		lacks := p.Recorded == nil && ev.Unmet != nil && len(*ev.Unmet) > 0 && ev.ControlUnmet != nil && len(*ev.ControlUnmet) == 0
 		return ok && !now.Before(at) && (rejected || stuck || lacks) && absent(in) == "" && in.Config.NodeManagement.DeleteFailedNodes &&
 			slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool {
 				return o.Passed() && o.Attempt.Basis.Checks == in.Checks && !o.Seen.First.Before(at)
@@ -335,7 +335,7 @@ var rulesOfPlans = []struct {
 	}},
 	{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
 		at, ok := deadlineOf(in, now)
-		if !ok || now.Before(at) || p.Condition == nil || !Subject(in) || !Needed(in, now) || in.DryRunDone {
+		if !ok || now.Before(at) || p.Condition == nil || !Eligible(in) || !NeedsVerification(in, now) || in.DryRunDone {
 			return true
 		}
 		return p.Condition.Reason == marks.ReasonDeadlineExceeded || p.Condition.Reason == marks.ReasonRemediationHeld || p.Condition.Reason == marks.ReasonRetriesExhausted
@@ -364,19 +364,19 @@ var rulesOfPlans = []struct {
 			return true
 		}
 		if in.Profile.Unchecked() && p.Change.Record.LastReason == attempt.ReasonNoChecks {
-			return ev.Waits != nil && len(*ev.Waits) == 0 && Subject(in) && in.Node.Leaving == "" && !in.Node.Lost &&
+			return ev.Unmet != nil && len(*ev.Unmet) == 0 && Eligible(in) && in.Node.Leaving == "" && !in.Node.Lost &&
 				(!in.Node.Owner.Managed || in.Node.Owner.Registered)
 		}
-		pod := Current(in.Node.Record, in.Pods)
+		pod := CurrentPod(in.Node.Record, in.Pods)
 		return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
-			pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Subject(in) &&
-			!pod.Terminating && !in.GateOpen.After(pod.Seen.First)
+			pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Eligible(in) &&
+			!pod.Terminating && !in.GateOpenSeen.After(pod.Seen.First)
 	}},
 	{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
 		return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
 	}},
 	{"no worker starts beside another, on a lost node or one that is leaving, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
-		return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Subject(in) && Needed(in, now) && (ev.Fresh || ev.Current) && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+		return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Eligible(in) && NeedsVerification(in, now) && (ev.Fresh || ev.Current) && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
 			!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
 	}},
 	{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {
@@ -422,6 +422,6 @@ var rulesOfPlans = []struct {
 		return !slices.ContainsFunc(p.Keep, func(o workerpod.Observation) bool { return o.Occupies || o.Recorded })
 	}},
 	{"it looks again later, and says no more than a condition holds", func(_ Input, _ Evidence, p Plan) bool {
-		return p.Wait >= 0 && (p.Condition == nil || len(p.Condition.Message) < 4*attempt.MaxMessage)
+		return p.RequeueAfter >= 0 && (p.Condition == nil || len(p.Condition.Message) < 4*attempt.MaxMessage)
 	}},
 }

@@ -109,15 +109,15 @@ func (p *Plan) close(in Input) {
 	}
 }
 
-// Refused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
-func Refused(in Input, number int32, reason, message string, now time.Time) Plan {
+// PodRefused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
+func PodRefused(in Input, number int32, reason, message string, now time.Time) Plan {
 	p := Plan{}
 	p.record(in, spentOf(in), attempt.Attempt{Number: number}, attempt.Inconclusively(reason, message), now)
 	return p
 }
 
-// Why says in one line why the last attempt did not pass.
-func Why(r marks.Record) string {
+// LastFailure says in one line why the last attempt did not pass.
+func LastFailure(r marks.Record) string {
 	message := attempt.Text(r.LastMessage) // the record may be forged
 	switch {
 	case r.LastCheck != "":

@@ -178,8 +178,8 @@ func TestAnExhaustedNodeIsNotAnEventAtEveryAttempt(t *testing.T) {
 			in.Node.Record = plan.Change.Record
 		}
 		plan, _ = ask(t, in, deletable())
-		if plan.Step != StepNone || plan.Wait < 8*time.Minute || plan.Wait > 10*time.Minute {
-			t.Fatalf("after attempt %d: %q, wait %s", n, plan.Step, plan.Wait)
+		if plan.Step != StepNone || plan.RequeueAfter < 8*time.Minute || plan.RequeueAfter > 10*time.Minute {
+			t.Fatalf("after attempt %d: %q, wait %s", n, plan.Step, plan.RequeueAfter)
 		}
 	}
 	if events != 3 { // failed, exhausted, held

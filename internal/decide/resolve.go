@@ -13,8 +13,8 @@ type Loaders map[Need]func(Plan) error
 // left to decide. The plan then goes on naming its need.
 var ErrStop = errors.New("the decision ends here")
 
-// Into is a loader that puts what load returns where the evidence has it.
-func Into[T any](to **T, load func() (T, error)) func(Plan) error {
+// Loader is a loader that puts what load returns where the evidence has it.
+func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 	return func(Plan) error {
 		loaded, err := load()
 		if err == nil {
@@ -55,16 +55,16 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 // has reports whether the evidence was loaded.
 func (ev Evidence) has(n Need) bool {
 	switch n {
-	case NeedWaits:
-		return ev.Waits != nil
+	case NeedPrerequisites:
+		return ev.Unmet != nil
 	case NeedSlot:
 		return ev.Slot != nil
 	case NeedProbes:
 		return ev.Probes != nil
 	case NeedFleet:
 		return ev.Fleet != nil
-	case NeedElsewhere:
-		return ev.Elsewhere != nil
+	case NeedControlPrerequisites:
+		return ev.ControlUnmet != nil
 	case NeedFresh:
 		return ev.Fresh
 	case NeedLedger:

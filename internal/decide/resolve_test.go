@@ -20,7 +20,7 @@ func resolve(w world, change func(ev *Evidence, all Loaders)) (Plan, error) {
 
 // What nobody loads must not pass for a decision, nor for one that another queue takes over.
 func TestANeedThatNobodyLoadsIsAnError(t *testing.T) {
-	for _, need := range []Need{NeedWaits, NeedSlot, NeedFresh} {
+	for _, need := range []Need{NeedPrerequisites, NeedSlot, NeedFresh} {
 		_, err := resolve(world{}, func(_ *Evidence, all Loaders) { delete(all, need) })
 		if err == nil || !strings.Contains(err.Error(), string(need)) {
 			t.Errorf("%s: %v", need, err)
@@ -52,12 +52,12 @@ func TestAFreshNodeDropsTheEvidence(t *testing.T) {
 	var have Evidence
 	plan, err := resolve(world{fresh: &fresh}, func(ev *Evidence, all Loaders) {
 		ev.ProbeRefused = "quota"
-		load, waits := all[NeedFresh], all[NeedWaits]
+		load, waits := all[NeedFresh], all[NeedPrerequisites]
 		all[NeedFresh] = func(p Plan) error {
-			ev.Waits, ev.Workloads, ev.Owner, ev.Ledger, ev.Counts = &[]Wait{}, &Workloads{}, &owner.Owner{}, &Ledger{}, &Counts{}
+			ev.Unmet, ev.Workloads, ev.Owner, ev.Ledger, ev.Counts = &[]Unmet{}, &Workloads{}, &owner.Owner{}, &Ledger{}, &Counts{}
 			return load(p)
 		}
-		all[NeedWaits] = func(p Plan) error {
+		all[NeedPrerequisites] = func(p Plan) error {
 			have = *ev
 			return waits(p)
 		}

@@ -10,7 +10,7 @@ import (
 
 // self looks after the attempt of a process that verifies its own node: what pods and probes have to do with it is the controller's.
 func (p *Plan) self(in Input, s spent, now time.Time) {
-	a := in.Self.Attempt
+	a := in.LocalWorker.Attempt
 	if a.Result != nil {
 		if !p.conclude(in, s, a, *a.Result, now) {
 			p.record(in, s, a, a.Result, now)
@@ -19,15 +19,15 @@ func (p *Plan) self(in Input, s spent, now time.Time) {
 	}
 	message := fmt.Sprintf("The node's own pod runs the checks, attempt %d", a.Number)
 	if !s.first {
-		message += "; before: " + Why(in.Node.Record)
+		message += "; before: " + LastFailure(in.Node.Record)
 	}
-	p.Condition = underWay(in, s, message, in.Self.Began, now)
+	p.Condition = underWay(in, s, message, in.LocalWorker.Began, now)
 }
 
 // forced reports whether somebody gave a gated node the verified label by hand. Its DaemonSet takes the process off the node for
 // that, so nobody would come to remove the taints. That a controller sees the same is another thing: there the taint came back.
 func forced(in Input) bool {
-	return in.Self != nil && !in.Self.Released && in.Node.Gated && in.Node.Labelled
+	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
 }
 
 // force removes the taints and nothing else: record and condition go on saying what the checks found.
@@ -44,7 +44,7 @@ func (p *Plan) NextCondition(in Input) *marks.Condition {
 	return settled(in)
 }
 
-// Forces reports whether the plan releases a node that somebody labelled by hand.
-func (p *Plan) Forces() bool {
+// ReleasesLabelled reports whether the plan releases a node that somebody labelled by hand.
+func (p *Plan) ReleasesLabelled() bool {
 	return p.Step == StepRecord && p.Recorded == nil && p.Change.KeepRecord && p.Change.Gate == marks.GateOpen
 }

@@ -10,11 +10,11 @@ import (
 )
 
 // byItself has the node verified by a process on it, which ran nothing yet.
-func byItself(in *Input) { in.Self = &Self{} }
+func byItself(in *Input) { in.LocalWorker = &LocalWorker{} }
 
 // ran is a process that makes, or made, the attempt that the pod would have made.
 func ran(pod workerpod.Observation) func(*Input) {
-	return func(in *Input) { in.Self = &Self{Attempt: pod.Attempt, Began: pod.Seen.Running} }
+	return func(in *Input) { in.LocalWorker = &LocalWorker{Attempt: pod.Attempt, Began: pod.Seen.Running} }
 }
 
 // A process on the node gets the decisions that a controller makes with a pod: each case asks both.
@@ -48,7 +48,7 @@ func TestAProcessOnTheNodeIsDecidedLikeAPod(t *testing.T) {
 			}
 			byPod, _ := ask(t, tc.given(changePod...), world{})
 			bySelf, _ := ask(t, tc.given(changeSelf...), world{})
-			if bySelf.Step != byPod.Step || bySelf.Number != byPod.Number || bySelf.Wait != byPod.Wait || reasonOf(bySelf.Condition) != reasonOf(byPod.Condition) {
+			if bySelf.Step != byPod.Step || bySelf.Number != byPod.Number || bySelf.RequeueAfter != byPod.RequeueAfter || reasonOf(bySelf.Condition) != reasonOf(byPod.Condition) {
 				t.Errorf("by itself %+v\nby a pod  %+v", bySelf, byPod)
 			}
 			one, other := marks.Change{Record: bySelf.Change.Record, Gate: bySelf.Change.Gate, Label: bySelf.Change.Label}, marks.Change{Record: byPod.Change.Record, Gate: byPod.Change.Gate, Label: byPod.Change.Label}
@@ -74,7 +74,7 @@ func TestAProcessUnderWay(t *testing.T) {
 // The label given by hand takes the taints off, and nothing else: not what the checks found.
 func TestALabelByHandReleases(t *testing.T) {
 	labelled := func(in *Input) { in.Node.Labelled = true }
-	released := func(in *Input) { in.Self.Released = true }
+	released := func(in *Input) { in.LocalWorker.Released = true }
 	for name, tc := range map[string]struct {
 		in     Input
 		forced bool
@@ -134,7 +134,7 @@ func TestAControlPlaneNodeByItself(t *testing.T) {
 		t.Errorf("it failed: %+v", plan)
 	}
 	worker := fails
-	worker.Self = nil
+	worker.LocalWorker = nil
 	if plan, _ := ask(t, worker, world{}); plan.Step != StepNone {
 		t.Errorf("with a controller: %+v", plan)
 	}

@@ -26,18 +26,18 @@ func Statuses() []Status {
 // StatusOf is a node's status; empty for a node that is none of our business.
 func StatusOf(in Input, now time.Time) Status {
 	switch {
-	case !Subject(in), in.Node.Deleting:
+	case !Eligible(in), in.Node.Deleting:
 		return ""
-	case !Needed(in, now):
+	case !NeedsVerification(in, now):
 		if in.Node.Labelled || in.Node.Record.LastOutcome == attempt.Passed {
 			return StatusVerified
 		}
 		return ""
 	case in.Node.Record.Held != "":
 		return StatusHeld
-	case SaysOverdue(in):
+	case ReportsDeadlineExceeded(in):
 		return StatusFailed
-	case Current(in.Node.Record, in.Pods) != nil:
+	case CurrentPod(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying
 	case spentOf(in).attempts > 0:
 		return StatusFailed

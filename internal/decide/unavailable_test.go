@@ -29,7 +29,7 @@ func TestAwaitRules(t *testing.T) {
 		"never ours, no taint":    {given(ungated), false, ""},
 		"rebooted, verified once": {verified(rebootedTo("b2")), false, marks.ReasonRulesUnavailable},
 	} {
-		p := AwaitRules(test.in, test.ruled, why, now)
+		p := RulesUnavailable(test.in, test.ruled, why, now)
 		got := ""
 		if p.Condition != nil {
 			if got = p.Condition.Reason; !strings.Contains(p.Condition.Message, why) || len(p.Events) == 0 {
@@ -45,17 +45,17 @@ func TestAwaitRules(t *testing.T) {
 // pastDeadline is a node that should have been verified long ago.
 func pastDeadline(in *Input) {
 	in.Profile.VerificationDeadlineSeconds = 60
-	in.Node.Created, in.NeededSince = now.Add(-time.Hour), now.Add(-time.Hour)
+	in.Node.Created, in.NeedsVerificationSince = now.Add(-time.Hour), now.Add(-time.Hour)
 }
 
 func TestImpeded(t *testing.T) {
 	const why = `nodes "n" is forbidden`
-	p := Impeded(failing(1), why, now)
+	p := RequestRefused(failing(1), why, now)
 	if p.Condition == nil || p.Condition.Reason != marks.ReasonVerifying || !strings.Contains(p.Condition.Message, why) {
 		t.Errorf("%+v", p.Condition)
 	}
 	for name, in := range map[string]Input{"verified": verified(), "opted out": given(skipped), "another's": given(unselected)} {
-		if p := Impeded(in, why, now); p.Condition != nil {
+		if p := RequestRefused(in, why, now); p.Condition != nil {
 			t.Errorf("%s: %+v", name, p.Condition)
 		}
 	}

@@ -25,7 +25,7 @@ func TestANodeWithoutChecksIsReleased(t *testing.T) {
 	} {
 		plan, asked := ask(t, in, world{full: true, fleet: deletable().fleet})
 		c, r := plan.Change, plan.Change.Record
-		if plan.Step != StepRecord || !slices.Equal(asked, []Need{NeedWaits}) || c.Label == nil || !*c.Label || (c.Gate == gateOpen) != in.Node.Gated {
+		if plan.Step != StepRecord || !slices.Equal(asked, []Need{NeedPrerequisites}) || c.Label == nil || !*c.Label || (c.Gate == gateOpen) != in.Node.Gated {
 			t.Errorf("%s: asked for %v, then %+v", name, asked, plan)
 			continue
 		}
@@ -45,16 +45,16 @@ func TestANodeWithoutChecksIsReleased(t *testing.T) {
 }
 
 func TestANodeWithoutChecksWaits(t *testing.T) {
-	unmet := world{waits: []Wait{{Kind: "nodeReady", Why: "the node to be Ready"}}}
+	unmet := world{waits: []Unmet{{Kind: "nodeReady", Message: "the node to be Ready"}}}
 	for name, tc := range map[string]struct {
 		in     Input
 		world  world
 		reason string
 		asks   []Need
 	}{
-		"for a prerequisite":            {given(unchecked), unmet, marks.ReasonWaitingForPrerequisites, []Need{NeedWaits}},
-		"for it after failures too":     {failing(2, unchecked), unmet, marks.ReasonWaitingForPrerequisites, []Need{NeedWaits}},
-		"for its registration":          {given(unchecked, managed), world{}, marks.ReasonWaitingForRegistration, []Need{NeedWaits}},
+		"for a prerequisite":            {given(unchecked), unmet, marks.ReasonWaitingForPrerequisites, []Need{NeedPrerequisites}},
+		"for it after failures too":     {failing(2, unchecked), unmet, marks.ReasonWaitingForPrerequisites, []Need{NeedPrerequisites}},
+		"for its registration":          {given(unchecked, managed), world{}, marks.ReasonWaitingForRegistration, []Need{NeedPrerequisites}},
 		"for its kubelet":               {given(unchecked, lost), world{}, marks.ReasonWaitingForPrerequisites, nil},
 		"because it leaves":             {given(unchecked, leaving), world{}, marks.ReasonWaitingForPrerequisites, nil},
 		"for a NodeClaim that is going": {failing(5, unchecked, deleting, intended), world{owner: owner.Owner{Target: nodeClaim("c", "cu"), Terminating: true}}, marks.ReasonRetriesExhausted, []Need{NeedOwner}},

@@ -22,7 +22,7 @@ func (p *Plan) unseen(in Input, s spent, f failure, probes []workerpod.Observati
 		return false
 	}
 	result := *f.result
-	why := Why(marks.Record{LastCheck: result.Check, LastReason: result.Reason, LastMessage: result.Message})
+	why := LastFailure(marks.Record{LastCheck: result.Check, LastReason: result.Reason, LastMessage: result.Message})
 	result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonFailureUnseen
 	result.Message = attempt.Text(fmt.Sprintf(
 		"the worker failed before this controller first saw it, so no control probe ran at the same time (%s)", why))

@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// Wait is one thing that a node waits for before its first worker starts.
-type Wait struct {
+// Unmet is one thing that a node waits for before its first worker starts.
+type Unmet struct {
 	// Kind is the prerequisite's key in the configuration: nodeReady, conditions, pods, csiNodes and so on.
 	Kind string
 	// Name says which prerequisite of that kind, as it is configured: the same for every node, so that it can be a
 	// metric's label.
 	Name string
-	// Of are the objects that are missing where Name stands for all of a kind; empty elsewhere.
-	Of []string
-	// Why says what is missing on this node, for a person.
-	Why string
+	// Objects are the objects that are missing where Name stands for all of a kind; empty elsewhere.
+	Objects []string
+	// Message says what is missing on this node, for a person.
+	Message string
 	// Remedy says what a person has to change, where time alone does not end the wait; empty elsewhere.
 	Remedy string
 }
 
 // Kinds of a Wait that is for no prerequisite.
 const (
-	WaitSlot         = "slot"
-	WaitRegistration = "registration"
+	UnmetSlot         = "slot"
+	UnmetRegistration = "registration"
 )
 
-// Waiting is what nodes of a NodePool wait for, as metrics name it.
-type Waiting struct {
+// WaitingLabels is what nodes of a NodePool wait for, as metrics name it.
+type WaitingLabels struct {
 	// For is a prerequisite's kind and name, or that of the object that is missing; slot or registration.
 	For string
 	// Pool is empty for nodes of no NodePool.
 	Pool string
 }
 
-// Waiting is what the node waits for.
-func (p Plan) Waiting(in Input) []Waiting {
-	var all []Waiting
-	for _, w := range p.Waits {
-		names := w.Of
+// WaitingLabels is what the node waits for.
+func (p Plan) WaitingLabels(in Input) []WaitingLabels {
+	var all []WaitingLabels
+	for _, w := range p.Unmet {
+		names := w.Objects
 		if len(names) == 0 {
 			names = []string{w.Name}
 		}
 		for _, name := range names {
-			of := Waiting{For: strings.TrimSpace(w.Kind + " " + name), Pool: in.Node.Owner.Pool}
+			of := WaitingLabels{For: strings.TrimSpace(w.Kind + " " + name), Pool: in.Node.Owner.Pool}
 			if !slices.Contains(all, of) {
 				all = append(all, of)
 			}
@@ -55,30 +55,30 @@ func (p Plan) Waiting(in Input) []Waiting {
 }
 
 // String is what the node waits for, and how that ends.
-func (w Wait) String() string {
+func (w Unmet) String() string {
 	if w.Remedy == "" {
-		return w.Why
+		return w.Message
 	}
-	return w.Why + ": " + w.Remedy
+	return w.Message + ": " + w.Remedy
 }
 
 // hold is the wait of a gated node for nodeManagement.minimumHoldSeconds, and how long that still is; 0 once it is over. It counts
 // from the node's creation, which the API server wrote and every leader reads, so that a restart does not begin it anew.
-func hold(in Input, now time.Time) (w Wait, left time.Duration) {
+func hold(in Input, now time.Time) (w Unmet, left time.Duration) {
 	seconds := in.Config.NodeManagement.MinimumHoldSeconds
 	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)
 	if left = end.Sub(now); !in.Node.Gated || seconds <= 0 || left <= 0 {
-		return Wait{}, 0
+		return Unmet{}, 0
 	}
-	return Wait{Kind: "minimumHoldSeconds", Name: fmt.Sprint(seconds),
-		Why: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
+	return Unmet{Kind: "minimumHoldSeconds", Name: fmt.Sprint(seconds),
+		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
 }
 
 // stuckEvent is the event of a node that waits for what does not come by itself; none where all may. There is one for all of them:
 // what is repeated is known by one key for each node.
-func stuckEvent(waits []Wait) []Event {
-	var hopeless []Wait
-	e := Event{Reason: EventStuck}
+func stuckEvent(waits []Unmet) []Event {
+	var hopeless []Unmet
+	e := Event{Reason: EventPrerequisiteStuck}
 	for _, w := range waits {
 		if w.Remedy != "" {
 			hopeless = append(hopeless, w)

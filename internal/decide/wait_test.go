@@ -18,7 +18,7 @@ func TestMinimumHold(t *testing.T) {
 			in.Node.Created = now.Add(-age)
 		}
 	}
-	unmet := world{waits: []Wait{{Kind: "nodeReady", Name: "Ready", Why: "the node to be Ready"}}}
+	unmet := world{waits: []Unmet{{Kind: "nodeReady", Name: "Ready", Message: "the node to be Ready"}}}
 	for name, tc := range map[string]struct {
 		in    Input
 		world world
@@ -42,10 +42,10 @@ func TestMinimumHold(t *testing.T) {
 		if plan.Condition != nil && plan.Condition.Reason == marks.ReasonWaitingForPrerequisites {
 			said = plan.Condition.Message
 		}
-		if plan.Step != tc.step || !strings.Contains(said, tc.says) || (tc.says == "") != (said == "") || plan.Wait != tc.wait {
-			t.Errorf("%s: %q, %v, waits %s: %+v", name, plan.Step, said, plan.Wait, plan)
+		if plan.Step != tc.step || !strings.Contains(said, tc.says) || (tc.says == "") != (said == "") || plan.RequeueAfter != tc.wait {
+			t.Errorf("%s: %q, %v, waits %s: %+v", name, plan.Step, said, plan.RequeueAfter, plan)
 		}
-		if slices.ContainsFunc(plan.Events, func(e Event) bool { return e.Reason == EventStuck }) {
+		if slices.ContainsFunc(plan.Events, func(e Event) bool { return e.Reason == EventPrerequisiteStuck }) {
 			t.Errorf("%s: %+v", name, plan.Events)
 		}
 	}

@@ -59,13 +59,13 @@ func (v *invocation) reverify(ctx context.Context, name string) (message string,
 // node was verified before, so that it is not deleted as one that never was.
 func (s subject) reverify(now time.Time) (patch []byte, message string, err error) {
 	f, r := s.in.Node, s.in.Node.Record
-	switch current := decide.Current(r, s.in.Pods); {
+	switch current := decide.CurrentPod(r, s.in.Pods); {
 	case f.Deleting:
 		return nil, "", errors.New("it is being deleted")
-	case !decide.Subject(s.in):
+	case !decide.Eligible(s.in):
 		return nil, "", fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
 			"as a control-plane or virtual node, or because it is not Linux", marks.AnnotationSkip)
-	case current != nil && decide.Needed(s.in, now):
+	case current != nil && decide.NeedsVerification(s.in, now):
 		return nil, fmt.Sprintf("attempt %d is under way already", current.Attempt.Number), nil
 	}
 	change := marks.Change{Record: marks.Record{NodeUID: f.UID, BootID: r.BootID, Sequence: r.Sequence,

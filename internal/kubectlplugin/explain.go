@@ -64,7 +64,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	if c := n.Condition; c != nil && c.Status != corev1.ConditionTrue && !c.LastHeartbeatTime.IsZero() {
 		add("That since", v.at(&c.LastHeartbeatTime.Time)) // a status may last longer than what it is for
 	}
-	if began, ok := decide.RoundBegan(s.in, v.now); ok && slices.Contains(attention, n.Status) {
+	if began, ok := decide.RoundStart(s.in, v.now); ok && slices.Contains(attention, n.Status) {
 		add("Unverified", v.at(&began))
 		if limit := s.in.Profile.VerificationDeadlineSeconds; limit > 0 {
 			deadline := began.Add(time.Duration(limit) * time.Second)
@@ -92,7 +92,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 		if l.DurationMs > 0 {
 			text += " after " + (time.Duration(l.DurationMs) * time.Millisecond).String()
 		}
-		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.Why(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
+		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.LastFailure(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
 	}
 	add("Verified", v.at(n.VerifiedTime))
 	if n.Held != nil {

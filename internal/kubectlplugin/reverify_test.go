@@ -50,7 +50,7 @@ func TestReverify(t *testing.T) {
 			}
 			in, was := observe(cfg, apply(t, test.node, patch), nil).in, before.in.Node
 			room := true
-			plan := decide.Next(in, decide.Evidence{Fresh: true, Waits: &[]decide.Wait{}, Slot: &room}, now)
+			plan := decide.Next(in, decide.Evidence{Fresh: true, Unmet: &[]decide.Unmet{}, Slot: &room}, now)
 			if plan.Step != decide.StepStart || plan.Number != test.attempt {
 				t.Errorf("the controller's step is %q, attempt %d; want start, attempt %d", plan.Step, plan.Number, test.attempt)
 			}

@@ -114,7 +114,7 @@ type workerView struct {
 func (s subject) summary(now time.Time) summary {
 	f, r := s.in.Node, s.in.Node.Record
 	out := summary{
-		Name: f.Name, Status: s.status(now), Why: decide.Why(r), Pool: f.Owner.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
+		Name: f.Name, Status: s.status(now), Why: decide.LastFailure(r), Pool: f.Owner.Pool, Profile: s.in.Profile.Profile, Labelled: f.Labelled,
 		Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries, Inconclusive: r.Inconclusive,
 		VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: f.RecordProblem, Condition: f.Condition,
 		Karpenter: s.karpenter, Rules: s.rules,
@@ -137,7 +137,7 @@ func (s subject) summary(now time.Time) summary {
 	if r.Held != "" {
 		out.Held = &hold{Guard: r.Held, Message: r.HeldMessage}
 	}
-	if o := decide.Current(r, s.in.Pods); o != nil {
+	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
 		pod := s.pods[slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return string(p.UID) == o.UID })]
 		out.Worker = &workerView{Namespace: pod.Namespace, Name: o.Name, Attempt: o.Attempt.Number, State: o.State, Created: pod.CreationTimestamp.UTC()}
 	}
@@ -151,7 +151,7 @@ func (s subject) status(now time.Time) string {
 		return deleting
 	case status != "":
 		return status
-	case !decide.Subject(s.in):
+	case !decide.Eligible(s.in):
 		return excluded
 	}
 	return unmanaged

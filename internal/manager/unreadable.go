@@ -86,7 +86,7 @@ func (u *unreadable) look(ctx context.Context) error {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		in := u.view.Observe(n)
-		c := decide.Impeded(in, why, time.Now()).Condition
+		c := decide.RequestRefused(in, why, time.Now()).Condition
 		if c == nil || c.Same(in.Node.Condition) {
 			continue
 		}

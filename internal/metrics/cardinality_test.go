@@ -30,7 +30,7 @@ func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
 	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values(c.present), nil }
-	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.Waiting]int { return map[decide.Waiting]int{} }, yes, yes, time.Now)) {
+	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }, yes, yes, time.Now)) {
 		if err := c.registry.Register(collector); err != nil {
 			t.Fatal(err)
 		}
@@ -124,16 +124,16 @@ func TestNodePoolsAreBounded(t *testing.T) {
 
 // DaemonSets that nodes wait for, and their NodePools, may be as many as there are.
 func TestWaitsAreBounded(t *testing.T) {
-	waiting, nodes := map[decide.Waiting]int{}, 0
+	waiting, nodes := map[decide.WaitingLabels]int{}, 0
 	for i := range 30 {
 		for pool := range 2 * maxPools {
-			waiting[decide.Waiting{For: fmt.Sprint("daemonSets a/", i), Pool: fmt.Sprint(pool)}] = i + 1
+			waiting[decide.WaitingLabels{For: fmt.Sprint("daemonSets a/", i), Pool: fmt.Sprint(pool)}] = i + 1
 			nodes += i + 1
 		}
 	}
-	waiting[decide.Waiting{For: "nodeReady", Pool: "0"}] = 5000
+	waiting[decide.WaitingLabels{For: "nodeReady", Pool: "0"}] = 5000
 	yes := func() bool { return true }
-	c := NewCollector(config.PerNodeNone, nil, func() map[decide.Waiting]int { return waiting }, yes, yes, time.Now)
+	c := NewCollector(config.PerNodeNone, nil, func() map[decide.WaitingLabels]int { return waiting }, yes, yes, time.Now)
 	for range 2 {
 		got := c.waits()
 		sum := 0
@@ -143,7 +143,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		if len(got) != maxWaits || sum != nodes+5000 {
 			t.Errorf("%d series of %d nodes, want %d of %d", len(got), sum, maxWaits, nodes+5000)
 		}
-		if got[decide.Waiting{For: "nodeReady", Pool: "0"}] != 5000 || got[decide.Waiting{For: other}] == 0 {
+		if got[decide.WaitingLabels{For: "nodeReady", Pool: "0"}] != 5000 || got[decide.WaitingLabels{For: other}] == 0 {
 			t.Errorf("what the most nodes wait for is not named: %v", got)
 		}
 	}

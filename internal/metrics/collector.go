@@ -25,7 +25,7 @@ type Snapshot func(ctx context.Context) (iter.Seq[decide.Input], error)
 type Collector struct {
 	perNode  config.PerNode
 	snapshot Snapshot
-	waiting  func() map[decide.Waiting]int
+	waiting  func() map[decide.WaitingLabels]int
 	healthy  func() bool
 	leader   func() bool
 	now      func() time.Time
@@ -36,7 +36,7 @@ type Collector struct {
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in step with
 // the API server, leader whether this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
-func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.Waiting]int, healthy, leader func() bool, now func() time.Time) *Collector {
+func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.WaitingLabels]int, healthy, leader func() bool, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 	}
@@ -124,25 +124,27 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 const maxWaits = 200
 
 // waits counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond maxWaits.
-func (c *Collector) waits() map[decide.Waiting]int {
+func (c *Collector) waits() map[decide.WaitingLabels]int {
 	of := c.waiting()
-	byName := func(a, b decide.Waiting) int { return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Pool, b.Pool)) }
-	count := map[decide.Waiting]int{}
-	for _, w := range slices.SortedFunc(maps.Keys(of), byName) {
-		count[decide.Waiting{For: w.For, Pool: c.pools.label(w.Pool)}] += of[w]
+	byName := func(a, b decide.WaitingLabels) int {
+		return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Pool, b.Pool))
 	}
-	for _, kind := range []string{decide.WaitSlot, decide.WaitRegistration} {
-		count[decide.Waiting{For: kind}] += 0
+	count := map[decide.WaitingLabels]int{}
+	for _, w := range slices.SortedFunc(maps.Keys(of), byName) {
+		count[decide.WaitingLabels{For: w.For, Pool: c.pools.label(w.Pool)}] += of[w]
+	}
+	for _, kind := range []string{decide.UnmetSlot, decide.UnmetRegistration} {
+		count[decide.WaitingLabels{For: kind}] += 0
 	}
 	if len(count) <= maxWaits {
 		return count
 	}
-	most := func(a, b decide.Waiting) int { return cmp.Or(cmp.Compare(count[b], count[a]), byName(a, b)) }
+	most := func(a, b decide.WaitingLabels) int { return cmp.Or(cmp.Compare(count[b], count[a]), byName(a, b)) }
 	few := slices.SortedFunc(maps.Keys(count), most)[maxWaits-1:]
 	for _, w := range few {
 		n := count[w]
 		delete(count, w)
-		count[decide.Waiting{For: other}] += n
+		count[decide.WaitingLabels{For: other}] += n
 	}
 	return count
 }
@@ -151,7 +153,7 @@ func (c *Collector) waits() map[decide.Waiting]int {
 func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
 	name := []*dto.LabelPair{Pair("node", in.Node.Name)}
 	ch <- One(c.status, name[0], status)
-	if decide.SaysOverdue(in) {
+	if decide.ReportsDeadlineExceeded(in) {
 		ch <- One(c.overdue, name...)
 	}
 	r := in.Node.Record

@@ -87,8 +87,8 @@ func TestDaemonSets(t *testing.T) {
 					}
 					got := ""
 					for _, w := range f.Evaluate(n, p) {
-						got += w.Why
-						if waits := (decide.Plan{Waits: []decide.Wait{w}}).Waiting(decide.Input{}); strings.Contains(w.Why, "DaemonSets x/") && !strings.HasPrefix(waits[0].For, "daemonSets x/") {
+						got += w.Message
+						if waits := (decide.Plan{Unmet: []decide.Unmet{w}}).WaitingLabels(decide.Input{}); strings.Contains(w.Message, "DaemonSets x/") && !strings.HasPrefix(waits[0].For, "daemonSets x/") {
 							t.Errorf("metrics say that it waits for %v", waits)
 						}
 					}
@@ -185,7 +185,7 @@ func TestDaemonSetsAreReadOnce(t *testing.T) {
 		sets := f.watches["daemonSets "].(*daemonSetWatch).sets
 		counted := &lists{SharedIndexInformer: sets.informer}
 		sets.informer = counted
-		if waits := f.Unmet(node("node-a"), all); len(waits) != 1 || len(waits[0].Of) != 1 || counted.count != 1 {
+		if waits := f.Unmet(node("node-a"), all); len(waits) != 1 || len(waits[0].Objects) != 1 || counted.count != 1 {
 			t.Errorf("%d reads, waits for %v", counted.count, waits)
 		}
 	})

@@ -135,7 +135,7 @@ func (f *fixture) start() *fixture {
 func (f *fixture) whys(nodeName string) string {
 	var whys []string
 	for _, w := range f.Unmet(node(nodeName), f.Prerequisites) {
-		whys = append(whys, w.Why)
+		whys = append(whys, w.Message)
 	}
 	return strings.Join(whys, "; ")
 }

@@ -54,12 +54,12 @@ func TestAnyOf(t *testing.T) {
 // is checks the one thing that a node waits for.
 func (f *fixture) is(what string, n *corev1.Node, why, remedy string) {
 	f.Helper()
-	var want []decide.Wait
+	var want []decide.Unmet
 	if why != "" {
-		want = []decide.Wait{{Why: why, Remedy: remedy}}
+		want = []decide.Unmet{{Message: why, Remedy: remedy}}
 	}
 	got := f.Evaluate(n, f.Prerequisites)
-	if len(got) != len(want) || len(got) == 1 && (got[0].Why != why || got[0].Remedy != remedy) {
+	if len(got) != len(want) || len(got) == 1 && (got[0].Message != why || got[0].Remedy != remedy) {
 		f.Errorf("%s: waits for %+v, want %+v", what, got, want)
 	}
 }

@@ -33,7 +33,7 @@ func TestAllocatable(t *testing.T) {
 			if got != "" {
 				got += "; "
 			}
-			got += wait.Why
+			got += wait.Message
 		}
 		if got != want {
 			t.Errorf("%q GPUs: %q, want %q", gpus, got, want)

@@ -89,7 +89,7 @@ func (w *Watches) Start(ctx context.Context) error {
 
 // Unmet lists what does not hold for the node, in the order of the configuration; empty when all does. Until then the
 // node is woken by what it waits for. p is one of the configuration's.
-func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
+func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
 	rules := w.rulesOf(p)
 	w.wakes.await(n.Name, topicsOf(rules, n)) // before evaluating, or a change that comes just after would wake nobody
 	waits, pending := evaluate(rules, n)
@@ -98,7 +98,7 @@ func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait {
 }
 
 // Evaluate lists what Unmet does and changes nothing of what wakes the node, so that any node may be asked about.
-func (w *Watches) Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Wait {
+func (w *Watches) Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
 	waits, _ := evaluate(w.rulesOf(p), n)
 	return waits
 }

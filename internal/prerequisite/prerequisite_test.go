@@ -35,13 +35,13 @@ func TestUnmetIsDeterministic(t *testing.T) {
 			f.pods.Add(pod(fmt.Sprintf("agent-%02d", 19-i), "node-a"))
 		}
 		f.start()
-		want := []decide.Wait{
-			{Kind: "nodeReady", Name: "Ready", Why: "the node's condition Ready to be True"},
-			{Kind: "conditions", Name: "Storage=True", Why: "the node's condition Storage to be True"},
-			{Kind: "conditions", Name: "Full=False", Why: "the node's condition Full to be False"},
-			{Kind: "pods", Name: "x/app=agent", Why: "a pod app=agent in namespace x (agent-00 is not Ready)"},
-			{Kind: "resources", Name: "Storage node={{node}} Attached", Why: "Storage (node=node-a) Attached to be True (s00 says False)"},
-			{Kind: "resources", Name: "Storage Attached", Why: "Storage Attached to be True (r00 says Unknown)"},
+		want := []decide.Unmet{
+			{Kind: "nodeReady", Name: "Ready", Message: "the node's condition Ready to be True"},
+			{Kind: "conditions", Name: "Storage=True", Message: "the node's condition Storage to be True"},
+			{Kind: "conditions", Name: "Full=False", Message: "the node's condition Full to be False"},
+			{Kind: "pods", Name: "x/app=agent", Message: "a pod app=agent in namespace x (agent-00 is not Ready)"},
+			{Kind: "resources", Name: "Storage node={{node}} Attached", Message: "Storage (node=node-a) Attached to be True (s00 says False)"},
+			{Kind: "resources", Name: "Storage Attached", Message: "Storage Attached to be True (r00 says Unknown)"},
 		}
 		for range 100 {
 			for _, r := range f.rulesOf(p) {

@@ -104,7 +104,7 @@ func topicsOf(rules []rule, n *corev1.Node) []topic {
 }
 
 // evaluate returns what the node waits for, and the rules that say so. What two rules ask for is told once.
-func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule) {
+func evaluate(rules []rule, n *corev1.Node) (waits []decide.Unmet, pending []rule) {
 	for _, r := range rules {
 		lacks := r.unmet(n)
 		if lacks.why == "" {
@@ -112,8 +112,8 @@ func evaluate(rules []rule, n *corev1.Node) (waits []decide.Wait, pending []rule
 		}
 		pending = append(pending, r)
 		kind, name := r.describe()
-		wait := decide.Wait{Kind: kind, Name: name, Of: lacks.of, Why: lacks.why, Remedy: lacks.remedy}
-		same := slices.IndexFunc(waits, func(w decide.Wait) bool { return w.Kind == kind && w.Name == name && w.Why == wait.Why })
+		wait := decide.Unmet{Kind: kind, Name: name, Objects: lacks.of, Message: lacks.why, Remedy: lacks.remedy}
+		same := slices.IndexFunc(waits, func(w decide.Unmet) bool { return w.Kind == kind && w.Name == name && w.Message == wait.Message })
 		if same < 0 {
 			waits = append(waits, wait)
 		} else if waits[same].Remedy == "" {

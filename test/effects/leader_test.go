@@ -141,15 +141,15 @@ func (w *world) podNamespace() string {
 // prerequisites are as the world says.
 type prerequisites struct{ w *world }
 
-func (p prerequisites) Unmet(n *corev1.Node, c config.Prerequisites) []decide.Wait {
+func (p prerequisites) Unmet(n *corev1.Node, c config.Prerequisites) []decide.Unmet {
 	return p.Evaluate(n, c)
 }
 func (p prerequisites) Forget(string) {}
-func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide.Wait {
+func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide.Unmet {
 	if p.w.lacks == nil || !p.w.lacks(n.Name) {
 		return nil
 	}
-	return []decide.Wait{{Kind: "pods", Name: "kube-system/k8s-app=agent", Why: "a pod of kube-system/k8s-app=agent"}}
+	return []decide.Unmet{{Kind: "pods", Name: "kube-system/k8s-app=agent", Message: "a pod of kube-system/k8s-app=agent"}}
 }
 
 // Consider remembers the node, as the queue of the deletion reconciler would.

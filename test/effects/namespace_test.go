@@ -74,7 +74,7 @@ func TestWorkerNamespaceIsChanged(t *testing.T) {
 		!strings.Contains(f.Condition.Message, w.ns+"/"+pods[0].Name) {
 		t.Errorf("condition %+v, want the name of the first worker", f.Condition)
 	}
-	if w.events[n.Name+" "+decide.EventOrphaned.Name] == nil {
+	if w.events[n.Name+" "+decide.EventWorkerOrphaned.Name] == nil {
 		t.Errorf("events %v", w.events)
 	}
 	l := w.elected()

@@ -109,7 +109,7 @@ func (s *suite) findsNothing(name, preset string, lookedFor ...string) {
 		return ""
 	}
 	s.eventually("a Warning event about preset "+preset, func() string {
-		events, err := k8s.EventsV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + decide.EventStuck.Name + ",type=Warning"})
+		events, err := k8s.EventsV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + decide.EventPrerequisiteStuck.Name + ",type=Warning"})
 		if err != nil {
 			return err.Error()
 		}

@@ -69,7 +69,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 func (r *Reconciler) arrivals() predicate.Predicate {
 	missed := func(o client.Object) bool {
 		n := o.(*corev1.Node)
-		return len(decide.Missed(n, r.View.Observe(n), r.View.Tracker.Now())) > 0
+		return len(decide.MissedTaints(n, r.View.Observe(n), r.View.Tracker.Now())) > 0
 	}
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return missed(e.Object) },
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if len(decide.Missed(n, r.View.Observe(n), r.View.Tracker.Now())) == 0 {
+	if len(decide.MissedTaints(n, r.View.Observe(n), r.View.Tracker.Now())) == 0 {
 		return ctrl.Result{}, nil // the queue was long
 	}
 	if err := r.Limit.Wait(ctx); err != nil {
@@ -116,7 +116,7 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 		return err
 	}
 	in := r.View.Observe(n)
-	if len(decide.Missed(n, in, r.View.Tracker.Now())) == 0 {
+	if len(decide.MissedTaints(n, in, r.View.Tracker.Now())) == 0 {
 		return nil
 	}
 	workloads, err := r.Workloads(ctx, name)

@@ -51,9 +51,9 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 		return decide.Ledger{}, err
 	}
 	settled := have.Settle(now, l.keep())
-	out := decide.Ledger{Version: have.Version, Begun: settled.Begun, Paused: attempt.Text(settled.Paused)}
-	if out.Begun.IsZero() {
-		out.Begun = now
+	out := decide.Ledger{Version: have.Version, CompleteSince: settled.Begun, Paused: attempt.Text(settled.Paused)}
+	if out.CompleteSince.IsZero() {
+		out.CompleteSince = now
 	}
 	for _, e := range ledger.Since(settled.Entries, now, l.keep()) {
 		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})

@@ -154,17 +154,17 @@ func TestLedgerIsBegun(t *testing.T) {
 		l, s := ledgerOf("")
 		s.ledger.Data = tc.data
 		got, err := l.Read(t.Context(), noon, true)
-		mustBe(t, name+": begun", err == nil && got.Begun.Equal(noon) && got.Version == s.version(), true)
+		mustBe(t, name+": begun", err == nil && got.CompleteSince.Equal(noon) && got.Version == s.version(), true)
 		mustBe(t, name+": what was there", read(t, l, noon), tc.want)
 		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), deletionOf("b", noon), got.Version), nil)
 		got, err = l.Read(t.Context(), noon.Add(time.Hour), true)
-		mustBe(t, name+": it stays begun", err == nil && got.Begun.Equal(noon), true)
+		mustBe(t, name+": it stays begun", err == nil && got.CompleteSince.Equal(noon), true)
 		mustBe(t, name+": writes", s.writes, 2)
 	}
 	s := &apiServer{}
 	l := &Ledger{Reader: s, Writer: s, Namespace: "ns"}
 	got, err := l.Read(t.Context(), noon, true)
-	mustBe(t, "deleted: begun", err == nil && got.Begun.Equal(noon) && s.ledger != nil, true)
+	mustBe(t, "deleted: begun", err == nil && got.CompleteSince.Equal(noon) && s.ledger != nil, true)
 
 	s = &apiServer{failWrite: apierrors.NewForbidden(configMaps, ledger.Name, errors.New("no"))}
 	l = &Ledger{Reader: s, Writer: s, Namespace: "ns"}
@@ -172,12 +172,12 @@ func TestLedgerIsBegun(t *testing.T) {
 	mustBe(t, "it cannot be begun", apierrors.IsForbidden(err), true)
 	l.ReadOnly = true
 	got, err = l.Read(t.Context(), noon, true)
-	mustBe(t, "a dry run begins none", err == nil && got.Begun.Equal(noon) && s.writes == 1, true)
+	mustBe(t, "a dry run begins none", err == nil && got.CompleteSince.Equal(noon) && s.writes == 1, true)
 
 	l, s = ledgerOf("")
 	s.ledger.Data[ledger.KeySince] = "2076-01-01T00:00:00Z"
 	got, err = l.Read(t.Context(), noon, true)
-	mustBe(t, "begun in the future", err == nil && got.Begun.Equal(noon) && s.ledger.Data[ledger.KeySince] == "2026-01-01T12:00:00Z", true)
+	mustBe(t, "begun in the future", err == nil && got.CompleteSince.Equal(noon) && s.ledger.Data[ledger.KeySince] == "2026-01-01T12:00:00Z", true)
 }
 
 func TestLedgerIsReadOnceForAll(t *testing.T) {

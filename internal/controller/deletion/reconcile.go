@@ -43,7 +43,7 @@ type Reconciler struct {
 	// Pods are the effects on worker pods.
 	Pods controller.Pods
 	// Waits evaluates the prerequisites of a node, and does not make it wait.
-	Waits func(*corev1.Node, config.Prerequisites) []decide.Wait
+	Waits func(*corev1.Node, config.Prerequisites) []decide.Unmet
 	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut off, and tried again.
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
@@ -167,34 +167,34 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 			in, err = r.View.GatherFresh(ctx, r.Live, n)
 			return err
 		},
-		decide.NeedWaits: decide.Into(&ev.Waits, func() ([]decide.Wait, error) {
+		decide.NeedPrerequisites: decide.Loader(&ev.Unmet, func() ([]decide.Unmet, error) {
 			return r.Waits(n, in.Profile.Prerequisites), nil
 		}),
-		decide.NeedLedger: decide.Into(&ev.Ledger, func() (decide.Ledger, error) {
+		decide.NeedLedger: decide.Loader(&ev.Ledger, func() (decide.Ledger, error) {
 			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
 			deletions.Problem = problem(err)
 			return deletions, unexplained(err)
 		}),
-		decide.NeedCounts: decide.Into(&ev.Counts, func() (decide.Counts, error) { return r.count(ctx, in, ev) }),
-		decide.NeedOccupants: decide.Into(&ev.Workloads, func() (decide.Workloads, error) {
+		decide.NeedCounts: decide.Loader(&ev.Counts, func() (decide.Counts, error) { return r.count(ctx, in, ev) }),
+		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
 			return ordinaryPods(true) // a taint must not evict a pod that came since
 		}),
-		decide.NeedWorkloads: decide.Into(&ev.Workloads, func() (decide.Workloads, error) { return ordinaryPods(ev.Fresh) }),
-		decide.NeedOwner: decide.Into(&ev.Owner, func() (owner.Owner, error) {
+		decide.NeedWorkloads: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) { return ordinaryPods(ev.Fresh) }),
+		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
 			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its owner is about to change
 			find := func() (owner.Owner, error) { return r.Owners.Find(ctx, n, ev.Fresh), nil }
 			found, _, err := r.owners.get(n, in.Node.Record, r.View.Tracker.Now(), interval, anew, find)
 			return found, err
 		}),
-		decide.NeedSlot:      leave,
-		decide.NeedProbes:    leave,
-		decide.NeedFleet:     leave,
-		decide.NeedElsewhere: leave,
+		decide.NeedSlot:                 leave,
+		decide.NeedProbes:               leave,
+		decide.NeedFleet:                leave,
+		decide.NeedControlPrerequisites: leave,
 	})
 	if err != nil || plan.Need != decide.NeedNothing {
 		return err
 	}
-	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held, "wait", plan.Wait)
+	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held, "wait", plan.RequeueAfter)
 	return r.act(ctx, n, in, ev, plan)
 }
 
@@ -278,7 +278,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
 	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool, Zone: in.Node.Zone,
-		Kind: t.Kind, Name: t.Name, Reason: plan.Because}
+		Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}

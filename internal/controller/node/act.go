@@ -31,7 +31,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 			return 0, err
 		}
 		if !d.rules.Change.Empty() && !r.View.Tracker.DryRun {
-			return d.plan.Wait, nil // the node is another one now, and comes back as an event
+			return d.plan.RequeueAfter, nil // the node is another one now, and comes back as an event
 		}
 	}
 	switch d.plan.Step {
@@ -40,7 +40,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	case decide.StepProbe:
 		err = r.probe(ctx, d)
 	case decide.StepRecord:
-		return d.plan.Wait, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
+		return d.plan.RequeueAfter, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
 	}
 	if err != nil {
 		if errors.As(err, &errNotYet{}) { // until then the node says what it said between attempts
@@ -50,7 +50,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 		}
 		return 0, err
 	}
-	wait = d.plan.Wait
+	wait = d.plan.RequeueAfter
 	d.plan.Condition = r.View.Tracker.WithRefused(d.in, d.plan.Condition)
 	if later, err := r.say(ctx, d); err != nil {
 		return 0, err
@@ -79,7 +79,7 @@ func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	for _, p := range d.plan.Delete {
 		errs = append(errs, end(r.Pods.Delete(ctx, d.in, p)))
 	}
-	for _, p := range d.plan.Force {
+	for _, p := range d.plan.ForceDelete {
 		log.FromContext(ctx).Info("worker that never started deleted without grace", "pod", p.Name,
 			"attempt", p.Attempt.Number)
 		errs = append(errs, end(r.Pods.Force(ctx, p)))
@@ -101,7 +101,7 @@ func (r *Reconciler) impeded(ctx context.Context, n *corev1.Node, err error) {
 		return
 	}
 	in := r.View.Observe(n)
-	plan := decide.Impeded(in, why, r.View.Tracker.Now())
+	plan := decide.RequestRefused(in, why, r.View.Tracker.Now())
 	if _, err := r.say(ctx, decision{node: n, in: in, plan: plan}); err != nil {
 		log.FromContext(ctx).Error(err, "the node does not say why it is not verified")
 	}
@@ -116,7 +116,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	if err := r.unshown(ctx, d, t); err != nil {
 		return err
 	}
-	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Via)
+	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Scheduling)
 	r.View.Tracker.CreatingAttempt(d.in, pod, d.plan.Number)
 	err := r.create(ctx, pod)
 	switch {
@@ -129,7 +129,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		if again := r.notYet(d, pod.Name, err); again != nil {
 			return again
 		}
-		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Tracker.Now()))
+		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Tracker.Now()))
 	}
 	return err
 }
@@ -255,7 +255,7 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 		return err
 	}
 	if !workerpod.Ours(have, r.Pods.Namespace, t) {
-		return r.record(ctx, d, decide.Refused(d.in, d.plan.Number, attempt.ReasonNameTaken, fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name), r.View.Tracker.Now()))
+		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonNameTaken, fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name), r.View.Tracker.Now()))
 	}
 	if o := workerpod.Observe(have); o.Recorded { // left from before somebody removed the record
 		if err := r.Pods.Delete(ctx, d.in, o); err != nil {
@@ -334,7 +334,7 @@ func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 	log.FromContext(ctx).Info("dry run: the node stays as it is")
 	r.View.Tracker.FinishDryRun(d.in)
-	if pod := decide.Current(d.in.Node.Record, d.in.Pods); pod != nil {
+	if pod := decide.CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil {
 		return r.Pods.Keep(ctx, *pod)
 	}
 	return nil
@@ -365,7 +365,7 @@ func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, e
 	}
 	for _, e := range d.plan.Events {
 		if d.plan.Step == decide.StepNone && wait == 0 && r.View.Tracker.Once(d.in, e.Key) {
-			if e.Reason == decide.EventStuck {
+			if e.Reason == decide.EventPrerequisiteStuck {
 				log.FromContext(ctx).Info("the node waits for what does not come by itself", "message", e.Message)
 			}
 			r.emit(d, []decide.Event{e})

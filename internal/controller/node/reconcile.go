@@ -32,9 +32,9 @@ const wokenRetry = 2 * time.Second
 // Prerequisites evaluates what must hold before a node's first worker.
 type Prerequisites interface {
 	// Unmet lists what does not hold for the node.
-	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Wait
+	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet
 	// Evaluate lists the same and does not make the node wait.
-	Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Wait
+	Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Unmet
 	// Forget drops a node that is gone.
 	Forget(name string)
 }
@@ -210,7 +210,7 @@ func (d decision) log(ctx context.Context) {
 	if d.plan.Condition != nil {
 		reason = d.plan.Condition.Reason
 	}
-	debug.Info("decided", "step", d.plan.Step, "condition", reason, "wait", d.plan.Wait,
+	debug.Info("decided", "step", d.plan.Step, "condition", reason, "wait", d.plan.RequeueAfter,
 		"resourceVersion", d.node.ResourceVersion, "fresh", d.ev.Fresh, "sequence", d.in.Node.Record.Sequence,
 		"workers", len(d.in.Pods), "delete", len(d.plan.Delete), "rules", d.rules.Concerns())
 }
@@ -223,7 +223,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		return d, nil
 	case err != nil:
 		return d, err
-	case !decide.Concerns(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns():
+	case !decide.InScope(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns():
 		r.View.Tracker.See(d.in, decide.Plan{})
 		return d, errNothingToDo
 	}
@@ -252,7 +252,7 @@ func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fr
 	if d.rules.Unavailable == "" {
 		return nil
 	}
-	d.plan = decide.AwaitRules(d.in, marks.Ruled(n), d.rules.Unavailable, r.View.Tracker.Now())
+	d.plan = decide.RulesUnavailable(d.in, marks.Ruled(n), d.rules.Unavailable, r.View.Tracker.Now())
 	return decide.ErrStop
 }
 
@@ -263,17 +263,17 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		return decide.ErrStop
 	}
 	return decide.Loaders{
-		decide.NeedWaits: decide.Into(&d.ev.Waits, func() ([]decide.Wait, error) {
+		decide.NeedPrerequisites: decide.Loader(&d.ev.Unmet, func() ([]decide.Unmet, error) {
 			return r.Prerequisites.Unmet(d.node, d.in.Profile.Prerequisites), nil
 		}),
-		decide.NeedSlot: decide.Into(&d.ev.Slot, func() (bool, error) { return r.Slots.Take(ctx, d.node.Name) }),
-		decide.NeedProbes: decide.Into(&d.ev.Probes, func() ([]workerpod.Observation, error) {
-			return r.View.Probes(ctx, decide.Group(d.in))
+		decide.NeedSlot: decide.Loader(&d.ev.Slot, func() (bool, error) { return r.Slots.Take(ctx, d.node.Name) }),
+		decide.NeedProbes: decide.Loader(&d.ev.Probes, func() ([]workerpod.Observation, error) {
+			return r.View.Probes(ctx, decide.ProbeGroup(d.in))
 		}),
-		decide.NeedFleet: decide.Into(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
-		decide.NeedElsewhere: func(p decide.Plan) error {
+		decide.NeedFleet: decide.Loader(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
+		decide.NeedControlPrerequisites: func(p decide.Plan) error {
 			waits, err := r.elsewhere(ctx, p.Probe.On.Name, d.in.Profile.Prerequisites)
-			d.ev.Elsewhere = &waits
+			d.ev.ControlUnmet = &waits
 			return err
 		},
 		decide.NeedFresh: func(decide.Plan) error {
@@ -283,7 +283,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 			}
 			return r.gather(ctx, d, now, true)
 		},
-		decide.NeedOccupants: decide.Into(&d.ev.Workloads, func() (decide.Workloads, error) {
+		decide.NeedOccupants: decide.Loader(&d.ev.Workloads, func() (decide.Workloads, error) {
 			return r.occupants(ctx, d.node.Name), nil
 		}),
 		decide.NeedLedger:    handOver,
@@ -315,7 +315,7 @@ func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workload
 }
 
 // elsewhere evaluates prerequisites on another node.
-func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prerequisites) ([]decide.Wait, error) {
+func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prerequisites) ([]decide.Unmet, error) {
 	n := &corev1.Node{}
 	err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n)
 	if apierrors.IsNotFound(err) {

@@ -47,7 +47,7 @@ func TestARefusedRecordIsNotCounted(t *testing.T) {
 			in := decide.Input{Config: r.View.Config, Profile: r.View.Config.For(nil), Node: marks.Facts{Name: "n", UID: "u", Gated: true}}
 			n := &corev1.Node{}
 			n.Name, n.UID, n.ResourceVersion = "n", "u", "1"
-			plan := decide.Refused(in, 1, attempt.ReasonPodRefused, "a quota", now)
+			plan := decide.PodRefused(in, 1, attempt.ReasonPodRefused, "a quota", now)
 			if err := r.record(t.Context(), decision{node: n, in: in}, plan); !errors.Is(err, c.answer) {
 				t.Errorf("%v, want %v", err, c.answer)
 			}

@@ -67,8 +67,8 @@ func TestPodReplacedUnderItsName(t *testing.T) {
 	cache.pods = []corev1.Pod{*second}
 	handler.Update(t.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: second}, q)
 	in, err := view.Gather(t.Context(), n)
-	if err != nil || len(in.Pods) != 1 || in.Pods[0].UID != "second" || in.Vanished != 1 {
-		t.Errorf("%v, pods %v, vanished %d", err, in.Pods, in.Vanished)
+	if err != nil || len(in.Pods) != 1 || in.Pods[0].UID != "second" || in.VanishedAttempt != 1 {
+		t.Errorf("%v, pods %v, vanished %d", err, in.Pods, in.VanishedAttempt)
 	}
 	handler.Delete(t.Context(), event.DeleteEvent{Object: second}, q)
 	cache.pods = nil
@@ -93,7 +93,7 @@ func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return !in.GateOpen.IsZero()
+		return !in.GateOpenSeen.IsZero()
 	}
 	handler.Create(t.Context(), event.CreateEvent{Object: gated}, q)
 	handler.Update(t.Context(), event.UpdateEvent{ObjectOld: gated, ObjectNew: gated}, q)

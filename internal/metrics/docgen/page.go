@@ -94,7 +94,7 @@ func sample() (*prometheus.Registry, error) {
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values([]decide.Input{in}), nil }
-	waiting := func() map[decide.Waiting]int { return map[decide.Waiting]int{} }
+	waiting := func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }
 	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, func() time.Time { return now })
 	rules, ruleCollector := sampleRules(now)
 	for _, c := range append(append(counters.Collectors(), rules.Collectors()...), collector, ruleCollector) {

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Subject reports whether the node may be verified at all. Only Linux nodes are. A virtual node, and a control-plane one
+// Eligible reports whether the node may be verified at all. Only Linux nodes are. A virtual node, and a control-plane one
 // unless the configuration includes it, is left alone unless it carries a gating taint all the same: kubeadm labels a
 // control plane only after it registered. In DaemonSet mode a control-plane node is verified and labelled, or the
 // DaemonSet's pod would wait there for ever; it is never tainted.
-func Subject(in Input) bool {
+func Eligible(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.OtherOS == "" &&
-		(!spared(in) || in.Node.Gated || in.Self != nil && in.Node.ControlPlane)
+		(!spared(in) || in.Node.Gated || in.LocalWorker != nil && in.Node.ControlPlane)
 }
 
 // spared reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
@@ -26,9 +26,9 @@ func unsupported(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.Gated && in.Node.OtherOS != ""
 }
 
-// Needed reports whether the node must be verified now. A node that never had the taint and never was verified is left
+// NeedsVerification reports whether the node must be verified now. A node that never had the taint and never was verified is left
 // alone, so that an installation into a live cluster touches nothing.
-func Needed(in Input, now time.Time) bool {
+func NeedsVerification(in Input, now time.Time) bool {
 	n := in.Node
 	switch {
 	case n.Gated:
@@ -40,11 +40,11 @@ func Needed(in Input, now time.Time) bool {
 		return true
 	}
 	// A verdict that is out of date need not be renewed for a node that is leaving; an attempt that is under way is let end.
-	return (n.Leaving == "" || Current(n.Record, in.Pods) != nil) && (rebooted(in) || aged(in, now))
+	return (n.Leaving == "" || CurrentPod(n.Record, in.Pods) != nil) && (rebooted(in) || aged(in, now))
 }
 
-// Concerns reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.
-func Concerns(in Input) bool {
+// InScope reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.
+func InScope(in Input) bool {
 	return in.Selected && (in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)
 }
 

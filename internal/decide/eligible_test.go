@@ -53,8 +53,8 @@ func TestNeeded(t *testing.T) {
 		"labelled by a person, no record":       {given(ungated, func(in *Input) { in.Node.Labelled = true }), false},
 		"re-verification that was inconclusive": {verified(func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }), true},
 	} {
-		if got := Needed(tc.in, now); got != tc.want {
-			t.Errorf("%s: Needed = %v, want %v", name, got, tc.want)
+		if got := NeedsVerification(tc.in, now); got != tc.want {
+			t.Errorf("%s: NeedsVerification = %v, want %v", name, got, tc.want)
 		}
 	}
 }
@@ -77,8 +77,8 @@ func TestSubject(t *testing.T) {
 		"virtual":                        {given(virtual, ungated, includeControlPlane, verifyUntainted), false},
 		"virtual, gated":                 {given(virtual), true},
 	} {
-		if got := Subject(tc.in); got != tc.want {
-			t.Errorf("%s: Subject = %v, want %v", name, got, tc.want)
+		if got := Eligible(tc.in); got != tc.want {
+			t.Errorf("%s: Eligible = %v, want %v", name, got, tc.want)
 		}
 		if plan, _ := ask(t, tc.in, world{}); (plan.Step == StepStart) != tc.want {
 			t.Errorf("%s: step %q", name, plan.Step)
@@ -138,7 +138,7 @@ func TestAVirtualNodeIsNeitherTaintedNorDeleted(t *testing.T) {
 	}
 }
 
-// Whatever Next would do something about, Concerns must let through.
+// Whatever Next would do something about, InScope must let through.
 func TestConcerns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in   Input
@@ -153,8 +153,8 @@ func TestConcerns(t *testing.T) {
 		"gated by another installation":         {given(unselected), false},
 		"a condition of another installation's": {verified(unselected, conditioned), false},
 	} {
-		if got := Concerns(tc.in); got != tc.want {
-			t.Errorf("%s: Concerns = %v, want %v", name, got, tc.want)
+		if got := InScope(tc.in); got != tc.want {
+			t.Errorf("%s: InScope = %v, want %v", name, got, tc.want)
 		}
 		plan, _ := ask(t, tc.in, world{})
 		if acts := plan.Step != StepNone || plan.Condition != nil || plan.ClearCondition; acts && !tc.want {
@@ -196,7 +196,7 @@ func TestAgesAreSpreadByUpToATenth(t *testing.T) {
 // The gate must not stay open for as long as a prerequisite is missing.
 func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 	closing := func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }
-	unmet := world{waits: []Wait{{Kind: "nodeReady", Why: "the node to be Ready"}}}
+	unmet := world{waits: []Unmet{{Kind: "nodeReady", Message: "the node to be Ready"}}}
 	for name, in := range map[string]Input{
 		"label removed": verified(closing, unlabelled),
 		"rebooted":      verified(closing, rebootedTo("b2")),
