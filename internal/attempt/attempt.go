@@ -93,8 +93,8 @@ type Attempt struct {
 	Result *Result
 }
 
-// Inconclusively is the result of an attempt that proves nothing about its node.
-func Inconclusively(reason, message string) *Result {
+// NewInconclusive is the result of an attempt that proves nothing about its node.
+func NewInconclusive(reason, message string) *Result {
 	return &Result{Outcome: Inconclusive, Reason: reason, Message: Text(message)}
 }
 
@@ -110,12 +110,12 @@ func Text(s string) string {
 	return result.Clip(result.Sanitise(s), MaxMessage)
 }
 
-// reasonForm is that of the reasons of conditions: one word in upper camel case (Kubernetes API conventions).
-var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
+// reasonPattern is that of the reasons of conditions: one word in upper camel case (Kubernetes API conventions).
+var reasonPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 
 // CheckReason is a check's reason from a report, or ReasonChecksFailed where it does not have a reason's form.
 func CheckReason(reported string) string {
-	if !reasonForm.MatchString(reported) {
+	if !reasonPattern.MatchString(reported) {
 		return ReasonChecksFailed
 	}
 	return reported

@@ -73,7 +73,7 @@ func TestCheckReason(t *testing.T) {
 }
 
 func TestInconclusively(t *testing.T) {
-	r := Inconclusively(ReasonImagePull, strings.Repeat("a\n", 1<<20))
+	r := NewInconclusive(ReasonImagePull, strings.Repeat("a\n", 1<<20))
 	if r.Outcome != Inconclusive || r.Reason != ReasonImagePull || r.Check != "" || len(r.Message) > MaxMessage || strings.Contains(r.Message, "\n") || r.Duration != 0 || r.Report != nil {
 		t.Errorf("%+v", r)
 	}

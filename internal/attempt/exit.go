@@ -7,38 +7,38 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
-// OfExit is the result of a worker that ended with an exit code and left a report, nil where none can be read. The code decides;
+// FromExitCode is the result of a worker that ended with an exit code and left a report, nil where none can be read. The code decides;
 // the report explains.
-func OfExit(code int32, report *result.Report) *Result {
-	r := ofCode(code, report)
+func FromExitCode(code int32, report *result.Report) *Result {
+	r := resultOfCode(code, report)
 	r.Report = report
 	return r
 }
 
-func ofCode(code int32, report *result.Report) *Result {
+func resultOfCode(code int32, report *result.Report) *Result {
 	switch code {
 	case result.ExitPassed:
 		return &Result{Outcome: Passed, Message: "all required checks passed"}
 	case result.ExitFailed:
 		r := &Result{Outcome: Failed, Reason: ReasonChecksFailed, Message: "a required check failed; the worker left no report"}
-		blame(r, report, result.Failed)
+		nameFailedCheck(r, report, result.Failed)
 		return r
 	case result.ExitInconclusive:
-		r := Inconclusively(ReasonUndecided, "a required check could not tell whose fault it is (exit 4); the worker left no report")
-		blame(r, report, result.Inconclusive)
+		r := NewInconclusive(ReasonUndecided, "a required check could not tell whose fault it is (exit 4); the worker left no report")
+		nameFailedCheck(r, report, result.Inconclusive)
 		return r
 	case result.ExitConfig:
-		return Inconclusively(ReasonConfigRefused, "the worker refused its configuration (exit 2); its log says why")
+		return NewInconclusive(ReasonConfigRefused, "the worker refused its configuration (exit 2); its log says why")
 	case result.ExitClient:
-		return Inconclusively(ReasonClientSetup, "the worker has no service account token or CA (exit 3); see worker.serviceAccountName")
+		return NewInconclusive(ReasonClientSetup, "the worker has no service account token or CA (exit 3); see worker.serviceAccountName")
 	case result.ExitInternal:
-		return Inconclusively(ReasonInternalError, "the worker hit an internal error (exit 10); its log says which")
+		return NewInconclusive(ReasonInternalError, "the worker hit an internal error (exit 10); its log says which")
 	}
-	return Inconclusively(ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d", code))
+	return NewInconclusive(ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d", code))
 }
 
-// blame names the first required check of the outcome, and the others of it.
-func blame(r *Result, report *result.Report, of result.Outcome) {
+// nameFailedCheck names the first required check of the outcome, and the others of it.
+func nameFailedCheck(r *Result, report *result.Report, of result.Outcome) {
 	if report == nil {
 		return
 	}
@@ -58,7 +58,7 @@ func blame(r *Result, report *result.Report, of result.Outcome) {
 		return
 	}
 	r.Check, r.Reason = Text(first.Name), CheckReason(first.Reason)
-	more := also(others)
+	more := otherFailures(others)
 	r.Message = first.Message
 	if room := MaxMessage - len(more); len(r.Message) > room {
 		r.Message = strings.ToValidUTF8(r.Message[:room-len("…")], "") + "…" // the list must not be what is cut
@@ -66,17 +66,17 @@ func blame(r *Result, report *result.Report, of result.Outcome) {
 	r.Message = Text(r.Message + more)
 }
 
-// maxOthers bounds how many checks are named beside the first that failed.
-const maxOthers = 5
+// maxOtherFailures bounds how many checks are named beside the first that failed.
+const maxOtherFailures = 5
 
-// also names the other checks that failed: lost service routing, say, fails DNS too, and it is the list that tells them apart.
-func also(names []string) string {
+// otherFailures names the other checks that failed: lost service routing, say, fails DNS too, and it is the list that tells them apart.
+func otherFailures(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
 	more := ""
-	if n := len(names) - maxOthers; n > 0 {
-		names, more = names[:maxOthers], fmt.Sprintf(" and %d more", n)
+	if n := len(names) - maxOtherFailures; n > 0 {
+		names, more = names[:maxOtherFailures], fmt.Sprintf(" and %d more", n)
 	}
 	list := strings.Join(names, ", ")
 	if most := MaxMessage / 2; len(list) > most {

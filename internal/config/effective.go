@@ -95,7 +95,7 @@ func (c *Config) GatingTaints() []marks.Taint {
 	var all []marks.Taint
 	seen := map[identity]bool{}
 	add := func(taints []marks.Taint) {
-		for _, t := range marks.WithStandIns(taints) {
+		for _, t := range marks.WithFallbacks(taints) {
 			if id := (identity{t.Key, t.Effect}); !seen[id] {
 				seen[id] = true
 				all = append(all, t)

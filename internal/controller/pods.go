@@ -24,7 +24,7 @@ type Pods struct {
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
-		if err := p.Writer.Create(ctx, dryRun, client.DryRunAll); err != nil || workerpod.Displaces(dryRun) {
+		if err := p.Writer.Create(ctx, dryRun, client.DryRunAll); err != nil || workerpod.MayPreempt(dryRun) {
 			workerpod.Bind(pod)
 		}
 	}

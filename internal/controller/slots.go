@@ -81,7 +81,7 @@ func (s *Slots) seed(ctx context.Context) error {
 		if !o.Occupies {
 			continue
 		}
-		s.occupying[o.Name] = occupant{o.Node, o.Overdue()}
+		s.occupying[o.Name] = occupant{o.Node, o.EndsBy()}
 		n := &corev1.Node{}
 		if err := s.view.Cache.Get(ctx, client.ObjectKey{Name: o.Node}, n); err == nil {
 			s.view.Observe(n) // whether it is lost
@@ -124,7 +124,7 @@ func (s *Slots) SeePod(o workerpod.Observation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.Occupies {
-		s.occupying[o.Name] = occupant{o.Node, o.Overdue()}
+		s.occupying[o.Name] = occupant{o.Node, o.EndsBy()}
 	} else {
 		delete(s.occupying, o.Name)
 	}

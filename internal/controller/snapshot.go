@@ -23,7 +23,7 @@ type Snapshotter struct {
 	Nodes interface{ List() []any }
 
 	// read are the records that the last Snapshot found.
-	read atomic.Pointer[marks.Records]
+	read atomic.Pointer[marks.RecordCache]
 }
 
 // Snapshot is every node with our pods on it, by name: that is the order in which the series have to be in the end, and sorting them is faster
@@ -52,7 +52,7 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (iter.Seq[decide.Input], err
 	}
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return func(yield func(decide.Input) bool) {
-		before, now := marks.Records{}, make(marks.Records, len(nodes))
+		before, now := marks.RecordCache{}, make(marks.RecordCache, len(nodes))
 		if last := s.read.Load(); last != nil {
 			before = *last
 		}

@@ -231,9 +231,9 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 	}
 	switch {
 	case len(o.Finalizers) > 0:
-		seen.Free = time.Time{}
-	case o.Terminating && seen.Free.IsZero():
-		seen.Free = now
+		seen.FinalizersGone = time.Time{}
+	case o.Terminating && seen.FinalizersGone.IsZero():
+		seen.FinalizersGone = now
 	}
 	switch {
 	case o.Attempt.Result == nil: // an image that could not be pulled at first is no result of the run after it

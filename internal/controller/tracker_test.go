@@ -90,8 +90,8 @@ func TestWhatDoesNotEndIsDated(t *testing.T) {
 	}
 	p := in.Pods[0]
 	due := terminating.Add(67 * time.Second)
-	if p.Seen.Terminating != terminating || p.Overdue() != due || !p.Runs || in.NotReadySeen != notReady {
-		t.Errorf("%+v, due to end %v, not Ready %v", p, p.Overdue(), in.NotReadySeen)
+	if p.Seen.Terminating != terminating || p.EndsBy() != due || !p.HasRunningContainer || in.NotReadySeen != notReady {
+		t.Errorf("%+v, due to end %v, not Ready %v", p, p.EndsBy(), in.NotReadySeen)
 	}
 	in, _ = v.Gather(t.Context(), ready("n", corev1.ConditionUnknown))
 	if in.NotReadySeen != at.at || !v.Tracker.Lost("n") {

@@ -204,7 +204,7 @@ func (p *Process) abandon() {
 
 // resultOf is what came of an attempt that left the report.
 func resultOf(r result.Report) *attempt.Result {
-	out := attempt.OfExit(int32(r.ExitCode()), &r)
+	out := attempt.FromExitCode(int32(r.ExitCode()), &r)
 	out.Duration = time.Duration(r.DurationMs) * time.Millisecond
 	if check := r.Checks; out.Check == "" && out.Outcome == attempt.Inconclusive && len(check) > 0 && check[0].Outcome == result.Failed {
 		out.Message = attempt.Text(check[0].Message) // why there was no attempt stands where failures do

@@ -36,13 +36,13 @@ func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Cha
 	var ids []string
 	for i, t := range taints {
 		if t.Effect == corev1.TaintEffectNoExecute {
-			taints[i] = t.StandIn()
+			taints[i] = t.Fallback()
 		}
 		if id := taints[i].ID().String(); !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	return marks.Change{KeepRecord: true, Gate: marks.GateClose, Close: taints},
+	return marks.Change{KeepRecord: true, Gate: marks.GateClose, GateTaints: taints},
 		Event{Reason: EventBackfilled, Key: n.ResourceVersion, Message: fmt.Sprintf(
 			"The node was created without a gating taint and runs no ordinary pod: %s was added, and stays until the node is verified", strings.Join(ids, ", "))}, true
 }

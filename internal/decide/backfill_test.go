@@ -90,7 +90,7 @@ func TestBackfill(t *testing.T) {
 		n, in := arrived(t, tc.file, tc.change...)
 		c, e, ok := Backfill(n, in, tc.workloads, now)
 		var got []string
-		for _, taint := range c.Close {
+		for _, taint := range c.GateTaints {
 			if id := taint.ID().String(); !slices.Contains(got, id) {
 				got = append(got, id)
 			}
@@ -111,7 +111,7 @@ func TestBackfill(t *testing.T) {
 			}
 		}
 		// A node that is tainted must be verified, and is not tainted twice.
-		for _, taint := range c.Close {
+		for _, taint := range c.GateTaints {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
 		}
 		in.Node = marks.Observe(n, in.Config.Vocabulary())

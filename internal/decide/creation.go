@@ -21,7 +21,7 @@ func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	}
 	var missing []marks.Taint
 	for _, t := range c.For(n.Labels).Taints {
-		there := marks.Vocabulary{Gating: marks.WithStandIns([]marks.Taint{t})}
+		there := marks.Vocabulary{Gating: marks.WithFallbacks([]marks.Taint{t})}
 		if !slices.ContainsFunc(n.Spec.Taints, there.Gates) {
 			missing = append(missing, t)
 		}

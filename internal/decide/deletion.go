@@ -121,10 +121,10 @@ func (p *Plan) intended(in Input, s spent, current *workerpod.Observation, ev Ev
 // doomedBy says what leads to the node's deletion.
 func doomedBy(in Input, s spent) string {
 	r := in.Node.Record
-	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.Overdue == nil {
+	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
 		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 	}
-	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.Overdue.Message))
+	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.DeadlineCause.Message))
 }
 
 // kindOf is the kind of what a deletion of the node would delete, as far as is known.

@@ -204,7 +204,7 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 		"lost":          verified(closing, unlabelled, lost),
 	} {
 		plan, asked := ask(t, in, unmet)
-		if plan.Step != StepRecord || plan.Change.Gate != gateClose || len(plan.Change.Close) != 1 || *plan.Change.Label || plan.Recorded != nil {
+		if plan.Step != StepRecord || plan.Change.Gate != gateClose || len(plan.Change.GateTaints) != 1 || *plan.Change.Label || plan.Recorded != nil {
 			t.Errorf("%s: %+v", name, plan)
 		}
 		if plan.Change.Record.Encode() != in.Node.Record.Encode() || len(asked) > 0 {

@@ -14,8 +14,8 @@ import (
 // forceEnd deletes a terminating pod without grace once it should have ended, if none of its containers runs: a
 // container runtime that hangs does not confirm the end of what it never started.
 func (p *Plan) forceEnd(pod workerpod.Observation, now time.Time) {
-	at := pod.Overdue()
-	if pod.Runs || !pod.Occupies || at.IsZero() {
+	at := pod.EndsBy()
+	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
 		return
 	}
 	if now.Before(at) {
@@ -38,10 +38,10 @@ func ending(in Input) *workerpod.Observation {
 // stuckFrom is from when a terminating worker that still runs is a fault of its node. A foreign finalizer, or a time in
 // which the kubelet could not report, explains it otherwise; then ok is false or the time begins anew.
 func stuckFrom(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
-	if at = pod.Overdue(); at.IsZero() || !pod.Runs || len(pod.Finalizers) > 0 || !in.Node.Ready {
+	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !in.Node.Ready {
 		return time.Time{}, false
 	}
-	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.Free, in.NotReadySeen}, time.Time.Compare)
+	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.FinalizersGone, in.NotReadySeen}, time.Time.Compare)
 	return at.Add(began.Sub(pod.Seen.Terminating)), true
 }
 
@@ -106,10 +106,10 @@ func ends(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.C
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
 	if pod.Terminating && !pod.Seen.Terminating.IsZero() {
 		message += ": it is terminating since " + pod.Seen.Terminating.UTC().Format(time.RFC3339) + " at the latest"
-		if pod.Runs {
+		if pod.HasRunningContainer {
 			message += ", and its container has not ended"
 		}
-		if !now.Before(pod.Overdue()) {
+		if !now.Before(pod.EndsBy()) {
 			reason = marks.ReasonWorkerInconclusive
 		}
 	}

@@ -13,12 +13,12 @@ import (
 // endingFor is a worker whose deletion, with a grace period of 5 s, was seen so long ago. Its container runs.
 func endingFor(age time.Duration) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
-		o.Terminating, o.Runs, o.Grace, o.Seen.Terminating = true, true, 5*time.Second, now.Add(-age)
+		o.Terminating, o.HasRunningContainer, o.Grace, o.Seen.Terminating = true, true, 5*time.Second, now.Add(-age)
 	}
 }
 
 func neverStarted(o *workerpod.Observation) { pending(o) }
-func notRunning(o *workerpod.Observation)   { o.Runs = false }
+func notRunning(o *workerpod.Observation)   { o.HasRunningContainer = false }
 
 func finalized(o *workerpod.Observation) { o.Finalizers = []string{"example.com/keep"} }
 
@@ -46,7 +46,7 @@ func TestForce(t *testing.T) {
 	}
 	longer := func(o *workerpod.Observation) { o.Grace = time.Hour }
 	unoccupied := func(o *workerpod.Observation) { o.Occupies = false }
-	initRuns := func(o *workerpod.Observation) { o.Runs = true }
+	initRuns := func(o *workerpod.Observation) { o.HasRunningContainer = true }
 	for name, tc := range map[string]struct {
 		in     Input
 		forced bool

@@ -17,7 +17,7 @@ func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
 		return p
 	}
 	var gentle, evicting []marks.Taint
-	for _, t := range p.Change.Close {
+	for _, t := range p.Change.GateTaints {
 		switch {
 		case t.Effect != corev1.TaintEffectNoExecute:
 			gentle = append(gentle, t)
@@ -27,7 +27,7 @@ func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
 		// One that is there, or whose fallback taint is, stays as it is.
 	}
 	if len(evicting) == 0 {
-		p.Change.Close = gentle
+		p.Change.GateTaints = gentle
 		return p
 	}
 	if !ev.has(NeedOccupants) {
@@ -39,9 +39,9 @@ func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
 	}
 	var keys []string
 	for _, t := range evicting {
-		gentle, keys = append(gentle, t.StandIn()), append(keys, t.Key)
+		gentle, keys = append(gentle, t.Fallback()), append(keys, t.Key)
 	}
-	p.Change.Close = gentle
+	p.Change.GateTaints = gentle
 	p.Events = slices.Clone(p.Events)
 	if len(p.Events) == 0 && p.Recorded == nil { // the gate closes before a re-verification, which says nothing else so far
 		p.Events = []Event{{Reason: EventStarted, Key: "gate/" + key(in.Node.Record), Message: "The node is to be verified again"}}

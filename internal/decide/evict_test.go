@@ -47,8 +47,8 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 		"held":                      {exhausted(executing, optOut, ungated), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
 	} {
 		plan, asked := ask(t, tc.in, tc.world)
-		if plan.Step != StepRecord || plan.Change.Gate != gateClose || !slices.Equal(plan.Change.Close, tc.closes) || slices.Contains(asked, NeedOccupants) != tc.asks {
-			t.Errorf("%s: closes %v, asked for %v, want %v (%+v)", name, plan.Change.Close, asked, tc.closes, plan)
+		if plan.Step != StepRecord || plan.Change.Gate != gateClose || !slices.Equal(plan.Change.GateTaints, tc.closes) || slices.Contains(asked, NeedOccupants) != tc.asks {
+			t.Errorf("%s: closes %v, asked for %v, want %v (%+v)", name, plan.Change.GateTaints, asked, tc.closes, plan)
 		}
 		told := ""
 		for _, e := range plan.Events {

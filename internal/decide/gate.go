@@ -14,11 +14,11 @@ func gateLost(in Input, pod workerpod.Observation) *attempt.Result {
 	case !pod.Attempt.Basis.Gated || !in.Node.Gated && pod.Attempt.Result != nil:
 		return nil
 	case !in.Node.Gated, in.GateOpenSeen.After(pod.Seen.First):
-		return attempt.Inconclusively(attempt.ReasonGateRemoved, "the gating taint was taken off after the worker began")
+		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was taken off after the worker began")
 	case pod.Terminating && pod.Passed():
 		// Where a node without a record loses its gate, nothing is recorded, and the worker is deleted. That is all
 		// that shows it.
-		return attempt.Inconclusively(attempt.ReasonGateRemoved,
+		return attempt.NewInconclusive(attempt.ReasonGateRemoved,
 			"the worker was deleted before its pass was recorded, maybe because the gating taint was taken off")
 	}
 	return nil

@@ -167,7 +167,7 @@ func otherChecks(o *workerpod.Observation) { o.Attempt.Basis.Checks = "c2" }
 func fromBoot(o *workerpod.Observation)    { o.Attempt.Basis.BootID = "b0" }
 func imageMissing(o *workerpod.Observation) { // it has a result, and still occupies the node
 	pending(o)
-	o.Attempt.Result = attempt.Inconclusively(attempt.ReasonImagePull, "no such image")
+	o.Attempt.Result = attempt.NewInconclusive(attempt.ReasonImagePull, "no such image")
 	o.Seen.Result, o.Seen.Witnessed = now, true
 }
 

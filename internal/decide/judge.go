@@ -27,16 +27,16 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 	case past && !ev.Fresh:
 		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that hangs
 	case past && in.Node.Lost:
-		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonNodeLost, "the kubelet stopped reporting while the worker was under way"), now)
+		p.record(in, s, pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, "the kubelet stopped reporting while the worker was under way"), now)
 	case past && pod.Terminating:
-		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+		p.record(in, s, pod.Attempt, attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case past && pod.State == workerpod.Running:
 		p.judge(in, s, *pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Duration: now.Sub(pod.Seen.Running),
 			Message: fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", end.Sub(pod.Seen.Running)-deadlineGrace)}, ev, now)
 	case past:
-		p.judge(in, s, *pod, end, *attempt.Inconclusively(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), ev, now)
+		p.judge(in, s, *pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), ev, now)
 	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
-		p.record(in, s, pod.Attempt, attempt.Inconclusively(attempt.ReasonUnschedulable, pod.Unschedulable), now)
+		p.record(in, s, pod.Attempt, attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable), now)
 	default:
 		p.requeueAfter(end.Sub(now))
 		if pod.Unschedulable != "" {
@@ -52,7 +52,7 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 }
 
 func checksChanged() *attempt.Result {
-	return attempt.Inconclusively(attempt.ReasonChecksChanged, "the worker ran other checks than the node's present ones: its labels or the configuration changed meanwhile")
+	return attempt.NewInconclusive(attempt.ReasonChecksChanged, "the worker ran other checks than the node's present ones: its labels or the configuration changed meanwhile")
 }
 
 // superseded replaces a result that was made under what no longer holds; nil where it counts.
@@ -60,11 +60,11 @@ func superseded(in Input, b attempt.Basis, r attempt.Result) *attempt.Result {
 	switch {
 	case r.Outcome == attempt.Inconclusive:
 	case otherBoot(b.BootID, in.Node.BootID):
-		return attempt.Inconclusively(attempt.ReasonNodeRebooted, "the node rebooted after the worker began")
+		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker began")
 	case b.Checks != in.Checks:
 		return checksChanged()
 	case r.Outcome == attempt.Passed && in.Node.Gated && !b.Gated:
-		return attempt.Inconclusively(attempt.ReasonGateReturned, "the worker passed before the gating taint came back")
+		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint came back")
 	}
 	return nil
 }

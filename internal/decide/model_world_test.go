@@ -401,7 +401,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 	}
 	for _, o := range p.ForceDelete {
 		if pod := m.pods[o.Name]; pod != nil && string(pod.UID) == o.UID {
-			if live := workerpod.Observe(pod); live.Runs || !live.Terminating {
+			if live := workerpod.Observe(pod); live.HasRunningContainer || !live.Terminating {
 				m.failed("%s is deleted without grace, and it is %s, terminating: %v", o.Name, live.State, live.Terminating)
 			}
 			delete(m.pods, o.Name)

@@ -65,7 +65,7 @@ func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now
 	case in.LocalWorker != nil && in.LocalWorker.Attempt.Number == in.Node.Record.Sequence+1:
 		p.self(in, s, now)
 	case current == nil && in.VanishedAttempt == in.Node.Record.Sequence+1:
-		p.record(in, s, attempt.Attempt{Number: in.VanishedAttempt}, attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+		p.record(in, s, attempt.Attempt{Number: in.VanishedAttempt}, attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case current == nil:
 		p.next(in, s, ev, now)
 	case current.Attempt.Result == nil:

@@ -45,7 +45,7 @@ func (p *Plan) begin(in Input, s spent, current *workerpod.Observation, now time
 	}
 	p.Step, p.Change = StepRecord, marks.Change{Record: r}
 	if closes {
-		p.Change.Gate, p.Change.Close, p.Change.Label = marks.GateClose, in.Profile.Taints, ptr.To(false)
+		p.Change.Gate, p.Change.GateTaints, p.Change.Label = marks.GateClose, in.Profile.Taints, ptr.To(false)
 	}
 	return true
 }
@@ -106,7 +106,7 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	then := "; it is released as soon as it passes"
-	switch o := r.Overdue; {
+	switch o := r.DeadlineCause; {
 	case r.Deletion != nil:
 		then = beingDeleted(*r.Deletion)
 	case in.Config.NodeManagement.DeleteFailedNodes && o != nil && o.Fault != marks.FaultNode:
@@ -155,11 +155,11 @@ func (p *Plan) evaluateOverdue(in Input, s spent, pod workerpod.Observation, at 
 	}
 	r := in.Node.Record
 	switch {
-	case result.Reason == attempt.ReasonStartTimeout && !workerpod.Present(pod.Images, in.Node.Images):
+	case result.Reason == attempt.ReasonStartTimeout && !workerpod.ImagesPresent(pod.Images, in.Node.Images):
 		p.record(in, s, pod.Attempt, &result, now) // the registry's
 	case found(in, now):
 		p.record(in, s, pod.Attempt, &result, now)
-		p.Change.Record.Overdue, p.Change.Record.Held, p.Change.Record.HeldMessage = r.Overdue, r.Held, r.HeldMessage
+		p.Change.Record.DeadlineCause, p.Change.Record.Held, p.Change.Record.HeldMessage = r.DeadlineCause, r.Held, r.HeldMessage
 	default:
 		after, _ := deadlineOf(in, now)
 		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, after: after, attempt: pod.Attempt, result: &result, overdue: result.Reason + ": " + result.Message}, ev, now)
@@ -177,7 +177,7 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	last := time.Time{} // a comparison has probes of its own, which are not those of one before, or of another leader's
-	if o := in.Node.Record.Overdue; o != nil {
+	if o := in.Node.Record.DeadlineCause; o != nil {
 		last = o.Time
 	}
 	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Unmet)}
@@ -195,14 +195,14 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 		p.attribute(in, s, f, ev, now)
 		return
 	}
-	if o := in.Node.Record.Overdue; o == nil || o.Fault != marks.FaultShared || o.Message != attempt.Text(shared) { // it is written once
+	if o := in.Node.Record.DeadlineCause; o == nil || o.Fault != marks.FaultShared || o.Message != attempt.Text(shared) { // it is written once
 		p.notHeldAgainst(in, s, f, now, shared)
 	}
 }
 
 // found reports whether it was found out lately, in this boot, whose fault it is that the node is past its deadline.
 func found(in Input, now time.Time) bool {
-	o := in.Node.Record.Overdue
+	o := in.Node.Record.DeadlineCause
 	return o != nil && fresh(&o.Time, now) && !otherBoot(o.BootID, in.Node.BootID)
 }
 
@@ -210,7 +210,7 @@ func found(in Input, now time.Time) bool {
 // node that waits for prerequisites only they can say so.
 func atFault(in Input, s spent, now time.Time) bool {
 	r := in.Node.Record
-	if !in.Config.NodeManagement.DeleteFailedNodes || !found(in, now) || r.Overdue.Fault != marks.FaultNode || absent(in) != "" || !expired(in, now) {
+	if !in.Config.NodeManagement.DeleteFailedNodes || !found(in, now) || r.DeadlineCause.Fault != marks.FaultNode || absent(in) != "" || !expired(in, now) {
 		return false
 	}
 	return awaitsPrerequisites(in, s) || r.LastOutcome == attempt.Inconclusive && (r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
@@ -227,7 +227,7 @@ func (p *Plan) find(in Input, s spent, f failure, fault, message string, now tim
 		p.Step, p.Change = StepRecord, marks.Change{Record: r}
 	}
 	r := &p.Change.Record
-	r.Overdue = &marks.Overdue{Time: now.UTC().Truncate(time.Microsecond), BootID: in.Node.BootID, Fault: fault, Message: attempt.Text(message)}
+	r.DeadlineCause = &marks.DeadlineCause{Time: now.UTC().Truncate(time.Microsecond), BootID: in.Node.BootID, Fault: fault, Message: attempt.Text(message)}
 	if fault == marks.FaultNode && before.Held != GuardControlProbe {
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the guard decides again, and only a change is an event
 	}

@@ -30,7 +30,7 @@ func overdue(in *Input) {
 
 func blamed(fault string, age time.Duration) func(*Input) {
 	return func(in *Input) {
-		in.Node.Record.Overdue = &marks.Overdue{Time: now.Add(-age), BootID: "b1", Fault: fault, Message: "what it was"}
+		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: now.Add(-age), BootID: "b1", Fault: fault, Message: "what it was"}
 	}
 }
 
@@ -47,7 +47,7 @@ func inconclusively(reason string) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
 		ended(attempt.Inconclusive)(o)
 		o.Seen.Result = failedAt
-		o.Attempt.Result = attempt.Inconclusively(reason, "why")
+		o.Attempt.Result = attempt.NewInconclusive(reason, "why")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"the node shut down":                          {ends(attempt.ReasonNodeShutdown), fine, "", StepRecord},
 		"known for ten minutes, with no other probe":  {given(overdue, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
 		"known to be shared, with no other probe":     {given(overdue, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
-		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.Overdue.Message = noControl }), world{waits: lacks}, "", StepNone},
+		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.DeadlineCause.Message = noControl }), world{waits: lacks}, "", StepNone},
 		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepNone},
 		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
 		"what was found is void after another reason": {given(overdue, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},
@@ -259,13 +259,13 @@ func TestWhoseFaultItIs(t *testing.T) {
 				t.Fatalf("step %q, want %q: %+v", plan.Step, tc.step, plan)
 			}
 			got := ""
-			if o := plan.Change.Record.Overdue; o != nil {
+			if o := plan.Change.Record.DeadlineCause; o != nil {
 				if got = o.Fault; o.Message == "" {
 					t.Error("no word on why")
 				}
 			}
 			if got != tc.fault {
-				t.Errorf("fault %q, want %q: %+v", got, tc.fault, plan.Change.Record.Overdue)
+				t.Errorf("fault %q, want %q: %+v", got, tc.fault, plan.Change.Record.DeadlineCause)
 			}
 			r, before := plan.Change.Record, tc.in.Node.Record
 			if plan.Step == StepRecord && (plan.Recorded != nil && r.LastOutcome != attempt.Inconclusive || r.Attempts != 0 || plan.Recorded == nil && r.Sequence != before.Sequence) {
@@ -306,7 +306,7 @@ func TestRemediateOverdue(t *testing.T) {
 		"held, and due: it is tried":        {rejected(due, heldBy(GuardSparePods)), deletable(), StepStart, ""},
 		"held before its first attempt":     {given(overdue, own, heldBy(GuardSparePods)), lacking, StepDelete, ""},
 		"long ago":                          {rejected(blamed(marks.FaultNode, time.Hour), due), deletable(), StepStart, ""},
-		"in the boot before":                {rejected(due, func(in *Input) { in.Node.Record.Overdue.BootID = "b0" }), deletable(), StepStart, ""},
+		"in the boot before":                {rejected(due, func(in *Input) { in.Node.Record.DeadlineCause.BootID = "b0" }), deletable(), StepStart, ""},
 		"of a shared cause":                 {rejected(due, blamed(marks.FaultShared, time.Minute)), deletable(), StepStart, ""},
 		"another cause came after it":       {puzzling(3, overdue, own, due), deletable(), StepStart, ""},
 		"the kubelet is gone":               {rejected(lost), deletable(), StepNone, ""},

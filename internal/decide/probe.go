@@ -134,7 +134,7 @@ func (p *Plan) heldAgainst(in Input, s spent, f failure, now time.Time) {
 	before := in.Node.Record
 	after := before.Held == GuardControlProbe // the failure may be of the outage whose end the probe has seen
 	switch {
-	case f.overdue != "" && (after || before.Overdue != nil && before.Overdue.Fault == marks.FaultShared):
+	case f.overdue != "" && (after || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
 		p.find(in, s, f, marks.FaultUnclear, "verified nodes have just ceased to share what kept it", now)
 	case f.overdue != "":
 		p.find(in, s, f, marks.FaultNode, f.overdue, now)

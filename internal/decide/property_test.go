@@ -95,7 +95,7 @@ func (d dice) late(in *Input) {
 	n.Created, in.NeedsVerificationSince = now.Add(-48*time.Hour), now.Add(-time.Hour)
 	n.Gated, n.BootID, n.HasRecord, n.Record, in.VanishedAttempt, in.Pods = true, "b1", true, d.overdue(), 0, nil
 	if d.chance(50) {
-		n.Record.Overdue.Time = now.Add(-time.Hour)
+		n.Record.DeadlineCause.Time = now.Add(-time.Hour)
 	}
 	if d.chance(40) {
 		in.Pods = append(in.Pods, d.pod(n.Record.Sequence+1))
@@ -130,7 +130,7 @@ func (d dice) record() marks.Record {
 func (d dice) overdue() marks.Record {
 	at := oneOf(d, now, now.Add(-time.Minute))
 	r := marks.Record{NodeUID: "u1", BootID: "b1", Held: oneOf(d, "", "", GuardMaxUnhealthy),
-		Overdue: &marks.Overdue{Time: oneOf(d, at, at, d.time()), BootID: oneOf(d, "b1", "b1", "b2", ""), Message: "m",
+		DeadlineCause: &marks.DeadlineCause{Time: oneOf(d, at, at, d.time()), BootID: oneOf(d, "b1", "b1", "b2", ""), Message: "m",
 			Fault: oneOf(d, marks.FaultNode, marks.FaultNode, marks.FaultShared, marks.FaultUnclear, "nonsense")}}
 	if d.chance(60) {
 		r.Sequence, r.Inconclusive, r.LastOutcome, r.LastTime = 3, 3, attempt.Inconclusive, &at
@@ -259,7 +259,7 @@ func TestNextKeepsToTheRules(t *testing.T) {
 		}
 		most = max(most, asked)
 		steps[plan.Step]++
-		if o := plan.Change.Record.Overdue; o != nil && plan.Step == StepRecord && o.Time.Equal(now) && o != in.Node.Record.Overdue {
+		if o := plan.Change.Record.DeadlineCause; o != nil && plan.Step == StepRecord && o.Time.Equal(now) && o != in.Node.Record.DeadlineCause {
 			overdue[fmt.Sprintf("%s, with an attempt %t", o.Fault, plan.Recorded != nil)]++
 		}
 		if plan.Step == StepDelete && in.Node.Record.LastOutcome != attempt.Failed {
@@ -290,7 +290,7 @@ func TestNextKeepsToTheRules(t *testing.T) {
 // deletableOverdue reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
 // other cause never deletes.
 func deletableOverdue(in Input, ev Evidence) bool {
-	r, o := in.Node.Record, in.Node.Record.Overdue
+	r, o := in.Node.Record, in.Node.Record.DeadlineCause
 	at, ok := deadlineOf(in, now)
 	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !fresh(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || absent(in) != "" {
 		return false
@@ -320,7 +320,7 @@ var rulesOfPlans = []struct {
 		return p.Step != StepDelete || exhausted || deletableOverdue(in, ev)
 	}},
 	{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
-		before, o := in.Node.Record.Overdue, p.Change.Record.Overdue
+		before, o := in.Node.Record.DeadlineCause, p.Change.Record.DeadlineCause
 		if o == nil || before == o || o.Fault != marks.FaultNode {
 			return true
 		}
@@ -392,7 +392,7 @@ var rulesOfPlans = []struct {
 		return !spared(in) || p.Change.Gate != gateClose
 	}},
 	{"a taint that evicts goes onto a node only if it runs no ordinary pods", func(in Input, ev Evidence, p Plan) bool {
-		return p.Change.Gate != gateClose || !slices.Contains(p.Change.Close, execute) || ev.Workloads != nil && ev.Workloads.busy() == ""
+		return p.Change.Gate != gateClose || !slices.Contains(p.Change.GateTaints, execute) || ev.Workloads != nil && ev.Workloads.busy() == ""
 	}},
 	{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
 		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !controlled(in.Config) || p.Change.Record.Probed &&

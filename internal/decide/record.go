@@ -60,7 +60,7 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, s.attempts, s.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	r.LastTime, r.DurationMs = ptr.To(now.UTC().Truncate(time.Microsecond)), result.Duration.Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deletion, r.Overdue = nil, false, nil, nil
+	r.NextAttemptTime, r.Probed, r.Deletion, r.DeadlineCause = nil, false, nil, nil
 	if result.Outcome != attempt.Failed || !s.exhausted(in) {
 		r.Held, r.HeldMessage = "", "" // else the guard decides again, and only a change is an event
 	}
@@ -75,7 +75,7 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 	}
 	p.Step = StepRecord
 	p.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
-	p.Change, p.Events, p.Condition = marks.Change{Close: in.Profile.Taints}, nil, nil
+	p.Change, p.Events, p.Condition = marks.Change{GateTaints: in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
 		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
@@ -103,7 +103,7 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 
 // close puts the gating taints back and takes the label away, but for a node that is never tainted.
 func (p *Plan) close(in Input) {
-	p.Change.Label, p.Change.Close = ptr.To(false), in.Profile.Taints
+	p.Change.Label, p.Change.GateTaints = ptr.To(false), in.Profile.Taints
 	if !spared(in) {
 		p.Change.Gate = marks.GateClose
 	}
@@ -112,7 +112,7 @@ func (p *Plan) close(in Input) {
 // PodRefused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
 func PodRefused(in Input, number int32, reason, message string, now time.Time) Plan {
 	p := Plan{}
-	p.record(in, spentOf(in), attempt.Attempt{Number: number}, attempt.Inconclusively(reason, message), now)
+	p.record(in, spentOf(in), attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message), now)
 	return p
 }
 

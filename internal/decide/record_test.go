@@ -129,8 +129,8 @@ func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 			w = world{}
 		}
 		plan, _ := ask(t, in, w)
-		if plan.Change.Gate != gateClose || !slices.Equal(plan.Change.Close, own) {
-			t.Errorf("%s: gate %v, closes with %v", name, plan.Change.Gate, plan.Change.Close)
+		if plan.Change.Gate != gateClose || !slices.Equal(plan.Change.GateTaints, own) {
+			t.Errorf("%s: gate %v, closes with %v", name, plan.Change.Gate, plan.Change.GateTaints)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func check(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return fmt.Errorf("the API server does not take the pod: %w", err)
 	}
-	if workerpod.Displaces(tried) {
+	if workerpod.MayPreempt(tried) {
 		workerpod.Bind(pod)
 	}
 	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {

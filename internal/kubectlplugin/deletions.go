@@ -54,10 +54,10 @@ func (v *invocation) deletionsView(ctx context.Context) (deletionsView, error) {
 	if err != nil {
 		return out, err
 	}
-	if !c.Begun.IsZero() {
-		out.Begun = &c.Begun
+	if !c.CompleteSince.IsZero() {
+		out.Begun = &c.CompleteSince
 	}
-	out.Paused, out.LastHour = c.Paused, len(ledger.Since(c.Entries, v.now, time.Hour))
+	out.Paused, out.LastHour = c.Paused, len(ledger.NewerThan(c.Entries, v.now, time.Hour))
 	out.Deletions = append(out.Deletions, c.Entries...)
 	slices.Reverse(out.Deletions)
 	return out, nil

@@ -71,7 +71,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 			add("Deadline", v.at(&deadline))
 		}
 	}
-	if o := s.in.Node.Record.Overdue; o != nil {
+	if o := s.in.Node.Record.DeadlineCause; o != nil {
 		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.at(&o.Time)))
 	}
 	for _, r := range n.Rules {

@@ -274,7 +274,7 @@ func TestExplainWaiting(t *testing.T) {
 		}
 	}
 	since, passed := after(-time.Hour), after(-48*time.Hour)
-	s := observe(cfg, makeNode(gated, said(marks.ReasonDeadlineExceeded, "m"), having(marks.Record{VerifiedTime: passed, Since: since, Overdue: &marks.Overdue{Time: now, Fault: marks.FaultShared, Message: "verified node a lacks it too"}})), nil)
+	s := observe(cfg, makeNode(gated, said(marks.ReasonDeadlineExceeded, "m"), having(marks.Record{VerifiedTime: passed, Since: since, DeadlineCause: &marks.DeadlineCause{Time: now, Fault: marks.FaultShared, Message: "verified node a lacks it too"}})), nil)
 	v := &invocation{now: now}
 	var got []string
 	for _, row := range v.facts(s, s.summary(now)) {

@@ -60,8 +60,8 @@ type Entry struct {
 type Contents struct {
 	// Version is its resourceVersion; empty where there is none.
 	Version string
-	// Begun is since when every deletion is in Entries; zero where nobody knows.
-	Begun time.Time
+	// CompleteSince is since when every deletion is in Entries; zero where nobody knows.
+	CompleteSince time.Time
 	// Paused is why nothing may be deleted; empty where something may.
 	Paused  string
 	Entries []Entry
@@ -89,31 +89,31 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 		return c, unreadable
 	}
 	for _, e := range c.Entries {
-		if !e.plausible() {
+		if !e.valid() {
 			return c, unreadable
 		}
 	}
 	if begun, err := time.Parse(time.RFC3339, cm.Data[KeySince]); err == nil {
-		c.Begun = begun
+		c.CompleteSince = begun
 	}
 	return c, nil
 }
 
-func (e Entry) plausible() bool {
+func (e Entry) valid() bool {
 	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
 }
 
-// Check says what is missing from an entry that is to be written; nil for nothing.
-func (e Entry) Check() error {
-	if !e.plausible() || e.Node == "" || e.Kind == "" {
+// Validate says what is missing from an entry that is to be written; nil for nothing.
+func (e Entry) Validate() error {
+	if !e.valid() || e.Node == "" || e.Kind == "" {
 		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
 	}
 	return nil
 }
 
-// Settle drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One from the future, made by a clock
+// Prune drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One from the future, made by a clock
 // that ran fast, counts as made now, and so does a beginning: it must neither be missed nor outstay its time.
-func (c Contents) Settle(now time.Time, keep time.Duration) Contents {
+func (c Contents) Prune(now time.Time, keep time.Duration) Contents {
 	kept := []Entry{} // never null in JSON
 	for _, e := range c.Entries {
 		if e.Time.After(now) {
@@ -126,21 +126,21 @@ func (c Contents) Settle(now time.Time, keep time.Duration) Contents {
 	for i := range history {
 		kept[i].Reason = "" // there may be thousands
 	}
-	c.Entries = append(Since(kept[:history], now, keep), kept[history:]...)
-	if c.Begun.After(now) {
-		c.Begun = now
+	c.Entries = append(NewerThan(kept[:history], now, keep), kept[history:]...)
+	if c.CompleteSince.After(now) {
+		c.CompleteSince = now
 	}
 	return c
 }
 
-// Since are the entries that are younger than age.
-func Since(entries []Entry, now time.Time, age time.Duration) []Entry {
+// NewerThan are the entries that are younger than age.
+func NewerThan(entries []Entry, now time.Time, age time.Duration) []Entry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return now.Sub(e.Time.Time) >= age })
 }
 
-// Ahead reports whether a time is so far in the future that it would outstay its time by much.
-func (c Contents) Ahead(now time.Time) bool {
-	return c.Begun.Sub(now) > clockSlack || slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })
+// HasFutureTimes reports whether a time is so far in the future that it would outstay its time by much.
+func (c Contents) HasFutureTimes(now time.Time) bool {
+	return c.CompleteSince.Sub(now) > clockSlack || slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })
 }
 
 // Write puts the contents into the ConfigMap: as many of the entries as it should hold, the newest, which come last.
@@ -158,7 +158,7 @@ func (c Contents) Write(cm *corev1.ConfigMap) error {
 		if cm.Data == nil {
 			cm.Data = map[string]string{}
 		}
-		cm.Data[KeyDeletions], cm.Data[KeySince] = string(raw), c.Begun.UTC().Format(time.RFC3339)
+		cm.Data[KeyDeletions], cm.Data[KeySince] = string(raw), c.CompleteSince.UTC().Format(time.RFC3339)
 		return nil
 	}
 }

@@ -23,13 +23,13 @@ func at(uid string) string {
 
 func TestBounded(t *testing.T) {
 	for name, long := range map[string]string{"many": "", "many with long names": strings.Repeat("x", maxField-10)} {
-		c := Contents{Begun: noon}
+		c := Contents{CompleteSince: noon}
 		for i := range maxEntries + 1 {
 			uid := fmt.Sprint(i)
 			c.Entries = append(c.Entries, Entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Second)), Node: long + uid, UID: uid, Kind: "Node"})
 		}
 		cm := &corev1.ConfigMap{}
-		if err := c.Settle(noon.Add(3*time.Hour), 24*time.Hour).Write(cm); err != nil {
+		if err := c.Prune(noon.Add(3*time.Hour), 24*time.Hour).Write(cm); err != nil {
 			t.Fatal(err)
 		}
 		got, err := Parse(cm)
@@ -73,7 +73,7 @@ func TestGarbled(t *testing.T) {
 	}
 	for _, e := range []Entry{{UID: "a", Node: "n", Kind: "Node"}, {Time: metav1.NewTime(noon), Node: "n", Kind: "Node"},
 		{Time: metav1.NewTime(noon), UID: "a", Node: "n", Kind: "Node", Pool: strings.Repeat("z", maxField+1)}} {
-		if e.Check() == nil {
+		if e.Validate() == nil {
 			t.Errorf("could not be read again: %+v", e)
 		}
 	}
@@ -85,15 +85,15 @@ func TestHistory(t *testing.T) {
 	for i := range History + 2 {
 		c.Entries = append(c.Entries, Entry{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Minute)), UID: fmt.Sprint(i), Reason: "why"})
 	}
-	late := c.Settle(noon.AddDate(1, 0, 0), time.Hour).Entries
+	late := c.Prune(noon.AddDate(1, 0, 0), time.Hour).Entries
 	if len(late) != History || late[0].UID != "2" || late[0].Reason != "why" {
 		t.Errorf("a year later: %d, from %+v", len(late), late[0])
 	}
-	soon := c.Settle(noon.Add(4*time.Hour), 24*time.Hour).Entries
+	soon := c.Prune(noon.Add(4*time.Hour), 24*time.Hour).Entries
 	if len(soon) != History+2 || soon[1].Reason != "" || soon[2].Reason != "why" {
 		t.Errorf("within the time that counts: %d, %+v", len(soon), soon[:3])
 	}
-	if n := len(Since(soon, noon.Add(4*time.Hour), time.Hour)); n != 21 {
+	if n := len(NewerThan(soon, noon.Add(4*time.Hour), time.Hour)); n != 21 {
 		t.Errorf("within the hour: %d", n)
 	}
 }
@@ -123,8 +123,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		settled := c.Settle(noon, time.Hour)
-		if len(c.Entries) > 0 && len(settled.Entries) == 0 || settled.Ahead(noon) {
+		settled := c.Prune(noon, time.Hour)
+		if len(c.Entries) > 0 && len(settled.Entries) == 0 || settled.HasFutureTimes(noon) {
 			t.Errorf("settled to %+v", settled)
 		}
 		if err := settled.Write(cm); err != nil {

@@ -23,8 +23,8 @@ type Change struct {
 	// KeepRecord leaves the record as it is: only what rules ask for is written.
 	KeepRecord bool
 	Gate       Gate
-	// Close are the taints of GateClose.
-	Close []Taint
+	// GateTaints are the taints of GateClose.
+	GateTaints []Taint
 	// Label sets the verified label (true) or removes it (false); nil leaves it.
 	Label *bool
 	// Rules is what NodeReadinessRules change, in the same patch.
@@ -62,7 +62,7 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 		case GateOpen:
 			taints = v.without(taints)
 		case GateClose:
-			taints = with(taints, c.Close)
+			taints = with(taints, c.GateTaints)
 		}
 		patch["spec"] = map[string]any{"taints": taints}
 	}

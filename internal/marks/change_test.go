@@ -19,10 +19,10 @@ func TestPatch(t *testing.T) {
 		want   string
 	}{
 		"keep":                       {Change{}, `{"metadata":{"annotations":"*","resourceVersion":"7","uid":"u1"}}`},
-		"keep, whatever would close": {Change{Close: vocabulary.Gating}, `{"metadata":{"annotations":"*","resourceVersion":"7","uid":"u1"}}`},
-		"open": {Change{Gate: GateOpen, Label: ptr.To(true), Close: vocabulary.Gating},
+		"keep, whatever would close": {Change{GateTaints: vocabulary.Gating}, `{"metadata":{"annotations":"*","resourceVersion":"7","uid":"u1"}}`},
+		"open": {Change{Gate: GateOpen, Label: ptr.To(true), GateTaints: vocabulary.Gating},
 			`{"metadata":{"annotations":"*","labels":{"node-ready/verified":"true"},"resourceVersion":"7","uid":"u1"},"spec":{"taints":[{"effect":"NoSchedule","key":"x"}]}}`},
-		"close": {Change{Gate: GateClose, Label: ptr.To(false), Close: vocabulary.Gating},
+		"close": {Change{Gate: GateClose, Label: ptr.To(false), GateTaints: vocabulary.Gating},
 			`{"metadata":{"annotations":"*","labels":{"node-ready/verified":null},"resourceVersion":"7","uid":"u1"},"spec":{"taints":[{"effect":"NoSchedule","key":"node-ready/unverified"},{"effect":"NoSchedule","key":"x"},{"effect":"NoExecute","key":"gpu/unverified"}]}}`},
 	} {
 		var got map[string]any
@@ -72,10 +72,10 @@ func TestWhatAChangeLeavesOnTheNode(t *testing.T) {
 		"open":                     {[]corev1.Taint{file, foreign, gpu}, Change{Gate: GateOpen}, []corev1.Taint{foreign}},
 		"open, nothing else there": {[]corev1.Taint{gpu}, Change{Gate: GateOpen}, nil},
 		"open, nothing there":      {nil, Change{Gate: GateOpen}, nil},
-		"close":                    {[]corev1.Taint{foreign}, Change{Gate: GateClose, Close: profile}, []corev1.Taint{foreign, gpu}},
-		"close, closed by another": {[]corev1.Taint{file}, Change{Gate: GateClose, Close: profile}, []corev1.Taint{file, gpu}},
-		"close, closed already":    {[]corev1.Taint{gpu, foreign}, Change{Gate: GateClose, Close: profile}, []corev1.Taint{gpu, foreign}},
-		"keep":                     {[]corev1.Taint{file, foreign}, Change{Close: profile}, []corev1.Taint{file, foreign}},
+		"close":                    {[]corev1.Taint{foreign}, Change{Gate: GateClose, GateTaints: profile}, []corev1.Taint{foreign, gpu}},
+		"close, closed by another": {[]corev1.Taint{file}, Change{Gate: GateClose, GateTaints: profile}, []corev1.Taint{file, gpu}},
+		"close, closed already":    {[]corev1.Taint{gpu, foreign}, Change{Gate: GateClose, GateTaints: profile}, []corev1.Taint{gpu, foreign}},
+		"keep":                     {[]corev1.Taint{file, foreign}, Change{GateTaints: profile}, []corev1.Taint{file, foreign}},
 	} {
 		n := node(tc.have...)
 		n.Labels["a"], n.Annotations["b"] = "1", "2"

@@ -139,7 +139,7 @@ func TestOptOuts(t *testing.T) {
 
 // What stands in for a NoExecute taint gates as it does, and a pass removes it.
 func TestStandIns(t *testing.T) {
-	all := WithStandIns([]Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}})
+	all := WithFallbacks([]Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}})
 	want := []Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
 	if !slices.Equal(all, want) {
 		t.Errorf("%v", all)

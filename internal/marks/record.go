@@ -49,8 +49,8 @@ type Record struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Concluded: the node failed as often as it may before it ever passed, which was counted. It stays for the life of the node.
 	Concluded bool `json:"concluded,omitempty"`
-	// Overdue is what was last found out about a node past its deadline; any other outcome removes it.
-	Overdue *Overdue `json:"overdue,omitempty"`
+	// DeadlineCause is what was last found out about a node past its deadline; any other outcome removes it.
+	DeadlineCause *DeadlineCause `json:"overdue,omitempty"`
 	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
@@ -65,8 +65,8 @@ type Record struct {
 	HeldMessage string `json:"heldMessage,omitempty"`
 }
 
-// Overdue is what was found out about a node past its deadline by comparing it with a verified one.
-type Overdue struct {
+// DeadlineCause is what was found out about a node past its deadline by comparing it with a verified one.
+type DeadlineCause struct {
 	// Time is when it was found out.
 	Time time.Time `json:"time"`
 	// BootID is the node's boot at that time: what was found out is void after a reboot.
@@ -125,11 +125,11 @@ func readRecord(n *corev1.Node) (r Record, fault string) {
 		fault = "is not a record: " + attempt.Text(err.Error())
 	case r.NodeUID != string(n.UID):
 		return Record{}, ""
-	case !believable(r.Sequence) || !believable(r.Attempts) || !believable(r.Inconclusive) ||
-		!believable(r.Superseded) || !believable(r.Shared) || r.DurationMs < 0:
+	case !plausibleCount(r.Sequence) || !plausibleCount(r.Attempts) || !plausibleCount(r.Inconclusive) ||
+		!plausibleCount(r.Superseded) || !plausibleCount(r.Shared) || r.DurationMs < 0:
 		fault = fmt.Sprintf("has a count that is negative or over %d", maxCount)
-	case !dated(r.LastTime) || !dated(r.VerifiedTime) || !dated(r.NextAttemptTime) || !dated(r.Since) ||
-		r.Deletion != nil && !dated(&r.Deletion.Time) || r.Overdue != nil && !dated(&r.Overdue.Time):
+	case !encodableTime(r.LastTime) || !encodableTime(r.VerifiedTime) || !encodableTime(r.NextAttemptTime) || !encodableTime(r.Since) ||
+		r.Deletion != nil && !encodableTime(&r.Deletion.Time) || r.DeadlineCause != nil && !encodableTime(&r.DeadlineCause.Time):
 		fault = "has a time before 1970 or after 9999"
 	default:
 		return r, ""
@@ -137,7 +137,9 @@ func readRecord(n *corev1.Node) (r Record, fault string) {
 	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + fault + "; the node starts afresh, and counts as one that was verified before"
 }
 
-func believable(n int32) bool { return n >= 0 && n <= maxCount }
+func plausibleCount(n int32) bool { return n >= 0 && n <= maxCount }
 
-// dated reports whether t can be written again, in UTC as conditions are: JSON has no years beyond 9999 (RFC 3339).
-func dated(t *time.Time) bool { return t == nil || t.UTC().Year() >= 1970 && t.UTC().Year() <= 9999 }
+// encodableTime reports whether t can be written again, in UTC as conditions are: JSON has no years beyond 9999 (RFC 3339).
+func encodableTime(t *time.Time) bool {
+	return t == nil || t.UTC().Year() >= 1970 && t.UTC().Year() <= 9999
+}

@@ -19,7 +19,7 @@ func TestRecordsAreReadOnce(t *testing.T) {
 		return n
 	}
 	raw := Record{NodeUID: "u1", Sequence: 1}.Encode()
-	read := Records{"u1": {raw: raw, record: &Record{NodeUID: "u1", Sequence: 7}}} // which is not what the annotation says
+	read := RecordCache{"u1": {raw: raw, record: &Record{NodeUID: "u1", Sequence: 7}}} // which is not what the annotation says
 	for name, test := range map[string]struct {
 		n    *corev1.Node
 		want int32
@@ -32,7 +32,7 @@ func TestRecordsAreReadOnce(t *testing.T) {
 		"another node's":             {with("u2", raw), 0, 1},
 		"a record of another node's": {with("u2", Record{NodeUID: "u2", Sequence: 3}.Encode()), 3, 1},
 	} {
-		next := Records{}
+		next := RecordCache{}
 		got, want := read.Observe(test.n, vocabulary, next), Observe(test.n, vocabulary)
 		if got.Record.Sequence != test.want || len(next) != test.kept {
 			t.Errorf("%s: sequence %d, and %d records kept, want %d and %d", name, got.Record.Sequence, len(next), test.want, test.kept)
@@ -40,7 +40,7 @@ func TestRecordsAreReadOnce(t *testing.T) {
 		if got.Record.Sequence = want.Record.Sequence; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
-		if again := next.Observe(test.n, vocabulary, Records{}); again.Record.Sequence != test.want || again.RecordProblem != want.RecordProblem {
+		if again := next.Observe(test.n, vocabulary, RecordCache{}); again.Record.Sequence != test.want || again.RecordProblem != want.RecordProblem {
 			t.Errorf("%s, for the second time: %+v", name, again)
 		}
 	}

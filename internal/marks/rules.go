@@ -115,9 +115,9 @@ func CutRulePrefix(key string) (prefix, name string, ok bool) {
 	return "", "", false
 }
 
-// Ruled reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that which other
+// HasRuleTaint reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that which other
 // programs use as well and AnnotationRules names it.
-func Ruled(n *corev1.Node) bool {
+func HasRuleTaint(n *corev1.Node) bool {
 	owned := slices.Collect(maps.Values(OwnedOn(n)))
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		prefix, _, ok := CutRulePrefix(t.Key)

@@ -135,7 +135,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	yes := func() bool { return true }
 	c := NewCollector(config.PerNodeNone, nil, func() map[decide.WaitingLabels]int { return waiting }, yes, yes, time.Now)
 	for range 2 {
-		got := c.waits()
+		got := c.waitingNodes()
 		sum := 0
 		for _, n := range got {
 			sum += n
@@ -148,7 +148,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		}
 	}
 	waiting = nil
-	if got := c.waits(); len(got) != 2 {
+	if got := c.waitingNodes(); len(got) != 2 {
 		t.Errorf("with nothing to wait for: %v", got)
 	}
 }

@@ -31,7 +31,7 @@ type Collector struct {
 	now      func() time.Time
 	pools    pools
 
-	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waitsDesc, held, overdue, build *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waitingDesc, held, deadlineExceeded, build *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in step with
@@ -41,23 +41,23 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 		return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 	}
 	return &Collector{perNode: perNode, snapshot: snapshot, waiting: waiting, healthy: healthy, leader: leader, now: now,
-		status:      desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
-		duration:    desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
-		pods:        desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
-		retries:     desc("retry_attempts_total", "Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
-		healthyDesc: desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
-		leaderDesc:  desc("leader", "1 if this replica is the one that acts."),
-		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
-		waitsDesc:   desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
-		held:        desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
-		overdue:     desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
-		build:       desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
+		status:           desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
+		duration:         desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
+		pods:             desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
+		retries:          desc("retry_attempts_total", "Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
+		healthyDesc:      desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
+		leaderDesc:       desc("leader", "1 if this replica is the one that acts."),
+		nodes:            desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
+		waitingDesc:      desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
+		held:             desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
+		deadlineExceeded: desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
+		build:            desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waitsDesc, c.held, c.overdue, c.build} {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
 		ch <- d
 	}
 }
@@ -86,7 +86,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	now := c.now()
 	statuses := map[decide.Status]*dto.LabelPair{}
 	for _, s := range decide.Statuses() {
-		statuses[s] = Pair("status", string(s))
+		statuses[s] = LabelPair("status", string(s))
 	}
 	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
 	for in := range inputs {
@@ -109,8 +109,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
 	}
-	for w, n := range c.waits() {
-		gauge(c.waitsDesc, float64(n), w.For, w.Pool)
+	for w, n := range c.waitingNodes() {
+		gauge(c.waitingDesc, float64(n), w.For, w.Pool)
 	}
 	for _, s := range []string{"pending", "running", "succeeded", "failed"} {
 		gauge(c.pods, float64(pods[s]), s)
@@ -123,8 +123,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // maxWaits bounds the series of waiting_nodes: there may be as many DaemonSets to wait for, and NodePools, as there are.
 const maxWaits = 200
 
-// waits counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond maxWaits.
-func (c *Collector) waits() map[decide.WaitingLabels]int {
+// waitingNodes counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond maxWaits.
+func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 	of := c.waiting()
 	byName := func(a, b decide.WaitingLabels) int {
 		return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Pool, b.Pool))
@@ -151,10 +151,10 @@ func (c *Collector) waits() map[decide.WaitingLabels]int {
 
 // node sends the series of a node with this status.
 func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
-	name := []*dto.LabelPair{Pair("node", in.Node.Name)}
-	ch <- One(c.status, name[0], status)
+	name := []*dto.LabelPair{LabelPair("node", in.Node.Name)}
+	ch <- NodeGauge(c.status, name[0], status)
 	if decide.ReportsDeadlineExceeded(in) {
-		ch <- One(c.overdue, name...)
+		ch <- NodeGauge(c.deadlineExceeded, name...)
 	}
 	r := in.Node.Record
 	if r.LastOutcome != "" {

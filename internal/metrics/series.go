@@ -14,11 +14,11 @@ type series struct {
 	counter bool // and no gauge
 }
 
-// Pair is a label.
-func Pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+// LabelPair is a label.
+func LabelPair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
 
-// One is a gauge of a node that is 1.
-func One(desc *prometheus.Desc, labels ...*dto.LabelPair) prometheus.Metric {
+// NodeGauge is a gauge of a node that is 1.
+func NodeGauge(desc *prometheus.Desc, labels ...*dto.LabelPair) prometheus.Metric {
 	return &series{desc: desc, labels: labels, value: 1}
 }
 

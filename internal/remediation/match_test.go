@@ -108,7 +108,7 @@ func TestIndexLosesNothing(t *testing.T) {
 					node("n", "p1", "default"), node("n", "p1", ""), node("n", "", ""), node("n", "", "default"), node("n", "p1", "default", ownedBy("a-uid")),
 				} {
 					compared++
-					if got, want := match(n, index.near(n)), match(n, slices.Clone(claims)); got != want {
+					if got, want := match(n, index.candidates(n)), match(n, slices.Clone(claims)); got != want {
 						t.Fatalf("%+v on the index, %+v on all of %+v", got, want, claims)
 					}
 				}

@@ -44,7 +44,7 @@ func (c *NodeClaims) Find(ctx context.Context, n *corev1.Node, fresh bool) owner
 	if err != nil {
 		return owner.Owner{Problem: "NodeClaims could not be listed (" + reason(err) + ")"}
 	}
-	return match(n, index.near(n))
+	return match(n, index.candidates(n))
 }
 
 // Act implements Backend: it deletes the NodeClaim.
@@ -109,8 +109,8 @@ func (x *claimIndex) add(full *karpv1.NodeClaim) {
 	}
 }
 
-// near returns the NodeClaims that can matter to the node: match answers the same on them as on all.
-func (x claimIndex) near(n *corev1.Node) []karpv1.NodeClaim {
+// candidates returns the NodeClaims that can matter to the node: match answers the same on them as on all.
+func (x claimIndex) candidates(n *corev1.Node) []karpv1.NodeClaim {
 	var out []karpv1.NodeClaim
 	if n.Spec.ProviderID != "" {
 		out = append(out, x.byProviderID[n.Spec.ProviderID]...)

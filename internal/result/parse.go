@@ -61,7 +61,7 @@ func Parse(termination []byte) (Report, error) {
 	}
 	r.Node = clean(r.Node)
 	for i := range r.Checks {
-		if err := r.Checks[i].admit(); err != nil {
+		if err := r.Checks[i].validate(); err != nil {
 			return Report{}, fmt.Errorf("checks[%d]: %w", i, err)
 		}
 	}
@@ -69,8 +69,8 @@ func Parse(termination []byte) (Report, error) {
 	return r, nil
 }
 
-// admit refuses what cannot be understood and makes the rest safe to show.
-func (c *Check) admit() error {
+// validate refuses what cannot be understood and makes the rest safe to show.
+func (c *Check) validate() error {
 	switch c.Outcome {
 	case Passed, Failed, Inconclusive, Warning, Skipped:
 	default:

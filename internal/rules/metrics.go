@@ -288,9 +288,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(c.leftOpen, float64(len(t.LeftOpen)), r.Name)
 		if c.perNode != config.PerNodeNone {
-			name := metrics.Pair("rule", r.Name)
+			name := metrics.LabelPair("rule", r.Name)
 			for node := range t.Held {
-				ch <- metrics.One(c.held, metrics.Pair("node", node), name)
+				ch <- metrics.NodeGauge(c.held, metrics.LabelPair("node", node), name)
 			}
 		}
 		held, open := len(t.Held), len(t.LeftOpen)

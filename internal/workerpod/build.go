@@ -97,15 +97,15 @@ type Builder struct {
 	worker  config.Worker
 	logging config.Logging
 	gating  []marks.Taint
-	told    map[string]told // by profile
+	configs map[string]workerConfig // by profile
 }
 
-// told is what the workers of a profile are told to do, and its hash.
-type told struct{ env, hash string }
+// workerConfig is what the workers of a profile are told to do, and its hash.
+type workerConfig struct{ env, hash string }
 
 // NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be given.
 func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
-	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging, gating: cfg.Vocabulary().Gating, told: map[string]told{}}
+	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging, gating: cfg.Vocabulary().Gating, configs: map[string]workerConfig{}}
 	for _, e := range cfg.Variants() {
 		env, err := worker.Config{
 			Checks: e.Checks, DNSTestDomains: e.DNSTestDomains,
@@ -114,13 +114,13 @@ func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("worker configuration of profile %q: %w", e.Profile, err)
 		}
-		b.told[e.Profile] = told{env: env, hash: hash("checks", env)}
+		b.configs[e.Profile] = workerConfig{env: env, hash: hash("checks", env)}
 	}
 	return b, nil
 }
 
 // Checks identifies what the workers of a profile are told to do: two that are told the same have the same.
-func (b *Builder) Checks(profile string) string { return b.told[profile].hash }
+func (b *Builder) Checks(profile string) string { return b.configs[profile].hash }
 
 // LongestSeconds is the longest activeDeadlineSeconds of the pods that it makes.
 func LongestSeconds(cfg *config.Config) int64 {
@@ -191,7 +191,7 @@ func (b *Builder) Check(t Target, profile config.Effective, id string) *corev1.P
 }
 
 func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling) *corev1.Pod {
-	w, told := b.worker, b.told[profile.Profile]
+	w, told := b.worker, b.configs[profile.Profile]
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   b.Namespace,
@@ -279,11 +279,11 @@ func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 	}
 }
 
-// Displaces reports whether a pod as the API server completed it could displace others if the scheduler places it: it got
+// MayPreempt reports whether a pod as the API server completed it could displace others if the scheduler places it: it got
 // more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
 // preemption policy cannot be asked for instead: without a class of that policy the API server refuses it
 // (k8s.io/kubernetes plugin/pkg/admission/priority).
-func Displaces(pod *corev1.Pod) bool {
+func MayPreempt(pod *corev1.Pod) bool {
 	preempts := pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever
 	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
 }

@@ -243,11 +243,11 @@ func TestDisplaces(t *testing.T) {
 		"of a default class":      {ptr.To[int32](1000), true},
 	} {
 		for _, pod := range []*corev1.Pod{b.Verify(open, profile, 1, config.SchedulingScheduler), b.Probe(open, profile, "u2/1", "g")} {
-			if pod.Spec.Priority = tc.priority; Displaces(pod) != tc.want {
+			if pod.Spec.Priority = tc.priority; MayPreempt(pod) != tc.want {
 				t.Errorf("%s: displaces %v", name, !tc.want)
 			}
 			Bind(pod)
-			if pod.Spec.NodeName != "node-a" || Displaces(pod) || !Ours(pod, "ns", open) || pod.Spec.PriorityClassName != "" {
+			if pod.Spec.NodeName != "node-a" || MayPreempt(pod) || !Ours(pod, "ns", open) || pod.Spec.PriorityClassName != "" {
 				t.Errorf("%s, bound: %+v", name, pod.Spec)
 			}
 		}

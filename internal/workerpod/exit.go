@@ -10,16 +10,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
-// exited turns the container's exit into a result.
-func exited(t *corev1.ContainerStateTerminated, nodeName string) *attempt.Result {
+// resultOfExit turns the container's exit into a result.
+func resultOfExit(t *corev1.ContainerStateTerminated, nodeName string) *attempt.Result {
 	var report *result.Report
 	if r, err := result.Parse([]byte(t.Message)); err == nil && r.Node == nodeName {
 		report = &r
 	}
-	r := attempt.OfExit(t.ExitCode, report)
+	r := attempt.FromExitCode(t.ExitCode, report)
 	switch {
 	case t.Reason == "OOMKilled":
-		r = attempt.Inconclusively(attempt.ReasonOOMKilled, "the worker ran out of memory; raise worker.resources.limits.memory")
+		r = attempt.NewInconclusive(attempt.ReasonOOMKilled, "the worker ran out of memory; raise worker.resources.limits.memory")
 		r.Report = report
 	case r.Reason == attempt.ReasonUnknownExit:
 		r.Message = attempt.Text(fmt.Sprintf("%s (%s)", r.Message, t.Reason)) // the runtime's word for it

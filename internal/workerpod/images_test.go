@@ -56,11 +56,11 @@ func TestPresent(t *testing.T) {
 		"":              false,
 		"<none>@<none>": false,
 	} {
-		if Present([]string{image}, on) != want {
+		if ImagesPresent([]string{image}, on) != want {
 			t.Errorf("%q: want %v", image, want)
 		}
 	}
-	if Present(nil, on) || !Present([]string{"init:1", "registry.example.com/worker:1"}, on) || Present([]string{"init:1", "other:1"}, on) {
+	if ImagesPresent(nil, on) || !ImagesPresent([]string{"init:1", "registry.example.com/worker:1"}, on) || ImagesPresent([]string{"init:1", "other:1"}, on) {
 		t.Error("all of them, and at least one")
 	}
 }

@@ -39,8 +39,8 @@ type Observation struct {
 	State          State
 	// Occupies: a container of it may still run on the node, or may yet start.
 	Occupies bool
-	// Runs: a container of it, an init container included, is shown as running.
-	Runs bool
+	// HasRunningContainer: a container of it, an init container included, is shown as running.
+	HasRunningContainer bool
 	// Terminating: its deletion was asked for.
 	Terminating bool
 	// Grace is the grace period of the deletion that was asked for; 0 without one.
@@ -68,8 +68,8 @@ type FirstSeen struct {
 	UnderWay bool
 	// Terminating is when its deletion was first seen to be asked for.
 	Terminating time.Time
-	// Free is since when it is seen to terminate without a finalizer.
-	Free time.Time
+	// FinalizersGone is since when it is seen to terminate without a finalizer.
+	FinalizersGone time.Time
 	// Witnessed: the pod was seen without a result before it had one, so Result is when it came.
 	Witnessed bool
 }
@@ -121,14 +121,14 @@ func Observe(pod *corev1.Pod) Observation {
 		State:       stateOf(pod),
 		Terminating: pod.DeletionTimestamp != nil, Recorded: pod.Annotations[AnnotationRecorded] == "true",
 		StartTimeout: seconds(pod, AnnotationStartTimeout), Timeout: seconds(pod, AnnotationTimeout),
-		Images: imagesOf(pod), Finalizers: pod.Finalizers, Runs: runs(pod),
+		Images: requiredImages(pod), Finalizers: pod.Finalizers, HasRunningContainer: hasRunningContainer(pod),
 	}
 	o.Occupies = o.State != Ended
 	if o.Terminating {
 		o.Grace = time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, grace)) * time.Second
 		// The kubelet starts no container of a terminating pod, and without grace it waits for none: a finalizer keeps
 		// the object alone.
-		o.Occupies = o.Occupies && (o.Runs || o.Grace > 0)
+		o.Occupies = o.Occupies && (o.HasRunningContainer || o.Grace > 0)
 	}
 	o.Attempt.Result = resultOf(pod, o)
 	if c := condition(pod, corev1.PodScheduled); o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -137,15 +137,15 @@ func Observe(pod *corev1.Pod) Observation {
 	return o
 }
 
-// maxGiven bounds what a pod may say of its own timeouts: the longest that the configuration allows is a year.
-const maxGiven = 366 * 24 * time.Hour
+// maxTimeout bounds what a pod may say of its own timeouts: the longest that the configuration allows is a year.
+const maxTimeout = 366 * 24 * time.Hour
 
 func seconds(pod *corev1.Pod, annotation string) time.Duration {
 	n, err := strconv.ParseInt(pod.Annotations[annotation], 10, 32)
 	if err != nil || n < 0 {
 		return 0
 	}
-	return min(time.Duration(n)*time.Second, maxGiven)
+	return min(time.Duration(n)*time.Second, maxTimeout)
 }
 
 func stateOf(pod *corev1.Pod) State {
@@ -161,19 +161,19 @@ func stateOf(pod *corev1.Pod) State {
 	return Pending
 }
 
-// runs reports whether a container of the pod, an init container included, is shown as running.
-func runs(pod *corev1.Pod) bool {
+// hasRunningContainer reports whether a container of the pod, an init container included, is shown as running.
+func hasRunningContainer(pod *corev1.Pod) bool {
 	all := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	return slices.ContainsFunc(all, func(cs corev1.ContainerStatus) bool { return cs.State.Running != nil })
 }
 
-// Overdue is when a terminating pod should have ended: its grace period and a minute after its deletion was first seen,
+// EndsBy is when a terminating pod should have ended: its grace period and a minute after its deletion was first seen,
 // on the observer's clock. It is zero for a pod that is not terminating, or where nobody keeps account.
-func (o Observation) Overdue() time.Time {
+func (o Observation) EndsBy() time.Time {
 	if !o.Terminating || o.Seen.Terminating.IsZero() {
 		return time.Time{}
 	}
-	return o.Seen.Terminating.Add(o.Grace + endsWithin)
+	return o.Seen.Terminating.Add(o.Grace + terminationSlack)
 }
 
 // resultOf is what came of the pod's attempt; nil while there is none.
@@ -183,11 +183,11 @@ func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 		return classify(pod, o, worker)
 	}
 	t := worker.State.Terminated
-	r := exited(t, o.Node)
+	r := resultOfExit(t, o.Node)
 	if r.Outcome != attempt.Passed && o.Terminating {
 		// What it could not finish is not the node's fault, and whether it had ended before somebody asked for its deletion
 		// only the kubelet's clock could tell.
-		return attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
+		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return r
 }
@@ -207,49 +207,49 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 		ran, started := untilDeadline(pod, worker)
 		switch {
 		case !started:
-			return attempt.Inconclusively(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
+			return attempt.NewInconclusive(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:
-			return attempt.Inconclusively(attempt.ReasonStartedLate, "the worker started so late that the pod's deadline passed before it had its time")
+			return attempt.NewInconclusive(attempt.ReasonStartedLate, "the worker started so late that the pod's deadline passed before it had its time")
 		}
 		return &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Message: "the worker ran past the pod's deadline"}
 	case "Evicted", "Preempting", "Preempted":
-		return attempt.Inconclusively(attempt.ReasonEvicted, "the pod was evicted: "+s.Message)
+		return attempt.NewInconclusive(attempt.ReasonEvicted, "the pod was evicted: "+s.Message)
 	case "NodeLost":
-		return attempt.Inconclusively(attempt.ReasonNodeLost, "the kubelet stopped reporting: "+s.Message)
+		return attempt.NewInconclusive(attempt.ReasonNodeLost, "the kubelet stopped reporting: "+s.Message)
 	case "Terminated", "NodeShutdown", "Shutdown":
 		// k8s.io/kubernetes pkg/kubelet/nodeshutdown
-		return attempt.Inconclusively(attempt.ReasonNodeShutdown, "the node shut down: "+s.Message)
+		return attempt.NewInconclusive(attempt.ReasonNodeShutdown, "the node shut down: "+s.Message)
 	default:
 		if s.Phase == corev1.PodFailed {
 			// Admission refusals carry their own reasons (OutOfcpu, OutOfpods, NodeAffinity,
 			// UnexpectedAdmissionError, ...; k8s.io/kubernetes pkg/kubelet/lifecycle/predicate.go).
-			return attempt.Inconclusively(attempt.ReasonKubeletRejected, s.Reason+": "+s.Message)
+			return attempt.NewInconclusive(attempt.ReasonKubeletRejected, s.Reason+": "+s.Message)
 		}
 	}
 	if s.Phase == corev1.PodUnknown {
-		return attempt.Inconclusively(attempt.ReasonNodeLost, "the pod's state is unknown: the kubelet stopped reporting")
+		return attempt.NewInconclusive(attempt.ReasonNodeLost, "the pod's state is unknown: the kubelet stopped reporting")
 	}
 	if c := condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
-		return attempt.Inconclusively(attempt.ReasonEvicted, c.Reason+": "+c.Message)
+		return attempt.NewInconclusive(attempt.ReasonEvicted, c.Reason+": "+c.Message)
 	}
 	for _, cs := range s.InitContainerStatuses {
 		if t := cs.State.Terminated; t != nil && t.ExitCode != 0 && pod.Status.Phase == corev1.PodFailed {
-			return attempt.Inconclusively(attempt.ReasonInitFailed, fmt.Sprintf("init container %s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason))
+			return attempt.NewInconclusive(attempt.ReasonInitFailed, fmt.Sprintf("init container %s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason))
 		}
 		if reason, message, ok := waiting(cs); ok {
-			return attempt.Inconclusively(reason, message)
+			return attempt.NewInconclusive(reason, message)
 		}
 	}
 	for _, cs := range s.ContainerStatuses {
 		if reason, message, ok := waiting(cs); ok {
-			return attempt.Inconclusively(reason, message)
+			return attempt.NewInconclusive(reason, message)
 		}
 	}
 	switch {
 	case s.Phase == corev1.PodSucceeded, s.Phase == corev1.PodFailed:
-		return attempt.Inconclusively(attempt.ReasonUnknownPodStatus, fmt.Sprintf("the pod is %s and tells no exit code", s.Phase))
+		return attempt.NewInconclusive(attempt.ReasonUnknownPodStatus, fmt.Sprintf("the pod is %s and tells no exit code", s.Phase))
 	case o.Terminating && o.State == Pending:
-		return attempt.Inconclusively(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
+		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestAPodSaysWhatItWasGiven(t *testing.T) {
 	if basis := (attempt.Basis{BootID: "b1", Checks: b.Checks(""), Gated: true}); o.Attempt.Basis != basis {
 		t.Errorf("basis %+v, want %+v", o.Attempt.Basis, basis)
 	}
-	for value, want := range map[string]time.Duration{"": 0, "x": 0, "-1": 0, "1e9": 0, "99999999999": 0, "2147483647": maxGiven, "5": 5 * time.Second} {
+	for value, want := range map[string]time.Duration{"": 0, "x": 0, "-1": 0, "1e9": 0, "99999999999": 0, "2147483647": maxTimeout, "5": 5 * time.Second} {
 		pod := status(t)
 		pod.Annotations[AnnotationTimeout], pod.Annotations[AnnotationStartTimeout] = value, value
 		if o := Observe(pod); o.Timeout != want || o.StartTimeout != want {

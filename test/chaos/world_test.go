@@ -154,7 +154,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 // beginLedger makes the ledger as one that was begun yesterday: a new one would hold every deletion for an hour.
 func (w *world) beginLedger() error {
 	l := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ledger.Name}}
-	if err := (ledger.Contents{Begun: time.Now().Add(-24 * time.Hour), Entries: []ledger.Entry{}}).Write(l); err != nil {
+	if err := (ledger.Contents{CompleteSince: time.Now().Add(-24 * time.Hour), Entries: []ledger.Entry{}}).Write(l); err != nil {
 		return err
 	}
 	err := w.api.Create(w.ctx, l)

@@ -238,7 +238,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	if err != nil || len(forced.Data) > 0 {
 		t.Errorf("the ledger after a forced upgrade: %v, %v", forced, err)
 	}
-	if contents, err := ledger.Parse(forced); err != nil || !contents.Begun.IsZero() {
+	if contents, err := ledger.Parse(forced); err != nil || !contents.CompleteSince.IsZero() {
 		t.Errorf("it seems to know what was deleted before: %+v, %v", contents, err)
 	} else if contents.Paused != "" {
 		t.Error("the pause stays: docs/runbooks/README.md says that it goes")

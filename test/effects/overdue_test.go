@@ -209,7 +209,7 @@ func TestPastTheDeadlineIsNotTheControllersTime(t *testing.T) {
 				if _, wait := l.turn(); wait > 0 {
 					w.clock.advance(min(wait, time.Second))
 				}
-				if have, f := w.get(n.Name); have == nil || f.Record.Overdue != nil || f.Condition != nil && f.Condition.Reason == marks.ReasonDeadlineExceeded {
+				if have, f := w.get(n.Name); have == nil || f.Record.DeadlineCause != nil || f.Condition != nil && f.Condition.Reason == marks.ReasonDeadlineExceeded {
 					t.Fatalf("after %s: %+v", w.clock.Now().Sub(began), f)
 				}
 			}
@@ -250,7 +250,7 @@ func TestPastTheDeadlineNothingIsWrittenAgain(t *testing.T) {
 	}
 	before, said := version(w, held.Name), statuses()
 	// After ten minutes it is compared anew.
-	for end := w.record(held.Name).Overdue.Time.Add(8 * time.Minute); w.clock.Now().Before(end); {
+	for end := w.record(held.Name).DeadlineCause.Time.Add(8 * time.Minute); w.clock.Now().Before(end); {
 		_, wait := l.turn()
 		w.clock.advance(wait)
 	}

@@ -264,7 +264,7 @@ func (w *world) deleting(node string) bool {
 func (w *world) beginLedger(then time.Time) {
 	w.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: ledger.Name}}
-	w.must(ledger.Contents{Begun: then, Entries: []ledger.Entry{}}.Write(cm))
+	w.must(ledger.Contents{CompleteSince: then, Entries: []ledger.Entry{}}.Write(cm))
 	w.create(cm)
 }
 

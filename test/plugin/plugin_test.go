@@ -220,11 +220,11 @@ func TestOnCluster(t *testing.T) {
 		if err != nil || cm.Annotations["node-ready/paused"] != "DNS outage, ticket 7" {
 			t.Fatalf("the ledger: %v, %v", cm, err)
 		}
-		gone := ledger.Contents{Begun: time.Now().Add(-48 * time.Hour)}
+		gone := ledger.Contents{CompleteSince: time.Now().Add(-48 * time.Hour)}
 		for name, age := range map[string]time.Duration{"lately": time.Minute, "long-ago": 30 * time.Hour} {
 			gone.Entries = append(gone.Entries, ledger.Entry{Time: metav1.NewTime(time.Now().Add(-age)), Node: name, UID: name, Pool: "a", Kind: "NodeClaim", Name: "c-" + name, Reason: "5 attempts failed, last: check dns: Timeout"})
 		}
-		if err := gone.Settle(time.Now(), time.Hour).Write(cm); err != nil {
+		if err := gone.Prune(time.Now(), time.Hour).Write(cm); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {

@@ -135,7 +135,7 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))); err != nil {
 		return fmt.Errorf("taint node %s, which admission missed: %w", name, err)
 	}
-	l.Info("tainted: admission missed the node", "taints", change.Close)
+	l.Info("tainted: admission missed the node", "taints", change.GateTaints)
 	r.Counters.Backfill(metrics.BackfillTainted)
 	r.Events.Emit(n, r.View.Tracker.Now(), e)
 	return nil

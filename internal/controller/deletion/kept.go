@@ -62,8 +62,8 @@ func aspects(n *corev1.Node, r marks.Record) string {
 	o := owner.Of(n)
 	id := fmt.Sprint(n.Spec.ProviderID, n.Spec.Unschedulable, o.Managed, o.Pool, o.UIDs)
 	id += fmt.Sprint(r.Sequence, r.LastTime)
-	if r.Overdue != nil {
-		id += fmt.Sprint(r.Overdue.Time)
+	if r.DeadlineCause != nil {
+		id += fmt.Sprint(r.DeadlineCause.Time)
 	}
 	return id
 }

@@ -42,7 +42,7 @@ type Ledger struct {
 // One that cannot be read, understood or begun is an error and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
 	have, err := l.read(ctx, now, fresh)
-	if err == nil && have.Begun.IsZero() && !l.ReadOnly {
+	if err == nil && have.CompleteSince.IsZero() && !l.ReadOnly {
 		if err = l.begin(ctx, now); err == nil {
 			have, err = l.read(ctx, now, true)
 		}
@@ -50,12 +50,12 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 	if err != nil {
 		return decide.Ledger{}, err
 	}
-	settled := have.Settle(now, l.keep())
-	out := decide.Ledger{Version: have.Version, CompleteSince: settled.Begun, Paused: attempt.Text(settled.Paused)}
+	settled := have.Prune(now, l.keep())
+	out := decide.Ledger{Version: have.Version, CompleteSince: settled.CompleteSince, Paused: attempt.Text(settled.Paused)}
 	if out.CompleteSince.IsZero() {
 		out.CompleteSince = now
 	}
-	for _, e := range ledger.Since(settled.Entries, now, l.keep()) {
+	for _, e := range ledger.NewerThan(settled.Entries, now, l.keep()) {
 		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
 	}
 	return out, nil
@@ -64,10 +64,10 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Contents, error) {
 	return l.last.Get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
 		cm, c, err := l.load(ctx)
-		if err == nil && c.Ahead(now) && !l.ReadOnly {
+		if err == nil && c.HasFutureTimes(now) && !l.ReadOnly {
 			// Entries from the future may be what holds every deletion, and nobody would then ever write them again.
 			// Where this fails they go on counting as made now, which errs on the safe side, and the next reader tries.
-			if version, err := l.save(ctx, cm, c.Settle(now, l.keep())); err == nil {
+			if version, err := l.save(ctx, cm, c.Prune(now, l.keep())); err == nil {
 				c.Version = version
 			}
 		}
@@ -79,11 +79,11 @@ func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Co
 func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 	return l.last.Change(ctx, func(ctx context.Context) error {
 		cm, c, err := l.load(ctx)
-		if err != nil || !c.Begun.IsZero() {
+		if err != nil || !c.CompleteSince.IsZero() {
 			return err
 		}
-		c.Begun = now
-		_, err = l.save(ctx, cm, c.Settle(now, l.keep()))
+		c.CompleteSince = now
+		_, err = l.save(ctx, cm, c.Prune(now, l.keep()))
 		return err
 	})
 }
@@ -92,7 +92,7 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 // version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A Conflict error
 // means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
-	if err := e.Check(); err != nil {
+	if err := e.Validate(); err != nil {
 		return err
 	}
 	return l.last.Change(ctx, func(ctx context.Context) error {
@@ -103,7 +103,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 		if c.Version != decidedOn {
 			return fmt.Errorf("write the ledger of deletions: %w", conflict("it was changed since it was read"))
 		}
-		c = c.Settle(e.Time.Time, l.keep())
+		c = c.Prune(e.Time.Time, l.keep())
 		c.Entries = append(slices.DeleteFunc(c.Entries, func(old ledger.Entry) bool { return old.UID == e.UID }), e)
 		_, err = l.save(ctx, cm, c)
 		return err
