@@ -9,14 +9,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// freshFor is how old a failure may be that leads to a deletion; an older one (the controller was down, a guard held for
+// maxFailureAge is how old a failure may be that leads to a deletion; an older one (the controller was down, a guard held for
 // long) is confirmed by another attempt first. It is the default of exhaustedRetrySeconds.
-const freshFor = 10 * time.Minute
+const maxFailureAge = 10 * time.Minute
 
-// nextAttempt is the earliest time of the attempt after the one that r records, computed from the record's last time and
+// nextAttemptTime is the earliest time of the attempt after the one that r records, computed from the record's last time and
 // counts and the present configuration. ok is false where there is none: the node passed, or its retries are exhausted and
 // nothing may come of another try.
-func nextAttempt(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
+func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
 	if r.LastOutcome == attempt.Passed {
 		return time.Time{}, false
 	}
@@ -29,7 +29,7 @@ func nextAttempt(c *config.Config, r marks.Record, seed string, now time.Time) (
 		if wait = exhaustedRetry(c); wait == 0 {
 			return time.Time{}, false
 		}
-		wait -= spread(wait/5, seed, strconv.Itoa(int(r.Sequence)))
+		wait -= jitter(wait/5, seed, strconv.Itoa(int(r.Sequence)))
 	case r.Superseded == 1:
 		// The attempt was under what no longer holds: the next one is at once, or the change of a label would cost a backoff.
 	case r.Superseded > 1:
@@ -49,7 +49,7 @@ const sharedFailures = 5
 // exhaustedRetry, as for a node that would have exhausted its retries without a control probe.
 func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 	rc := c.Reconciliation
-	if !controlled(c) {
+	if !needsControlProbe(c) {
 		return rc
 	}
 	most := int64(max(rc.MaxBackoffSeconds, int32(exhaustedRetry(c)/time.Second)))
@@ -63,8 +63,8 @@ func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 // confirmed before it is too old to delete on.
 func exhaustedRetry(c *config.Config) time.Duration {
 	wait := max(0, time.Duration(c.Reconciliation.ExhaustedRetrySeconds)*time.Second)
-	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > freshFor) {
-		return freshFor
+	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > maxFailureAge) {
+		return maxFailureAge
 	}
 	return wait
 }
@@ -82,5 +82,5 @@ func Backoff(rc config.Reconciliation, n int32, seed string) time.Duration {
 		}
 	}
 	wait = min(wait, most)
-	return wait - spread(wait/5, seed, strconv.Itoa(int(n)))
+	return wait - jitter(wait/5, seed, strconv.Itoa(int(n)))
 }

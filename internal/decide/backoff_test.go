@@ -36,7 +36,7 @@ func TestBackoff(t *testing.T) {
 
 // nextIn is when the next attempt starts, seen from now.
 func nextIn(in Input) (time.Duration, bool) {
-	at, ok := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
+	at, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
 	return at.Sub(now), ok
 }
 
@@ -119,7 +119,7 @@ func TestOnlyAFreshFailureMayDelete(t *testing.T) {
 	}{
 		"just now":                  {0, StepDelete},
 		"some minutes ago":          {7 * time.Minute, StepDelete},
-		"as old as it may be":       {freshFor, StepStart},
+		"as old as it may be":       {maxFailureAge, StepStart},
 		"an hour ago":               {time.Hour, StepStart},
 		"on a clock a little ahead": {-30 * time.Second, StepDelete},
 		"in the future":             {-time.Hour, StepStart},
@@ -143,12 +143,12 @@ func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 	} {
 		plan, _ := ask(t, in, deletable())
 		r := plan.Change.Record
-		at, ok := nextAttempt(in.Config, r, in.Node.UID, now)
+		at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now)
 		if !ok || r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(at) {
 			t.Errorf("%s: records %v, computes %v", name, r.NextAttemptTime, at)
 		}
 		after := given(func(in *Input) { in.Node.Record, in.Node.HasRecord = r, true })
-		if c := between(after, spentOf(after), now); c == nil || c.Reason == marks.ReasonVerifying {
+		if c := betweenAttempts(after, budgetOf(after), now); c == nil || c.Reason == marks.ReasonVerifying {
 			t.Errorf("%s: says %+v", name, c)
 		}
 	}
@@ -168,7 +168,7 @@ func TestASharedOutageBacksOff(t *testing.T) {
 		other := probe("control", ended(outcome), seen, subject(fmt.Sprintf("u1/%d", number)))
 		plan, _ := askAt(t, in, world{fleet: healthyNodes(1, ""), probes: []workerpod.Observation{other}}, at)
 		in.Node.Record = plan.Change.Record
-		next, ok := nextAttempt(in.Config, in.Node.Record, in.Node.UID, at)
+		next, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, at)
 		if !ok || plan.Recorded == nil || !next.Equal(*in.Node.Record.NextAttemptTime) {
 			t.Fatalf("%+v", plan)
 		}
@@ -190,7 +190,7 @@ func TestASharedOutageBacksOff(t *testing.T) {
 	}
 	off := in
 	off.Config = given(func(in *Input) { in.Config.Reconciliation.ExhaustedRetrySeconds = 60; deleting(in) }).Config
-	next, _ := nextAttempt(off.Config, off.Node.Record, off.Node.UID, at)
+	next, _ := nextAttemptTime(off.Config, off.Node.Record, off.Node.UID, at)
 	if wait := next.Sub(*off.Node.Record.LastTime); wait > time.Minute {
 		t.Errorf("exhaustedRetrySeconds 60: %s", wait)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// quietFor is how long an Unknown reason must last before it is written, and an attempt before it is an event. A worker
+// conditionDelay is how long an Unknown reason must last before it is written, and an attempt before it is an event. A worker
 // that is done by then costs the API server one status write and not two.
-const quietFor = 5 * time.Second
+const conditionDelay = 5 * time.Second
 
-// unsettledFor is how long a node may say something else than what is wanted, whatever that is by then: reasons that take
+// maxConditionDelay is how long a node may say something else than what is wanted, whatever that is by then: reasons that take
 // turns would never be written.
-const unsettledFor = 10 * time.Second
+const maxConditionDelay = 10 * time.Second
 
 // PendingCondition is an account of what a node should say and does not.
 type PendingCondition struct {
@@ -41,24 +41,24 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, w PendingCon
 	if w.Reason != want.Reason {
 		w.Reason, w.Since = want.Reason, now
 	}
-	left := min(w.Since.Add(quietFor).Sub(now), w.Unsettled.Add(unsettledFor).Sub(now))
+	left := min(w.Since.Add(conditionDelay).Sub(now), w.Unsettled.Add(maxConditionDelay).Sub(now))
 	if left <= 0 {
 		return true, PendingCondition{}, 0
 	}
 	return false, w, left
 }
 
-// settled is the condition of a node that needs no verification; nil where there is nothing to say.
-func settled(in Input) *marks.Condition {
+// verifiedCondition is the condition of a node that needs no verification; nil where there is nothing to say.
+func verifiedCondition(in Input) *marks.Condition {
 	r := in.Node.Record
 	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
 		return nil
 	}
-	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r), Message: passed(r)}
+	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r), Message: passedMessage(r)}
 }
 
-// unsupported has a node that is not Linux say that its gating taint stays, and where to leave such nodes out.
-func (p *Plan) unsupported(in Input, now time.Time) {
+// reportUnsupportedOS has a node that is not Linux say that its gating taint stays, and where to leave such nodes out.
+func (p *Plan) reportUnsupportedOS(in Input, now time.Time) {
 	var ids []string
 	remove := ""
 	for _, t := range in.Node.GatedBy {
@@ -67,7 +67,7 @@ func (p *Plan) unsupported(in Input, now time.Time) {
 	}
 	message := fmt.Sprintf("Label %s is %q and only Linux nodes are verified: %s stays",
 		corev1.LabelOSStable, in.Node.OtherOS, strings.Join(ids, ", "))
-	p.Condition = waiting(marks.ReasonUnsupportedOS, message, now)
+	p.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, now)
 	if c := in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
 		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, a node group's " +
 			"taints), and remove it from this one"
@@ -83,15 +83,15 @@ func lastTime(r marks.Record) time.Time {
 	return *r.LastTime
 }
 
-// underWay is the condition of a node while an attempt is; one that is held goes on saying so.
-func underWay(in Input, s spent, message string, since, now time.Time) *marks.Condition {
+// inProgressCondition is the condition of a node while an attempt is; one that is held goes on saying so.
+func inProgressCondition(in Input, s budget, message string, since, now time.Time) *marks.Condition {
 	if in.Node.Record.Held != "" && !s.first {
-		return between(in, s, now)
+		return betweenAttempts(in, s, now)
 	}
-	return waiting(marks.ReasonVerifying, message, since)
+	return unknownCondition(marks.ReasonVerifying, message, since)
 }
 
-func verifying(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.Condition {
+func workerCondition(in Input, s budget, pod *workerpod.Observation, now time.Time) *marks.Condition {
 	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
 	if pod.Unschedulable != "" {
 		message += "; " + pod.Unschedulable
@@ -99,15 +99,15 @@ func verifying(in Input, s spent, pod *workerpod.Observation, now time.Time) *ma
 	if !s.first {
 		message += "; before: " + LastFailure(in.Node.Record)
 	}
-	return underWay(in, s, message, pod.Seen.First, now)
+	return inProgressCondition(in, s, message, pod.Seen.First, now)
 }
 
-func waiting(reason, message string, since time.Time) *marks.Condition {
+func unknownCondition(reason, message string, since time.Time) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Since: since, Message: attempt.Text(message)}
 }
 
-// waitsFor has what does not come by itself first, since a long message is cut.
-func waitsFor(waits []Unmet) string {
+// unmetMessage has what does not come by itself first, since a long message is cut.
+func unmetMessage(waits []Unmet) string {
 	var first, rest []string
 	for _, w := range waits {
 		if w.Remedy != "" {
@@ -119,20 +119,20 @@ func waitsFor(waits []Unmet) string {
 	return "Waiting for " + strings.Join(append(first, rest...), "; ")
 }
 
-// between is the condition of a node between attempts, or after its last one: what failed, how often, and what happens
+// betweenAttempts is the condition of a node between attempts, or after its last one: what failed, how often, and what happens
 // next and when.
-func between(in Input, s spent, now time.Time) *marks.Condition {
+func betweenAttempts(in Input, s budget, now time.Time) *marks.Condition {
 	if s.first {
 		return nil // past its deadline it has something to say; see expire
 	}
 	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
 	then := ""
-	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && r.Deletion == nil && !lastTime(r).IsZero() {
+	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok && r.Deletion == nil && !lastTime(r).IsZero() {
 		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
 	switch {
 	case r.Held != "":
-		return held(r, LastFailure(r), then)
+		return heldCondition(r, LastFailure(r), then)
 	case s.exhausted(in):
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
@@ -150,7 +150,7 @@ func between(in Input, s spent, now time.Time) *marks.Condition {
 		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), s.attempts, most, then)}
 }
 
-func held(r marks.Record, fault, then string) *marks.Condition {
+func heldCondition(r marks.Record, fault, then string) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
 		Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
 }

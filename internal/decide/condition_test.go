@@ -160,7 +160,7 @@ func watched(t *testing.T, every, long time.Duration, want func(time.Duration) m
 				t.Errorf("after %s: written, and looks again in %s", d, wait)
 			}
 		}
-		if !write && !c.Same(have) && (wait <= 0 || wait > quietFor) {
+		if !write && !c.Same(have) && (wait <= 0 || wait > conditionDelay) {
 			t.Errorf("after %s: not written, and looks again in %s", d, wait)
 		}
 	}
@@ -173,7 +173,7 @@ func unknown(reason, message string) marks.Condition {
 
 func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
 	written := watched(t, time.Second, 20*time.Second, func(time.Duration) marks.Condition { return unknown("Verifying", "m") })
-	if len(written) != 1 || written[quietFor] != "Verifying" {
+	if len(written) != 1 || written[conditionDelay] != "Verifying" {
 		t.Errorf("written %v", written)
 	}
 	other := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
@@ -182,7 +182,7 @@ func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
 		}
 		return unknown("WorkerInconclusive", "m")
 	})
-	if len(other) != 1 || other[4*time.Second+quietFor] != "WorkerInconclusive" {
+	if len(other) != 1 || other[4*time.Second+conditionDelay] != "WorkerInconclusive" {
 		t.Errorf("another reason counts from its own beginning: written %v", other)
 	}
 	brief := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
@@ -204,7 +204,7 @@ func TestReasonsThatTakeTurnsAreWritten(t *testing.T) {
 		}
 		return unknown("WorkerInconclusive", "m")
 	})
-	if _, ok := written[unsettledFor]; !ok || len(written) > 3 {
+	if _, ok := written[maxConditionDelay]; !ok || len(written) > 3 {
 		t.Errorf("written %v", written)
 	}
 }

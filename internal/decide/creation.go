@@ -16,7 +16,7 @@ import (
 // as its labels show it; nor to one of AKS's system pools, which run what a cluster cannot start without.
 func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	in := Input{Config: c, Node: marks.Observe(n, c.Vocabulary()), Selected: c.Selects(n.Labels)}
-	if !Eligible(in) || spared(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
+	if !Eligible(in) || protected(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
 		return nil
 	}
 	var missing []marks.Taint

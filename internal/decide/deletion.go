@@ -46,7 +46,7 @@ type Workloads struct {
 
 // remediate decides about the deletion of a node whose retries are exhausted, or that is past its deadline by its own fault. sure
 // is that what leads to it is fresh.
-func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Time) {
+func (p *Plan) remediate(in Input, s budget, sure bool, ev Evidence, now time.Time) {
 	r := in.Node.Record
 	if r.Deletion != nil {
 		if ev.Owner == nil {
@@ -57,11 +57,11 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 		case ev.Owner.Terminating && r.Held == "":
 			return // no attempts while it drains
 		case ev.Owner.Terminating:
-			p.intend(in, ev.Owner.Target, now) // the lookup that failed has come to an answer
+			p.recordIntent(in, ev.Owner.Target, now) // the lookup that failed has come to an answer
 			p.Step = StepRecord
 			return
 		case ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
-			p.hold(in, s, ev, owner.Guard, ev.Owner.Problem, now) // it may be on its way out
+			p.recordHeld(in, s, ev, owner.Guard, ev.Owner.Problem, now) // it may be on its way out
 			return
 		case !sure:
 			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
@@ -86,7 +86,7 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 			}
 		}
 		if message := g.holds(in, ev, now); message != "" {
-			p.hold(in, s, ev, g.Name, message, now)
+			p.recordHeld(in, s, ev, g.Name, message, now)
 			return
 		}
 	}
@@ -95,31 +95,31 @@ func (p *Plan) remediate(in Input, s spent, sure bool, ev Evidence, now time.Tim
 		return
 	}
 	if ev.Owner.Terminating {
-		p.intend(in, ev.Owner.Target, now)
+		p.recordIntent(in, ev.Owner.Target, now)
 		p.Step = StepRecord
 		return
 	}
 	target := ev.Owner.Target
-	p.intend(in, target, now)
-	p.Step, p.Target, p.Cause = StepDelete, target, doomedBy(in, s)
+	p.recordIntent(in, target, now)
+	p.Step, p.Target, p.Cause = StepDelete, target, deletionCause(in, s)
 	p.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Cause)}}
 }
 
-// intended settles an intended deletion before an attempt is recorded that was under way when it was decided:
+// resolveIntent settles an intended deletion before an attempt is recorded that was under way when it was decided:
 // whatever came of that attempt, a node must not be released, nor tried again, while its deletion goes on. It reports
 // whether it did.
-func (p *Plan) intended(in Input, s spent, current *workerpod.Observation, ev Evidence, now time.Time) bool {
+func (p *Plan) resolveIntent(in Input, s budget, current *workerpod.Observation, ev Evidence, now time.Time) bool {
 	r := in.Node.Record
 	if r.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes || current == nil && in.VanishedAttempt != r.Sequence+1 {
 		return false
 	}
-	p.Condition = between(in, s, now)
+	p.Condition = betweenAttempts(in, s, now)
 	p.remediate(in, s, false, ev, now)
 	return true
 }
 
-// doomedBy says what leads to the node's deletion.
-func doomedBy(in Input, s spent) string {
+// deletionCause says what leads to the node's deletion.
+func deletionCause(in Input, s budget) string {
 	r := in.Node.Record
 	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
 		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
@@ -127,47 +127,47 @@ func doomedBy(in Input, s spent) string {
 	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.DeadlineCause.Message))
 }
 
-// kindOf is the kind of what a deletion of the node would delete, as far as is known.
-func kindOf(in Input, ev Evidence) string {
+// targetKind is the kind of what a deletion of the node would delete, as far as is known.
+func targetKind(in Input, ev Evidence) string {
 	if ev.Owner != nil && ev.Owner.Name != "" {
 		return ev.Owner.Kind
 	}
 	return in.Node.Owner.Kind
 }
 
-// intend writes down what is to be deleted: the write is refused if the node changed since it was decided.
-func (p *Plan) intend(in Input, t owner.Target, now time.Time) {
+// recordIntent writes down what is to be deleted: the write is refused if the node changed since it was decided.
+func (p *Plan) recordIntent(in Input, t owner.Target, now time.Time) {
 	r := in.Node.Record
 	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: now.UTC().Truncate(time.Second)}
 	r.NextAttemptTime, r.Held, r.HeldMessage = nil, "", ""
 	p.Change = marks.Change{Record: r}
-	p.close(in)
+	p.closeGate(in)
 }
 
-// hold writes the guard into the record, and is an event if it is another one than before. What the guard found is written
+// recordHeld writes the guard into the record, and is an event if it is another one than before. What the guard found is written
 // once: it may be a count, or an error, that is another one at every look.
-func (p *Plan) hold(in Input, s spent, ev Evidence, guard, message string, now time.Time) {
+func (p *Plan) recordHeld(in Input, s budget, ev Evidence, guard, message string, now time.Time) {
 	r := in.Node.Record
 	// While its owner is not found nobody knows whether a deletion that was intended goes on.
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	if r.Held == guard && (r.Deletion == nil) == (in.Node.Record.Deletion == nil) && (in.Node.Gated || spared(in)) {
-		p.Condition = between(in, s, now)
+	if r.Held == guard && (r.Deletion == nil) == (in.Node.Record.Deletion == nil) && (in.Node.Gated || protected(in)) {
+		p.Condition = betweenAttempts(in, s, now)
 		return
 	}
-	p.Target.Kind = kindOf(in, ev)
+	p.Target.Kind = targetKind(in, ev)
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
-		e := Event{Reason: EventHeld, Key: guard + "/" + key(r), Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
+		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r), Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
 		if guard == GuardNeverVerifiedOnly {
 			e.Reason = EventQuarantined
 		}
 		p.Events = []Event{e}
 	}
-	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok && !s.first && r.Deletion == nil {
+	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok && !s.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	p.Step, p.Change = StepRecord, marks.Change{Record: r}
-	p.close(in)
+	p.closeGate(in)
 }

@@ -13,16 +13,16 @@ import (
 // DaemonSet's pod would wait there for ever; it is never tainted.
 func Eligible(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.OtherOS == "" &&
-		(!spared(in) || in.Node.Gated || in.LocalWorker != nil && in.Node.ControlPlane)
+		(!protected(in) || in.Node.Gated || in.LocalWorker != nil && in.Node.ControlPlane)
 }
 
-// spared reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
-func spared(in Input) bool {
+// protected reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
+func protected(in Input) bool {
 	return in.Node.Virtual || in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
 }
 
-// unsupported reports whether the node carries a gating taint that stays, because the node is not Linux.
-func unsupported(in Input) bool {
+// hasUnsupportedOS reports whether the node carries a gating taint that stays, because the node is not Linux.
+func hasUnsupportedOS(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.Gated && in.Node.OtherOS != ""
 }
 
@@ -40,7 +40,7 @@ func NeedsVerification(in Input, now time.Time) bool {
 		return true
 	}
 	// A verdict that is out of date need not be renewed for a node that is leaving; an attempt that is under way is let end.
-	return (n.Leaving == "" || CurrentPod(n.Record, in.Pods) != nil) && (rebooted(in) || aged(in, now))
+	return (n.Leaving == "" || CurrentPod(n.Record, in.Pods) != nil) && (rebooted(in) || verdictTooOld(in, now))
 }
 
 // InScope reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.
@@ -55,14 +55,14 @@ func rebooted(in Input) bool {
 
 func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }
 
-func aged(in Input, now time.Time) bool {
-	at, ok := ages(in, now)
+func verdictTooOld(in Input, now time.Time) bool {
+	at, ok := reverifyTime(in, now)
 	return ok && !now.Before(at)
 }
 
-// ages is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified together
+// reverifyTime is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified together
 // are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too old.
-func ages(in Input, now time.Time) (at time.Time, ok bool) {
+func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
 	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, verifiedTime(in.Node.Record)
 	if every <= 0 || verified == nil {
 		return time.Time{}, false
@@ -70,14 +70,14 @@ func ages(in Input, now time.Time) (at time.Time, ok bool) {
 	if verified.After(now.Add(clockTolerance)) {
 		return now, true
 	}
-	return verified.Add(every - spread(every/10, "age", in.Node.UID)), true
+	return verified.Add(every - jitter(every/10, "age", in.Node.UID)), true
 }
 
 // clockTolerance is how far the clocks of two controllers may be apart: a leader's record is not the future to its successor.
 const clockTolerance = time.Minute
 
-// spread is a part of d, from none to all of it, that is always the same for the same seed.
-func spread(d time.Duration, seed ...string) time.Duration {
+// jitter is a part of d, from none to all of it, that is always the same for the same seed.
+func jitter(d time.Duration, seed ...string) time.Duration {
 	h := fnv.New32a()
 	for _, s := range seed {
 		h.Write([]byte(s + "/"))

@@ -173,12 +173,12 @@ func TestAgesAreSpreadByUpToATenth(t *testing.T) {
 	var first, last time.Time
 	for i := range 200 {
 		in := verified(every(interval), func(in *Input) { in.Node.UID = fmt.Sprintf("u%d", i) })
-		at, ok := ages(in, now)
+		at, ok := reverifyTime(in, now)
 		verdict := *in.Node.Record.VerifiedTime
 		if !ok || at.After(verdict.Add(interval)) || at.Before(verdict.Add(interval*9/10)) {
 			t.Fatalf("node %d ages at %v, verified at %v", i, at, verdict)
 		}
-		if again, _ := ages(in, now.Add(time.Minute)); again != at {
+		if again, _ := reverifyTime(in, now.Add(time.Minute)); again != at {
 			t.Fatalf("node %d ages at another time at every look", i)
 		}
 		if first.IsZero() || at.Before(first) {

@@ -11,9 +11,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceEnd deletes a terminating pod without grace once it should have ended, if none of its containers runs: a
+// forceDelete deletes a terminating pod without grace once it should have ended, if none of its containers runs: a
 // container runtime that hangs does not confirm the end of what it never started.
-func (p *Plan) forceEnd(pod workerpod.Observation, now time.Time) {
+func (p *Plan) forceDelete(pod workerpod.Observation, now time.Time) {
 	at := pod.EndsBy()
 	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
 		return
@@ -25,8 +25,8 @@ func (p *Plan) forceEnd(pod workerpod.Observation, now time.Time) {
 	p.ForceDelete = append(p.ForceDelete, pod)
 }
 
-// ending is a worker of the node that still occupies it; nil where there is none. tidy has it deleted.
-func ending(in Input) *workerpod.Observation {
+// occupyingWorker is a worker of the node that still occupies it; nil where there is none. tidy has it deleted.
+func occupyingWorker(in Input) *workerpod.Observation {
 	for i := range in.Pods {
 		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
 			return pod
@@ -35,9 +35,9 @@ func ending(in Input) *workerpod.Observation {
 	return nil
 }
 
-// stuckFrom is from when a terminating worker that still runs is a fault of its node. A foreign finalizer, or a time in
+// stuckAt is from when a terminating worker that still runs is a fault of its node. A foreign finalizer, or a time in
 // which the kubelet could not report, explains it otherwise; then ok is false or the time begins anew.
-func stuckFrom(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
+func stuckAt(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
 	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !in.Node.Ready {
 		return time.Time{}, false
 	}
@@ -45,30 +45,32 @@ func stuckFrom(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
 	return at.Add(began.Sub(pod.Seen.Terminating)), true
 }
 
-// cannotEnd reports whether a worker that cannot be ended is in the way of the next one.
-func cannotEnd(in Input, now time.Time) bool {
-	pod := ending(in)
+// workerStuck reports whether a worker that cannot be ended is in the way of the next one.
+func workerStuck(in Input, now time.Time) bool {
+	pod := occupyingWorker(in)
 	if pod == nil {
 		return false
 	}
-	at, ok := stuckFrom(in, *pod)
+	at, ok := stuckAt(in, *pod)
 	return ok && !now.Before(at)
 }
 
-// isStuck reports whether r records that a worker could not be ended. A check's reason is the worker's word.
-func isStuck(r marks.Record) bool {
+// recordsStuck reports whether r records that a worker could not be ended. A check's reason is the worker's word.
+func recordsStuck(r marks.Record) bool {
 	return r.LastOutcome == attempt.Failed && r.LastCheck == "" && r.LastReason == attempt.ReasonWorkerStuck
 }
 
-// unstuck reports whether the worker that the record says could not be ended is gone, or is not known to this process
+// stuckResolved reports whether the worker that the record says could not be ended is gone, or is not known to this process
 // to be stuck. Such a record neither delays the next attempt nor leads to a deletion.
-func unstuck(in Input, now time.Time) bool { return isStuck(in.Node.Record) && !cannotEnd(in, now) }
+func stuckResolved(in Input, now time.Time) bool {
+	return recordsStuck(in.Node.Record) && !workerStuck(in, now)
+}
 
-// awaitEnd waits for a worker to end before the next attempt starts. Where it cannot be ended and that is a fault of
+// awaitTermination waits for a worker to end before the next attempt starts. Where it cannot be ended and that is a fault of
 // the node, it is the failure of the next attempt, which cannot start.
-func (p *Plan) awaitEnd(in Input, s spent, pod *workerpod.Observation, ev Evidence, now time.Time) {
-	p.Condition = ends(in, s, pod, now)
-	at, ok := stuckFrom(in, *pod)
+func (p *Plan) awaitTermination(in Input, s budget, pod *workerpod.Observation, ev Evidence, now time.Time) {
+	p.Condition = terminationCondition(in, s, pod, now)
+	at, ok := stuckAt(in, *pod)
 	switch {
 	case !ok:
 	case now.Before(at):
@@ -76,31 +78,31 @@ func (p *Plan) awaitEnd(in Input, s spent, pod *workerpod.Observation, ev Eviden
 	case !ev.Fresh:
 		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that does not
 	default:
-		p.failStuck(in, s, pod, at, ev, now)
+		p.recordStuck(in, s, pod, at, ev, now)
 	}
 }
 
-// failStuck records that the next attempt cannot start, which the node is blamed for as for any failure.
-func (p *Plan) failStuck(in Input, s spent, pod *workerpod.Observation, at time.Time, ev Evidence, now time.Time) {
+// recordStuck records that the next attempt cannot start, which the node is blamed for as for any failure.
+func (p *Plan) recordStuck(in Input, s budget, pod *workerpod.Observation, at time.Time, ev Evidence, now time.Time) {
 	a := in.NextAttempt()
 	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s cannot be ended: its container still runs long after its grace period, "+
 			"and no attempt can start beside it", pod.Name)}
-	if !controlled(in.Config) {
+	if !needsControlProbe(in.Config) {
 		p.record(in, s, a, result, now)
 		return
 	}
-	if due, ok := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now); ok && !s.first && due.After(at) {
+	if due, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now); ok && !s.first && due.After(at) {
 		at = due // this attempt's failure is not that of the one before
 	}
 	subject := fmt.Sprintf("%s/%d", in.Node.UID, a.Number)
 	p.attribute(in, s, failure{subject: subject, at: at, attempt: a, result: result}, ev, now)
 }
 
-// ends is the condition of a node that waits for a worker to end.
-func ends(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.Condition {
-	if !s.first && isStuck(in.Node.Record) {
-		return between(in, s, now)
+// terminationCondition is the condition of a node that waits for a worker to end.
+func terminationCondition(in Input, s budget, pod *workerpod.Observation, now time.Time) *marks.Condition {
+	if !s.first && recordsStuck(in.Node.Record) {
+		return betweenAttempts(in, s, now)
 	}
 	reason := marks.ReasonVerifying
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
@@ -117,9 +119,9 @@ func ends(in Input, s spent, pod *workerpod.Observation, now time.Time) *marks.C
 		message += "; finalizers: " + strings.Join(pod.Finalizers, ", ")
 	}
 	if !s.first && in.Node.Record.Held != "" {
-		c := between(in, s, now)
+		c := betweenAttempts(in, s, now)
 		c.Message = attempt.Text(message + "; before: " + c.Message)
 		return c
 	}
-	return waiting(reason, message, now)
+	return unknownCondition(reason, message, now)
 }

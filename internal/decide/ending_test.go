@@ -88,7 +88,7 @@ func TestWorkerStuck(t *testing.T) {
 	} {
 		plan, asked := ask(t, in, world{})
 		r, n := plan.Change.Record, in.Node.Record.Sequence
-		if plan.Recorded == nil || !isStuck(r) || r.Sequence != n+1 || r.Attempts != 5 || asked[len(asked)-1] != NeedFresh {
+		if plan.Recorded == nil || !recordsStuck(r) || r.Sequence != n+1 || r.Attempts != 5 || asked[len(asked)-1] != NeedFresh {
 			t.Errorf("%s: records %+v, asked for %v", name, r, asked)
 		}
 		if got := strings.Join(reasons(plan.Events), " "); got != EventFailed.Name+" "+EventExhausted.Name {

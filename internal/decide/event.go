@@ -84,8 +84,8 @@ func started(pod *workerpod.Observation) Event {
 	return Event{Reason: EventStarted, Key: pod.UID, Message: fmt.Sprintf("Worker %s verifies the node, attempt %d", pod.Name, pod.Attempt.Number)}
 }
 
-// key of an event about what r records: the record's time is part of it, for a record that was removed counts from 1 again.
-func key(r marks.Record) string {
+// eventKey of an event about what r records: the record's time is part of it, for a record that was removed counts from 1 again.
+func eventKey(r marks.Record) string {
 	if r.LastTime == nil {
 		return fmt.Sprint(r.Sequence)
 	}
@@ -94,26 +94,26 @@ func key(r marks.Record) string {
 
 // outcomeEvents are the events of recording r. What only repeats what was said before is no event: a node whose retries
 // are exhausted, or whose image is missing, is tried for as long as it exists.
-func outcomeEvents(in Input, s spent, before, r marks.Record, result attempt.Result) []Event {
+func outcomeEvents(in Input, s budget, before, r marks.Record, result attempt.Result) []Event {
 	most := in.Config.Reconciliation.MaxRetries
 	repeats := !s.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck && before.LastReason == r.LastReason
 	switch {
 	case r.LastOutcome == attempt.Passed:
-		events := []Event{{Reason: EventPassed, Key: key(r), Message: passed(r)}}
+		events := []Event{{Reason: EventPassed, Key: eventKey(r), Message: passedMessage(r)}}
 		if result.Report == nil && result.Reason != attempt.ReasonNoChecks {
 			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; is worker.image "+
 				"an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
-			events = append(events, Event{Reason: EventReportMissing, Key: key(r), Message: message})
+			events = append(events, Event{Reason: EventReportMissing, Key: eventKey(r), Message: message})
 		}
 		return events
 	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
-		return []Event{{Reason: EventInconclusive, Key: key(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)}}
+		return []Event{{Reason: EventInconclusive, Key: eventKey(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)}}
 	}
-	events := []Event{{Reason: EventFailed, Key: key(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)}}
+	events := []Event{{Reason: EventFailed, Key: eventKey(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)}}
 	if r.Attempts >= most && !s.exhausted(in) {
-		events = append(events, Event{Reason: EventExhausted, Key: key(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))})
+		events = append(events, Event{Reason: EventExhausted, Key: eventKey(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))})
 	}
 	return events
 }

@@ -44,7 +44,7 @@ func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
 	p.Change.GateTaints = gentle
 	p.Events = slices.Clone(p.Events)
 	if len(p.Events) == 0 && p.Recorded == nil { // the gate closes before a re-verification, which says nothing else so far
-		p.Events = []Event{{Reason: EventStarted, Key: "gate/" + key(in.Node.Record), Message: "The node is to be verified again"}}
+		p.Events = []Event{{Reason: EventStarted, Key: "gate/" + eventKey(in.Node.Record), Message: "The node is to be verified again"}}
 	}
 	for i := range p.Events {
 		p.Events[i].Message += fmt.Sprintf("; taint %s went on with effect NoSchedule and not NoExecute: %s", strings.Join(keys, ", "), why)

@@ -34,10 +34,10 @@ func SummaryOf(in Input) NodeSummary {
 	}
 }
 
-// control chooses the verified node for a probe: of the same profile, or it would run checks that are not meant for it, of
+// controlNode chooses the verified node for a probe: of the same profile, or it would run checks that are not meant for it, of
 // the same pool if there is one, and another one for each attempt, so that one odd control node does not decide for the
 // cluster always.
-func control(in Input, number int32, fleet []NodeSummary, tried map[string]bool) (workerpod.Target, bool) {
+func controlNode(in Input, number int32, fleet []NodeSummary, tried map[string]bool) (workerpod.Target, bool) {
 	var best *NodeSummary
 	var bestRank uint64
 	for i, m := range fleet {
@@ -67,7 +67,7 @@ type Counts struct {
 	// healthy says of each node that counts, by its UID, whether it counts as a healthy one.
 	healthy map[string]bool
 	// deleting are the nodes that are still there although they are to be deleted, in the order of the fleet.
-	deleting []outgoing
+	deleting []deletingNode
 }
 
 // group is the nodes that count together: those of a NodePool, those of a zone or, with neither set, all.
@@ -94,9 +94,9 @@ type tally struct {
 	created, deleted []time.Time
 }
 
-// outgoing is a node whose deletion is under way, and the pools in which it counts: the one of its entry in the
+// deletingNode is a node whose deletion is under way, and the pools in which it counts: the one of its entry in the
 // ledger, and its own where the deletion stands in its record.
-type outgoing struct {
+type deletingNode struct {
 	name, uid string
 	pools     []string
 }
@@ -120,7 +120,7 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 		}
 	}
 	for _, m := range fleet {
-		c.see(m, entered)
+		c.addDeleting(m, entered)
 		if m.Excluded {
 			continue
 		}
@@ -143,8 +143,8 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 	return c
 }
 
-// see notes a node whose deletion is under way.
-func (c *Counts) see(m NodeSummary, entered map[string]string) {
+// addDeleting notes a node whose deletion is under way.
+func (c *Counts) addDeleting(m NodeSummary, entered map[string]string) {
 	var pools []string
 	if pool, ok := entered[m.UID]; ok {
 		pools = append(pools, pool)
@@ -153,7 +153,7 @@ func (c *Counts) see(m NodeSummary, entered map[string]string) {
 		pools = append(pools, m.Pool)
 	}
 	if len(pools) > 0 {
-		c.deleting = append(c.deleting, outgoing{name: m.Name, uid: m.UID, pools: pools})
+		c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools})
 	}
 }
 
@@ -188,7 +188,7 @@ func (c Counts) of(in Input, g group) count {
 	return n
 }
 
-// together reports whether a node of the pool counts with this one: in a NodePool its own members do, outside every node.
-func together(in Input, pool string) bool {
+// samePool reports whether a node of the pool counts with this one: in a NodePool its own members do, outside every node.
+func samePool(in Input, pool string) bool {
 	return in.Node.Owner.Pool == "" || in.Node.Owner.Pool == pool
 }

@@ -106,7 +106,7 @@ func TestControl(t *testing.T) {
 		"of another profile":    {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", CanHostProbe: true}}, nil, ""},
 		"one that has its name": {[]NodeSummary{{Name: "n", UID: "u0", Pool: "pool", CanHostProbe: true}}, nil, "n"},
 	} {
-		on, ok := control(in, 1, tc.fleet, tc.tried)
+		on, ok := controlNode(in, 1, tc.fleet, tc.tried)
 		if on.Name != tc.want || ok != (tc.want != "") || on.Gated {
 			t.Errorf("%s: %+v, want %q", name, on, tc.want)
 		}

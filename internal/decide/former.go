@@ -62,9 +62,9 @@ func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) W
 	return WorkerNamespaces{Namespace: namespace, Seconds: seconds, Former: former}
 }
 
-// unseenWorker is the former namespace in which a worker of the node may run longest; ok is false where there is
+// orphanNamespace is the former namespace in which a worker of the node may run longest; ok is false where there is
 // none.
-func unseenWorker(in Input, now time.Time) (last FormerNamespace, ok bool) {
+func orphanNamespace(in Input, now time.Time) (last FormerNamespace, ok bool) {
 	for _, f := range in.FormerNamespaces {
 		existed := in.Node.Created.Before(f.Since.Add(clockTolerance))
 		if existed && now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
@@ -74,10 +74,10 @@ func unseenWorker(in Input, now time.Time) (last FormerNamespace, ok bool) {
 	return last, ok
 }
 
-// alone reports whether no worker of the node can run where it is not seen; if one can, the plan waits for its
+// noOrphanedWorker reports whether no worker of the node can run where it is not seen; if one can, the plan waits for its
 // deadline.
-func (p *Plan) alone(in Input, now time.Time) bool {
-	f, ok := unseenWorker(in, now)
+func (p *Plan) noOrphanedWorker(in Input, now time.Time) bool {
+	f, ok := orphanNamespace(in, now)
 	if !ok {
 		return true
 	}
@@ -87,7 +87,7 @@ func (p *Plan) alone(in Input, now time.Time) bool {
 	p.requeueAfter(f.Until().Sub(now))
 	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: it cannot be seen any more and ends by %s; "+
 		"attempt %d starts then", pod, until, number)
-	p.Condition = waiting(marks.ReasonVerifying, message, f.Since)
+	p.Condition = unknownCondition(marks.ReasonVerifying, message, f.Since)
 	p.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
 		Message: message + ". kubectl node-ready doctor lists such pods"}}
 	return false

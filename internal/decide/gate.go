@@ -5,11 +5,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// gateLost is the result of an attempt that began under a gate which was opened since; nil where it was not. Its pass
+// gateRemoved is the result of an attempt that began under a gate which was opened since; nil where it was not. Its pass
 // must not open a gate that is closed later. That is recorded while the attempt is still under way, since the successor
 // of a controller that saw the gate open cannot know it. A pass while the gate is open counts, as there is no gate that
 // it could open.
-func gateLost(in Input, pod workerpod.Observation) *attempt.Result {
+func gateRemoved(in Input, pod workerpod.Observation) *attempt.Result {
 	switch {
 	case !pod.Attempt.Basis.Gated || !in.Node.Gated && pod.Attempt.Result != nil:
 		return nil

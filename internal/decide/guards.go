@@ -87,7 +87,7 @@ func ownerOptedOut(_ Input, ev Evidence, _ time.Time) string {
 }
 
 func controlPlane(in Input, _ Evidence, _ time.Time) string {
-	if !spared(in) {
+	if !protected(in) {
 		return ""
 	}
 	return "a control-plane node is not deleted unless nodeManagement.includeControlPlane is on"

@@ -12,13 +12,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// await looks after an attempt that has no result yet.
-func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence, now time.Time) {
-	if lost := gateLost(in, *pod); lost != nil {
+// awaitResult looks after an attempt that has no result yet.
+func (p *Plan) awaitResult(in Input, s budget, pod *workerpod.Observation, ev Evidence, now time.Time) {
+	if lost := gateRemoved(in, *pod); lost != nil {
 		p.record(in, s, pod.Attempt, lost, now)
 		return
 	}
-	end := deadline(in, *pod)
+	end := podDeadline(in, *pod)
 	past := !now.Before(end)
 	switch {
 	case pod.Attempt.Basis.Checks != in.Checks:
@@ -31,10 +31,10 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 	case past && pod.Terminating:
 		p.record(in, s, pod.Attempt, attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case past && pod.State == workerpod.Running:
-		p.judge(in, s, *pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Duration: now.Sub(pod.Seen.Running),
+		p.evaluate(in, s, *pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Duration: now.Sub(pod.Seen.Running),
 			Message: fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", end.Sub(pod.Seen.Running)-deadlineGrace)}, ev, now)
 	case past:
-		p.judge(in, s, *pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), ev, now)
+		p.evaluate(in, s, *pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))), ev, now)
 	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
 		p.record(in, s, pod.Attempt, attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable), now)
 	default:
@@ -42,8 +42,8 @@ func (p *Plan) await(in Input, s spent, pod *workerpod.Observation, ev Evidence,
 		if pod.Unschedulable != "" {
 			p.requeueAfter(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(now))
 		}
-		p.Condition = verifying(in, s, pod, now)
-		if loud := pod.Seen.First.Add(quietFor); now.Before(loud) {
+		p.Condition = workerCondition(in, s, pod, now)
+		if loud := pod.Seen.First.Add(conditionDelay); now.Before(loud) {
 			p.requeueAfter(loud.Sub(now))
 		} else {
 			p.Events = []Event{started(pod)}
@@ -75,26 +75,26 @@ func isSuperseded(reason string) bool {
 		attempt.ReasonGateReturned, attempt.ReasonGateRemoved}, reason)
 }
 
-// judge decides what a result, which came at the given time, means for the node.
-func (p *Plan) judge(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
-	gate := gateLost(in, pod)
+// evaluate decides what a result, which came at the given time, means for the node.
+func (p *Plan) evaluate(in Input, s budget, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
+	gate := gateRemoved(in, pod)
 	switch {
 	case result.Outcome == attempt.Passed && gate != nil:
 		p.record(in, s, pod.Attempt, gate, now)
-	case p.conclude(in, s, pod.Attempt, result, now):
-	case result.Outcome == attempt.Failed && controlled(in.Config):
+	case p.recordPassOrSuperseded(in, s, pod.Attempt, result, now):
+	case result.Outcome == attempt.Failed && needsControlProbe(in.Config):
 		unseen := pod.Attempt.Result != nil && !pod.Seen.UnderWay
-		f := failure{subject: attemptSubject(in, pod), at: at, unseen: unseen, attempt: pod.Attempt, result: &result}
+		f := failure{subject: attemptSubject(in, pod), at: at, unobserved: unseen, attempt: pod.Attempt, result: &result}
 		p.attribute(in, s, f, ev, now)
-	case in.Config.NodeManagement.DeleteFailedNodes && expired(in, now) && mayLieOnNode(in, pod, result):
-		p.evaluateOverdue(in, s, pod, at, result, ev, now)
+	case in.Config.NodeManagement.DeleteFailedNodes && deadlinePassed(in, now) && mayBeNodeFault(in, pod, result):
+		p.evaluatePastDeadline(in, s, pod, at, result, ev, now)
 	default:
 		p.record(in, s, pod.Attempt, &result, now)
 	}
 }
 
-// conclude handles a result that no other node need be asked about: one that does not count, and a pass. It reports whether it did.
-func (p *Plan) conclude(in Input, s spent, a attempt.Attempt, result attempt.Result, now time.Time) bool {
+// recordPassOrSuperseded handles a result that no other node need be asked about: one that does not count, and a pass. It reports whether it did.
+func (p *Plan) recordPassOrSuperseded(in Input, s budget, a attempt.Attempt, result attempt.Result, now time.Time) bool {
 	if other := superseded(in, a.Basis, result); other != nil {
 		p.record(in, s, a, other, now)
 		return true
@@ -107,34 +107,34 @@ func (p *Plan) conclude(in Input, s spent, a attempt.Attempt, result attempt.Res
 }
 
 // pass records a pass, once its node may be released.
-func (p *Plan) pass(in Input, s spent, a attempt.Attempt, result attempt.Result, now time.Time) {
+func (p *Plan) pass(in Input, s budget, a attempt.Attempt, result attempt.Result, now time.Time) {
 	if in.Node.Gated && in.Node.Owner.Managed && !in.Node.Owner.Registered {
 		// Karpenter merges startup taints back until it has registered the node
 		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		p.Unmet, p.Condition = []Unmet{{Kind: UnmetRegistration}}, waiting(marks.ReasonWaitingForRegistration, passing(result.Reason)+"; the taint stays until Karpenter sets "+owner.LabelRegistered, now)
+		p.Unmet, p.Condition = []Unmet{{Kind: UnmetRegistration}}, unknownCondition(marks.ReasonWaitingForRegistration, passMessage(result.Reason)+"; the taint stays until Karpenter sets "+owner.LabelRegistered, now)
 		return
 	}
 	p.record(in, s, a, &result, now)
 }
 
-// passing says what a pass of the reason came of.
-func passing(reason string) string {
+// passMessage says what a pass of the reason came of.
+func passMessage(reason string) string {
 	if reason == attempt.ReasonNoChecks {
 		return "No checks are configured; all prerequisites hold"
 	}
 	return "All required checks passed"
 }
 
-// passed says what the pass that r records came of, and how it came.
-func passed(r marks.Record) string {
-	text := passing(r.LastReason)
+// passedMessage says what the pass that r records came of, and how it came.
+func passedMessage(r marks.Record) string {
+	text := passMessage(r.LastReason)
 	if r.LastReason != attempt.ReasonNoChecks {
 		text += " in " + (time.Duration(r.DurationMs) * time.Millisecond).String()
 	}
 	return fmt.Sprintf("%s, attempt %d", text, r.Sequence)
 }
 
-// controlled reports whether a failure is held against a node only after a probe passed elsewhere.
-func controlled(c *config.Config) bool {
+// needsControlProbe reports whether a failure is held against a node only after a probe passed elsewhere.
+func needsControlProbe(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
 }

@@ -128,7 +128,7 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 		"a clock that was set back meanwhile": {pod(1, seenFor(-time.Minute)), run + time.Minute},
 	} {
 		in := given(with(tc.pod))
-		if got := deadline(in, tc.pod).Sub(now); got != tc.end {
+		if got := podDeadline(in, tc.pod).Sub(now); got != tc.end {
 			t.Errorf("%s: ends in %s, want %s", name, got, tc.end)
 		}
 		if plan := Next(in, Evidence{}, now); plan.Step != StepNone {

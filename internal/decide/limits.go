@@ -78,7 +78,7 @@ const maxNamed = 3
 func inFlight(in Input, ev Evidence, _ time.Time) string {
 	var names []string
 	for _, d := range ev.Counts.deleting {
-		if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return together(in, pool) }) {
+		if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return samePool(in, pool) }) {
 			names = append(names, d.name)
 		}
 	}

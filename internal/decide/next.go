@@ -16,16 +16,16 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
 		return Plan{} // its pods die with it
 	}
-	current, plan := tidy(in, now)
+	current, plan := cleanUpPods(in, now)
 	verified := !Eligible(in) || !NeedsVerification(in, now)
 	switch {
 	case !verified || current == nil:
 	case current.Terminating:
-		plan.forceEnd(*current, now)
+		plan.forceDelete(*current, now)
 	default:
 		plan.Delete = append(plan.Delete, *current)
 	}
-	if !ev.Fresh && (unrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.ForceDelete) > 0) {
+	if !ev.Fresh && (hasUnrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.ForceDelete) > 0) {
 		// A cache that missed the last record would end a worker whose result nobody has, and one that missed that the record was
 		// removed would take it for a worker of long ago; one that missed a start would take what runs for a pod that never started.
 		return Plan{Need: NeedFresh}
@@ -33,69 +33,69 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	switch {
 	case in.DryRunDone:
 	case verified:
-		plan.settle(in, now)
+		plan.idle(in, now)
 	default:
 		plan.verify(in, current, ev, now)
 	}
 	return plan.withoutEviction(in, ev)
 }
 
-// settle is for a node that needs no verification. One that is not selected may be another installation's, and so are its marks.
-func (p *Plan) settle(in Input, now time.Time) {
+// idle is for a node that needs no verification. One that is not selected may be another installation's, and so are its marks.
+func (p *Plan) idle(in Input, now time.Time) {
 	if !in.Selected {
 		return
 	}
-	p.Condition = settled(in)
-	if unsupported(in) {
-		p.unsupported(in, now)
+	p.Condition = verifiedCondition(in)
+	if hasUnsupportedOS(in) {
+		p.reportUnsupportedOS(in, now)
 	}
 	p.ClearCondition = p.Condition == nil && in.Node.Condition != nil
-	if at, ok := ages(in, now); ok && in.Node.Labelled {
+	if at, ok := reverifyTime(in, now); ok && in.Node.Labelled {
 		p.requeueAfter(at.Sub(now))
 	}
 }
 
 func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
-	s := spentOf(in)
+	s := budgetOf(in)
 	switch {
-	case forced(in):
-		p.force()
-	case p.begin(in, s, current, now):
-	case p.intended(in, s, current, ev, now):
+	case labelledByHand(in):
+		p.releaseLabelled()
+	case p.beginRound(in, s, current, now):
+	case p.resolveIntent(in, s, current, ev, now):
 	case in.LocalWorker != nil && in.LocalWorker.Attempt.Number == in.Node.Record.Sequence+1:
-		p.self(in, s, now)
+		p.awaitLocalResult(in, s, now)
 	case current == nil && in.VanishedAttempt == in.Node.Record.Sequence+1:
 		p.record(in, s, attempt.Attempt{Number: in.VanishedAttempt}, attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
 	case current == nil:
-		p.next(in, s, ev, now)
+		p.startOrRemediate(in, s, ev, now)
 	case current.Attempt.Result == nil:
-		p.await(in, s, current, ev, now)
+		p.awaitResult(in, s, current, ev, now)
 	default:
-		p.judge(in, s, *current, current.Seen.Result, *current.Attempt.Result, ev, now)
+		p.evaluate(in, s, *current, current.Seen.Result, *current.Attempt.Result, ev, now)
 	}
-	p.expire(in, s, ev, now)
+	p.reportDeadline(in, s, ev, now)
 }
 
-// spent is what the run under way has used of its budget.
-type spent struct {
+// budget is what the run under way has used of its budget.
+type budget struct {
 	attempts, inconclusive int32
 	shared                 int32 // failures since a control probe last passed beside one; see marks.Record
 	first                  bool  // no attempt of this run is recorded yet
 }
 
-// spentOf: a run begins after a pass and after a reboot.
-func spentOf(in Input) spent {
+// budgetOf: a run begins after a pass and after a reboot.
+func budgetOf(in Input) budget {
 	r := in.Node.Record
 	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) {
-		return spent{first: true}
+		return budget{first: true}
 	}
-	return spent{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
+	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
 }
 
-func (s spent) exhausted(in Input) bool { return s.attempts >= in.Config.Reconciliation.MaxRetries }
+func (s budget) exhausted(in Input) bool { return s.attempts >= in.Config.Reconciliation.MaxRetries }
 
-// next decides what comes after the last attempt, with none under way.
-func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
+// startOrRemediate decides what comes after the last attempt, with none under way.
+func (p *Plan) startOrRemediate(in Input, s budget, ev Evidence, now time.Time) {
 	if r := in.Node.Record; !in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil) {
 		// Deletion was switched off: nothing is held any more, and nothing is to be deleted.
 		r.Held, r.HeldMessage, r.Deletion = "", "", nil
@@ -103,19 +103,19 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 		return
 	}
 	if in.Profile.Unchecked() && in.Node.Record.Deletion == nil {
-		p.release(in, s, ev, now)
+		p.passUnchecked(in, s, ev, now)
 		return
 	}
-	p.Condition = between(in, s, now)
+	p.Condition = betweenAttempts(in, s, now)
 	due := true
-	if !s.first && !unstuck(in, now) {
-		at, again := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
+	if !s.first && !stuckResolved(in, now) {
+		at, again := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
 		due = again && !now.Before(at)
 		if again && !due {
 			p.requeueAfter(at.Sub(now))
 		}
 	}
-	overdue := atFault(in, s, now)
+	overdue := nodeAtFault(in, s, now)
 	if overdue && awaitsPrerequisites(in, s) {
 		if ev.Unmet == nil {
 			p.need(NeedPrerequisites)
@@ -123,8 +123,8 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 		}
 		overdue = len(*ev.Unmet) > 0 // else it is tried
 	}
-	if overdue || mayDelete(in, s) {
-		sure := overdue || confirmed(in, s, now)
+	if overdue || remediationDue(in, s) {
+		sure := overdue || failureConfirmed(in, s, now)
 		// A node past its deadline is due all the time, or waits for prerequisites: while nothing holds its deletion, that comes first.
 		if r := in.Node.Record; r.Deletion != nil || sure && !due || overdue && (r.Held == "" || awaitsPrerequisites(in, s)) {
 			p.remediate(in, s, sure, ev, now)
@@ -133,50 +133,50 @@ func (p *Plan) next(in Input, s spent, ev Evidence, now time.Time) {
 		due = due || !sure
 	}
 	if due {
-		p.start(in, s, ev, now)
+		p.startAttempt(in, s, ev, now)
 	}
 }
 
 // awaitsPrerequisites reports whether the next attempt waits for them: other checks may be another profile's, whose
 // prerequisites nobody has looked at.
-func awaitsPrerequisites(in Input, s spent) bool { return s.first || in.Node.Record.Superseded > 0 }
+func awaitsPrerequisites(in Input, s budget) bool { return s.first || in.Node.Record.Superseded > 0 }
 
-// mayDelete reports whether what is next for a node whose checks failed may be its deletion. One that is leaving others remove.
-func mayDelete(in Input, s spent) bool {
+// remediationDue reports whether what is next for a node whose checks failed may be its deletion. One that is leaving others remove.
+func remediationDue(in Input, s budget) bool {
 	r := in.Node.Record
 	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
 }
 
-// confirmed reports whether the last failure may lead to a deletion: it is the last of the budget, fresh, and a probe passed
+// failureConfirmed reports whether the last failure may lead to a deletion: it is the last of the budget, fresh, and a probe passed
 // beside it. Any other is followed by an attempt first.
-func confirmed(in Input, s spent, now time.Time) bool {
+func failureConfirmed(in Input, s budget, now time.Time) bool {
 	r := in.Node.Record
-	return !in.Profile.Unchecked() && !unstuck(in, now) && !s.first && s.exhausted(in) &&
-		r.LastOutcome == attempt.Failed && fresh(r.LastTime, now) && (!controlled(in.Config) || r.Probed)
+	return !in.Profile.Unchecked() && !stuckResolved(in, now) && !s.first && s.exhausted(in) &&
+		r.LastOutcome == attempt.Failed && recent(r.LastTime, now) && (!needsControlProbe(in.Config) || r.Probed)
 }
 
-// fresh reports whether what was seen at the time may still lead to a deletion: it is not so old that it has to be confirmed.
-func fresh(at *time.Time, now time.Time) bool {
-	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < freshFor
+// recent reports whether what was seen at the time may still lead to a deletion: it is not so old that it has to be confirmed.
+func recent(at *time.Time, now time.Time) bool {
+	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }
 
-// start begins the next attempt once nothing holds it back.
-func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
-	if !p.present(in, now) {
+// startAttempt begins the next attempt once nothing holds it back.
+func (p *Plan) startAttempt(in Input, s budget, ev Evidence, now time.Time) {
+	if !p.available(in, now) {
 		return
 	}
-	if awaitsPrerequisites(in, s) && !p.prerequisites(in, ev, now) {
+	if awaitsPrerequisites(in, s) && !p.prerequisitesMet(in, ev, now) {
 		if ev.Unmet != nil {
-			p.compare(in, s, ev, now)
+			p.comparePrerequisites(in, s, ev, now)
 		}
 		return
 	}
-	if last := ending(in); last != nil {
+	if last := occupyingWorker(in); last != nil {
 		// Two workers of one node would disturb each other, and the limit on workers would not hold.
-		p.awaitEnd(in, s, last, ev, now)
+		p.awaitTermination(in, s, last, ev, now)
 		return
 	}
-	if !p.alone(in, now) || !p.slot(ev, now) {
+	if !p.noOrphanedWorker(in, now) || !p.slotFree(ev, now) {
 		return
 	}
 	if !ev.Fresh && !ev.Current {
@@ -190,46 +190,46 @@ func (p *Plan) start(in Input, s spent, ev Evidence, now time.Time) {
 	}
 }
 
-// release passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
-func (p *Plan) release(in Input, s spent, ev Evidence, now time.Time) {
-	if !p.present(in, now) || !p.prerequisites(in, ev, now) {
+// passUnchecked passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
+func (p *Plan) passUnchecked(in Input, s budget, ev Evidence, now time.Time) {
+	if !p.available(in, now) || !p.prerequisitesMet(in, ev, now) {
 		return
 	}
 	p.pass(in, s, in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
 }
 
-// prerequisites reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the
+// prerequisitesMet reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the
 // plan says so.
-func (p *Plan) prerequisites(in Input, ev Evidence, now time.Time) bool {
+func (p *Plan) prerequisitesMet(in Input, ev Evidence, now time.Time) bool {
 	if ev.Unmet == nil {
 		p.need(NeedPrerequisites)
 		return false
 	}
 	waits := *ev.Unmet
-	if w, left := hold(in, now); left > 0 {
+	if w, left := minimumHold(in, now); left > 0 {
 		waits = append(slices.Clone(waits), w)
 		p.requeueAfter(left)
 	}
 	if len(waits) == 0 {
 		return true
 	}
-	p.Unmet, p.Condition = waits, waiting(marks.ReasonWaitingForPrerequisites, waitsFor(waits), now)
-	p.Events = stuckEvent(waits)
+	p.Unmet, p.Condition = waits, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(waits), now)
+	p.Events = prerequisiteStuckEvents(waits)
 	return false
 }
 
-// present reports whether the node is there to be verified; if not, the plan says so.
-func (p *Plan) present(in Input, now time.Time) bool {
-	why := absent(in)
+// available reports whether the node is there to be verified; if not, the plan says so.
+func (p *Plan) available(in Input, now time.Time) bool {
+	why := unavailableReason(in)
 	if why != "" && in.Node.Record.Deletion == nil { // else it leaves because we had it deleted, and says so
-		p.Condition = waiting(marks.ReasonWaitingForPrerequisites, why, now)
+		p.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, why, now)
 	}
 	return why == ""
 }
 
-// absent says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under
+// unavailableReason says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under
 // way when that begins is let end, for what it finds is still true; one that vanishes with the node is inconclusive.
-func absent(in Input) string {
+func unavailableReason(in Input) string {
 	switch {
 	case in.Node.Leaving != "":
 		return "The node is leaving: " + in.Node.Leaving + "; no worker starts meanwhile"
@@ -239,14 +239,14 @@ func absent(in Input) string {
 	return ""
 }
 
-// slot reports whether there is room for one more worker pod; if it is not known, or there is none, the plan says so.
-func (p *Plan) slot(ev Evidence, now time.Time) bool {
+// slotFree reports whether there is room for one more worker pod; if it is not known, or there is none, the plan says so.
+func (p *Plan) slotFree(ev Evidence, now time.Time) bool {
 	switch {
 	case ev.Slot == nil:
 		p.need(NeedSlot)
 		return false
 	case !*ev.Slot:
-		p.Unmet, p.Condition = []Unmet{{Kind: UnmetSlot}}, waiting(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
+		p.Unmet, p.Condition = []Unmet{{Kind: UnmetSlot}}, unknownCondition(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
 		return false
 	}
 	return true

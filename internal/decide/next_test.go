@@ -21,7 +21,7 @@ func backoff(n int32) time.Duration {
 func TestNext(t *testing.T) {
 	unmet := world{waits: []Unmet{{Kind: "conditions", Name: "cni", Message: "cni"}}}
 	retried := func(in Input) time.Duration {
-		at, _ := nextAttempt(in.Config, in.Node.Record, in.Node.UID, now)
+		at, _ := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
 		return at.Sub(now)
 	}
 	for name, tc := range map[string]struct {
@@ -142,7 +142,7 @@ func keepFailedSeconds(s int32) func(*Input) {
 }
 
 func untilAged(interval time.Duration) time.Duration {
-	at, _ := ages(verified(every(interval)), now)
+	at, _ := reverifyTime(verified(every(interval)), now)
 	return at.Sub(now)
 }
 

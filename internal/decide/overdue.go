@@ -26,16 +26,16 @@ func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	return *r.Since, true
 }
 
-// begin writes down when the next round of a node begins that passed before, and closes its gate first where the configuration
+// beginRound writes down when the next round of a node begins that passed before, and closes its gate first where the configuration
 // wants that: it must not stay open for as long as a prerequisite is missing. It reports whether there is anything to write.
-func (p *Plan) begin(in Input, s spent, current *workerpod.Observation, now time.Time) bool {
+func (p *Plan) beginRound(in Input, s budget, current *workerpod.Observation, now time.Time) bool {
 	r := in.Node.Record
 	if !r.MayHaveVerified() {
 		return false
 	}
 	_, began := RoundStart(in, now)
 	dates := in.Profile.VerificationDeadlineSeconds > 0 && !began
-	closes := current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !spared(in) && in.Node.Leaving == ""
+	closes := current == nil && s.first && in.Config.NodeManagement.Reverify.Taint && !in.Node.Gated && !protected(in) && in.Node.Leaving == ""
 	if !dates && !closes {
 		return false
 	}
@@ -50,28 +50,28 @@ func (p *Plan) begin(in Input, s spent, current *workerpod.Observation, now time
 	return true
 }
 
-// attemptTakes is the longest that one attempt may take.
-func attemptTakes(in Input) time.Duration {
+// maxAttemptDuration is the longest that one attempt may take.
+func maxAttemptDuration(in Input) time.Duration {
 	return time.Duration(in.Config.Worker.StartTimeoutSeconds+in.Profile.TimeoutSeconds)*time.Second + deadlineGrace
 }
 
-// deadlineOf is when the round counts as failed; ok is false where it never does. A process that has just come to know of the
+// verificationDeadline is when the round counts as failed; ok is false where it never does. A process that has just come to know of the
 // node grants it a full attempt: the time before may have been the controller's own outage.
-func deadlineOf(in Input, now time.Time) (at time.Time, ok bool) {
+func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 	began, ok := RoundStart(in, now)
 	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
 		return time.Time{}, false
 	}
 	at = began.Add(time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second)
-	if granted := in.NeedsVerificationSince.Add(attemptTakes(in)); granted.After(at) {
+	if granted := in.NeedsVerificationSince.Add(maxAttemptDuration(in)); granted.After(at) {
 		at = granted
 	}
 	return at, true
 }
 
-// expired reports whether the node is past its deadline.
-func expired(in Input, now time.Time) bool {
-	at, ok := deadlineOf(in, now)
+// deadlinePassed reports whether the node is past its deadline.
+func deadlinePassed(in Input, now time.Time) bool {
+	at, ok := verificationDeadline(in, now)
 	return ok && !now.Before(at)
 }
 
@@ -81,10 +81,10 @@ func ReportsDeadlineExceeded(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }
 
-// expire has a node that is past its deadline say so, whatever it waits for. What a leader said its successor goes on saying,
+// reportDeadline has a node that is past its deadline say so, whatever it waits for. What a leader said its successor goes on saying,
 // although it grants the node another attempt: an alert must not begin anew with every leader.
-func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
-	at, ok := deadlineOf(in, now)
+func (p *Plan) reportDeadline(in Input, s budget, ev Evidence, now time.Time) {
+	at, ok := verificationDeadline(in, now)
 	began, _ := RoundStart(in, now)
 	limit := time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second
 	switch {
@@ -99,9 +99,9 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	case p.Condition != nil && (p.Condition.Reason == marks.ReasonRetriesExhausted || p.Condition.Reason == marks.ReasonRemediationHeld):
 		return
 	}
-	r, kept := in.Node.Record, attempt.Text(p.kept(in, s, ev))
+	r, kept := in.Node.Record, attempt.Text(p.blockedBy(in, s, ev))
 	if r.Held != "" {
-		p.Condition = held(r, kept, "")
+		p.Condition = heldCondition(r, kept, "")
 		p.Condition.Since = at
 		return
 	}
@@ -119,10 +119,10 @@ func (p *Plan) expire(in Input, s spent, ev Evidence, now time.Time) {
 	}
 }
 
-// kept says what keeps the node from passing, in words that stay the same from one attempt to the next.
-func (p *Plan) kept(in Input, s spent, ev Evidence) string {
+// blockedBy says what keeps the node from passing, in words that stay the same from one attempt to the next.
+func (p *Plan) blockedBy(in Input, s budget, ev Evidence) string {
 	if ev.Unmet != nil && len(*ev.Unmet) > 0 {
-		return waitsFor(*ev.Unmet)
+		return unmetMessage(*ev.Unmet)
 	}
 	if c := p.Condition; c != nil {
 		switch c.Reason {
@@ -137,18 +137,18 @@ func (p *Plan) kept(in Input, s spent, ev Evidence) string {
 	return LastFailure(in.Node.Record)
 }
 
-// mayLieOnNode reports whether an attempt that proved nothing ended as a fault of its node alone can have it end: the kubelet
+// mayBeNodeFault reports whether an attempt that proved nothing ended as a fault of its node alone can have it end: the kubelet
 // refused the pod, or did not start it. That the images were there for it to start takes a fresh node to know.
-func mayLieOnNode(in Input, pod workerpod.Observation, r attempt.Result) bool {
-	if absent(in) != "" || r.Outcome != attempt.Inconclusive || r.Check != "" || otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) {
+func mayBeNodeFault(in Input, pod workerpod.Observation, r attempt.Result) bool {
+	if unavailableReason(in) != "" || r.Outcome != attempt.Inconclusive || r.Check != "" || otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) {
 		return false
 	}
 	return r.Reason == attempt.ReasonKubeletRejected || r.Reason == attempt.ReasonStartTimeout && len(pod.Images) > 0
 }
 
-// evaluateOverdue handles the end of an attempt, past the deadline, that may lie on the node: what is no fault of it is recorded as
+// evaluatePastDeadline handles the end of an attempt, past the deadline, that may lie on the node: what is no fault of it is recorded as
 // any attempt that proved nothing.
-func (p *Plan) evaluateOverdue(in Input, s spent, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
+func (p *Plan) evaluatePastDeadline(in Input, s budget, pod workerpod.Observation, at time.Time, result attempt.Result, ev Evidence, now time.Time) {
 	if result.Reason == attempt.ReasonStartTimeout && !ev.Fresh {
 		p.need(NeedFresh)
 		return
@@ -157,19 +157,19 @@ func (p *Plan) evaluateOverdue(in Input, s spent, pod workerpod.Observation, at 
 	switch {
 	case result.Reason == attempt.ReasonStartTimeout && !workerpod.ImagesPresent(pod.Images, in.Node.Images):
 		p.record(in, s, pod.Attempt, &result, now) // the registry's
-	case found(in, now):
+	case causeKnown(in, now):
 		p.record(in, s, pod.Attempt, &result, now)
 		p.Change.Record.DeadlineCause, p.Change.Record.Held, p.Change.Record.HeldMessage = r.DeadlineCause, r.Held, r.HeldMessage
 	default:
-		after, _ := deadlineOf(in, now)
-		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, after: after, attempt: pod.Attempt, result: &result, overdue: result.Reason + ": " + result.Message}, ev, now)
+		after, _ := verificationDeadline(in, now)
+		p.attribute(in, s, failure{subject: attemptSubject(in, pod), at: at, after: after, attempt: pod.Attempt, result: &result, blockedBy: result.Reason + ": " + result.Message}, ev, now)
 	}
 }
 
-// compare seeks, for a node past its deadline that waits for prerequisites, whether they hold on a verified one.
-func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
-	at, _ := deadlineOf(in, now)
-	if !in.Config.NodeManagement.DeleteFailedNodes || !expired(in, now) || found(in, now) {
+// comparePrerequisites seeks, for a node past its deadline that waits for prerequisites, whether they hold on a verified one.
+func (p *Plan) comparePrerequisites(in Input, s budget, ev Evidence, now time.Time) {
+	at, _ := verificationDeadline(in, now)
+	if !in.Config.NodeManagement.DeleteFailedNodes || !deadlinePassed(in, now) || causeKnown(in, now) {
 		return
 	}
 	if ev.Fleet == nil {
@@ -180,9 +180,9 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 	if o := in.Node.Record.DeadlineCause; o != nil {
 		last = o.Time
 	}
-	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, overdue: waitsFor(*ev.Unmet)}
-	on, ok := control(in, f.attempt.Number, *ev.Fleet, nil)
-	shared := noControl
+	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at, attempt: attempt.Attempt{Number: in.Node.Record.Sequence + 1}, blockedBy: unmetMessage(*ev.Unmet)}
+	on, ok := controlNode(in, f.attempt.Number, *ev.Fleet, nil)
+	shared := noControlNode
 	switch {
 	case !ok:
 	case ev.ControlUnmet == nil:
@@ -190,34 +190,34 @@ func (p *Plan) compare(in Input, s spent, ev Evidence, now time.Time) {
 		p.Probe.On = on
 		return
 	case len(*ev.ControlUnmet) > 0:
-		shared = fmt.Sprintf("verified node %s lacks what it needs too (%s)", on.Name, waitsFor(*ev.ControlUnmet))
+		shared = fmt.Sprintf("verified node %s lacks what it needs too (%s)", on.Name, unmetMessage(*ev.ControlUnmet))
 	default:
 		p.attribute(in, s, f, ev, now)
 		return
 	}
 	if o := in.Node.Record.DeadlineCause; o == nil || o.Fault != marks.FaultShared || o.Message != attempt.Text(shared) { // it is written once
-		p.notHeldAgainst(in, s, f, now, shared)
+		p.recordSharedFault(in, s, f, now, shared)
 	}
 }
 
-// found reports whether it was found out lately, in this boot, whose fault it is that the node is past its deadline.
-func found(in Input, now time.Time) bool {
+// causeKnown reports whether it was found out lately, in this boot, whose fault it is that the node is past its deadline.
+func causeKnown(in Input, now time.Time) bool {
 	o := in.Node.Record.DeadlineCause
-	return o != nil && fresh(&o.Time, now) && !otherBoot(o.BootID, in.Node.BootID)
+	return o != nil && recent(&o.Time, now) && !otherBoot(o.BootID, in.Node.BootID)
 }
 
-// atFault reports whether a node past its deadline may be deleted for what was found out: it is still what keeps the node. Of a
+// nodeAtFault reports whether a node past its deadline may be deleted for what was found out: it is still what keeps the node. Of a
 // node that waits for prerequisites only they can say so.
-func atFault(in Input, s spent, now time.Time) bool {
+func nodeAtFault(in Input, s budget, now time.Time) bool {
 	r := in.Node.Record
-	if !in.Config.NodeManagement.DeleteFailedNodes || !found(in, now) || r.DeadlineCause.Fault != marks.FaultNode || absent(in) != "" || !expired(in, now) {
+	if !in.Config.NodeManagement.DeleteFailedNodes || !causeKnown(in, now) || r.DeadlineCause.Fault != marks.FaultNode || unavailableReason(in) != "" || !deadlinePassed(in, now) {
 		return false
 	}
 	return awaitsPrerequisites(in, s) || r.LastOutcome == attempt.Inconclusive && (r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
 }
 
-// find writes down whose fault it is, with the attempt that showed it where there was one.
-func (p *Plan) find(in Input, s spent, f failure, fault, message string, now time.Time) {
+// recordCause writes down whose fault it is, with the attempt that showed it where there was one.
+func (p *Plan) recordCause(in Input, s budget, f failure, fault, message string, now time.Time) {
 	before := in.Node.Record
 	if f.result != nil {
 		p.record(in, s, f.attempt, f.result, now)

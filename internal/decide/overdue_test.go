@@ -58,7 +58,7 @@ func stuck(o *workerpod.Observation) {
 }
 
 func TestDeadlineOf(t *testing.T) {
-	takes := attemptTakes(given())
+	takes := maxAttemptDuration(given())
 	passedAgo := func(d time.Duration) func(*Input) {
 		return func(in *Input) { in.Node.Record.VerifiedTime = ago(d) }
 	}
@@ -89,11 +89,11 @@ func TestDeadlineOf(t *testing.T) {
 		"nor is its creation where its past is lost": {given(overdue, func(in *Input) { in.Node.Record.HistoryLost = true }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, ok := deadlineOf(tc.in, now)
+			at, ok := verificationDeadline(tc.in, now)
 			if ok != (tc.want != nil) || ok && !at.Equal(*tc.want) {
 				t.Errorf("%s, %v; want %s", at, ok, tc.want)
 			}
-			if got := expired(tc.in, now); got != (ok && !at.After(now)) {
+			if got := deadlinePassed(tc.in, now); got != (ok && !at.After(now)) {
 				t.Errorf("expired: %v", got)
 			}
 		})
@@ -248,7 +248,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"the node shut down":                          {ends(attempt.ReasonNodeShutdown), fine, "", StepRecord},
 		"known for ten minutes, with no other probe":  {given(overdue, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
 		"known to be shared, with no other probe":     {given(overdue, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
-		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.DeadlineCause.Message = noControl }), world{waits: lacks}, "", StepNone},
+		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.DeadlineCause.Message = noControlNode }), world{waits: lacks}, "", StepNone},
 		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepNone},
 		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
 		"what was found is void after another reason": {given(overdue, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},

@@ -24,8 +24,8 @@ func Phases() []Phase {
 	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseChecks, PhaseRegistration, PhaseRelease}
 }
 
-// phaseOfWait is the phase of a node that waits for it.
-func phaseOfWait(w Unmet) Phase {
+// phaseOf is the phase of a node that waits for it.
+func phaseOf(w Unmet) Phase {
 	switch w.Kind {
 	case UnmetSlot:
 		return PhaseSlot
@@ -37,14 +37,14 @@ func phaseOfWait(w Unmet) Phase {
 
 // Timeline is an account of the phases of one node, on the clock of whoever keeps it.
 type Timeline struct {
-	phase Phase
-	since time.Time
-	spent map[Phase]time.Duration
+	phase     Phase
+	since     time.Time
+	durations map[Phase]time.Duration
 }
 
 // NewTimeline begins with a node that is seen now for the first time.
 func NewTimeline(now time.Time) *Timeline {
-	return &Timeline{phase: PhaseStart, since: now, spent: map[Phase]time.Duration{}}
+	return &Timeline{phase: PhaseStart, since: now, durations: map[Phase]time.Duration{}}
 }
 
 // enter ends the phase before at the given time, unless what came after it is known already.
@@ -52,7 +52,7 @@ func (t *Timeline) enter(p Phase, at time.Time) {
 	if p == t.phase || !at.After(t.since) {
 		return
 	}
-	t.spent[t.phase] += at.Sub(t.since)
+	t.durations[t.phase] += at.Sub(t.since)
 	t.phase, t.since = p, at
 }
 
@@ -61,14 +61,14 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	at := now
 	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil {
 		t.enter(PhaseStart, pod.Seen.First)
-		t.enter(PhaseChecks, ranFrom(*pod))
+		t.enter(PhaseChecks, runningSince(*pod))
 		if pod.Passed() && t.phase != PhaseRegistration {
 			at = pod.Seen.Result
 		}
 	}
 	switch {
 	case len(plan.Unmet) > 0:
-		t.enter(phaseOfWait(plan.Unmet[0]), at)
+		t.enter(phaseOf(plan.Unmet[0]), at)
 	case plan.Step == StepStart:
 		t.enter(PhaseStart, at)
 	case plan.Releases():
@@ -76,8 +76,8 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	}
 }
 
-// ranFrom is when a pod's worker was seen to run. One that was only seen before and after has run for as long as it says itself.
-func ranFrom(pod workerpod.Observation) time.Time {
+// runningSince is when a pod's worker was seen to run. One that was only seen before and after has run for as long as it says itself.
+func runningSince(pod workerpod.Observation) time.Time {
 	if pod.Seen.Running.IsZero() && pod.Attempt.Result != nil {
 		return pod.Seen.Result.Add(-pod.Attempt.Result.Duration)
 	}
@@ -87,5 +87,5 @@ func ranFrom(pod workerpod.Observation) time.Time {
 // End is how long the node spent in each phase that it was in, released at the given time.
 func (t *Timeline) End(now time.Time) map[Phase]time.Duration {
 	t.enter("", now)
-	return t.spent
+	return t.durations
 }

@@ -32,8 +32,8 @@ func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observa
 	return nil
 }
 
-// tidy finds the current pod, and what to do about all others.
-func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
+// cleanUpPods finds the current pod, and what to do about all others.
+func cleanUpPods(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 	r := in.Node.Record
 	current = CurrentPod(r, in.Pods)
 	keepFor := time.Duration(*in.Config.Worker.KeepFailedSeconds) * time.Second
@@ -41,23 +41,23 @@ func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 		switch {
 		case current != nil && p.Name == current.Name && !in.DryRunDone:
 		case p.Terminating:
-			plan.forceEnd(p, now)
+			plan.forceDelete(p, now)
 		case p.Purpose == workerpod.PurposeProbe:
 			switch {
 			case p.Attempt.Result != nil:
-				plan.reap(p, p.Seen.Result.Add(probeKeptFor), now)
+				plan.deleteAfter(p, p.Seen.Result.Add(probeKeptFor), now)
 			case p.Unschedulable != "":
-				plan.reap(p, givenUp(in, p).Add(probeKeptFor), now)
+				plan.deleteAfter(p, abandonedAt(in, p).Add(probeKeptFor), now)
 			default:
-				plan.reap(p, deadline(in, p), now)
+				plan.deleteAfter(p, podDeadline(in, p), now)
 			}
 		case in.DryRunDone && !p.Occupies:
-			plan.reap(p, p.Seen.Result.Add(keepFor), now)
+			plan.deleteAfter(p, p.Seen.Result.Add(keepFor), now)
 		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed && r.LastTime != nil && keepFor > 0:
 			if !p.Recorded {
 				plan.Keep = append(plan.Keep, p)
 			}
-			plan.reap(p, r.LastTime.Add(keepFor), now)
+			plan.deleteAfter(p, r.LastTime.Add(keepFor), now)
 		default:
 			plan.Delete = append(plan.Delete, p)
 		}
@@ -65,8 +65,8 @@ func tidy(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
 	return current, plan
 }
 
-// reap deletes a pod once its time is over.
-func (p *Plan) reap(pod workerpod.Observation, end, now time.Time) {
+// deleteAfter deletes a pod once its time is over.
+func (p *Plan) deleteAfter(pod workerpod.Observation, end, now time.Time) {
 	if left := end.Sub(now); left > 0 {
 		p.requeueAfter(left)
 		return
@@ -74,18 +74,18 @@ func (p *Plan) reap(pod workerpod.Observation, end, now time.Time) {
 	p.Delete = append(p.Delete, pod)
 }
 
-// unrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result, or has none to be
+// hasUnrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result, or has none to be
 // recorded yet: where somebody removed the record, attempts are counted from the first again. Of a record that is not proved current
 // it says so for every pod that is not known to be recorded.
-func unrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
+func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
 	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
 		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || !p.Recorded && (p.Attempt.Result == nil || !current))
 	})
 }
 
-// deadline is when a pod without a result has had its time, on the clock that saw it. What it was given counts; the
+// podDeadline is when a pod without a result has had its time, on the clock that saw it. What it was given counts; the
 // present configuration is for pods that do not say.
-func deadline(in Input, p workerpod.Observation) time.Time {
+func podDeadline(in Input, p workerpod.Observation) time.Time {
 	if p.State == workerpod.Running {
 		run := p.Timeout
 		if run == 0 {
@@ -100,10 +100,10 @@ func deadline(in Input, p workerpod.Observation) time.Time {
 	return p.Seen.First.Add(start)
 }
 
-// givenUp is when nothing is expected any more of a pod without a result: at its deadline, or once kube-scheduler has had no
+// abandonedAt is when nothing is expected any more of a pod without a result: at its deadline, or once kube-scheduler has had no
 // room for it for long enough.
-func givenUp(in Input, p workerpod.Observation) time.Time {
-	end := deadline(in, p)
+func abandonedAt(in Input, p workerpod.Observation) time.Time {
+	end := podDeadline(in, p)
 	if at := p.Seen.Unschedulable.Add(unschedulableFor); p.Unschedulable != "" && at.Before(end) {
 		return at
 	}

@@ -26,13 +26,13 @@ type failure struct {
 	subject string
 	// at is when it was seen; after, past the deadline, when that was: a probe must have been made after it.
 	at, after time.Time
-	// unseen: it was there when this process first saw the attempt, so at says nothing of when it came.
-	unseen bool
+	// unobserved: it was there when this process first saw the attempt, so at says nothing of when it came.
+	unobserved bool
 	// attempt and result are to be recorded; a node that waits for prerequisites has no result.
 	attempt attempt.Attempt
 	result  *attempt.Result
-	// overdue says what keeps a node past its deadline; empty for a failed attempt.
-	overdue string
+	// blockedBy says what keeps a node past its deadline; empty for a failed attempt.
+	blockedBy string
 }
 
 func attemptSubject(in Input, pod workerpod.Observation) string {
@@ -44,77 +44,77 @@ func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in
 
 // attribute decides whose failure a failed attempt is: the node's own, if the same checks pass at the same time on a
 // verified node. If they fail there too, or there is nowhere to run them, it proves nothing about the node.
-func (p *Plan) attribute(in Input, s spent, f failure, ev Evidence, now time.Time) {
-	if f.overdue == "" {
-		p.Condition = underWay(in, s, fmt.Sprintf("Attempt %d failed; the same checks are run on a verified node to tell whose fault it is", f.attempt.Number), now, now)
+func (p *Plan) attribute(in Input, s budget, f failure, ev Evidence, now time.Time) {
+	if f.blockedBy == "" {
+		p.Condition = inProgressCondition(in, s, fmt.Sprintf("Attempt %d failed; the same checks are run on a verified node to tell whose fault it is", f.attempt.Number), now, now)
 	}
 	if ev.Probes == nil {
 		p.need(NeedProbes)
 		return
 	}
-	if p.unseen(in, s, f, *ev.Probes, now) {
+	if p.recordUnobserved(in, s, f, *ev.Probes, now) {
 		return
 	}
 	var passed, awaited bool
 	tried := map[string]bool{}
 	for _, probe := range *ev.Probes {
-		if !concurs(in, f, probe) {
+		if !probeCounts(in, f, probe) {
 			continue
 		}
 		tried[probe.Node] = true
 		r := probe.Attempt.Result
 		switch {
 		case r == nil:
-			awaited = awaited || now.Before(givenUp(in, probe))
+			awaited = awaited || now.Before(abandonedAt(in, probe))
 		case r.Outcome == attempt.Failed:
-			p.notHeldAgainst(in, s, f, now, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, orElse(r.Check, r.Reason)))
+			p.recordSharedFault(in, s, f, now, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, orElse(r.Check, r.Reason)))
 			return
 		case r.Outcome == attempt.Passed:
 			passed = true
 		}
 	}
-	late := f.result != nil && !now.Before(f.at.Add(attemptTakes(in))) // the first probe has all its time
+	late := f.result != nil && !now.Before(f.at.Add(maxAttemptDuration(in))) // the first probe has all its time
 	switch {
 	case awaited && !late:
 		p.requeueAfter(probeRetry) // its result is a watch event; this is for one that was missed, and for one that has no room
 	case passed:
-		p.heldAgainst(in, s, f, now)
+		p.recordNodeFault(in, s, f, now)
 	case ev.ProbeRefused != "":
-		p.notHeldAgainst(in, s, f, now, "the same checks could not be run on a verified node: "+ev.ProbeRefused)
+		p.recordSharedFault(in, s, f, now, "the same checks could not be run on a verified node: "+ev.ProbeRefused)
 	case len(tried) >= maxProbes:
-		p.notHeldAgainst(in, s, f, now, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
+		p.recordSharedFault(in, s, f, now, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
 	case late:
-		p.notHeldAgainst(in, s, f, now, "the same checks could not be run on a verified node in time")
+		p.recordSharedFault(in, s, f, now, "the same checks could not be run on a verified node in time")
 	case ev.Fleet == nil:
 		p.need(NeedFleet)
 	default:
-		p.probe(in, s, f, ev, tried, now)
+		p.startProbe(in, s, f, ev, tried, now)
 	}
 }
 
 // probeRetry is how soon a node looks again for a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-const noControl = "there is no other verified node of the same profile on which the same checks could be run for comparison"
+const noControlNode = "there is no other verified node of the same profile on which the same checks could be run for comparison"
 
-func (p *Plan) probe(in Input, s spent, f failure, ev Evidence, tried map[string]bool, now time.Time) {
-	on, ok := control(in, f.attempt.Number, *ev.Fleet, tried)
+func (p *Plan) startProbe(in Input, s budget, f failure, ev Evidence, tried map[string]bool, now time.Time) {
+	on, ok := controlNode(in, f.attempt.Number, *ev.Fleet, tried)
 	if !ok {
-		p.notHeldAgainst(in, s, f, now, noControl)
+		p.recordSharedFault(in, s, f, now, noControlNode)
 		return
 	}
 	p.Probe = Probe{On: on, Subject: f.subject, Group: ProbeGroup(in)}
-	if !p.slot(ev, now) {
+	if !p.slotFree(ev, now) {
 		return
 	}
 	p.Step = StepProbe
 	p.requeueAfter(probeRetry)
 }
 
-// concurs reports whether a probe ran the same checks at the same time as the attempt that failed: its end was seen to come
+// probeCounts reports whether a probe ran the same checks at the same time as the attempt that failed: its end was seen to come
 // after the failure's. Where nobody saw it come, because the controller was another one then, only that counts which was made
 // because of this failure.
-func concurs(in Input, f failure, probe workerpod.Observation) bool {
+func probeCounts(in Input, f failure, probe workerpod.Observation) bool {
 	own := probe.Subject == f.subject
 	switch {
 	case probe.Attempt.Basis.Checks != in.Checks:
@@ -129,15 +129,15 @@ func concurs(in Input, f failure, probe workerpod.Observation) bool {
 	return own
 }
 
-// heldAgainst records a failure beside which a probe passed.
-func (p *Plan) heldAgainst(in Input, s spent, f failure, now time.Time) {
+// recordNodeFault records a failure beside which a probe passed.
+func (p *Plan) recordNodeFault(in Input, s budget, f failure, now time.Time) {
 	before := in.Node.Record
 	after := before.Held == GuardControlProbe // the failure may be of the outage whose end the probe has seen
 	switch {
-	case f.overdue != "" && (after || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
-		p.find(in, s, f, marks.FaultUnclear, "verified nodes have just ceased to share what kept it", now)
-	case f.overdue != "":
-		p.find(in, s, f, marks.FaultNode, f.overdue, now)
+	case f.blockedBy != "" && (after || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
+		p.recordCause(in, s, f, marks.FaultUnclear, "verified nodes have just ceased to share what kept it", now)
+	case f.blockedBy != "":
+		p.recordCause(in, s, f, marks.FaultNode, f.blockedBy, now)
 	case after:
 		f.result.Outcome = attempt.Inconclusive
 		s.shared = 0
@@ -148,11 +148,11 @@ func (p *Plan) heldAgainst(in Input, s spent, f failure, now time.Time) {
 	}
 }
 
-// notHeldAgainst records a failure that proves nothing about the node: others share it, or that cannot be found out.
-func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, message string) {
+// recordSharedFault records a failure that proves nothing about the node: others share it, or that cannot be found out.
+func (p *Plan) recordSharedFault(in Input, s budget, f failure, now time.Time, message string) {
 	before := in.Node.Record
-	if f.overdue != "" {
-		p.find(in, s, f, marks.FaultShared, message, now)
+	if f.blockedBy != "" {
+		p.recordCause(in, s, f, marks.FaultShared, message, now)
 		return
 	}
 	f.result.Outcome = attempt.Inconclusive
@@ -160,13 +160,13 @@ func (p *Plan) notHeldAgainst(in Input, s spent, f failure, now time.Time, messa
 	p.record(in, s, f.attempt, f.result, now)
 	r := &p.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
-	p.Target.Kind = kindOf(in, Evidence{})
+	p.Target.Kind = targetKind(in, Evidence{})
 	if before.MayHaveVerified() {
-		p.close(in) // a failed re-verification closes the gate
+		p.closeGate(in) // a failed re-verification closes the gate
 	}
 	p.Events = nil
 	if before.Held != GuardControlProbe {
-		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + key(*r),
+		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
 			Message: fmt.Sprintf("%s; not held against this node: %s", LastFailure(*r), r.HeldMessage)}}
 	}
 }

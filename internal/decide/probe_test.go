@@ -100,7 +100,7 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 	hanging := pod(1, seenFor(3*time.Minute))
 	in := failed(1, with(hanging))
 	for d, want := range map[time.Duration]Step{-time.Second: StepProbe, time.Second: StepRecord} {
-		passed := probe("m", ended(attempt.Passed), resultSeen(deadline(in, hanging).Add(d)))
+		passed := probe("m", ended(attempt.Passed), resultSeen(podDeadline(in, hanging).Add(d)))
 		if plan, _ := ask(t, in, world{probes: []workerpod.Observation{passed}, fleet: healthyNodes(1, "pool")}); plan.Step != want {
 			t.Errorf("a worker that hangs, a probe that passed %s after its end: %q", d, plan.Step)
 		}
@@ -202,7 +202,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 					}
 				}
 			}
-			if taken < 0 || taken > attemptTakes(failed(1)) || made > maxProbes+1 && name != "are taken away" {
+			if taken < 0 || taken > maxAttemptDuration(failed(1)) || made > maxProbes+1 && name != "are taken away" {
 				t.Errorf("%s, %d nodes: recorded after %s and %d probes", name, nodes, taken, made)
 			}
 		}

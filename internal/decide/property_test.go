@@ -291,8 +291,8 @@ func TestNextKeepsToTheRules(t *testing.T) {
 // other cause never deletes.
 func deletableOverdue(in Input, ev Evidence) bool {
 	r, o := in.Node.Record, in.Node.Record.DeadlineCause
-	at, ok := deadlineOf(in, now)
-	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !fresh(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || absent(in) != "" {
+	at, ok := verificationDeadline(in, now)
+	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !recent(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || unavailableReason(in) != "" {
 		return false
 	}
 	waits := ev.Unmet != nil && len(*ev.Unmet) > 0 && (r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Superseded > 0)
@@ -311,12 +311,12 @@ var rulesOfPlans = []struct {
 	}},
 	{"a deletion is of a node that may be deleted", func(in Input, _ Evidence, p Plan) bool {
 		r, c := in.Node.Record, in.Config
-		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !spared(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
+		return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !protected(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
 			!c.NodeManagement.Remediation.DryRun && (!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
 	}},
 	{"a deletion follows a fresh failure of an exhausted node, or what was found out of one past its deadline", func(in Input, ev Evidence, p Plan) bool {
 		r, c := in.Node.Record, in.Config
-		exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && fresh(r.LastTime, now) && (r.Probed || !controlled(c))
+		exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !needsControlProbe(c))
 		return p.Step != StepDelete || exhausted || deletableOverdue(in, ev)
 	}},
 	{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
@@ -324,17 +324,17 @@ var rulesOfPlans = []struct {
 		if o == nil || before == o || o.Fault != marks.FaultNode {
 			return true
 		}
-		at, ok := deadlineOf(in, now)
+		at, ok := verificationDeadline(in, now)
 		rejected := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonKubeletRejected
 		stuck := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonStartTimeout && ev.Fresh && in.Node.Images != nil
 		lacks := p.Recorded == nil && ev.Unmet != nil && len(*ev.Unmet) > 0 && ev.ControlUnmet != nil && len(*ev.ControlUnmet) == 0
-		return ok && !now.Before(at) && (rejected || stuck || lacks) && absent(in) == "" && in.Config.NodeManagement.DeleteFailedNodes &&
+		return ok && !now.Before(at) && (rejected || stuck || lacks) && unavailableReason(in) == "" && in.Config.NodeManagement.DeleteFailedNodes &&
 			slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool {
 				return o.Passed() && o.Attempt.Basis.Checks == in.Checks && !o.Seen.First.Before(at)
 			})
 	}},
 	{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
-		at, ok := deadlineOf(in, now)
+		at, ok := verificationDeadline(in, now)
 		if !ok || now.Before(at) || p.Condition == nil || !Eligible(in) || !NeedsVerification(in, now) || in.DryRunDone {
 			return true
 		}
@@ -346,7 +346,7 @@ var rulesOfPlans = []struct {
 		}
 		before := 0
 		for _, d := range ev.Counts.deleting {
-			if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return together(in, pool) }) {
+			if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return samePool(in, pool) }) {
 				before++
 			}
 		}
@@ -389,13 +389,13 @@ var rulesOfPlans = []struct {
 		return in.Selected || p.Step == StepNone && p.Condition == nil && !p.ClearCondition
 	}},
 	{"a control plane that is not included is never tainted", func(in Input, _ Evidence, p Plan) bool {
-		return !spared(in) || p.Change.Gate != gateClose
+		return !protected(in) || p.Change.Gate != gateClose
 	}},
 	{"a taint that evicts goes onto a node only if it runs no ordinary pods", func(in Input, ev Evidence, p Plan) bool {
 		return p.Change.Gate != gateClose || !slices.Contains(p.Change.GateTaints, execute) || ev.Workloads != nil && ev.Workloads.busy() == ""
 	}},
 	{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
-		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !controlled(in.Config) || p.Change.Record.Probed &&
+		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in.Config) || p.Change.Record.Probed &&
 			slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool { return o.Passed() && o.Attempt.Basis.Checks == in.Checks })
 	}},
 	{"a record goes forward by one attempt, or by none", func(in Input, _ Evidence, p Plan) bool {
@@ -407,7 +407,7 @@ var rulesOfPlans = []struct {
 		return p.Step != StepRecord && p.Step != StepDelete || r.Sequence == before.Sequence && r.Attempts == before.Attempts && r.LastOutcome == before.LastOutcome
 	}},
 	{"a pod of no recorded attempt is deleted on a fresh node only", func(in Input, ev Evidence, p Plan) bool {
-		return ev.Fresh || !unrecorded(in.Node.Record, p.Delete, ev.Current)
+		return ev.Fresh || !hasUnrecorded(in.Node.Record, p.Delete, ev.Current)
 	}},
 	{"a pod on its way out is not deleted again", func(_ Input, _ Evidence, p Plan) bool {
 		return !slices.ContainsFunc(p.Delete, func(o workerpod.Observation) bool { return o.Terminating })

@@ -34,7 +34,7 @@ const (
 func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
 
 // firstVerdict is what the attempt that r records came to; empty where the node had a verdict before, or has none yet.
-func firstVerdict(in Input, s spent, before, r marks.Record) Verdict {
+func firstVerdict(in Input, s budget, before, r marks.Record) Verdict {
 	most := in.Config.Reconciliation.MaxRetries
 	switch {
 	case before.MayHaveVerified() || before.Concluded || s.exhausted(in):
@@ -50,7 +50,7 @@ func firstVerdict(in Input, s spent, before, r marks.Record) Verdict {
 }
 
 // record writes an attempt's result into the record and onto the node.
-func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Result, now time.Time) {
+func (p *Plan) record(in Input, s budget, a attempt.Attempt, result *attempt.Result, now time.Time) {
 	before := in.Node.Record
 	r := before
 	r.NodeUID, r.BootID = in.Node.UID, in.Node.BootID
@@ -85,26 +85,26 @@ func (p *Plan) record(in Input, s spent, a attempt.Attempt, result *attempt.Resu
 		}
 	case attempt.Failed:
 		r.Attempts = min(r.Attempts+1, in.Config.Reconciliation.MaxRetries)
-		if isStuck(r) {
+		if recordsStuck(r) {
 			r.Attempts = in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
-		p.close(in) // a failed re-verification closes the gate whatever reverify.taint says
+		p.closeGate(in) // a failed re-verification closes the gate whatever reverify.taint says
 	default:
 		r.Inconclusive++
 	}
 	p.Recorded.Verdict = firstVerdict(in, s, before, r)
 	r.Concluded = before.Concluded || p.Recorded.Verdict == VerdictExhausted || p.Recorded.Verdict == VerdictShared
 	p.Events = outcomeEvents(in, s, before, r, *result)
-	if at, ok := nextAttempt(in.Config, r, in.Node.UID, now); ok {
+	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	p.Change.Record = r
 }
 
-// close puts the gating taints back and takes the label away, but for a node that is never tainted.
-func (p *Plan) close(in Input) {
+// closeGate puts the gating taints back and takes the label away, but for a node that is never tainted.
+func (p *Plan) closeGate(in Input) {
 	p.Change.Label, p.Change.GateTaints = ptr.To(false), in.Profile.Taints
-	if !spared(in) {
+	if !protected(in) {
 		p.Change.Gate = marks.GateClose
 	}
 }
@@ -112,7 +112,7 @@ func (p *Plan) close(in Input) {
 // PodRefused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
 func PodRefused(in Input, number int32, reason, message string, now time.Time) Plan {
 	p := Plan{}
-	p.record(in, spentOf(in), attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message), now)
+	p.record(in, budgetOf(in), attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message), now)
 	return p
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// self looks after the attempt of a process that verifies its own node: what pods and probes have to do with it is the controller's.
-func (p *Plan) self(in Input, s spent, now time.Time) {
+// awaitLocalResult looks after the attempt of a process that verifies its own node: what pods and probes have to do with it is the controller's.
+func (p *Plan) awaitLocalResult(in Input, s budget, now time.Time) {
 	a := in.LocalWorker.Attempt
 	if a.Result != nil {
-		if !p.conclude(in, s, a, *a.Result, now) {
+		if !p.recordPassOrSuperseded(in, s, a, *a.Result, now) {
 			p.record(in, s, a, a.Result, now)
 		}
 		return
@@ -21,17 +21,17 @@ func (p *Plan) self(in Input, s spent, now time.Time) {
 	if !s.first {
 		message += "; before: " + LastFailure(in.Node.Record)
 	}
-	p.Condition = underWay(in, s, message, in.LocalWorker.Began, now)
+	p.Condition = inProgressCondition(in, s, message, in.LocalWorker.Began, now)
 }
 
-// forced reports whether somebody gave a gated node the verified label by hand. Its DaemonSet takes the process off the node for
+// labelledByHand reports whether somebody gave a gated node the verified label by hand. Its DaemonSet takes the process off the node for
 // that, so nobody would come to remove the taints. That a controller sees the same is another thing: there the taint came back.
-func forced(in Input) bool {
+func labelledByHand(in Input) bool {
 	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
 }
 
-// force removes the taints and nothing else: record and condition go on saying what the checks found.
-func (p *Plan) force() {
+// releaseLabelled removes the taints and nothing else: record and condition go on saying what the checks found.
+func (p *Plan) releaseLabelled() {
 	p.Step, p.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
 }
 
@@ -41,7 +41,7 @@ func (p *Plan) NextCondition(in Input) *marks.Condition {
 		return nil
 	}
 	in.Node.Record, in.Node.Gated = p.Change.Record, false
-	return settled(in)
+	return verifiedCondition(in)
 }
 
 // ReleasesLabelled reports whether the plan releases a node that somebody labelled by hand.

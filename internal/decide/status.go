@@ -39,7 +39,7 @@ func StatusOf(in Input, now time.Time) Status {
 		return StatusFailed
 	case CurrentPod(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying
-	case spentOf(in).attempts > 0:
+	case budgetOf(in).attempts > 0:
 		return StatusFailed
 	}
 	return StatusPending

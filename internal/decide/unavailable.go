@@ -15,10 +15,10 @@ func RulesUnavailable(in Input, ruled bool, why string, now time.Time) (p Plan) 
 	if in.Node.Deleting || !in.Selected || !verify && !ruled {
 		return Plan{}
 	}
-	p.Condition = waiting(marks.ReasonRulesUnavailable, "Waiting for NodeReadinessRules to be served: "+why, now)
+	p.Condition = unknownCondition(marks.ReasonRulesUnavailable, "Waiting for NodeReadinessRules to be served: "+why, now)
 	p.Events = []Event{{Reason: EventRulesUnavailable, Key: why, Message: attempt.Text(p.Condition.Message)}}
 	if verify {
-		p.expire(in, spentOf(in), Evidence{}, now)
+		p.reportDeadline(in, budgetOf(in), Evidence{}, now)
 	}
 	return p
 }
@@ -29,7 +29,7 @@ func RequestRefused(in Input, why string, now time.Time) (p Plan) {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}
 	}
-	p.Condition = waiting(marks.ReasonVerifying, "The API server refuses a request of the controller: "+why, now)
-	p.expire(in, spentOf(in), Evidence{}, now)
+	p.Condition = unknownCondition(marks.ReasonVerifying, "The API server refuses a request of the controller: "+why, now)
+	p.reportDeadline(in, budgetOf(in), Evidence{}, now)
 	return p
 }

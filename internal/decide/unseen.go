@@ -10,15 +10,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// unseen records as inconclusive a failure that no controller saw come, and reports whether it did. A control probe
+// recordUnobserved records as inconclusive a failure that no controller saw come, and reports whether it did. A control probe
 // that runs now says nothing of the time at which the worker failed: an outage that ended since explains the failure,
 // and would pass the probe. It does so once until the next failure is counted, or a controller that is restarted during
 // every attempt would never exhaust a node. A probe that was made for this failure shows that an earlier leader saw it
 // come.
-func (p *Plan) unseen(in Input, s spent, f failure, probes []workerpod.Observation, now time.Time) bool {
+func (p *Plan) recordUnobserved(in Input, s budget, f failure, probes []workerpod.Observation, now time.Time) bool {
 	before := in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
-	if !f.unseen || before.Unseen && !s.first || slices.ContainsFunc(probes, own) {
+	if !f.unobserved || before.Unseen && !s.first || slices.ContainsFunc(probes, own) {
 		return false
 	}
 	result := *f.result
@@ -33,7 +33,7 @@ func (p *Plan) unseen(in Input, s spent, f failure, probes []workerpod.Observati
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
 	if before.MayHaveVerified() {
-		p.close(in) // a failed re-verification closes the gate
+		p.closeGate(in) // a failed re-verification closes the gate
 	}
 	return true
 }

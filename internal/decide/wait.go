@@ -62,9 +62,9 @@ func (w Unmet) String() string {
 	return w.Message + ": " + w.Remedy
 }
 
-// hold is the wait of a gated node for nodeManagement.minimumHoldSeconds, and how long that still is; 0 once it is over. It counts
+// minimumHold is the wait of a gated node for nodeManagement.minimumHoldSeconds, and how long that still is; 0 once it is over. It counts
 // from the node's creation, which the API server wrote and every leader reads, so that a restart does not begin it anew.
-func hold(in Input, now time.Time) (w Unmet, left time.Duration) {
+func minimumHold(in Input, now time.Time) (w Unmet, left time.Duration) {
 	seconds := in.Config.NodeManagement.MinimumHoldSeconds
 	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)
 	if left = end.Sub(now); !in.Node.Gated || seconds <= 0 || left <= 0 {
@@ -74,9 +74,9 @@ func hold(in Input, now time.Time) (w Unmet, left time.Duration) {
 		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
 }
 
-// stuckEvent is the event of a node that waits for what does not come by itself; none where all may. There is one for all of them:
+// prerequisiteStuckEvents is the event of a node that waits for what does not come by itself; none where all may. There is one for all of them:
 // what is repeated is known by one key for each node.
-func stuckEvent(waits []Unmet) []Event {
+func prerequisiteStuckEvents(waits []Unmet) []Event {
 	var hopeless []Unmet
 	e := Event{Reason: EventPrerequisiteStuck}
 	for _, w := range waits {
@@ -88,6 +88,6 @@ func stuckEvent(waits []Unmet) []Event {
 	if len(hopeless) == 0 {
 		return nil
 	}
-	e.Message = waitsFor(hopeless)
+	e.Message = unmetMessage(hopeless)
 	return []Event{e}
 }
