@@ -11,7 +11,26 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 )
+
+func TestTaintsOnCreation(t *testing.T) {
+	for _, group := range cases.Groups {
+		c, err := config.Parse([]byte(group.Config), group.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range group.Cases {
+			got := slices.Clone(tc.Brings)
+			for _, added := range TaintsOnCreation(tc.Node("n"), c) {
+				got = append(got, cases.String(corev1.Taint{Key: added.Key, Value: added.Value, Effect: added.Effect}))
+			}
+			if !slices.Equal(got, tc.Want) {
+				t.Errorf("%s, %s: %q, want %q", group.Name, tc.Name, got, tc.Want)
+			}
+		}
+	}
+}
 
 // arrived is a node that was created a minute ago without any taint, and what is observed of it.
 func arrived(t *testing.T, file string, change ...func(*corev1.Node)) (*corev1.Node, Input) {

@@ -138,3 +138,63 @@ func passedMessage(r marks.Record) string {
 func needsControlProbe(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
 }
+
+// gateRemoved is the result of an attempt that began under a gate which was opened since; nil where it was not. Its pass
+// must not open a gate that is closed later. That is recorded while the attempt is still under way, since the successor
+// of a controller that saw the gate open cannot know it. A pass while the gate is open counts, as there is no gate that
+// it could open.
+func gateRemoved(in Input, pod workerpod.Observation) *attempt.Result {
+	switch {
+	case !pod.Attempt.Basis.Gated || !in.Node.Gated && pod.Attempt.Result != nil:
+		return nil
+	case !in.Node.Gated, in.GateOpenSeen.After(pod.Seen.First):
+		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was taken off after the worker began")
+	case pod.Terminating && pod.Passed():
+		// Where a node without a record loses its gate, nothing is recorded, and the worker is deleted. That is all
+		// that shows it.
+		return attempt.NewInconclusive(attempt.ReasonGateRemoved,
+			"the worker was deleted before its pass was recorded, maybe because the gating taint was taken off")
+	}
+	return nil
+}
+
+// awaitLocalResult looks after the attempt of a process that verifies its own node: what pods and probes have to do with it is the controller's.
+func (p *Plan) awaitLocalResult(in Input, s budget, now time.Time) {
+	a := in.LocalWorker.Attempt
+	if a.Result != nil {
+		if !p.recordPassOrSuperseded(in, s, a, *a.Result, now) {
+			p.record(in, s, a, a.Result, now)
+		}
+		return
+	}
+	message := fmt.Sprintf("The node's own pod runs the checks, attempt %d", a.Number)
+	if !s.first {
+		message += "; before: " + LastFailure(in.Node.Record)
+	}
+	p.Condition = inProgressCondition(in, s, message, in.LocalWorker.Began, now)
+}
+
+// labelledByHand reports whether somebody gave a gated node the verified label by hand. Its DaemonSet takes the process off the node for
+// that, so nobody would come to remove the taints. That a controller sees the same is another thing: there the taint came back.
+func labelledByHand(in Input) bool {
+	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
+}
+
+// releaseLabelled removes the taints and nothing else: record and condition go on saying what the checks found.
+func (p *Plan) releaseLabelled() {
+	p.Step, p.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
+}
+
+// NextCondition is the condition of the node once the plan's change is written; nil where the change is no pass.
+func (p *Plan) NextCondition(in Input) *marks.Condition {
+	if p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Passed {
+		return nil
+	}
+	in.Node.Record, in.Node.Gated = p.Change.Record, false
+	return verifiedCondition(in)
+}
+
+// ReleasesLabelled reports whether the plan releases a node that somebody labelled by hand.
+func (p *Plan) ReleasesLabelled() bool {
+	return p.Step == StepRecord && p.Recorded == nil && p.Change.KeepRecord && p.Change.Gate == marks.GateOpen
+}
