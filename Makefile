@@ -48,12 +48,15 @@ demo: cluster-tools build ## Watch five nodes being verified on a real control p
 TEST_PACKAGES ?= 3
 # Go's garbage collector runs a quarter as often, in API servers above all, whose work most of a run is: an eighth less of it.
 TEST_GOGC ?= 400
-LONG_TESTS := ./test/effects ./test/chaos ./test/integration ./test/chart ./test/admission ./test/rules ./test/initialisation
+LONG_TESTS := ./internal/controller/node ./internal/controller/deletion ./internal/rules ./test/chaos ./test/integration ./test/chart ./test/admission ./test/rules ./test/initialisation
+
+# The packages whose tests are in worlds (test/world) share a control plane.
+WITH_SERVER := CGO_ENABLED=0 go run ./test/world/server
 
 .PHONY: test
 test: tools ## Run the unit tests, and the integration tests on a real API server
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) go test -timeout 20m -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test -timeout 20m ./...); done
 
 # What is tested has no commit stamped into it: a result of before holds for the next commit where that changes nothing else. test/supplychain
@@ -71,7 +74,7 @@ endef
 # The race detector needs cgo, and so a C compiler, which nothing else here does.
 .PHONY: race
 race: cluster-tools ## Run the unit and the integration tests with the race detector (needs a C compiler: gcc, or CC)
-	CGO_ENABLED=1 go test -race ./internal/... ./cmd/...
+	$(WITH_SERVER) env CGO_ENABLED=1 go test -race -short ./internal/... ./cmd/...
 	$(call build_program,kube-node-ready-controller,./cmd/controller,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
 	$(call build_program,kube-node-ready-worker,./cmd/worker,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
 	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m ./test/integration

@@ -1,0 +1,9 @@
+package backfill_test
+
+import (
+	"testing"
+
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+func TestMain(m *testing.M) { world.Main(m) }

@@ -1,0 +1,161 @@
+package deletion_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// A node that a free guard holds costs no list of pods or NodeClaims, no reading of the ledger and no pass over the fleet,
+// at no look.
+func TestHeldNodeCostsNothing(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
+	l := w.Lead()
+	l.Drive()
+	if r := w.Record(n.Name); r.Held != decide.GuardDoNotDelete {
+		t.Fatalf("record %+v", r)
+	}
+	successor := w.Lead() // which has not read the fleet yet
+	for range 20 {
+		if _, err := successor.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, list := range successor.Lists {
+		if list != "cached PodList" { // of our pods on the node, by an index
+			t.Errorf("%s", list)
+		}
+	}
+	if considered := successor.TakeConsidered(); len(considered) > 0 || successor.WriteCount() > 0 {
+		t.Errorf("considered: %v, written: %v", considered, successor.Writes)
+	}
+}
+
+// memory answers for one node and its pods without an API server, so that what is measured is the controller.
+type memory struct {
+	client.Client
+	node *corev1.Node
+}
+
+func (m memory) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	m.node.DeepCopyInto(o.(*corev1.Node))
+	return nil
+}
+
+func (memory) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if _, ok := list.(*corev1.PodList); ok {
+		return nil
+	}
+	return fmt.Errorf("a list of %T", list)
+}
+
+// With 5000 nodes a look at a node that is held takes no longer than it does with one.
+func TestHeldNodeInALargeFleet(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
+	l := w.Lead()
+	l.Drive()
+	l.Nodes.View.Cache = memory{Client: world.API}
+	held, _ := w.Get(n.Name)
+	l.Nodes.View.Cache = memory{Client: world.API, node: held}
+	for i := range 5000 {
+		other := held.DeepCopy()
+		other.Name, other.UID = fmt.Sprintf("other-%d", i), held.UID+"x"
+		l.Fleet.See(l.Nodes.View.Observe(other))
+	}
+	written := l.WriteCount()
+	const looks = 500
+	began := time.Now()
+	for i := range looks {
+		other := held.DeepCopy() // the fleet changes between any two looks
+		other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
+		other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
+		l.Fleet.See(l.Nodes.View.Observe(other))
+		if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began) / looks; took > time.Millisecond {
+		t.Errorf("a look takes %s", took)
+	} else {
+		t.Logf("a look takes %s", took)
+	}
+	if l.WriteCount() > written {
+		t.Errorf("it wrote %v", l.Writes[written:])
+	}
+}
+
+// A deletion that waits for the API server delays no verification, not even that of nodes that wait to be considered.
+func TestDeletionThatHangs(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	stuck := w.Exhausted("stuck", world.Pooled)
+	w.Claim(stuck)
+	w.Exhausted("next", world.Pooled)
+	l := w.Lead(func(l *world.Leader) { l.Hang = make(chan struct{}) })
+	l.Deliver()
+	done := make(chan error)
+	go func() { done <- l.ReconcileDeletion(stuck) }()
+	fresh := w.Node("fresh")
+	for range 12 {
+		l.Deliver()
+		for _, name := range w.NodeNames {
+			if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(name)); err != nil {
+				t.Error(err)
+			}
+		}
+		w.Kubelets(l)
+	}
+	if _, f := w.Get(fresh.Name); !f.Labelled || f.Gated {
+		t.Errorf("the new node is not released: %+v", f.Record)
+	}
+	select {
+	case err := <-done:
+		t.Errorf("the deletion did not hang: %v", err)
+	default:
+	}
+	close(l.Hang)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !w.Deleting(stuck.Name) {
+		t.Error("it is not deleted once the API server answers")
+	}
+}
+
+// A guard that goes on holding is written, and said, once; a failure that is too old to delete on is confirmed first.
+func TestHeldForLong(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}}}`)
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Exhausted("n")
+	w.OrdinaryPod(n)
+	l := w.Lead()
+	began := w.Clock.Now()
+	for pass := 0; w.Clock.Now().Sub(began) < 65*time.Minute; pass++ {
+		if pass > 2000 {
+			t.Fatalf("the last writes: %v", l.Writes[len(l.Writes)-20:])
+		}
+		if changed, wait := l.Step(); !changed {
+			w.Clock.Advance(wait)
+		}
+	}
+	r := w.Record(n.Name)
+	if r.Held != decide.GuardSparePods || r.Sequence < 8 || r.Sequence > 12 || r.Attempts != 2 {
+		t.Errorf("record %+v", r)
+	}
+	if e := w.EventCount(n.Name, decide.EventHeld) + w.EventCount(n.Name, decide.EventFailed) + w.EventCount(n.Name, decide.EventExhausted); e != 1 {
+		t.Errorf("%d events: %v", e, w.Events)
+	}
+	if attempts := int(r.Sequence) - 2; l.WriteCount() > 8*attempts+3 {
+		t.Errorf("%d writes for %d attempts: %v", l.WriteCount(), attempts, l.Writes)
+	}
+	w.OncePerTransition()
+}

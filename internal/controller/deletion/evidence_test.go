@@ -1,0 +1,85 @@
+package deletion_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// Nodes that failed while the watch of nodes lags count against a deletion: in an outage it would begin beside a fleet that looks healthy.
+func TestDeletionCountsTheFleetAnew(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"maxUnhealthy": 1}}}`)
+	n, other := w.Exhausted("n", world.Pooled), w.Node("other", world.Pooled)
+	w.Claim(n)
+	l := w.Lead()
+	l.Deliver()
+	if _, err := l.Fleet.Summaries(w.Ctx); err != nil { // the cache is filled
+		t.Fatal(err)
+	}
+	w.WriteRecord(other, w.Failures(1))
+	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.Record(n.Name); w.Deleting(n.Name) || r.Deletion != nil || r.Held != decide.GuardMaxUnhealthy {
+		t.Errorf("deleting %t, record %+v", w.Deleting(n.Name), r)
+	}
+	w.WriteRecord(other, marks.Record{}) // else it was another guard
+	l.Deliver()
+	w.Clock.Advance(2 * time.Second) // for which the counts of the fleet serve
+	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.Record(n.Name); r.Deletion == nil {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// What a deletion is decided on gets old while an API server answers slowly: it is read again, and not acted on.
+func TestDeletionOnOldEvidence(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	n := w.Exhausted("n", world.Pooled)
+	w.Claim(n)
+	l := w.Lead()
+	l.Deliver()
+	l.Deletions.EvidenceFor = time.Nanosecond
+	_, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name))
+	if r := w.Record(n.Name); err == nil || !strings.Contains(err.Error(), "too old") || r.Deletion != nil || r.Held != "" || w.Deleting(n.Name) {
+		t.Errorf("error %v, record %+v", err, r)
+	}
+	l.Deletions.EvidenceFor = time.Minute
+	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil || !w.Deleting(n.Name) {
+		t.Errorf("the next time: %v, record %+v", err, w.Record(n.Name))
+	}
+}
+
+// A node that is to be deleted, and that the controller may not delete: its condition says so, and does not change any
+// more.
+func TestForbiddenDeletion(t *testing.T) {
+	t.Parallel()
+	for _, write := range []string{"delete NodeClaim", "update ConfigMap", "patch Node"} {
+		t.Run(write, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"nodeManagement":{"deleteFailedNodes":true}}`)
+			w.Verified("control")
+			n := w.Exhausted("n", world.Pooled)
+			w.Claim(n)
+			l := w.Lead(func(l *world.Leader) { l.Forbid = func(what string) bool { return what == write } })
+			l.RunFor(time.Minute)
+			said := w.ConditionText(n.Name)
+			if !strings.Contains(said, `the deletion fails: things is forbidden: user "controller" may not `+write) {
+				t.Errorf("it says %q", said)
+			}
+			if w.Deleting(n.Name) {
+				t.Error("it is deleted")
+			}
+			l.RunFor(5 * time.Minute)
+			if again := w.ConditionText(n.Name); again != said {
+				t.Errorf("then it says %q", again)
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package deletion_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// heldBy makes so many nodes whose deletion the guard holds, by the evidence that costs a list.
+func heldBy(w *world.World, guard string, count int) {
+	w.Helper()
+	for i := range count {
+		n := w.Exhausted(fmt.Sprint(i), world.Pooled)
+		if guard != owner.Guard {
+			w.Claim(n)
+		}
+		if guard == decide.GuardSparePods {
+			w.OrdinaryPod(n)
+		}
+	}
+}
+
+// A look at a held node that changes nothing asks the API server for no list, whichever guard holds it: 20 nodes and 10
+// looks at each cost what the first look cost.
+func TestHeldNodesCostNoLists(t *testing.T) {
+	const nodes, looks = 20, 10
+	for guard, settings := range map[string]string{
+		decide.GuardSparePods: `{"nodeManagement": {` + world.Deletes + `}}`,
+		owner.Guard:           `{"nodeManagement": {` + world.Deletes + `}}`,
+		decide.GuardDryRun:    `{"nodeManagement": {` + world.Deletes + `, "remediation": {"dryRun": true}}}`,
+	} {
+		t.Run(guard, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, settings)
+			heldBy(w, guard, nodes)
+			l := w.Lead()
+			l.Deliver()
+			l.ReconcileAll()
+			for _, name := range w.NodeNames {
+				if r := w.Record(name); r.Held != guard {
+					t.Fatalf("record %+v", r)
+				}
+			}
+			first := l.LiveLists()
+			for range looks {
+				l.Deliver()
+				l.ReconcileAll()
+			}
+			if again := l.LiveLists(); len(again) > 0 {
+				t.Errorf("%d lists for %d looks at each of %d nodes, after %d for the first: %v",
+					len(again), looks, nodes, len(first), again[:3])
+			}
+		})
+	}
+}
+
+// What only the API server knows of a held node is read again ever more seldom, and at the latest after ten minutes:
+// a node that becomes deletable without any change of its own is deleted within that time.
+func TestHeldNodeIsReadAgain(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}},
+		"reconciliation": {"intervalSeconds": 30}}`)
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Exhausted("n", world.Pooled)
+	w.Claim(n)
+	w.OrdinaryPod(n)
+	l := w.Lead()
+	goOn := func(d time.Duration) (lists int) {
+		for end := w.Clock.Now().Add(d); w.Clock.Now().Before(end) && !w.Deleting(n.Name); {
+			if changed, wait := l.Step(); !changed {
+				w.Clock.Advance(wait)
+			}
+		}
+		for _, resource := range l.LiveLists() {
+			if resource == "PodList" {
+				lists++
+			}
+		}
+		return lists
+	}
+	if lists := goOn(time.Hour); lists < 6 || lists > 20 {
+		t.Errorf("%d lists of its pods in the first hour, at 120 looks", lists)
+	}
+	if w.Deleting(n.Name) {
+		t.Fatal("it is deleted although it runs an ordinary pod")
+	}
+	ordinary := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ordinary-" + n.Name}}
+	w.Must(world.API.Delete(w.Ctx, ordinary, client.GracePeriodSeconds(0)))
+	began := w.Clock.Now()
+	goOn(time.Hour)
+	if took := w.Clock.Now().Sub(began); !w.Deleting(n.Name) || took > 11*time.Minute {
+		t.Errorf("deleted: %t, after %s", w.Deleting(n.Name), took)
+	}
+}
+
+// A change that concerns the guard has its evidence read at the next look: the node was cordoned, which begins a
+// drain, or was tried again.
+func TestHeldNodeIsReadWhenItChanges(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	heldBy(w, decide.GuardSparePods, 1)
+	l := w.Lead()
+	for range 3 {
+		l.Deliver()
+		l.ReconcileAll()
+	}
+	l.LiveLists()
+	n, f := w.Get(w.NodeNames[0])
+	n.Spec.Unschedulable = true
+	w.Must(world.API.Update(w.Ctx, n))
+	l.ReconcileAll()
+	if lists := l.LiveLists(); len(lists) != 1 {
+		t.Errorf("cordoned: %v", lists)
+	}
+	f.Record.Sequence++
+	w.WriteRecord(n, f.Record)
+	l.ReconcileAll()
+	if lists := l.LiveLists(); len(lists) != 1 {
+		t.Errorf("tried again: %v", lists)
+	}
+	l.ReconcileAll()
+	if lists := l.LiveLists(); len(lists) != 0 {
+		t.Errorf("and looked at once more: %v", lists)
+	}
+}

@@ -1,0 +1,84 @@
+package node_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// taints gives a node the gating taint, or takes it off.
+func taints(w *world.World, n *corev1.Node, gated bool) {
+	w.Helper()
+	patch := `{"spec":{"taints":null}}`
+	if gated {
+		patch = `{"spec":{"taints":[{"key":"node-ready/unverified","effect":"NoSchedule"}]}}`
+	}
+	w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// Somebody takes the taint off and puts it back while a worker is under way. Its pass does not open the gate, to a successor
+// neither, whether or not the node has a record.
+func TestPassFromBeforeTheGateWasClosedAgain(t *testing.T) {
+	for name, before := range map[string]marks.Record{
+		"first attempt": {},
+		"later attempt": {Sequence: 1, Inconclusive: 1, LastOutcome: attempt.Inconclusive, LastReason: attempt.ReasonImagePull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world.Begin(t, "")
+			holds := true
+			w.Exit = func(*corev1.Pod) int {
+				if holds {
+					return world.Stays
+				}
+				return 0
+			}
+			n := w.Node("n")
+			if before.Sequence > 0 {
+				w.WriteRecord(n, before)
+			}
+			l := w.Lead()
+			l.Steps(2)
+			under := w.Pods(n.Name)
+			if len(under) != 1 {
+				t.Fatalf("%d pods", len(under))
+			}
+			w.Linger = true
+			taints(w, n, false)
+			l.Deliver()
+			l.ReconcileAll()
+			taints(w, n, true)
+			w.Terminate(&under[0], 0)
+			successor := w.Lead() // which has not seen the gate open
+			successor.Deliver()
+			successor.ReconcileAll()
+			if _, f := w.Get(n.Name); !f.Gated || f.Labelled || f.Record.LastReason != attempt.ReasonGateRemoved {
+				t.Errorf("gated %t, record %+v", f.Gated, f.Record)
+			}
+			holds, w.Linger = false, false
+			successor.Drive()
+			if _, f := w.Get(n.Name); f.Gated || !f.Labelled || f.Record.Sequence != before.Sequence+2 || len(successor.Errs) > 0 {
+				t.Errorf("then: record %+v, errors %v", f.Record, successor.Errs)
+			}
+		})
+	}
+}
+
+// A person who takes the taint off a new node is done with it: its worker ends, and no record begins another attempt.
+func TestUntaintedByHandWhileItsWorkerRuns(t *testing.T) {
+	w := world.Begin(t, "")
+	w.Exit = func(*corev1.Pod) int { return world.Stays }
+	n := w.Node("n")
+	l := w.Lead()
+	l.Steps(2)
+	taints(w, n, false)
+	l.Drive()
+	if _, f := w.Get(n.Name); f.Gated || f.HasRecord || f.Labelled || len(w.Pods(n.Name)) > 0 || w.Created("verify") != 1 {
+		t.Errorf("gated %t, record %+v, %d pods", f.Gated, f.Record, len(w.Pods(n.Name)))
+	}
+}

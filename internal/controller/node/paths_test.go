@@ -1,0 +1,54 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// nodePaths are the ways of the node reconciler.
+func nodePaths() map[string]world.Path {
+	again := func(r world.Result, change func(*world.Result)) world.Result { change(&r); return r }
+	return map[string]world.Path{
+		"pass": {Begin: func(w *world.World) *corev1.Node { return w.Node("n") },
+			Writes: []string{"create Pod", "patch Node", "patch Node/status", "delete Pod"},
+			Want:   world.Passed, Events: map[decide.Reason]int{decide.EventPassed: 1}},
+
+		"exhaust": {Begin: func(w *world.World) *corev1.Node {
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			return w.Node("n")
+		},
+			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "create Pod", "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Pod"},
+			Want:   world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 2, Attempts: 2, Condition: "False RetriesExhausted"},
+			Events: map[decide.Reason]int{decide.EventFailed: 2, decide.EventExhausted: 1}},
+
+		"attribute, probe passes": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
+			w.Exit = world.FailsUntil(w, func(r marks.Record) bool { return r.Attempts > 0 })
+			w.Verified("control")
+			return w.Node("n")
+		},
+			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Attempts = 2, 1 }),
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventPassed: 1}},
+
+		"attribute, probe fails": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
+			w.Exit = func(p *corev1.Pod) int {
+				if n := p.Annotations[workerpod.AnnotationNode]; strings.HasSuffix(n, "-n") && w.Record(n).Inconclusive > 0 {
+					return 0
+				}
+				return 1
+			}
+			w.Verified("control")
+			return w.Node("n")
+		},
+			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 }),
+			Events: map[decide.Reason]int{decide.EventHeld: 1, decide.EventPassed: 1, decide.EventFailed: 0}},
+	}
+}
+
+func TestNodeWritesDisturbed(t *testing.T) { world.DisturbEveryWrite(t, nodePaths()) }

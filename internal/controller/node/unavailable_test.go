@@ -1,0 +1,63 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// What a controller may not write for good keeps no node from being verified that needs no such write, and one that
+// does says within a minute what is refused.
+func TestForbiddenWrites(t *testing.T) {
+	t.Parallel()
+	for write, want := range map[string]struct {
+		gated bool
+		says  string
+	}{
+		"patch Node/status": {false, ""},
+		"patch Node":        {true, `Unknown Verifying: The API server refuses a request of the controller: things is forbidden: user "controller" may not patch Node`},
+		"create Pod":        {true, "Unknown WorkerInconclusive: PodRefused"},
+		"delete Pod":        {false, "True ChecksPassed"},
+	} {
+		t.Run(strings.ReplaceAll(write, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, "")
+			n := w.Node("n")
+			l := w.Lead(func(l *world.Leader) { l.Forbid = func(what string) bool { return what == write } })
+			l.RunFor(time.Minute)
+			w.ExpectCondition(n.Name, want.says)
+			if _, facts := w.Get(n.Name); facts.Gated != want.gated {
+				t.Errorf("gated: %v", facts.Gated)
+			}
+		})
+	}
+}
+
+// A worker that has to end before the next one starts, and that the controller may not delete: the node says so.
+func TestForbiddenToEndAWorker(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, `{"worker":{"timeoutSeconds":10}}`)
+	w.Exit = func(*corev1.Pod) int { return world.Stays }
+	n := w.Node("n")
+	l := w.Lead(func(l *world.Leader) { l.Forbid = func(what string) bool { return what == "delete Pod" } })
+	l.RunFor(10 * time.Second)
+	for _, p := range w.Pods(n.Name) {
+		w.Status(&p, `{"status":{"phase":"Running","containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":true,"restartCount":0,"state":{"running":{}}}]}}`)
+	}
+	l.RunFor(2 * time.Minute)
+	if said := w.ConditionText(n.Name); !strings.Contains(said, "worker pods cannot be ended: things is forbidden") {
+		t.Errorf("it says %q", said)
+	}
+	if pods := w.Pods(n.Name); len(pods) != 1 || pods[0].Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify {
+		t.Errorf("%d workers", len(pods))
+	}
+	if _, facts := w.Get(n.Name); facts.Record.LastReason == "" || !facts.Gated || facts.Condition.Reason == marks.ReasonChecksPassed {
+		t.Errorf("%+v", facts.Record)
+	}
+}

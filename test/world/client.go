@@ -1,0 +1,196 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// LiveLists are the lists that a leader asked the API server for since the last call, each with its resource.
+func (l *Leader) LiveLists() (lists []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, list := range l.Lists {
+		if resource, live := strings.CutPrefix(list, "live "); live {
+			lists = append(lists, resource)
+		}
+	}
+	l.Lists = nil
+	return lists
+}
+
+// ErrDead is what a leader gets once its process is dead.
+var ErrDead = errors.New("the process is dead")
+
+// Fault disturbs one write of a leader.
+type Fault struct {
+	// At is the number of the write, from 1.
+	At int
+	// Code is the HTTP status of the answer, err the answer. 0: the process dies after the write.
+	Code int
+	Err  error
+	// After: the write is carried out, and its answer is lost.
+	After bool
+	// hit is the write that was disturbed.
+	hit string
+}
+
+// prerequisites are as the world says.
+type prerequisites struct{ w *World }
+
+func (p prerequisites) Unmet(n *corev1.Node, c config.Prerequisites) []decide.Unmet {
+	return p.Evaluate(n, c)
+}
+
+func (p prerequisites) Forget(string) {}
+
+func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide.Unmet {
+	if p.w.Unmet == nil || !p.w.Unmet(n.Name) {
+		return nil
+	}
+	return []decide.Unmet{{Kind: "pods", Name: "kube-system/k8s-app=agent", Message: "a pod of kube-system/k8s-app=agent"}}
+}
+
+// cache is live with the indexes of a View, whose values are those of labels.
+func (l *Leader) cache() client.WithWatch {
+	return interceptor.NewClient(l.Live(), interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if l.isDead() {
+				return ErrDead
+			}
+			if old := l.StaleNodes[key.Name]; old != nil {
+				old.DeepCopyInto(o.(*corev1.Node))
+				return nil
+			}
+			return API.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if l.isDead() {
+				return ErrDead
+			}
+			l.listed("cached", list)
+			if pods, ok := list.(*corev1.PodList); ok && l.StalePods != nil {
+				l.StalePods.DeepCopyInto(pods)
+				return nil
+			}
+			o := client.ListOptions{}
+			o.ApplyOptions(opts)
+			if o.FieldSelector == nil {
+				return l.list(ctx, API, list, opts...)
+			}
+			labels := client.MatchingLabels{}
+			for index, label := range map[string]string{"worker/node-uid": workerpod.LabelNodeUID, "worker/probe-group": workerpod.LabelProbeGroup} {
+				if v, ok := o.FieldSelector.RequiresExactMatch(index); ok {
+					labels[label] = v
+				}
+			}
+			if len(labels) != 1 {
+				return fmt.Errorf("no index for %s", o.FieldSelector)
+			}
+			return API.List(ctx, list, client.InNamespace(o.Namespace), labels)
+		},
+	})
+}
+
+func (l *Leader) list(ctx context.Context, c client.Reader, list client.ObjectList, opts ...client.ListOption) error {
+	switch list.(type) {
+	case *corev1.NodeList:
+		opts = append(opts, client.MatchingLabels{WorldLabel: l.W.Namespace})
+	case *karpv1.NodeClaimList:
+		opts = append(opts, client.MatchingLabels{WorldLabel: l.W.Namespace})
+		if l.Hang != nil {
+			<-l.Hang
+		}
+	}
+	return c.List(ctx, list, opts...)
+}
+
+func (l *Leader) listed(by string, list client.ObjectList) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Lists = append(l.Lists, by+" "+kind(list))
+}
+
+func kind(o any) string {
+	t := fmt.Sprintf("%T", o)
+	return t[strings.LastIndex(t, ".")+1:]
+}
+
+func (l *Leader) write(what string, do func() error) error {
+	l.mu.Lock()
+	if l.dead {
+		l.mu.Unlock()
+		return ErrDead
+	}
+	l.Writes = append(l.Writes, what)
+	disturbed := len(l.Writes) == l.Fault.At
+	if disturbed {
+		l.Fault.hit = what
+		if l.Fault.Code != 0 {
+			l.Fault.Err = Refusal(l.Fault.Code, what)
+		}
+	}
+	l.mu.Unlock()
+	if l.Before != nil {
+		l.Before(what)
+	}
+	switch {
+	case l.Forbid != nil && l.Forbid(what):
+		return forbidden(what)
+	case !disturbed:
+		return do()
+	case l.Fault.Err == nil:
+		_ = do()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dead = true
+		return ErrDead
+	case l.Fault.After:
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return l.Fault.Err
+}
+
+// forbidden is the API server's answer to a request that its caller may not make.
+func forbidden(what string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", fmt.Errorf("user \"controller\" may not %s", what))
+}
+
+// Refusal is the answer of an API server with the HTTP status to a write.
+func Refusal(code int, write string) error {
+	verb, _, _ := strings.Cut(write, " ")
+	if verb == "create" {
+		verb = "post" // whose conflict is that the name is taken
+	}
+	return apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{Resource: "things"}, "name", "injected", 0, true)
+}
+
+// leases refuses what the leader may not do.
+type leases struct {
+	coordinationclient.LeaseInterface
+	l *Leader
+}
+
+func (f leases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if f.l.NoLease {
+		return nil, forbidden("get leases")
+	}
+	return f.LeaseInterface.Get(ctx, name, o)
+}

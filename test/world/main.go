@@ -1,0 +1,134 @@
+// Package world holds reconcilers to what they leave behind on a real API server, whatever stops them between two writes:
+// an error, a lost answer, the end of the process, another leader. They run in the test's process, so that a test can
+// stop them after any write; kubelets and Karpenter are played by writing what they would write.
+//
+// The tests that use it are in the folders of the reconcilers. Worlds do not see each other, so packages may share a control
+// plane: EnvServer names its kubeconfig. Without it a package starts one of its own.
+package world
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+)
+
+// EnvServer names the environment variable with the kubeconfig of a control plane that Start has started.
+const EnvServer = "KUBE_NODE_READY_TEST_SERVER"
+
+// API and Typed are the API server, as its administrator sees it. They are set once a world has begun.
+var (
+	API   client.WithWatch
+	Typed kubernetes.Interface
+)
+
+var own *cluster.Cluster
+
+// Main runs the tests of a package, ends the control plane that they started, if any did, and fails if a goroutine outlives them.
+func Main(m *testing.M) {
+	code := m.Run()
+	own.Stop()
+	if code == 0 {
+		// The client's connections, and the queue that the recorder of envtest's client-go starts.
+		leaks := goleak.Find(goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+		if leaks != nil {
+			fmt.Fprintln(os.Stderr, leaks)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Start starts a control plane for worlds.
+func Start(ctx context.Context) (*cluster.Cluster, error) {
+	control, err := cluster.Start(ctx, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true,
+		// A consistent list from the watch cache waits for etcd to say that the cache is up to date, up to 100 ms each time.
+		APIServerArgs: []string{"--watch-cache=false"}})
+	if err != nil {
+		return nil, err
+	}
+	if err := Define(control.Config()); err != nil {
+		control.Stop()
+		return nil, err
+	}
+	return control, nil
+}
+
+// Define installs the definitions of Karpenter's resources and of rules, and waits until they are served.
+func Define(config *rest.Config) error {
+	definition, err := ruleDefinition()
+	if err != nil {
+		return err
+	}
+	definitions := slices.Clone(karpapis.CRDs)
+	for i, d := range definitions {
+		definitions[i] = d.DeepCopy() // the installation writes into them
+	}
+	_, err = envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: definitions, Paths: []string{definition}})
+	return err
+}
+
+// ruleDefinition is the chart's definition of rules.
+func ruleDefinition() (string, error) {
+	root, err := cluster.ModuleRoot()
+	return filepath.Join(root, "deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"), err
+}
+
+// connect connects to the control plane that is at hand, or starts one, once.
+var connect = sync.OnceValue(func() error {
+	ctrl.SetLogger(logr.Discard())
+	var config *rest.Config
+	var err error
+	if path := os.Getenv(EnvServer); path != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", path)
+	} else if own, err = Start(context.Background()); err == nil {
+		config = own.Config()
+	}
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return err
+	}
+	if Typed, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	direct, err := client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
+	API = remembering(direct)
+	return err
+})
+
+// need connects to an API server. Where none is at hand the test is skipped, but not under make test, which builds one.
+func need(t *testing.T) {
+	t.Helper()
+	_, missing := cluster.Tool("kube-apiserver")
+	if os.Getenv(EnvServer) == "" && missing != nil {
+		if os.Getenv(install.EnvPrograms) != "" {
+			t.Fatal(missing)
+		}
+		t.Skipf("it needs an API server: %v", missing)
+	}
+	if err := connect(); err != nil {
+		t.Fatal(fmt.Errorf("no control plane: %w", err))
+	}
+}

@@ -1,0 +1,316 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+)
+
+const (
+	WorldLabel = "effects-test"
+	pool       = "pool"
+)
+
+// Gating is the taint of a node that is not verified.
+var Gating = corev1.Taint{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+// Clock is the time that the controllers go by.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// Now is the time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance lets time go by.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// World is the namespace and the nodes of one test: its controllers see no others.
+type World struct {
+	*testing.T
+	Ctx       context.Context
+	Namespace string
+	Config    *config.Config
+	Clock     *Clock
+	NodeNames []string
+	// RuleNames are the rules that there are, or were.
+	RuleNames []string
+	// done is how many steps of a path have happened.
+	done int
+	// Exit says with which code a worker ends; Stays for one that goes on. Default: 0.
+	Exit func(*corev1.Pod) int
+	// Unmet says whose prerequisites do not hold; nil: all do.
+	Unmet func(node string) bool
+	// Linger: what terminates does not end. Hold says it of single pods; nil: of none.
+	Linger bool
+	Hold   func(*corev1.Pod) bool
+	Referee
+}
+
+// What Exit says of a worker that has no exit code.
+const (
+	Stays   = -1 // it has neither started nor ended
+	Runs    = -4 // its container has started, and has not ended
+	Rejects = -2 // its kubelet rejects it
+	Pulls   = -3 // its image cannot be pulled
+)
+
+var worlds atomic.Int32
+
+// Begin makes a world. settings are merged into the configuration.
+func Begin(t *testing.T, settings string) *World {
+	t.Helper()
+	need(t)
+	definition, err := ruleDefinition()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs.Track(t, definition)
+	// The process is part of the name: other packages may have their worlds on the same control plane.
+	name := fmt.Sprintf("world-%d%04d", os.Getpid(), worlds.Add(1))
+	w := &World{T: t, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}}
+	w.Exit = func(*corev1.Pod) int { return 0 }
+	w.world = w
+	w.Configure(settings)
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
+	w.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "kube-node-ready-worker"}})
+	w.beginLedger(w.Clock.Now().Add(-24 * time.Hour))
+	t.Cleanup(w.end)
+	return w
+}
+
+const base = `{
+  "worker": {"image": {"repository": "kube-node-ready", "tag": "test"}, "keepFailedSeconds": 20},
+  "reconciliation": {"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2, "exhaustedRetrySeconds": -1, "intervalSeconds": 60},
+  "nodeManagement": {"nodeSelector": {"matchLabels": {"effects-test": %q}}, "remediation": {"maxUnhealthy": "100%%", "maxInFlight": 100}}
+}`
+
+// Configure reads the configuration anew: base, with the settings merged in.
+func (w *World) Configure(settings ...string) {
+	w.Helper()
+	into := map[string]any{}
+	w.Must(json.Unmarshal(fmt.Appendf(nil, base, w.Namespace), &into))
+	for _, s := range settings {
+		more := map[string]any{}
+		if s != "" {
+			w.Must(json.Unmarshal([]byte(s), &more))
+		}
+		merge(into, more)
+	}
+	content, err := json.Marshal(into)
+	w.Must(err)
+	w.Config, err = config.Parse(content, "test")
+	w.Must(err)
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		have, ok := into[k].(map[string]any)
+		more, both := v.(map[string]any)
+		if ok && both {
+			merge(have, more)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+// Must ends the test on an error.
+func (w *World) Must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Create creates an object.
+func (w *World) Create(o client.Object) {
+	w.Helper()
+	w.Must(API.Create(w.Ctx, o))
+}
+
+// end removes what belongs to no namespace.
+func (w *World) end() {
+	ctx := context.Background()
+	mine := client.MatchingLabels{WorldLabel: w.Namespace}
+	var claims karpv1.NodeClaimList
+	_ = API.List(ctx, &claims, mine)
+	for i := range claims.Items {
+		_ = API.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}
+	_ = API.DeleteAllOf(ctx, &karpv1.NodeClaim{}, mine)
+	for _, name := range w.RuleNames {
+		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_ = API.Delete(ctx, r)
+		_ = API.Patch(ctx, r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}
+	_ = API.DeleteAllOf(ctx, &corev1.Node{}, mine)
+}
+
+// Node makes a tainted, ready node.
+func (w *World) Node(suffix string, change ...func(*corev1.Node)) *corev1.Node {
+	w.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + suffix, Labels: map[string]string{WorldLabel: w.Namespace}}}
+	n.Spec.Taints, n.Spec.ProviderID = []corev1.Taint{Gating}, "test://"+n.Name
+	n.Status.NodeInfo.BootID = "boot"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, f := range change {
+		f(n)
+	}
+	w.Create(n) // with its status: the API server takes that of a new node, as a kubelet gives it
+	w.NodeNames = append(w.NodeNames, n.Name)
+	w.see(n)
+	return n
+}
+
+// Pooled makes the node one of Karpenter's.
+func Pooled(n *corev1.Node) {
+	n.Labels[owner.LabelNodePool], n.Labels[owner.LabelRegistered] = pool, "true"
+}
+
+// Untainted takes the taints off a node that is to be made.
+func Untainted(n *corev1.Node) { n.Spec.Taints = nil }
+
+// Verified makes a node on which a control probe may run.
+func (w *World) Verified(suffix string) *corev1.Node {
+	now := w.Clock.Now().UTC()
+	n := w.Node(suffix, Untainted, func(n *corev1.Node) {
+		n.Labels["node-ready/verified"] = "true"
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: marks.ConditionType, Status: corev1.ConditionTrue,
+			Reason: marks.ReasonChecksPassed, Message: "All required checks passed in 0s, attempt 1"})
+	})
+	w.WriteRecord(n, marks.Record{Sequence: 1, LastOutcome: "passed", BootID: "boot", LastTime: &now, VerifiedTime: &now})
+	return n
+}
+
+// Exhausted makes a node whose retries are exhausted, and which a probe has shown to be at fault.
+func (w *World) Exhausted(suffix string, change ...func(*corev1.Node)) *corev1.Node {
+	n := w.Node(suffix, change...)
+	w.WriteRecord(n, w.Failures(2))
+	return n
+}
+
+// Failures is the record of so many failed attempts.
+func (w *World) Failures(count int32) marks.Record {
+	now := w.Clock.Now().UTC()
+	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
+}
+
+// WriteRecord writes a node's record.
+func (w *World) WriteRecord(n *corev1.Node, r marks.Record) {
+	w.Helper()
+	r.NodeUID = string(n.UID)
+	w.Annotate(n.Name, marks.AnnotationRecord, r.Encode())
+}
+
+// Annotate annotates a node.
+func (w *World) Annotate(node, key, value string) {
+	w.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	w.Must(err)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	w.Must(API.Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, patch)))
+}
+
+// Claim makes the NodeClaim of a node, with Karpenter's finalizer: it stays after its deletion.
+func (w *World) Claim(n *corev1.Node) *karpv1.NodeClaim {
+	w.Helper()
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name, Finalizers: []string{"karpenter.sh/termination"},
+		Labels: map[string]string{WorldLabel: w.Namespace, owner.LabelNodePool: pool}},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
+	w.Create(c)
+	c.Status.ProviderID, c.Status.NodeName = n.Spec.ProviderID, n.Name
+	w.Must(API.Status().Update(w.Ctx, c))
+	return c
+}
+
+// Get reads a node; nil when it is gone.
+func (w *World) Get(name string) (*corev1.Node, marks.Facts) {
+	w.Helper()
+	n := &corev1.Node{}
+	err := API.Get(w.Ctx, client.ObjectKey{Name: name}, n)
+	if apierrors.IsNotFound(err) {
+		return nil, marks.Facts{}
+	}
+	w.Must(err)
+	return n, marks.Observe(n, w.Config.Vocabulary())
+}
+
+// Deleting reports whether the NodeClaim of a node is on its way out, or gone.
+func (w *World) Deleting(node string) bool {
+	w.Helper()
+	c := &karpv1.NodeClaim{}
+	err := API.Get(w.Ctx, client.ObjectKey{Name: "claim-" + node}, c)
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+	return err != nil || c.DeletionTimestamp != nil
+}
+
+// beginLedger makes the ledger as one that was begun then.
+func (w *World) beginLedger(then time.Time) {
+	w.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}
+	w.Must(ledger.Contents{CompleteSince: then, Entries: []ledger.Entry{}}.Write(cm))
+	w.Create(cm)
+}
+
+// EmptyLedger does what helm upgrade --force does: it replaces the ledger by what the chart has, which is no data.
+func (w *World) EmptyLedger() {
+	w.Helper()
+	w.Must(API.Update(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}))
+}
+
+// Ledger lists the UIDs of the nodes in the ledger.
+func (w *World) Ledger() []string {
+	w.Helper()
+	l := deletion.Ledger{Reader: API, Namespace: w.Namespace, ReadOnly: true}
+	read, err := l.Read(w.Ctx, w.Clock.Now(), true)
+	w.Must(err)
+	var uids []string
+	for _, d := range read.Deletions {
+		uids = append(uids, d.NodeUID)
+	}
+	return uids
+}
+
+// FillLedger enters the deletions of other nodes in the ledger.
+func (w *World) FillLedger(entries int) {
+	w.Helper()
+	for i := range entries {
+		l := deletion.Ledger{Reader: API, Writer: API, Namespace: w.Namespace}
+		have, err := l.Read(w.Ctx, w.Clock.Now(), true)
+		w.Must(err)
+		e := ledger.Entry{Time: metav1.NewTime(w.Clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: owner.Node}
+		w.Must(l.Append(w.Ctx, e, have.Version))
+	}
+}
