@@ -51,7 +51,7 @@ func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 // bound since the node's pods were listed, and it must not be evicted.
 func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Change, e Event, ok bool) {
 	taints := MissedTaints(n, in, now)
-	if len(taints) == 0 || w.busy() != "" {
+	if len(taints) == 0 || w.occupied() != "" {
 		return marks.Change{}, Event{}, false
 	}
 	var ids []string

@@ -1,7 +1,9 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -10,117 +12,140 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// maxProbes is how many control probes may prove nothing (no room, no image) before the failed attempt is recorded without.
+// maxProbes is how many control probes may be inconclusive (no room, no image) before the failed attempt is recorded as
+// inconclusive.
 const maxProbes = 3
 
-// Probe asks for a probe pod.
+// Probe describes a control probe: the same checks on a verified node.
 type Probe struct {
 	On workerpod.Target
-	// Subject is the failed attempt, Group the nodes whose failures the probe explains.
+	// Subject is the failed attempt, Group the nodes whose failures the probe serves.
 	Subject, Group string
 }
 
-// failure is what is held against a node only once the same checks passed on a verified one: a failed attempt, or that the node
-// is past its deadline.
+// failure counts against a node only after the same checks passed on a verified one. It is a failed attempt, or a node
+// past its deadline.
 type failure struct {
-	// subject identifies it, in a probe's name too.
+	// subject identifies the failure, also in the probe's name.
 	subject string
-	// at is when it was seen; after, past the deadline, when that was: a probe must have been made after it.
+	// at is when it was observed. A probe must have been created after the time after: the deadline, where one passed.
 	at, after time.Time
-	// unobserved: it was there when this process first saw the attempt, so at says nothing of when it came.
+	// unobserved: the attempt had failed when this process first observed it, so nobody knows when.
 	unobserved bool
-	// attempt and result are to be recorded; a node that waits for prerequisites has no result.
+	// attempt and result are recorded. There is no result if the node waits for prerequisites.
 	attempt attempt.Attempt
 	result  *attempt.Result
-	// blockedBy says what keeps a node past its deadline; empty for a failed attempt.
+	// blockedBy says what keeps a node past its deadline from passing; empty for a failed attempt.
 	blockedBy string
 }
 
-func attemptSubject(in Input, pod workerpod.Observation) string {
-	return fmt.Sprintf("%s/%d", in.Node.UID, pod.Attempt.Number)
-}
+// subject identifies the failure of an attempt.
+func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.in.Node.UID, number) }
 
 // ProbeGroup names the nodes for whose failures one probe serves.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
-// attribute decides whose failure a failed attempt is: the node's own, if the same checks pass at the same time on a
-// verified node. If they fail there too, or there is nowhere to run them, it proves nothing about the node.
-func (p *Plan) attribute(in Input, s budget, f failure, ev Evidence, now time.Time) {
+// attribute decides by a control probe whether the node is at fault: it is if the same checks pass at the same time on a
+// verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
+func (d *decision) attribute(f failure) {
 	if f.blockedBy == "" {
-		p.Condition = inProgressCondition(in, s, fmt.Sprintf("Attempt %d failed; the same checks are run on a verified node to tell whose fault it is", f.attempt.Number), now, now)
+		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed; the same checks run on a verified node "+
+			"to tell whether this node is at fault", f.attempt.Number), d.now)
 	}
-	if ev.Probes == nil {
-		p.need(NeedProbes)
+	if d.ev.Probes == nil {
+		d.Need = NeedProbes
 		return
 	}
-	if p.recordUnobserved(in, s, f, *ev.Probes, now) {
+	if d.recordUnobserved(f) {
 		return
 	}
 	var passed, awaited bool
 	tried := map[string]bool{}
-	for _, probe := range *ev.Probes {
-		if !probeCounts(in, f, probe) {
+	for _, probe := range *d.ev.Probes {
+		if !d.probeCounts(f, probe) {
 			continue
 		}
 		tried[probe.Node] = true
 		r := probe.Attempt.Result
 		switch {
 		case r == nil:
-			awaited = awaited || now.Before(abandonedAt(in, probe))
+			awaited = awaited || d.now.Before(abandonedAt(d.in, probe))
 		case r.Outcome == attempt.Failed:
-			p.recordSharedFault(in, s, f, now, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, orElse(r.Check, r.Reason)))
+			d.recordSharedFault(f, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, cmp.Or(r.Check, r.Reason)))
 			return
 		case r.Outcome == attempt.Passed:
 			passed = true
 		}
 	}
-	late := f.result != nil && !now.Before(f.at.Add(maxAttemptDuration(in))) // the first probe has all its time
+	late := f.result != nil && !d.now.Before(f.at.Add(maxAttemptDuration(d.in))) // the first probe has all its time
 	switch {
 	case awaited && !late:
-		p.requeueAfter(probeRetry) // its result is a watch event; this is for one that was missed, and for one that has no room
+		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no room
 	case passed:
-		p.recordNodeFault(in, s, f, now)
-	case ev.ProbeRefused != "":
-		p.recordSharedFault(in, s, f, now, "the same checks could not be run on a verified node: "+ev.ProbeRefused)
+		d.recordNodeFault(f)
+	case d.ev.ProbeRefused != "":
+		d.recordSharedFault(f, "the same checks could not be run on a verified node: "+d.ev.ProbeRefused)
 	case len(tried) >= maxProbes:
-		p.recordSharedFault(in, s, f, now, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
+		d.recordSharedFault(f, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
 	case late:
-		p.recordSharedFault(in, s, f, now, "the same checks could not be run on a verified node in time")
-	case ev.Fleet == nil:
-		p.need(NeedFleet)
+		d.recordSharedFault(f, "the same checks could not be run on a verified node in time")
+	case d.ev.Fleet == nil:
+		d.Need = NeedFleet
 	default:
-		p.startProbe(in, s, f, ev, tried, now)
+		d.startProbe(f, tried)
 	}
 }
 
-// probeRetry is how soon a node looks again for a probe whose result it missed.
+// probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
 const noControlNode = "there is no other verified node of the same profile on which the same checks could be run for comparison"
 
-func (p *Plan) startProbe(in Input, s budget, f failure, ev Evidence, tried map[string]bool, now time.Time) {
-	on, ok := controlNode(in, f.attempt.Number, *ev.Fleet, tried)
+func (d *decision) startProbe(f failure, tried map[string]bool) {
+	on, ok := d.controlNode(f.attempt.Number, tried)
 	if !ok {
-		p.recordSharedFault(in, s, f, now, noControlNode)
+		d.recordSharedFault(f, noControlNode)
 		return
 	}
-	p.Probe = Probe{On: on, Subject: f.subject, Group: ProbeGroup(in)}
-	if !p.slotFree(ev, now) {
+	d.Probe = Probe{On: on, Subject: f.subject, Group: ProbeGroup(d.in)}
+	if !d.slotFree() {
 		return
 	}
-	p.Step = StepProbe
-	p.requeueAfter(probeRetry)
+	d.Step = StepProbe
+	d.requeueAfter(probeRetry)
 }
 
-// probeCounts reports whether a probe ran the same checks at the same time as the attempt that failed: its end was seen to come
-// after the failure's. Where nobody saw it come, because the controller was another one then, only that counts which was made
-// because of this failure.
-func probeCounts(in Input, f failure, probe workerpod.Observation) bool {
+// controlNode chooses the verified node for a probe. It is of the same profile, since the checks may suit no other, and
+// of the same pool if there is one. Each attempt gets another one, so that no single faulty node decides for all.
+func (d *decision) controlNode(number int32, tried map[string]bool) (workerpod.Target, bool) {
+	var best *NodeSummary
+	var bestRank uint64
+	for i, m := range *d.ev.Fleet {
+		if !m.CanHostProbe || m.Excluded || m.UID == d.in.Node.UID || m.Profile != d.in.Profile.Profile || tried[m.Name] {
+			continue
+		}
+		h := fnv.New64a()
+		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, d.in.Node.UID, m.UID) // a hash takes everything
+		rank := h.Sum64() >> 1
+		if m.Pool == d.in.Node.Owner.Pool {
+			rank |= 1 << 63
+		}
+		if best == nil || rank > bestRank {
+			best, bestRank = &(*d.ev.Fleet)[i], rank
+		}
+	}
+	if best == nil {
+		return workerpod.Target{}, false
+	}
+	return workerpod.Target{Name: best.Name, UID: best.UID, BootID: best.BootID}, true
+}
+
+// probeCounts reports whether a probe ran the same checks at the same time as the failed attempt: this process observed
+// its result after the failure. If an earlier leader did, only a probe that was created for this failure counts.
+func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 	own := probe.Subject == f.subject
 	switch {
-	case probe.Attempt.Basis.Checks != in.Checks:
-		return false
-	case probe.Seen.First.Before(f.after):
+	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Seen.First.Before(f.after):
 		return false
 	case probe.Attempt.Result == nil:
 		return true
@@ -130,64 +155,55 @@ func probeCounts(in Input, f failure, probe workerpod.Observation) bool {
 	return own
 }
 
-// recordNodeFault records a failure beside which a probe passed.
-func (p *Plan) recordNodeFault(in Input, s budget, f failure, now time.Time) {
-	before := in.Node.Record
-	after := before.Held == GuardControlProbe // the failure may be of the outage whose end the probe has seen
+// recordNodeFault records a failure beside which a control probe passed. The first one after a shared outage is
+// inconclusive: the outage may have caused the failure and ended before the probe.
+func (d *decision) recordNodeFault(f failure) {
+	before := d.in.Node.Record
+	afterOutage := before.Held == GuardControlProbe
 	switch {
-	case f.blockedBy != "" && (after || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
-		p.recordCause(in, s, f, marks.FaultUnclear, "verified nodes have just ceased to share what kept it", now)
+	case f.blockedBy != "" && (afterOutage || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
+		d.recordCause(f, marks.FaultUnclear, "until just now verified nodes had the same problem")
 	case f.blockedBy != "":
-		p.recordCause(in, s, f, marks.FaultNode, f.blockedBy, now)
-	case after:
+		d.recordCause(f, marks.FaultNode, f.blockedBy)
+	case afterOutage:
 		f.result.Outcome = attempt.Inconclusive
-		s.shared = 0
-		p.record(in, s, f.attempt, f.result, now)
+		d.spent.shared = 0
+		d.record(f.attempt, f.result)
 	default:
-		p.record(in, s, f.attempt, f.result, now)
-		p.Change.Record.Probed = true
+		d.record(f.attempt, f.result)
+		d.Change.Record.Probed = true
 	}
 }
 
-// recordSharedFault records a failure that proves nothing about the node: others share it, or that cannot be found out.
-func (p *Plan) recordSharedFault(in Input, s budget, f failure, now time.Time, message string) {
-	before := in.Node.Record
+// recordSharedFault records a failure as inconclusive: verified nodes share it, or there is no way to compare.
+func (d *decision) recordSharedFault(f failure, message string) {
+	before := d.in.Node.Record
 	if f.blockedBy != "" {
-		p.recordCause(in, s, f, marks.FaultShared, message, now)
+		d.recordCause(f, marks.FaultShared, message)
 		return
 	}
 	f.result.Outcome = attempt.Inconclusive
-	s.shared++
-	p.record(in, s, f.attempt, f.result, now)
-	r := &p.Change.Record
+	d.spent.shared++
+	d.record(f.attempt, f.result)
+	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
-	p.Target.Kind = targetKind(in, Evidence{})
-	if before.MayHaveVerified() {
-		p.closeGate(in) // a failed re-verification closes the gate
-	}
-	p.Events = nil
+	d.Target.Kind = d.targetKind()
+	d.closeGateIfVerified()
+	d.Events = nil
 	if before.Held != GuardControlProbe {
-		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
-			Message: fmt.Sprintf("%s; not held against this node: %s", LastFailure(*r), r.HeldMessage)}}
+		d.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
+			Message: fmt.Sprintf("%s; not counted against this node: %s", LastFailure(*r), r.HeldMessage)}}
 	}
 }
 
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
-}
-
-// recordUnobserved records as inconclusive a failure that no controller saw come, and reports whether it did. A control probe
-// that runs now says nothing of the time at which the worker failed: an outage that ended since explains the failure,
-// and would pass the probe. It does so once until the next failure is counted, or a controller that is restarted during
-// every attempt would never exhaust a node. A probe that was made for this failure shows that an earlier leader saw it
-// come.
-func (p *Plan) recordUnobserved(in Input, s budget, f failure, probes []workerpod.Observation, now time.Time) bool {
-	before := in.Node.Record
+// recordUnobserved records as inconclusive a failure whose time no controller observed, and reports whether it did. A
+// control probe that runs now proves nothing about that time: an outage may have ended since. It does so only once until
+// the next failure is counted, else a controller that restarts during every attempt would never exhaust a node. A probe
+// that exists for this failure shows that an earlier leader observed it.
+func (d *decision) recordUnobserved(f failure) bool {
+	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
-	if !f.unobserved || before.Unseen && !s.first || slices.ContainsFunc(probes, own) {
+	if !f.unobserved || before.Unseen && !d.spent.first || slices.ContainsFunc(*d.ev.Probes, own) {
 		return false
 	}
 	result := *f.result
@@ -195,14 +211,12 @@ func (p *Plan) recordUnobserved(in Input, s budget, f failure, probes []workerpo
 	result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonFailureUnseen
 	result.Message = attempt.Text(fmt.Sprintf(
 		"the worker failed before this controller first saw it, so no control probe ran at the same time (%s)", why))
-	p.record(in, s, f.attempt, &result, now)
-	r := &p.Change.Record
+	d.record(f.attempt, &result)
+	r := &d.Change.Record
 	r.Unseen = true
 	if before.Held == GuardControlProbe {
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
-	if before.MayHaveVerified() {
-		p.closeGate(in) // a failed re-verification closes the gate
-	}
+	d.closeGateIfVerified()
 	return true
 }

@@ -40,6 +40,11 @@ func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Tim
 	return r.LastTime.Add(wait), true
 }
 
+// nextAttemptTime is nextAttemptTime of the node's present record.
+func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
+	return nextAttemptTime(d.in.Config, d.in.Node.Record, d.in.Node.UID, d.now)
+}
+
 // sharedFailures is how many failures a node may share with verified ones before its backoff goes beyond
 // maxBackoffSeconds. By the default backoff they take half a minute and the time of six attempts.
 const sharedFailures = 5

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -54,134 +55,132 @@ func verifiedCondition(in Input) *marks.Condition {
 	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
 		return nil
 	}
-	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r), Message: passedMessage(r)}
+	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),
+		Message: passedMessage(r)}
 }
 
-// reportUnsupportedOS has a node that is not Linux say that its gating taint stays, and where to leave such nodes out.
-func (p *Plan) reportUnsupportedOS(in Input, now time.Time) {
+// reportUnsupportedOS reports that the gating taint of a node that is not Linux stays, and how to leave such nodes out.
+func (d *decision) reportUnsupportedOS() {
 	var ids []string
 	remove := ""
-	for _, t := range in.Node.GatedBy {
+	for _, t := range d.in.Node.GatedBy {
 		ids = append(ids, t.ID().String())
 		remove += " " + t.ID().String() + "-"
 	}
 	message := fmt.Sprintf("Label %s is %q and only Linux nodes are verified: %s stays",
-		corev1.LabelOSStable, in.Node.OtherOS, strings.Join(ids, ", "))
-	p.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, now)
-	if c := in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
+		corev1.LabelOSStable, d.in.Node.OtherOS, strings.Join(ids, ", "))
+	d.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, d.now)
+	if c := d.in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
 		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, a node group's " +
 			"taints), and remove it from this one"
-		p.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + in.Node.OtherOS,
-			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, in.Node.Name, remove)}}
+		d.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + d.in.Node.OtherOS,
+			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, d.in.Node.Name, remove)}}
 	}
 }
 
-func lastTime(r marks.Record) time.Time {
-	if r.LastTime == nil {
-		return time.Time{}
-	}
-	return *r.LastTime
-}
+func lastTime(r marks.Record) time.Time { return ptr.Deref(r.LastTime, time.Time{}) }
 
-// inProgressCondition is the condition of a node while an attempt is; one that is held goes on saying so.
-func inProgressCondition(in Input, s budget, message string, since, now time.Time) *marks.Condition {
-	if in.Node.Record.Held != "" && !s.first {
-		return betweenAttempts(in, s, now)
+// inProgressCondition is the condition of a node while an attempt runs. A held node stays RemediationHeld.
+func (d *decision) inProgressCondition(message string, since time.Time) *marks.Condition {
+	if d.in.Node.Record.Held != "" && !d.spent.first {
+		return d.betweenAttempts()
 	}
 	return unknownCondition(marks.ReasonVerifying, message, since)
 }
 
-func workerCondition(in Input, s budget, pod *workerpod.Observation, now time.Time) *marks.Condition {
+func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition {
 	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
 	if pod.Unschedulable != "" {
 		message += "; " + pod.Unschedulable
 	}
-	if !s.first {
-		message += "; before: " + LastFailure(in.Node.Record)
+	if !d.spent.first {
+		message += "; before: " + LastFailure(d.in.Node.Record)
 	}
-	return inProgressCondition(in, s, message, pod.Seen.First, now)
+	return d.inProgressCondition(message, pod.Seen.First)
 }
 
 func unknownCondition(reason, message string, since time.Time) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Since: since, Message: attempt.Text(message)}
 }
 
-// unmetMessage has what does not come by itself first, since a long message is cut.
-func unmetMessage(waits []Unmet) string {
+// unmetMessage names first what needs a person, since a long message is cut.
+func unmetMessage(unmet []Unmet) string {
 	var first, rest []string
-	for _, w := range waits {
-		if w.Remedy != "" {
-			first = append(first, w.String())
+	for _, u := range unmet {
+		if u.Remedy != "" {
+			first = append(first, u.String())
 		} else {
-			rest = append(rest, w.String())
+			rest = append(rest, u.String())
 		}
 	}
 	return "Waiting for " + strings.Join(append(first, rest...), "; ")
 }
 
-// betweenAttempts is the condition of a node between attempts, or after its last one: what failed, how often, and what happens
-// next and when.
-func betweenAttempts(in Input, s budget, now time.Time) *marks.Condition {
-	if s.first {
-		return nil // past its deadline it has something to say; see expire
+// betweenAttempts is the condition of a node between attempts, or after its last one: what failed, how often, and what
+// happens when.
+func (d *decision) betweenAttempts() *marks.Condition {
+	if d.spent.first {
+		return nil // reportDeadline may set one
 	}
-	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
+	r, most := d.in.Node.Record, d.in.Config.Reconciliation.MaxRetries
 	then := ""
-	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok && r.Deletion == nil && !lastTime(r).IsZero() {
+	if at, ok := d.nextAttemptTime(); ok && r.Deletion == nil && r.LastTime != nil {
 		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
 	switch {
 	case r.Held != "":
 		return heldCondition(r, LastFailure(r), then)
-	case s.exhausted(in):
+	case d.exhausted():
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
-		}
-		if then == "" {
-			then = "; no further attempt: kubectl node-ready reverify " + in.Node.Name + " starts afresh"
+		} else if then == "" {
+			then = "; no further attempt: kubectl node-ready reverify " + d.in.Node.Name + " starts afresh"
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(s.attempts, most), most, LastFailure(r), then)}
+			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(d.spent.attempts, most), most, LastFailure(r), then)}
 	case r.LastOutcome == attempt.Inconclusive:
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
-			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s", LastFailure(r), s.inconclusive, s.attempts, most, then)}
+			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s",
+				LastFailure(r), d.spent.inconclusive, d.spent.attempts, most, then)}
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), s.attempts, most, then)}
+		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), d.spent.attempts, most, then)}
 }
 
 func heldCondition(r marks.Record, fault, then string) *marks.Condition {
-	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; deletion is held by %s: %s%s", fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
+	message := fmt.Sprintf("%s; deletion is held by %s: %s%s", fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)
+	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r), Message: message}
 }
 
 func beingDeleted(d marks.Deletion) string {
 	return fmt.Sprintf("; %s %s is being deleted", attempt.Text(d.Kind), attempt.Text(d.Name))
 }
 
-// RulesUnavailable is what is next for a node that rules concern and that cannot be served: why says the reason. Nothing is
-// done on it, for a release could skip the gate of a rule. A node that must be verified says so, and so does one that
-// carries a rule's taint (ruled), which nobody takes off meanwhile. Any other node keeps the condition that it has.
-func RulesUnavailable(in Input, ruled bool, why string, now time.Time) (p Plan) {
+// RulesUnavailable is the plan for a node that a rule selects while rules cannot be served, for the given reason. It takes
+// no step, since a release could skip the rule's gate. The condition is set on a node that must be verified, or that
+// carries a rule's taint, which nobody removes meanwhile. Any other node keeps its condition.
+func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time) Plan {
 	verify := Eligible(in) && NeedsVerification(in, now)
-	if in.Node.Deleting || !in.Selected || !verify && !ruled {
+	if in.Node.Deleting || !in.Selected || !verify && !hasRuleTaint {
 		return Plan{}
 	}
-	p.Condition = unknownCondition(marks.ReasonRulesUnavailable, "Waiting for NodeReadinessRules to be served: "+why, now)
-	p.Events = []Event{{Reason: EventRulesUnavailable, Key: why, Message: attempt.Text(p.Condition.Message)}}
+	d := newDecision(in, Evidence{}, now)
+	d.Condition = unknownCondition(marks.ReasonRulesUnavailable, "Waiting for NodeReadinessRules to be served: "+reason, now)
+	d.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(d.Condition.Message)}}
 	if verify {
-		p.reportDeadline(in, budgetOf(in), Evidence{}, now)
+		d.reportDeadline()
 	}
-	return p
+	return d.Plan
 }
 
-// RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the controller;
-// why is its message. The node says so; the request is tried again.
-func RequestRefused(in Input, why string, now time.Time) (p Plan) {
+// RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the controller
+// with the given message. The request is tried again.
+func RequestRefused(in Input, message string, now time.Time) Plan {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}
 	}
-	p.Condition = unknownCondition(marks.ReasonVerifying, "The API server refuses a request of the controller: "+why, now)
-	p.reportDeadline(in, budgetOf(in), Evidence{}, now)
-	return p
+	d := newDecision(in, Evidence{}, now)
+	d.Condition = unknownCondition(marks.ReasonVerifying, "The API server refuses a request of the controller: "+message, now)
+	d.reportDeadline()
+	return d.Plan
 }

@@ -81,10 +81,12 @@ var (
 func EventDeleted(kind string) Reason { return Warning(kind+"Deleted", "Delete", RankDecision) }
 
 func started(pod *workerpod.Observation) Event {
-	return Event{Reason: EventStarted, Key: pod.UID, Message: fmt.Sprintf("Worker %s verifies the node, attempt %d", pod.Name, pod.Attempt.Number)}
+	message := fmt.Sprintf("Worker %s verifies the node, attempt %d", pod.Name, pod.Attempt.Number)
+	return Event{Reason: EventStarted, Key: pod.UID, Message: message}
 }
 
-// eventKey of an event about what r records: the record's time is part of it, for a record that was removed counts from 1 again.
+// eventKey is the key of an event about what r records. It includes the time, since attempts count from 1 again after the
+// record was removed.
 func eventKey(r marks.Record) string {
 	if r.LastTime == nil {
 		return fmt.Sprint(r.Sequence)
@@ -92,28 +94,32 @@ func eventKey(r marks.Record) string {
 	return fmt.Sprintf("%d@%d", r.Sequence, r.LastTime.UnixMicro())
 }
 
-// outcomeEvents are the events of recording r. What only repeats what was said before is no event: a node whose retries
-// are exhausted, or whose image is missing, is tried for as long as it exists.
-func outcomeEvents(in Input, s budget, before, r marks.Record, result attempt.Result) []Event {
-	most := in.Config.Reconciliation.MaxRetries
-	repeats := !s.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck && before.LastReason == r.LastReason
+// outcomeEvents are the events of recording r. There is none for a repeated result that changes nothing: a node whose
+// retries are exhausted, or whose image is missing, is tried for as long as it exists.
+func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) []Event {
+	key, most := eventKey(r), d.in.Config.Reconciliation.MaxRetries
+	repeats := !d.spent.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck &&
+		before.LastReason == r.LastReason
 	switch {
 	case r.LastOutcome == attempt.Passed:
-		events := []Event{{Reason: EventPassed, Key: eventKey(r), Message: passedMessage(r)}}
+		events := []Event{{Reason: EventPassed, Key: key, Message: passedMessage(r)}}
 		if result.Report == nil && result.Reason != attempt.ReasonNoChecks {
 			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; is worker.image "+
 				"an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
-			events = append(events, Event{Reason: EventReportMissing, Key: eventKey(r), Message: message})
+			events = append(events, Event{Reason: EventReportMissing, Key: key, Message: message})
 		}
 		return events
-	case repeats && (r.LastOutcome == attempt.Inconclusive || s.exhausted(in)):
+	case repeats && (r.LastOutcome == attempt.Inconclusive || d.exhausted()):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
-		return []Event{{Reason: EventInconclusive, Key: eventKey(r), Message: fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)}}
+		message := fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)
+		return []Event{{Reason: EventInconclusive, Key: key, Message: message}}
 	}
-	events := []Event{{Reason: EventFailed, Key: eventKey(r), Message: fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)}}
-	if r.Attempts >= most && !s.exhausted(in) {
-		events = append(events, Event{Reason: EventExhausted, Key: eventKey(r), Message: fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))})
+	message := fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)
+	events := []Event{{Reason: EventFailed, Key: key, Message: message}}
+	if r.Attempts >= most && !d.exhausted() {
+		message = fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))
+		events = append(events, Event{Reason: EventExhausted, Key: key, Message: message})
 	}
 	return events
 }

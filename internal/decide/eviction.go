@@ -10,50 +10,50 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// withoutEviction is the plan that puts no NoExecute taint on a node which runs ordinary pods: there the taint goes on with effect
-// NoSchedule. A pod that is bound between the list of the node's pods and the write is the one that this cannot see.
-func (p Plan) withoutEviction(in Input, ev Evidence) Plan {
-	if p.Need != NeedNothing || p.Change.Gate != marks.GateClose {
-		return p
+// avoidEviction replaces a NoExecute taint by its fallback, with effect NoSchedule, on a node that runs ordinary pods. It
+// cannot see a pod that is bound between the list of the node's pods and the write.
+func (d *decision) avoidEviction() {
+	if d.Need != NeedNothing || d.Change.Gate != marks.GateClose {
+		return
 	}
-	var gentle, evicting []marks.Taint
-	for _, t := range p.Change.GateTaints {
+	var safe, evicting []marks.Taint
+	for _, t := range d.Change.GateTaints {
 		switch {
 		case t.Effect != corev1.TaintEffectNoExecute:
-			gentle = append(gentle, t)
-		case !slices.ContainsFunc(in.Node.GatedBy, func(on marks.Taint) bool { return on.Key == t.Key }):
+			safe = append(safe, t)
+		case !slices.ContainsFunc(d.in.Node.GatedBy, func(on marks.Taint) bool { return on.Key == t.Key }):
 			evicting = append(evicting, t)
 		}
-		// One that is there, or whose fallback taint is, stays as it is.
+		// A taint that is there already, or whose fallback is, stays as it is.
 	}
 	if len(evicting) == 0 {
-		p.Change.GateTaints = gentle
-		return p
+		d.Change.GateTaints = safe
+		return
 	}
-	if !ev.has(NeedOccupants) {
-		return Plan{Need: NeedOccupants, Condition: p.Condition}
+	if !d.ev.has(NeedOccupants) {
+		d.Plan = Plan{Need: NeedOccupants, Condition: d.Condition}
+		return
 	}
-	why := ev.Workloads.busy()
-	if why == "" {
-		return p
+	occupied := d.ev.Workloads.occupied()
+	if occupied == "" {
+		return
 	}
 	var keys []string
 	for _, t := range evicting {
-		gentle, keys = append(gentle, t.Fallback()), append(keys, t.Key)
+		safe, keys = append(safe, t.Fallback()), append(keys, t.Key)
 	}
-	p.Change.GateTaints = gentle
-	p.Events = slices.Clone(p.Events)
-	if len(p.Events) == 0 && p.Recorded == nil { // the gate closes before a re-verification, which says nothing else so far
-		p.Events = []Event{{Reason: EventStarted, Key: "gate/" + eventKey(in.Node.Record), Message: "The node is to be verified again"}}
+	d.Change.GateTaints = safe
+	if len(d.Events) == 0 && d.Recorded == nil { // the gate closes before a re-verification, which has no event yet
+		d.Events = []Event{{Reason: EventStarted, Key: "gate/" + eventKey(d.in.Node.Record), Message: "The node is to be verified again"}}
 	}
-	for i := range p.Events {
-		p.Events[i].Message += fmt.Sprintf("; taint %s went on with effect NoSchedule and not NoExecute: %s", strings.Join(keys, ", "), why)
+	for i := range d.Events {
+		d.Events[i].Message += fmt.Sprintf("; taint %s went on with effect NoSchedule and not NoExecute: %s",
+			strings.Join(keys, ", "), occupied)
 	}
-	return p
 }
 
-// busy says that the node runs ordinary pods, or may; empty where it does not.
-func (w *Workloads) busy() string {
+// occupied says that the node runs ordinary pods, or may; empty if it does not.
+func (w *Workloads) occupied() string {
 	switch {
 	case w.Problem != "":
 		return w.Problem

@@ -1,13 +1,10 @@
 package decide
 
 import (
-	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // NodeSummary is what decisions need to know of a node among the others.
@@ -32,32 +29,6 @@ func SummaryOf(in Input) NodeSummary {
 		Unhealthy:    r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in),
 		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
 	}
-}
-
-// controlNode chooses the verified node for a probe: of the same profile, or it would run checks that are not meant for it, of
-// the same pool if there is one, and another one for each attempt, so that one odd control node does not decide for the
-// cluster always.
-func controlNode(in Input, number int32, fleet []NodeSummary, tried map[string]bool) (workerpod.Target, bool) {
-	var best *NodeSummary
-	var bestRank uint64
-	for i, m := range fleet {
-		if !m.CanHostProbe || m.Excluded || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
-			continue
-		}
-		h := fnv.New64a()
-		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, in.Node.UID, m.UID) // a hash takes everything
-		rank := h.Sum64() >> 1
-		if m.Pool == in.Node.Owner.Pool {
-			rank |= 1 << 63
-		}
-		if best == nil || rank > bestRank {
-			best, bestRank = &fleet[i], rank
-		}
-	}
-	if best == nil {
-		return workerpod.Target{}, false
-	}
-	return workerpod.Target{Name: best.Name, UID: best.UID, BootID: best.BootID}, true
 }
 
 // Counts are the numbers that the limits on deletions go by. They are the same for every node, so that one pass over

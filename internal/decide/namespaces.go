@@ -62,33 +62,32 @@ func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) W
 	return WorkerNamespaces{Namespace: namespace, Seconds: seconds, Former: former}
 }
 
-// orphanNamespace is the former namespace in which a worker of the node may run longest; ok is false where there is
-// none.
-func orphanNamespace(in Input, now time.Time) (last FormerNamespace, ok bool) {
-	for _, f := range in.FormerNamespaces {
-		existed := in.Node.Created.Before(f.Since.Add(clockTolerance))
-		if existed && now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
+// orphanNamespace is the former namespace in which a worker of the node may run longest; ok is false if there is none.
+func (d *decision) orphanNamespace() (last FormerNamespace, ok bool) {
+	for _, f := range d.in.FormerNamespaces {
+		existed := d.in.Node.Created.Before(f.Since.Add(clockTolerance))
+		if existed && d.now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
 			last, ok = f, true
 		}
 	}
 	return last, ok
 }
 
-// noOrphanedWorker reports whether no worker of the node can run where it is not seen; if one can, the plan waits for its
+// noOrphanedWorker reports whether no worker of the node can run in a former namespace. If one can, the plan waits for its
 // deadline.
-func (p *Plan) noOrphanedWorker(in Input, now time.Time) bool {
-	f, ok := orphanNamespace(in, now)
+func (d *decision) noOrphanedWorker() bool {
+	f, ok := d.orphanNamespace()
 	if !ok {
 		return true
 	}
-	number := in.Node.Record.Sequence + 1
-	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}, number)
+	number := d.in.Node.Record.Sequence + 1
+	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID}, number)
 	until := f.Until().UTC().Format(time.RFC3339)
-	p.requeueAfter(f.Until().Sub(now))
+	d.requeueAfter(f.Until().Sub(d.now))
 	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: it cannot be seen any more and ends by %s; "+
 		"attempt %d starts then", pod, until, number)
-	p.Condition = unknownCondition(marks.ReasonVerifying, message, f.Since)
-	p.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
+	d.Condition = unknownCondition(marks.ReasonVerifying, message, f.Since)
+	d.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
 		Message: message + ". kubectl node-ready doctor lists such pods"}}
 	return false
 }

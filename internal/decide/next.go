@@ -10,80 +10,94 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Next is what is next for one node, given what is known. Where it lacks evidence that costs something it says so in
-// Plan.Need; Resolve has just that loaded and asks again.
+// decision is what Next knows of a node, and the plan that it makes.
+type decision struct {
+	in    Input
+	ev    Evidence
+	now   time.Time
+	spent budget
+	Plan
+}
+
+func newDecision(in Input, ev Evidence, now time.Time) *decision {
+	return &decision{in: in, ev: ev, now: now, spent: budgetOf(in)}
+}
+
+// Next decides what to do next about one node. It names evidence that it lacks, and that costs something to load, in
+// Plan.Need; Resolve loads it and asks again.
 func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
-		return Plan{} // its pods die with it
+		return Plan{} // the garbage collector deletes its pods
 	}
-	current, plan := cleanUpPods(in, now)
-	verified := !Eligible(in) || !NeedsVerification(in, now)
+	d := newDecision(in, ev, now)
+	current := d.cleanUpPods()
+	verify := Eligible(in) && NeedsVerification(in, now)
 	switch {
-	case !verified || current == nil:
+	case verify || current == nil:
 	case current.Terminating:
-		plan.forceDelete(*current, now)
+		d.forceDelete(*current)
 	default:
-		plan.Delete = append(plan.Delete, *current)
+		d.Delete = append(d.Delete, *current)
 	}
-	if !ev.Fresh && (hasUnrecorded(in.Node.Record, plan.Delete, ev.Current) || len(plan.ForceDelete) > 0) {
-		// A cache that missed the last record would end a worker whose result nobody has, and one that missed that the record was
-		// removed would take it for a worker of long ago; one that missed a start would take what runs for a pod that never started.
+	if !ev.Fresh && (hasUnrecorded(in.Node.Record, d.Delete, ev.Current) || len(d.ForceDelete) > 0) {
+		// A stale cache may lack the last record, the removal of the record, or the start of the pod. Then a worker would be
+		// ended whose result nobody recorded, or one that runs would be deleted without grace.
 		return Plan{Need: NeedFresh}
 	}
 	switch {
 	case in.DryRunDone:
-	case verified:
-		plan.idle(in, now)
+	case verify:
+		d.verify(current)
 	default:
-		plan.verify(in, current, ev, now)
+		d.idle()
 	}
-	return plan.withoutEviction(in, ev)
+	d.avoidEviction()
+	return d.Plan
 }
 
-// idle is for a node that needs no verification. One that is not selected may be another installation's, and so are its marks.
-func (p *Plan) idle(in Input, now time.Time) {
-	if !in.Selected {
+// idle handles a node that needs no verification. One that is not selected may belong to another installation, with its
+// marks.
+func (d *decision) idle() {
+	if !d.in.Selected {
 		return
 	}
-	p.Condition = verifiedCondition(in)
-	if hasUnsupportedOS(in) {
-		p.reportUnsupportedOS(in, now)
+	d.Condition = verifiedCondition(d.in)
+	if hasUnsupportedOS(d.in) {
+		d.reportUnsupportedOS()
 	}
-	p.ClearCondition = p.Condition == nil && in.Node.Condition != nil
-	if at, ok := reverifyTime(in, now); ok && in.Node.Labelled {
-		p.requeueAfter(at.Sub(now))
+	d.ClearCondition = d.Condition == nil && d.in.Node.Condition != nil
+	if at, ok := reverifyTime(d.in, d.now); ok && d.in.Node.Labelled {
+		d.requeueAfter(at.Sub(d.now))
 	}
 }
 
-func (p *Plan) verify(in Input, current *workerpod.Observation, ev Evidence, now time.Time) {
-	s := budgetOf(in)
+func (d *decision) verify(current *workerpod.Observation) {
 	switch {
-	case labelledByHand(in):
-		p.releaseLabelled()
-	case p.beginRound(in, s, current, now):
-	case p.resolveIntent(in, s, current, ev, now):
-	case in.LocalWorker != nil && in.LocalWorker.Attempt.Number == in.Node.Record.Sequence+1:
-		p.awaitLocalResult(in, s, now)
-	case current == nil && in.VanishedAttempt == in.Node.Record.Sequence+1:
-		p.record(in, s, attempt.Attempt{Number: in.VanishedAttempt}, attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result"), now)
+	case labelledByHand(d.in):
+		d.releaseLabelled()
+	case d.beginRound(current):
+	case d.resolveIntent(current):
+	case d.in.LocalWorker != nil && d.in.LocalWorker.Attempt.Number == d.in.NextAttempt().Number:
+		d.awaitLocalResult()
+	case current == nil && d.in.VanishedAttempt == d.in.NextAttempt().Number:
+		d.record(attempt.Attempt{Number: d.in.VanishedAttempt}, podDeleted())
 	case current == nil:
-		p.startOrRemediate(in, s, ev, now)
+		d.startOrRemediate()
 	case current.Attempt.Result == nil:
-		p.awaitResult(in, s, current, ev, now)
+		d.awaitResult(current)
 	default:
-		p.evaluate(in, s, *current, current.Seen.Result, *current.Attempt.Result, ev, now)
+		d.evaluate(*current, current.Seen.Result, *current.Attempt.Result)
 	}
-	p.reportDeadline(in, s, ev, now)
+	d.reportDeadline()
 }
 
-// budget is what the run under way has used of its budget.
+// budget is what the present run has spent of its retries. A run begins after a pass and after a reboot.
 type budget struct {
 	attempts, inconclusive int32
-	shared                 int32 // failures since a control probe last passed beside one; see marks.Record
+	shared                 int32 // see marks.Record.Shared
 	first                  bool  // no attempt of this run is recorded yet
 }
 
-// budgetOf: a run begins after a pass and after a reboot.
 func budgetOf(in Input) budget {
 	r := in.Node.Record
 	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) {
@@ -92,143 +106,149 @@ func budgetOf(in Input) budget {
 	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
 }
 
-func (s budget) exhausted(in Input) bool { return s.attempts >= in.Config.Reconciliation.MaxRetries }
+// exhausted reports whether the run has no retries left.
+func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Reconciliation.MaxRetries }
 
 // startOrRemediate decides what comes after the last attempt, with none under way.
-func (p *Plan) startOrRemediate(in Input, s budget, ev Evidence, now time.Time) {
-	if r := in.Node.Record; !in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil) {
-		// Deletion was switched off: nothing is held any more, and nothing is to be deleted.
+func (d *decision) startOrRemediate() {
+	if r := d.in.Node.Record; !d.in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil) {
+		// deleteFailedNodes was switched off.
 		r.Held, r.HeldMessage, r.Deletion = "", "", nil
-		p.Step, p.Change = StepRecord, marks.Change{Record: r}
+		d.Step, d.Change = StepRecord, marks.Change{Record: r}
 		return
 	}
-	if in.Profile.Unchecked() && in.Node.Record.Deletion == nil {
-		p.passUnchecked(in, s, ev, now)
+	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
+		d.passUnchecked()
 		return
 	}
-	p.Condition = betweenAttempts(in, s, now)
+	d.Condition = d.betweenAttempts()
 	due := true
-	if !s.first && !stuckResolved(in, now) {
-		at, again := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
-		due = again && !now.Before(at)
+	if !d.spent.first && !d.stuckResolved() {
+		at, again := d.nextAttemptTime()
+		due = again && !d.now.Before(at)
 		if again && !due {
-			p.requeueAfter(at.Sub(now))
+			d.requeueAfter(at.Sub(d.now))
 		}
 	}
-	overdue := nodeAtFault(in, s, now)
-	if overdue && awaitsPrerequisites(in, s) {
-		if ev.Unmet == nil {
-			p.need(NeedPrerequisites)
+	atFault := d.nodeAtFault()
+	if atFault && d.awaitsPrerequisites() {
+		if d.ev.Unmet == nil {
+			d.Need = NeedPrerequisites
 			return
 		}
-		overdue = len(*ev.Unmet) > 0 // else it is tried
+		atFault = len(*d.ev.Unmet) > 0 // else it is tried again
 	}
-	if overdue || remediationDue(in, s) {
-		sure := overdue || failureConfirmed(in, s, now)
-		// A node past its deadline is due all the time, or waits for prerequisites: while nothing holds its deletion, that comes first.
-		if r := in.Node.Record; r.Deletion != nil || sure && !due || overdue && (r.Held == "" || awaitsPrerequisites(in, s)) {
-			p.remediate(in, s, sure, ev, now)
+	if atFault || d.remediationDue() {
+		confirmed := atFault || d.failureConfirmed()
+		// An attempt of a node past its deadline is always due, or waits for prerequisites. Its deletion comes first unless
+		// a guard holds it.
+		r := d.in.Node.Record
+		if r.Deletion != nil || confirmed && !due || atFault && (r.Held == "" || d.awaitsPrerequisites()) {
+			d.remediate(confirmed)
 			return
 		}
-		due = due || !sure
+		due = due || !confirmed
 	}
 	if due {
-		p.startAttempt(in, s, ev, now)
+		d.startAttempt()
 	}
 }
 
-// awaitsPrerequisites reports whether the next attempt waits for them: other checks may be another profile's, whose
-// prerequisites nobody has looked at.
-func awaitsPrerequisites(in Input, s budget) bool { return s.first || in.Node.Record.Superseded > 0 }
-
-// remediationDue reports whether what is next for a node whose checks failed may be its deletion. One that is leaving others remove.
-func remediationDue(in Input, s budget) bool {
-	r := in.Node.Record
-	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes && (r.Deletion != nil || !s.first && s.exhausted(in) && r.LastOutcome == attempt.Failed)
+// awaitsPrerequisites reports whether the next attempt waits for prerequisites: the first of a run, and one after an
+// attempt was superseded, since the node may have changed its profile.
+func (d *decision) awaitsPrerequisites() bool {
+	return d.spent.first || d.in.Node.Record.Superseded > 0
 }
 
-// failureConfirmed reports whether the last failure may lead to a deletion: it is the last of the budget, fresh, and a probe passed
-// beside it. Any other is followed by an attempt first.
-func failureConfirmed(in Input, s budget, now time.Time) bool {
-	r := in.Node.Record
-	return !in.Profile.Unchecked() && !stuckResolved(in, now) && !s.first && s.exhausted(in) &&
-		r.LastOutcome == attempt.Failed && recent(r.LastTime, now) && (!needsControlProbe(in.Config) || r.Probed)
+// remediationDue reports whether a failed node may be deleted next. A node that is leaving is removed by others.
+func (d *decision) remediationDue() bool {
+	r := d.in.Node.Record
+	return d.in.Node.Leaving == "" && d.in.Config.NodeManagement.DeleteFailedNodes &&
+		(r.Deletion != nil || !d.spent.first && d.exhausted() && r.LastOutcome == attempt.Failed)
 }
 
-// recent reports whether what was seen at the time may still lead to a deletion: it is not so old that it has to be confirmed.
+// failureConfirmed reports whether the last failure may lead to a deletion: it exhausted the retries, it is recent, and
+// a control probe passed beside it. Otherwise another attempt comes first.
+func (d *decision) failureConfirmed() bool {
+	r := d.in.Node.Record
+	return !d.in.Profile.Unchecked() && !d.stuckResolved() && !d.spent.first && d.exhausted() &&
+		r.LastOutcome == attempt.Failed && recent(r.LastTime, d.now) && (!needsControlProbe(d.in.Config) || r.Probed)
+}
+
+// recent reports whether a finding of that time may lead to a deletion without another attempt.
 func recent(at *time.Time, now time.Time) bool {
 	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }
 
-// startAttempt begins the next attempt once nothing holds it back.
-func (p *Plan) startAttempt(in Input, s budget, ev Evidence, now time.Time) {
-	if !p.available(in, now) {
+// startAttempt starts the next attempt unless something prevents it, which it then reports.
+func (d *decision) startAttempt() {
+	if !d.available() {
 		return
 	}
-	if awaitsPrerequisites(in, s) && !p.prerequisitesMet(in, ev, now) {
-		if ev.Unmet != nil {
-			p.comparePrerequisites(in, s, ev, now)
+	if d.awaitsPrerequisites() && !d.prerequisitesMet() {
+		if d.ev.Unmet != nil {
+			d.comparePrerequisites()
 		}
 		return
 	}
-	if last := occupyingWorker(in); last != nil {
-		// Two workers of one node would disturb each other, and the limit on workers would not hold.
-		p.awaitTermination(in, s, last, ev, now)
+	if last := d.occupyingWorker(); last != nil {
+		// Two workers on one node would disturb each other, and exceed maxConcurrentVerifications.
+		d.awaitTermination(last)
 		return
 	}
-	if !p.noOrphanedWorker(in, now) || !p.slotFree(ev, now) {
+	if !d.noOrphanedWorker() || !d.slotFree() {
 		return
 	}
-	if !ev.Fresh && !ev.Current {
-		p.need(NeedFresh) // a cache that missed the last record would start an attempt that is recorded already
+	if !d.ev.Fresh && !d.ev.Current {
+		d.Need = NeedFresh // a stale cache may lack the last record, and its attempt would start again
 		return
 	}
-	r := in.Node.Record
-	p.Step, p.Number, p.Scheduling = StepStart, r.Sequence+1, in.Config.Worker.Scheduling
-	if !in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
-		p.Scheduling = config.SchedulingScheduler
+	r := d.in.Node.Record
+	d.Step, d.Number, d.Scheduling = StepStart, r.Sequence+1, d.in.Config.Worker.Scheduling
+	if !d.in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
+		d.Scheduling = config.SchedulingScheduler
 	}
 }
 
-// passUnchecked passes a node that has nothing to check once its prerequisites hold, without a worker and so without a slot.
-func (p *Plan) passUnchecked(in Input, s budget, ev Evidence, now time.Time) {
-	if !p.available(in, now) || !p.prerequisitesMet(in, ev, now) {
+// passUnchecked passes a node without checks once its prerequisites hold. It takes no worker and no slot.
+func (d *decision) passUnchecked() {
+	if !d.available() || !d.prerequisitesMet() {
 		return
 	}
-	p.pass(in, s, in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
+	d.pass(d.in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks})
 }
 
-// prerequisitesMet reports whether all of them hold and the node's minimum hold is over; if that is not known, or one does not, the
-// plan says so.
-func (p *Plan) prerequisitesMet(in Input, ev Evidence, now time.Time) bool {
-	if ev.Unmet == nil {
-		p.need(NeedPrerequisites)
+// prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If not, or if that is not known,
+// the plan says so.
+func (d *decision) prerequisitesMet() bool {
+	if d.ev.Unmet == nil {
+		d.Need = NeedPrerequisites
 		return false
 	}
-	waits := *ev.Unmet
-	if w, left := minimumHold(in, now); left > 0 {
-		waits = append(slices.Clone(waits), w)
-		p.requeueAfter(left)
+	unmet := *d.ev.Unmet
+	if hold, left := minimumHold(d.in, d.now); left > 0 {
+		unmet = append(slices.Clone(unmet), hold)
+		d.requeueAfter(left)
 	}
-	if len(waits) == 0 {
+	if len(unmet) == 0 {
 		return true
 	}
-	p.Unmet, p.Condition = waits, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(waits), now)
-	p.Events = prerequisiteStuckEvents(waits)
+	d.Unmet, d.Condition = unmet, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(unmet), d.now)
+	d.Events = prerequisiteStuckEvents(unmet)
 	return false
 }
 
-// available reports whether the node is there to be verified; if not, the plan says so.
-func (p *Plan) available(in Input, now time.Time) bool {
-	why := unavailableReason(in)
-	if why != "" && in.Node.Record.Deletion == nil { // else it leaves because we had it deleted, and says so
-		p.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, why, now)
+// available reports whether a worker may start on the node. If not, the plan says so.
+func (d *decision) available() bool {
+	reason := unavailableReason(d.in)
+	if reason != "" && d.in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
+		d.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, d.now)
 	}
-	return why == ""
+	return reason == ""
 }
 
-// unavailableReason says why no worker starts on the node whatever else holds: it is leaving, or its kubelet is gone. A worker that is under
-// way when that begins is let end, for what it finds is still true; one that vanishes with the node is inconclusive.
+// unavailableReason says why no worker starts on the node: it is leaving, or its kubelet is gone. A worker that runs
+// already may end, since its result is still valid.
 func unavailableReason(in Input) string {
 	switch {
 	case in.Node.Leaving != "":
@@ -239,14 +259,15 @@ func unavailableReason(in Input) string {
 	return ""
 }
 
-// slotFree reports whether there is room for one more worker pod; if it is not known, or there is none, the plan says so.
-func (p *Plan) slotFree(ev Evidence, now time.Time) bool {
+// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is not known, the plan says so.
+func (d *decision) slotFree() bool {
 	switch {
-	case ev.Slot == nil:
-		p.need(NeedSlot)
+	case d.ev.Slot == nil:
+		d.Need = NeedSlot
 		return false
-	case !*ev.Slot:
-		p.Unmet, p.Condition = []Unmet{{Kind: UnmetSlot}}, unknownCondition(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", now)
+	case !*d.ev.Slot:
+		d.Unmet = []Unmet{{Kind: UnmetSlot}}
+		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", d.now)
 		return false
 	}
 	return true

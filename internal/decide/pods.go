@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -9,20 +10,20 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deadlineGrace is how long past its timeout a worker may take to report its own deadline, which is the better account,
-// before the controller calls it a timeout.
+// deadlineGrace is how long past its timeout a worker may take to report the timeout itself, in more detail, before the
+// controller records one.
 const deadlineGrace = 5 * time.Second
 
-// unschedulableFor is how long kube-scheduler may call a pod unschedulable before the attempt ends: at first it often does
-// not know the node yet.
+// unschedulableFor is how long kube-scheduler may report a pod as unschedulable before the attempt ends. At first it
+// often does not know the node.
 const unschedulableFor = 10 * time.Second
 
-// probeKeptFor is how long a probe stays once it has a result, so that nodes which fail together have one between them, or was
-// given up, so that the next one is on another node.
+// probeKeptFor is how long a probe is kept after its result, so that nodes which fail together share it, or after it was
+// abandoned, so that the next one runs on another node.
 const probeKeptFor = 30 * time.Second
 
-// CurrentPod is the pod of the attempt that comes after the last recorded one; nil where there is none. A pod with a lower
-// number has its result in the record.
+// CurrentPod is the pod of the attempt after the last recorded one, or nil. The result of a pod with a lower number is in
+// the record.
 func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observation {
 	for i, p := range pods {
 		if p.Purpose == workerpod.PurposeVerify && p.Attempt.Number == r.Sequence+1 && !p.Recorded {
@@ -32,76 +33,68 @@ func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observa
 	return nil
 }
 
-// cleanUpPods finds the current pod, and what to do about all others.
-func cleanUpPods(in Input, now time.Time) (current *workerpod.Observation, plan Plan) {
-	r := in.Node.Record
-	current = CurrentPod(r, in.Pods)
-	keepFor := time.Duration(*in.Config.Worker.KeepFailedSeconds) * time.Second
-	for _, p := range in.Pods {
+// cleanUpPods returns the current pod, and plans what to do about all others.
+func (d *decision) cleanUpPods() (current *workerpod.Observation) {
+	r := d.in.Node.Record
+	current = CurrentPod(r, d.in.Pods)
+	keepFor := time.Duration(*d.in.Config.Worker.KeepFailedSeconds) * time.Second
+	for _, p := range d.in.Pods {
 		switch {
-		case current != nil && p.Name == current.Name && !in.DryRunDone:
+		case current != nil && p.Name == current.Name && !d.in.DryRunDone:
 		case p.Terminating:
-			plan.forceDelete(p, now)
+			d.forceDelete(p)
 		case p.Purpose == workerpod.PurposeProbe:
 			switch {
 			case p.Attempt.Result != nil:
-				plan.deleteAfter(p, p.Seen.Result.Add(probeKeptFor), now)
+				d.deleteAfter(p, p.Seen.Result.Add(probeKeptFor))
 			case p.Unschedulable != "":
-				plan.deleteAfter(p, abandonedAt(in, p).Add(probeKeptFor), now)
+				d.deleteAfter(p, abandonedAt(d.in, p).Add(probeKeptFor))
 			default:
-				plan.deleteAfter(p, podDeadline(in, p), now)
+				d.deleteAfter(p, podDeadline(d.in, p))
 			}
-		case in.DryRunDone && !p.Occupies:
-			plan.deleteAfter(p, p.Seen.Result.Add(keepFor), now)
+		case d.in.DryRunDone && !p.Occupies:
+			d.deleteAfter(p, p.Seen.Result.Add(keepFor))
 		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed && r.LastTime != nil && keepFor > 0:
 			if !p.Recorded {
-				plan.Keep = append(plan.Keep, p)
+				d.Keep = append(d.Keep, p)
 			}
-			plan.deleteAfter(p, r.LastTime.Add(keepFor), now)
+			d.deleteAfter(p, r.LastTime.Add(keepFor))
 		default:
-			plan.Delete = append(plan.Delete, p)
+			d.Delete = append(d.Delete, p)
 		}
 	}
-	return current, plan
+	return current
 }
 
 // deleteAfter deletes a pod once its time is over.
-func (p *Plan) deleteAfter(pod workerpod.Observation, end, now time.Time) {
-	if left := end.Sub(now); left > 0 {
-		p.requeueAfter(left)
+func (d *decision) deleteAfter(pod workerpod.Observation, end time.Time) {
+	if left := end.Sub(d.now); left > 0 {
+		d.requeueAfter(left)
 		return
 	}
-	p.Delete = append(p.Delete, pod)
+	d.Delete = append(d.Delete, pod)
 }
 
-// hasUnrecorded reports whether one of the pods is of an attempt that, as far as the record says, has no recorded result, or has none to be
-// recorded yet: where somebody removed the record, attempts are counted from the first again. Of a record that is not proved current
-// it says so for every pod that is not known to be recorded.
+// hasUnrecorded reports whether a pod's result may be missing from the record. A lower number proves nothing where the
+// pod has no result yet, because somebody may have removed the record, or where the record is not proved current.
 func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
 	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
-		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || !p.Recorded && (p.Attempt.Result == nil || !current))
+		return p.Purpose == workerpod.PurposeVerify &&
+			(p.Attempt.Number > r.Sequence || !p.Recorded && (p.Attempt.Result == nil || !current))
 	})
 }
 
-// podDeadline is when a pod without a result has had its time, on the clock that saw it. What it was given counts; the
-// present configuration is for pods that do not say.
+// podDeadline is when a pod without a result has used up its time, on the observer's clock. The timeouts that the pod was
+// created with count, else those of the present configuration.
 func podDeadline(in Input, p workerpod.Observation) time.Time {
 	if p.State == workerpod.Running {
-		run := p.Timeout
-		if run == 0 {
-			run = time.Duration(in.Profile.TimeoutSeconds) * time.Second
-		}
-		return p.Seen.Running.Add(run + deadlineGrace)
+		return p.Seen.Running.Add(cmp.Or(p.Timeout, time.Duration(in.Profile.TimeoutSeconds)*time.Second) + deadlineGrace)
 	}
-	start := p.StartTimeout
-	if start == 0 {
-		start = time.Duration(in.Config.Worker.StartTimeoutSeconds) * time.Second
-	}
-	return p.Seen.First.Add(start)
+	return p.Seen.First.Add(cmp.Or(p.StartTimeout, time.Duration(in.Config.Worker.StartTimeoutSeconds)*time.Second))
 }
 
-// abandonedAt is when nothing is expected any more of a pod without a result: at its deadline, or once kube-scheduler has had no
-// room for it for long enough.
+// abandonedAt is when a pod without a result counts as given up: at its deadline, or once it was unschedulable for
+// unschedulableFor.
 func abandonedAt(in Input, p workerpod.Observation) time.Time {
 	end := podDeadline(in, p)
 	if at := p.Seen.Unschedulable.Add(unschedulableFor); p.Unschedulable != "" && at.Before(end) {

@@ -54,17 +54,17 @@ func (p Plan) WaitingLabels(in Input) []WaitingLabels {
 	return all
 }
 
-// String is what the node waits for, and how that ends.
-func (w Unmet) String() string {
-	if w.Remedy == "" {
-		return w.Message
+// String is the message, with the remedy if there is one.
+func (u Unmet) String() string {
+	if u.Remedy == "" {
+		return u.Message
 	}
-	return w.Message + ": " + w.Remedy
+	return u.Message + ": " + u.Remedy
 }
 
-// minimumHold is the wait of a gated node for nodeManagement.minimumHoldSeconds, and how long that still is; 0 once it is over. It counts
-// from the node's creation, which the API server wrote and every leader reads, so that a restart does not begin it anew.
-func minimumHold(in Input, now time.Time) (w Unmet, left time.Duration) {
+// minimumHold is what a gated node waits for while nodeManagement.minimumHoldSeconds is not over, and how long that takes;
+// 0 once it is over. It counts from the node's creation, so that a new leader does not start it again.
+func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 	seconds := in.Config.NodeManagement.MinimumHoldSeconds
 	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)
 	if left = end.Sub(now); !in.Node.Gated || seconds <= 0 || left <= 0 {
@@ -74,20 +74,19 @@ func minimumHold(in Input, now time.Time) (w Unmet, left time.Duration) {
 		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
 }
 
-// prerequisiteStuckEvents is the event of a node that waits for what does not come by itself; none where all may. There is one for all of them:
-// what is repeated is known by one key for each node.
-func prerequisiteStuckEvents(waits []Unmet) []Event {
-	var hopeless []Unmet
+// prerequisiteStuckEvents is one event for all prerequisites that need a person; none if there is no such prerequisite.
+func prerequisiteStuckEvents(unmet []Unmet) []Event {
+	var stuck []Unmet
 	e := Event{Reason: EventPrerequisiteStuck}
-	for _, w := range waits {
-		if w.Remedy != "" {
-			hopeless = append(hopeless, w)
-			e.Key += w.Kind + " " + w.Name + "\n"
+	for _, u := range unmet {
+		if u.Remedy != "" {
+			stuck = append(stuck, u)
+			e.Key += u.Kind + " " + u.Name + "\n"
 		}
 	}
-	if len(hopeless) == 0 {
+	if len(stuck) == 0 {
 		return nil
 	}
-	e.Message = unmetMessage(hopeless)
+	e.Message = unmetMessage(stuck)
 	return []Event{e}
 }

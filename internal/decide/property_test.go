@@ -392,7 +392,7 @@ var rulesOfPlans = []struct {
 		return !protected(in) || p.Change.Gate != gateClose
 	}},
 	{"a taint that evicts goes onto a node only if it runs no ordinary pods", func(in Input, ev Evidence, p Plan) bool {
-		return p.Change.Gate != gateClose || !slices.Contains(p.Change.GateTaints, execute) || ev.Workloads != nil && ev.Workloads.busy() == ""
+		return p.Change.Gate != gateClose || !slices.Contains(p.Change.GateTaints, execute) || ev.Workloads != nil && ev.Workloads.occupied() == ""
 	}},
 	{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
 		return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in.Config) || p.Change.Record.Probed &&

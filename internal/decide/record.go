@@ -34,10 +34,10 @@ const (
 func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
 
 // firstVerdict is what the attempt that r records came to; empty where the node had a verdict before, or has none yet.
-func firstVerdict(in Input, s budget, before, r marks.Record) Verdict {
-	most := in.Config.Reconciliation.MaxRetries
+func (d *decision) firstVerdict(before, r marks.Record) Verdict {
+	most := d.in.Config.Reconciliation.MaxRetries
 	switch {
-	case before.MayHaveVerified() || before.Concluded || s.exhausted(in):
+	case before.MayHaveVerified() || before.Concluded || d.exhausted():
 		return ""
 	case r.LastOutcome == attempt.Passed:
 		return VerdictVerified
@@ -50,70 +50,77 @@ func firstVerdict(in Input, s budget, before, r marks.Record) Verdict {
 }
 
 // record writes an attempt's result into the record and onto the node.
-func (p *Plan) record(in Input, s budget, a attempt.Attempt, result *attempt.Result, now time.Time) {
-	before := in.Node.Record
+func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
+	before := d.in.Node.Record
 	r := before
-	r.NodeUID, r.BootID = in.Node.UID, in.Node.BootID
-	if otherBoot(a.Basis.BootID, in.Node.BootID) {
-		r.BootID = a.Basis.BootID // the boot after it begins a run of its own, with prerequisites and a whole budget
+	r.NodeUID, r.BootID = d.in.Node.UID, d.in.Node.BootID
+	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
+		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
 	}
-	r.Sequence, r.Attempts, r.Inconclusive = a.Number, s.attempts, s.inconclusive
+	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
-	r.LastTime, r.DurationMs = ptr.To(now.UTC().Truncate(time.Microsecond)), result.Duration.Milliseconds()
+	r.LastTime, r.DurationMs = ptr.To(d.now.UTC().Truncate(time.Microsecond)), result.Duration.Milliseconds()
 	r.NextAttemptTime, r.Probed, r.Deletion, r.DeadlineCause = nil, false, nil, nil
-	if result.Outcome != attempt.Failed || !s.exhausted(in) {
-		r.Held, r.HeldMessage = "", "" // else the guard decides again, and only a change is an event
+	if result.Outcome != attempt.Failed || !d.exhausted() {
+		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
 	}
 	r.Shared = 0
 	if result.Outcome == attempt.Inconclusive {
-		r.Shared = s.shared
+		r.Shared = d.spent.shared
 	}
-	r.Unseen = before.Unseen && !s.first && result.Outcome == attempt.Inconclusive
+	r.Unseen = before.Unseen && !d.spent.first && result.Outcome == attempt.Inconclusive
 	r.Superseded = 0
-	if result.Check == "" && isSuperseded(result.Reason) { // a check's reason is the worker's word
+	if result.Check == "" && isSuperseded(result.Reason) { // beside a check's name, the reason may be anything
 		r.Superseded = before.Superseded + 1
 	}
-	p.Step = StepRecord
-	p.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
-	p.Change, p.Events, p.Condition = marks.Change{GateTaints: in.Profile.Taints}, nil, nil
+	d.Step = StepRecord
+	d.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
+	d.Change, d.Events, d.Condition = marks.Change{GateTaints: d.in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
 		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
-		p.Change.Label = ptr.To(true)
-		if in.Node.Gated {
-			p.Change.Gate = marks.GateOpen
+		d.Change.Label = ptr.To(true)
+		if d.in.Node.Gated {
+			d.Change.Gate = marks.GateOpen
 		}
 	case attempt.Failed:
-		r.Attempts = min(r.Attempts+1, in.Config.Reconciliation.MaxRetries)
+		r.Attempts = min(r.Attempts+1, d.in.Config.Reconciliation.MaxRetries)
 		if recordsStuck(r) {
-			r.Attempts = in.Config.Reconciliation.MaxRetries // no further attempt can start
+			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
-		p.closeGate(in) // a failed re-verification closes the gate whatever reverify.taint says
+		d.closeGate() // a failed re-verification closes the gate even without reverify.taint
 	default:
 		r.Inconclusive++
 	}
-	p.Recorded.Verdict = firstVerdict(in, s, before, r)
-	r.Concluded = before.Concluded || p.Recorded.Verdict == VerdictExhausted || p.Recorded.Verdict == VerdictShared
-	p.Events = outcomeEvents(in, s, before, r, *result)
-	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok {
+	d.Recorded.Verdict = d.firstVerdict(before, r)
+	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
+	d.Events = d.outcomeEvents(before, r, *result)
+	if at, ok := nextAttemptTime(d.in.Config, r, d.in.Node.UID, d.now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}
-	p.Change.Record = r
+	d.Change.Record = r
 }
 
-// closeGate puts the gating taints back and takes the label away, but for a node that is never tainted.
-func (p *Plan) closeGate(in Input) {
-	p.Change.Label, p.Change.GateTaints = ptr.To(false), in.Profile.Taints
-	if !protected(in) {
-		p.Change.Gate = marks.GateClose
+// closeGate removes the label and puts the gating taints back, unless the node is never tainted.
+func (d *decision) closeGate() {
+	d.Change.Label, d.Change.GateTaints = ptr.To(false), d.in.Profile.Taints
+	if !protected(d.in) {
+		d.Change.Gate = marks.GateClose
 	}
 }
 
-// PodRefused records an attempt whose pod the API server did not take: an operator has to see it, and the node has no part in it.
+// closeGateIfVerified closes the gate after a re-verification that was inconclusive because of a failure.
+func (d *decision) closeGateIfVerified() {
+	if d.in.Node.Record.MayHaveVerified() {
+		d.closeGate()
+	}
+}
+
+// PodRefused records as inconclusive an attempt whose pod the API server refused.
 func PodRefused(in Input, number int32, reason, message string, now time.Time) Plan {
-	p := Plan{}
-	p.record(in, budgetOf(in), attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message), now)
-	return p
+	d := newDecision(in, Evidence{}, now)
+	d.record(attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message))
+	return d.Plan
 }
 
 // LastFailure says in one line why the last attempt did not pass.

@@ -37,41 +37,39 @@ type Workloads struct {
 	Names []string
 	// More: there are others.
 	More bool
-	// Stale: they were listed at an earlier look. That holds a deletion, and says nothing about whom a taint would evict
-	// now.
+	// Stale: they were listed earlier. That is enough to hold a deletion, and not to put on a taint that evicts.
 	Stale bool
 	// Problem says why they are not known.
 	Problem string
 }
 
-// remediate decides about the deletion of a node whose retries are exhausted, or that is past its deadline by its own fault. sure
-// is that what leads to it is fresh.
-func (p *Plan) remediate(in Input, s budget, sure bool, ev Evidence, now time.Time) {
-	r := in.Node.Record
+// remediate decides whether to delete a node whose retries are exhausted, or that is past its deadline by its own fault.
+// confirmed means that what leads to the deletion is recent.
+func (d *decision) remediate(confirmed bool) {
+	r := d.in.Node.Record
 	if r.Deletion != nil {
-		if ev.Owner == nil {
-			p.need(NeedOwner)
+		if d.ev.Owner == nil {
+			d.Need = NeedOwner
 			return
 		}
 		switch {
-		case ev.Owner.Terminating && r.Held == "":
-			return // no attempts while it drains
-		case ev.Owner.Terminating:
-			p.recordIntent(in, ev.Owner.Target, now) // the lookup that failed has come to an answer
-			p.Step = StepRecord
+		case d.ev.Owner.Terminating && r.Held == "":
+			return // no attempt while the owner is deleted
+		case d.ev.Owner.Terminating:
+			d.recordIntent(d.ev.Owner.Target) // an earlier lookup failed, this one succeeded
 			return
-		case ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
-			p.recordHeld(in, s, ev, owner.Guard, ev.Owner.Problem, now) // it may be on its way out
+		case d.ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
+			d.recordHeld(owner.Guard, d.ev.Owner.Problem) // it may be terminating already
 			return
-		case !sure:
-			// It was decided long ago, before a reboot, or under another configuration, and did not happen: what led to it is
-			// confirmed first. A list that is some seconds old may not show yet that it did happen.
-			if !ev.Fresh {
-				p.need(NeedFresh)
+		case !confirmed:
+			// The intent is old, or from before a reboot or another configuration, and the deletion did not happen. A new
+			// attempt must confirm it. A list of owners that is some seconds old may not show the deletion.
+			if !d.ev.Fresh {
+				d.Need = NeedFresh
 				return
 			}
 			r.Deletion, r.Held, r.HeldMessage = nil, "", ""
-			p.Step, p.Change = StepRecord, marks.Change{Record: r}
+			d.Step, d.Change = StepRecord, marks.Change{Record: r}
 			return
 		}
 	}
@@ -80,94 +78,95 @@ func (p *Plan) remediate(in Input, s budget, sure bool, ev Evidence, now time.Ti
 			continue
 		}
 		for _, need := range g.Needs {
-			if !ev.has(need) {
-				p.need(need)
+			if !d.ev.has(need) {
+				d.Need = need
 				return
 			}
 		}
-		if message := g.holds(in, ev, now); message != "" {
-			p.recordHeld(in, s, ev, g.Name, message, now)
+		if message := g.holds(d); message != "" {
+			d.recordHeld(g.Name, message)
 			return
 		}
 	}
-	if !ev.Fresh {
-		p.need(NeedFresh) // with it all evidence is loaded anew, from the API server, and decided on again
+	if !d.ev.Fresh {
+		d.Need = NeedFresh // all evidence is then loaded again from the API server
 		return
 	}
-	if ev.Owner.Terminating {
-		p.recordIntent(in, ev.Owner.Target, now)
-		p.Step = StepRecord
+	target := d.ev.Owner.Target
+	d.recordIntent(target)
+	if d.ev.Owner.Terminating {
 		return
 	}
-	target := ev.Owner.Target
-	p.recordIntent(in, target, now)
-	p.Step, p.Target, p.Cause = StepDelete, target, deletionCause(in, s)
-	p.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID, Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Cause)}}
+	d.Step, d.Target, d.Cause = StepDelete, target, d.deletionCause()
+	d.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID,
+		Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
-// resolveIntent settles an intended deletion before an attempt is recorded that was under way when it was decided:
-// whatever came of that attempt, a node must not be released, nor tried again, while its deletion goes on. It reports
-// whether it did.
-func (p *Plan) resolveIntent(in Input, s budget, current *workerpod.Observation, ev Evidence, now time.Time) bool {
-	r := in.Node.Record
-	if r.Deletion == nil || !in.Config.NodeManagement.DeleteFailedNodes || current == nil && in.VanishedAttempt != r.Sequence+1 {
+// resolveIntent handles an intended deletion before the result of an attempt that was running when it was decided. A node
+// must not be released, nor tried again, while its owner is deleted. It reports whether there was such an intent.
+func (d *decision) resolveIntent(current *workerpod.Observation) bool {
+	r := d.in.Node.Record
+	if r.Deletion == nil || !d.in.Config.NodeManagement.DeleteFailedNodes ||
+		current == nil && d.in.VanishedAttempt != r.Sequence+1 {
 		return false
 	}
-	p.Condition = betweenAttempts(in, s, now)
-	p.remediate(in, s, false, ev, now)
+	d.Condition = d.betweenAttempts()
+	d.remediate(false)
 	return true
 }
 
 // deletionCause says what leads to the node's deletion.
-func deletionCause(in Input, s budget) string {
-	r := in.Node.Record
-	if s.exhausted(in) && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
+func (d *decision) deletionCause() string {
+	r := d.in.Node.Record
+	if d.exhausted() && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
 		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 	}
-	return fmt.Sprintf("not verified within %s: %s", time.Duration(in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(r.DeadlineCause.Message))
+	limit := time.Duration(d.in.Profile.VerificationDeadlineSeconds) * time.Second
+	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.DeadlineCause.Message))
 }
 
-// targetKind is the kind of what a deletion of the node would delete, as far as is known.
-func targetKind(in Input, ev Evidence) string {
-	if ev.Owner != nil && ev.Owner.Name != "" {
-		return ev.Owner.Kind
+// targetKind is the kind of the object that a deletion of the node would delete, as far as is known.
+func (d *decision) targetKind() string {
+	if d.ev.Owner != nil && d.ev.Owner.Name != "" {
+		return d.ev.Owner.Kind
 	}
-	return in.Node.Owner.Kind
+	return d.in.Node.Owner.Kind
 }
 
-// recordIntent writes down what is to be deleted: the write is refused if the node changed since it was decided.
-func (p *Plan) recordIntent(in Input, t owner.Target, now time.Time) {
-	r := in.Node.Record
-	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: now.UTC().Truncate(time.Second)}
+// recordIntent records what is about to be deleted. The write is refused if the node changed since.
+func (d *decision) recordIntent(t owner.Target) {
+	r := d.in.Node.Record
+	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: d.now.UTC().Truncate(time.Second)}
 	r.NextAttemptTime, r.Held, r.HeldMessage = nil, "", ""
-	p.Change = marks.Change{Record: r}
-	p.closeGate(in)
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	d.closeGate()
 }
 
-// recordHeld writes the guard into the record, and is an event if it is another one than before. What the guard found is written
-// once: it may be a count, or an error, that is another one at every look.
-func (p *Plan) recordHeld(in Input, s budget, ev Evidence, guard, message string, now time.Time) {
-	r := in.Node.Record
-	// While its owner is not found nobody knows whether a deletion that was intended goes on.
+// recordHeld records the guard that holds the deletion, with an event if it is another guard than before. The guard's
+// message is recorded once, since it may contain a count or an error that changes all the time.
+func (d *decision) recordHeld(guard, message string) {
+	r := d.in.Node.Record
+	// Without its owner nobody knows whether an intended deletion has begun.
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	if r.Held == guard && (r.Deletion == nil) == (in.Node.Record.Deletion == nil) && (in.Node.Gated || protected(in)) {
-		p.Condition = betweenAttempts(in, s, now)
+	if r.Held == guard && (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil) && (d.in.Node.Gated || protected(d.in)) {
+		d.Condition = d.betweenAttempts()
 		return
 	}
-	p.Target.Kind = targetKind(in, ev)
+	d.Target.Kind = d.targetKind()
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
-		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r), Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
+		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
+			Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
 		if guard == GuardNeverVerifiedOnly {
 			e.Reason = EventQuarantined
 		}
-		p.Events = []Event{e}
+		d.Events = []Event{e}
 	}
-	if at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now); ok && !s.first && r.Deletion == nil {
+	if at, ok := d.nextAttemptTime(); ok && !d.spent.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
-	p.Step, p.Change = StepRecord, marks.Change{Record: r}
-	p.closeGate(in)
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	d.closeGate()
 }

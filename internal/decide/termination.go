@@ -11,98 +11,96 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceDelete deletes a terminating pod without grace once it should have ended, if none of its containers runs: a
-// container runtime that hangs does not confirm the end of what it never started.
-func (p *Plan) forceDelete(pod workerpod.Observation, now time.Time) {
+// forceDelete deletes a terminating pod without grace once it should have ended and no container of it runs. A container
+// runtime that hangs never confirms the end of a container that it did not start.
+func (d *decision) forceDelete(pod workerpod.Observation) {
 	at := pod.EndsBy()
 	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
 		return
 	}
-	if now.Before(at) {
-		p.requeueAfter(at.Sub(now))
+	if d.now.Before(at) {
+		d.requeueAfter(at.Sub(d.now))
 		return
 	}
-	p.ForceDelete = append(p.ForceDelete, pod)
+	d.ForceDelete = append(d.ForceDelete, pod)
 }
 
-// occupyingWorker is a worker of the node that still occupies it; nil where there is none. tidy has it deleted.
-func occupyingWorker(in Input) *workerpod.Observation {
-	for i := range in.Pods {
-		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
+// occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. cleanUpPods deletes it.
+func (d *decision) occupyingWorker() *workerpod.Observation {
+	for i := range d.in.Pods {
+		if pod := &d.in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
 			return pod
 		}
 	}
 	return nil
 }
 
-// stuckAt is from when a terminating worker that still runs is a fault of its node. A foreign finalizer, or a time in
-// which the kubelet could not report, explains it otherwise; then ok is false or the time begins anew.
-func stuckAt(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
-	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !in.Node.Ready {
+// stuckAt is when a terminating worker that still runs becomes its node's fault. A finalizer rules that out (ok is
+// false). The time starts again once the finalizer is gone or the node is Ready again.
+func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
+	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !d.in.Node.Ready {
 		return time.Time{}, false
 	}
-	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.FinalizersGone, in.NotReadySeen}, time.Time.Compare)
+	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.FinalizersGone, d.in.NotReadySeen}, time.Time.Compare)
 	return at.Add(began.Sub(pod.Seen.Terminating)), true
 }
 
-// workerStuck reports whether a worker that cannot be ended is in the way of the next one.
-func workerStuck(in Input, now time.Time) bool {
-	pod := occupyingWorker(in)
+// workerStuck reports whether the next attempt cannot start because the last worker does not end.
+func (d *decision) workerStuck() bool {
+	pod := d.occupyingWorker()
 	if pod == nil {
 		return false
 	}
-	at, ok := stuckAt(in, *pod)
-	return ok && !now.Before(at)
+	at, ok := d.stuckAt(*pod)
+	return ok && !d.now.Before(at)
 }
 
-// recordsStuck reports whether r records that a worker could not be ended. A check's reason is the worker's word.
+// recordsStuck reports whether the last recorded failure is a worker that did not end. A reason beside a check's name is
+// the worker's own and may be anything.
 func recordsStuck(r marks.Record) bool {
 	return r.LastOutcome == attempt.Failed && r.LastCheck == "" && r.LastReason == attempt.ReasonWorkerStuck
 }
 
-// stuckResolved reports whether the worker that the record says could not be ended is gone, or is not known to this process
-// to be stuck. Such a record neither delays the next attempt nor leads to a deletion.
-func stuckResolved(in Input, now time.Time) bool {
-	return recordsStuck(in.Node.Record) && !workerStuck(in, now)
-}
+// stuckResolved reports whether a worker is recorded as stuck that is gone now, or that this process has not itself
+// observed for long enough. Such a record neither delays the next attempt nor leads to a deletion.
+func (d *decision) stuckResolved() bool { return recordsStuck(d.in.Node.Record) && !d.workerStuck() }
 
-// awaitTermination waits for a worker to end before the next attempt starts. Where it cannot be ended and that is a fault of
-// the node, it is the failure of the next attempt, which cannot start.
-func (p *Plan) awaitTermination(in Input, s budget, pod *workerpod.Observation, ev Evidence, now time.Time) {
-	p.Condition = terminationCondition(in, s, pod, now)
-	at, ok := stuckAt(in, *pod)
+// awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt,
+// which cannot start, is recorded as failed.
+func (d *decision) awaitTermination(pod *workerpod.Observation) {
+	d.Condition = d.terminationCondition(pod)
+	at, ok := d.stuckAt(*pod)
 	switch {
 	case !ok:
-	case now.Before(at):
-		p.requeueAfter(at.Sub(now))
-	case !ev.Fresh:
-		p.need(NeedFresh) // a cache that lags would take a worker that has ended for one that does not
+	case d.now.Before(at):
+		d.requeueAfter(at.Sub(d.now))
+	case !d.ev.Fresh:
+		d.Need = NeedFresh // a stale cache may show a worker that has ended
 	default:
-		p.recordStuck(in, s, pod, at, ev, now)
+		d.recordStuck(pod, at)
 	}
 }
 
-// recordStuck records that the next attempt cannot start, which the node is blamed for as for any failure.
-func (p *Plan) recordStuck(in Input, s budget, pod *workerpod.Observation, at time.Time, ev Evidence, now time.Time) {
-	a := in.NextAttempt()
+// recordStuck records the next attempt as failed because it cannot start.
+func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
+	a := d.in.NextAttempt()
 	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s cannot be ended: its container still runs long after its grace period, "+
 			"and no attempt can start beside it", pod.Name)}
-	if !needsControlProbe(in.Config) {
-		p.record(in, s, a, result, now)
+	if !needsControlProbe(d.in.Config) {
+		d.record(a, result)
 		return
 	}
-	if due, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now); ok && !s.first && due.After(at) {
-		at = due // this attempt's failure is not that of the one before
+	if due, ok := d.nextAttemptTime(); ok && !d.spent.first && due.After(at) {
+		at = due // the attempt before had a failure of its own
 	}
-	subject := fmt.Sprintf("%s/%d", in.Node.UID, a.Number)
-	p.attribute(in, s, failure{subject: subject, at: at, attempt: a, result: result}, ev, now)
+	d.attribute(failure{subject: d.subject(a.Number), at: at, attempt: a, result: result})
 }
 
 // terminationCondition is the condition of a node that waits for a worker to end.
-func terminationCondition(in Input, s budget, pod *workerpod.Observation, now time.Time) *marks.Condition {
-	if !s.first && recordsStuck(in.Node.Record) {
-		return betweenAttempts(in, s, now)
+func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condition {
+	if !d.spent.first && recordsStuck(d.in.Node.Record) {
+		return d.betweenAttempts()
 	}
 	reason := marks.ReasonVerifying
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
@@ -111,17 +109,17 @@ func terminationCondition(in Input, s budget, pod *workerpod.Observation, now ti
 		if pod.HasRunningContainer {
 			message += ", and its container has not ended"
 		}
-		if !now.Before(pod.EndsBy()) {
+		if !d.now.Before(pod.EndsBy()) {
 			reason = marks.ReasonWorkerInconclusive
 		}
 	}
 	if len(pod.Finalizers) > 0 {
 		message += "; finalizers: " + strings.Join(pod.Finalizers, ", ")
 	}
-	if !s.first && in.Node.Record.Held != "" {
-		c := betweenAttempts(in, s, now)
+	if !d.spent.first && d.in.Node.Record.Held != "" {
+		c := d.betweenAttempts()
 		c.Message = attempt.Text(message + "; before: " + c.Message)
 		return c
 	}
-	return unknownCondition(reason, message, now)
+	return unknownCondition(reason, message, d.now)
 }
