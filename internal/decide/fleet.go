@@ -7,44 +7,45 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// NodeSummary is what decisions need to know of a node among the others.
+// NodeSummary is what decisions about other nodes need to know of a node.
 type NodeSummary struct {
 	Name, UID, BootID, Pool, Zone, Profile string
 	Created                                time.Time
-	// Excluded: it is not verified at all. It counts for nothing but a deletion that is under way.
+	// Excluded: the node is not verified. It counts only while it is being deleted.
 	Excluded bool
-	// Unhealthy: it failed, or is past its deadline, and has not passed since.
+	// Unhealthy: it failed or exceeded its deadline, and has not passed since.
 	Unhealthy bool
 	// CanHostProbe: it is verified and well, a probe may run on it.
 	CanHostProbe bool
-	// DeletionIntended: its deletion was decided and stands in its record.
+	// DeletionIntended: its record contains an intended deletion.
 	DeletionIntended bool
 }
 
-// SummaryOf is a node's part among the others.
+// SummaryOf summarises a node.
 func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
-	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile, Created: f.Created,
+	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
+		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
 		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil,
 		Unhealthy:    r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in),
 		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
 	}
 }
 
-// Counts are the numbers that the limits on deletions go by. They are the same for every node, so that one pass over
-// the fleet serves all nodes that are held.
+// Counts are the numbers that the limits on deletions compare. They are the same for every node, so one pass over the
+// fleet serves all held nodes.
 type Counts struct {
 	groups map[group]count
-	// healthy says of each node that counts, by its UID, whether it counts as a healthy one.
+	// healthy says, by UID, whether a node counts as healthy.
 	healthy map[string]bool
-	// deleting are the nodes that are still there although they are to be deleted, in the order of the fleet.
+	// deleting are the nodes that still exist although their deletion was decided, in the order of the fleet.
 	deleting []deletingNode
 }
 
-// group is the nodes that count together: those of a NodePool, those of a zone or, with neither set, all.
+// group identifies nodes that are counted together: those of a NodePool, those of a zone or, if both are empty, all.
 type group struct{ pool, zone string }
 
-// groups are those that a node or a deletion of the pool and the zone counts in.
+// groups are the groups of a node of the pool and the zone.
 func groups(pool, zone string) []group {
 	in := []group{{}}
 	if pool != "" {
@@ -59,7 +60,7 @@ func groups(pool, zone string) []group {
 // count is how many nodes of a group failed or were deleted within the window, and how many there are in all.
 type count struct{ bad, total int }
 
-// tally is a count in the making.
+// tally collects what a count is computed from.
 type tally struct {
 	count
 	created, deleted []time.Time
@@ -72,14 +73,14 @@ type deletingNode struct {
 	pools     []string
 }
 
-// CountNodes counts the nodes of the fleet, which is sorted by name, and the deletions of the ledger. A deleted node
-// counts as an unhealthy one for the window, or each deletion would shrink the pool and with it what the limit
-// protects; the node that replaced it is not one more, or the pool would seem to grow by each deletion.
+// CountNodes counts the nodes of the fleet, which is sorted by name, and the deletions of the ledger. A deleted node counts
+// as unhealthy for the window, else each deletion would shrink the pool and with it the limit. Its replacement does not
+// count in addition, else the pool would seem to grow with each deletion.
 func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
-	entered := map[string]string{} // pools by the UIDs of nodes
+	ledgerPool := map[string]string{} // by the node's UID
 	for _, d := range ledger {
-		entered[d.NodeUID] = d.Pool
+		ledgerPool[d.NodeUID] = d.Pool
 	}
 	tallies := map[group]*tally{}
 	each := func(pool, zone string, do func(*tally)) {
@@ -91,7 +92,7 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 		}
 	}
 	for _, m := range fleet {
-		c.addDeleting(m, entered)
+		c.addDeleting(m, ledgerPool)
 		if m.Excluded {
 			continue
 		}
@@ -128,8 +129,8 @@ func (c *Counts) addDeleting(m NodeSummary, entered map[string]string) {
 	}
 }
 
-// unreplaced is how many of the deletions no node has replaced: every node that came after a deletion stands for one
-// deleted node. Times of the API server and ours are compared here; being wrong about one changes the total by one.
+// unreplaced is how many deletions have no replacement: a node that was created after a deletion replaces one deleted
+// node. It compares the API server's clock with ours. An error changes the total by one.
 func unreplaced(deleted, created []time.Time) (n int) {
 	if len(deleted) == 0 {
 		return 0
@@ -150,7 +151,7 @@ func unreplaced(deleted, created []time.Time) (n int) {
 	return n
 }
 
-// of counts a group for a node of it, which failed, whatever the fleet shows of it so far.
+// of is the count of a group of the node. The node failed, whatever the fleet shows of it so far.
 func (c Counts) of(in Input, g group) count {
 	n := c.groups[g]
 	if c.healthy[in.Node.UID] {

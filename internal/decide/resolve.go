@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Loaders load evidence into what Resolve was called with, one for each need. They are given the plan that asks.
+// Loaders load evidence into the Input and Evidence that Resolve was called with, one loader for each need. They get the
+// plan that names the need.
 type Loaders map[Need]func(Plan) error
 
-// ErrStop ends a decision without an error, where a loader returns it: another queue goes on with it, or nothing is
-// left to decide. The plan then goes on naming its need.
+// ErrStop, returned by a loader, ends a decision without an error: another queue continues it, or nothing is left to
+// decide. The plan still names its need.
 var ErrStop = errors.New("the decision ends here")
 
-// Loader is a loader that puts what load returns where the evidence has it.
+// Loader returns a loader that stores the result of load in a field of the evidence.
 func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 	return func(Plan) error {
 		loaded, err := load()
@@ -24,9 +25,9 @@ func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 	}
 }
 
-// Resolve decides what is next, and loads the evidence that Next asks for. A need without a loader is an error. That
-// of NeedFresh replaces the Input; what was loaded before may be older than the node that was read, so all of it but
-// the slot is dropped.
+// Resolve calls Next until it needs no more evidence, and loads what it needs. A need without a loader is an error. The
+// loader of NeedFresh replaces the Input. Evidence from before that may be older than the node, so Resolve drops all of it
+// but the slot.
 func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Plan, error) {
 	for {
 		plan := Next(*in, *ev, now())
@@ -35,7 +36,7 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 		}
 		load, ok := loaders[plan.Need]
 		if !ok {
-			return plan, fmt.Errorf("the decision needs evidence that nobody loads: %s", plan.Need)
+			return plan, fmt.Errorf("the decision needs evidence without a loader: %s", plan.Need)
 		}
 		if err := load(plan); errors.Is(err, ErrStop) {
 			plan.Step = StepNone
@@ -47,7 +48,7 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 			*ev = Evidence{Fresh: true, Slot: ev.Slot}
 		}
 		if !ev.has(plan.Need) {
-			return plan, fmt.Errorf("the evidence was loaded and is not there: %s", plan.Need)
+			return plan, fmt.Errorf("the loader did not store the evidence: %s", plan.Need)
 		}
 	}
 }
