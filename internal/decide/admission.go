@@ -12,11 +12,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// TaintsOnCreation lists the taints that are to be added to a node at its creation, in the configuration's order: those of the
-// profile that its labels select now, less what it brings. A taint that the node brings with another value is left as it is,
-// and so is what stands in for one of effect NoExecute: the API server refuses two taints of one key and effect. None are added
-// to a node that is not verified: one that is opted out or not selected, not Linux, virtual, or a control-plane one as far
-// as its labels show it; nor to one of AKS's system pools, which run what a cluster cannot start without.
+// TaintsOnCreation lists the taints to add to a node on its creation, in the configuration's order: those of the
+// profile that its labels select now and that it does not have, with any value or as a fallback taint. The API server
+// refuses two taints of one key and effect. A node that is not verified gets none, nor does a node of one of AKS's
+// system pools, which run what a cluster cannot start without.
 func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	in := Input{Config: c, Node: marks.Observe(n, c.Vocabulary()), Selected: c.Selects(n.Labels)}
 	if !Eligible(in) || protected(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
@@ -32,9 +31,9 @@ func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	return missing
 }
 
-// MissedTaints lists the taints that a node still gets which admission missed: those that it would have got on creation, if it was
-// never verified or completed, carries no gating taint, is not on its way out and is younger than admission.backfillMaxAge. The age
-// counts from its creation, as the API server wrote it. Whether it runs ordinary pods the Node does not show; see Backfill.
+// MissedTaints lists the taints that a node would have got on creation and that admission missed. There are none for a
+// node that carries a gating taint, was verified or completed before, is leaving, or is older than
+// admission.backfillMaxAge. Whether it runs ordinary pods the Node does not show; see Backfill.
 func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {
@@ -46,9 +45,9 @@ func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	return TaintsOnCreation(n, in.Config)
 }
 
-// Backfill is how a node that admission missed is tainted, and what is said of it; ok is false where there is nothing to do, or the
-// node runs ordinary pods. A taint of effect NoExecute goes on with effect NoSchedule: nothing in the write shows a pod that was
-// bound since the node's pods were listed, and it must not be evicted.
+// Backfill is the change that taints a node that admission missed, and its event. ok is false if there is nothing to
+// do, or the node runs ordinary pods. A NoExecute taint is replaced by its fallback, since it would evict a pod that
+// was bound after the node's pods were listed.
 func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Change, e Event, ok bool) {
 	taints := MissedTaints(n, in, now)
 	if len(taints) == 0 || w.occupied() != "" {
@@ -63,7 +62,8 @@ func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Cha
 			ids = append(ids, id)
 		}
 	}
+	message := fmt.Sprintf("The node was created without a gating taint and runs no ordinary pod: %s was added, "+
+		"and stays until the node is verified", strings.Join(ids, ", "))
 	return marks.Change{KeepRecord: true, Gate: marks.GateClose, GateTaints: taints},
-		Event{Reason: EventBackfilled, Key: n.ResourceVersion, Message: fmt.Sprintf(
-			"The node was created without a gating taint and runs no ordinary pod: %s was added, and stays until the node is verified", strings.Join(ids, ", "))}, true
+		Event{Reason: EventBackfilled, Key: n.ResourceVersion, Message: message}, true
 }

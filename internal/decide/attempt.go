@@ -149,9 +149,9 @@ func needsControlProbe(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
 }
 
-// gateRemoved is the result of an attempt whose gate was opened after it began; nil if it was not. Its pass must not open
-// a gate that is closed later. It is recorded while the attempt still runs, since a later leader cannot know that the gate
-// was open. A pass while the gate is open counts: there is no gate that it could open.
+// gateRemoved is the result of an attempt whose gate was opened after it began; nil if it was not. Its pass must not
+// open a gate that is closed later. It is recorded while the attempt still runs, since a later leader cannot know that
+// the gate was open. A pass while the gate is open counts: there is no gate that it could open.
 func (d *decision) gateRemoved(pod workerpod.Observation) *attempt.Result {
 	switch {
 	case !pod.Attempt.Basis.Gated || !d.in.Node.Gated && pod.Attempt.Result != nil:
@@ -182,9 +182,9 @@ func (d *decision) awaitLocalResult() {
 	d.Condition = d.inProgressCondition(message, d.in.LocalWorker.Began)
 }
 
-// labelledByHand reports whether somebody gave a gated node the verified label by hand, in DaemonSet mode. The DaemonSet
-// then ends the process on the node, so it removes the taints first. To a controller the same means that a taint came
-// back.
+// labelledByHand reports whether somebody gave a gated node the verified label by hand, in DaemonSet mode. The
+// DaemonSet then ends the process on the node, so it removes the taints first. To a controller the same means that a
+// taint came back.
 func labelledByHand(in Input) bool {
 	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
 }

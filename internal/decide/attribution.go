@@ -45,8 +45,8 @@ func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.
 // ProbeGroup names the nodes for whose failures one probe serves.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
-// attribute decides by a control probe whether the node is at fault: it is if the same checks pass at the same time on a
-// verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
+// attribute decides by a control probe whether the node is at fault: it is if the same checks pass at the same time on
+// a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
 func (d *decision) attribute(f failure) {
 	if f.blockedBy == "" {
 		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed; the same checks run on a verified node "+
@@ -197,9 +197,9 @@ func (d *decision) recordSharedFault(f failure, message string) {
 }
 
 // recordUnobserved records as inconclusive a failure whose time no controller observed, and reports whether it did. A
-// control probe that runs now proves nothing about that time: an outage may have ended since. It does so only once until
-// the next failure is counted, else a controller that restarts during every attempt would never exhaust a node. A probe
-// that exists for this failure shows that an earlier leader observed it.
+// control probe that runs now proves nothing about that time: an outage may have ended since. It does so only once
+// until the next failure is counted, else a controller that restarts during every attempt would never exhaust a node. A
+// probe that exists for this failure shows that an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }

@@ -9,19 +9,19 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// maxFailureAge is how old a failure may be that leads to a deletion; an older one (the controller was down, a guard held for
-// long) is confirmed by another attempt first. It is the default of exhaustedRetrySeconds.
+// maxFailureAge is how old a failure may be that leads to a deletion. Another attempt must confirm an older one. It is
+// the default of exhaustedRetrySeconds.
 const maxFailureAge = 10 * time.Minute
 
-// nextAttemptTime is the earliest time of the attempt after the one that r records, computed from the record's last time and
-// counts and the present configuration. ok is false where there is none: the node passed, or its retries are exhausted and
-// nothing may come of another try.
+// nextAttemptTime is the earliest time of the attempt after the one that r records. It depends on the record's last
+// time and counts and the present configuration. ok is false if there is none: the node passed, or exhausted its
+// retries and exhaustedRetrySeconds is off.
 func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
 	if r.LastOutcome == attempt.Passed {
 		return time.Time{}, false
 	}
 	if r.LastTime == nil || r.LastTime.After(now.Add(clockTolerance)) {
-		return now, true // a record that was forged, or written on a fast clock, must not hold the node back
+		return now, true // a forged record, or a fast clock, must not delay the node
 	}
 	wait := time.Duration(0)
 	switch {
@@ -31,7 +31,7 @@ func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Tim
 		}
 		wait -= jitter(wait/5, seed, strconv.Itoa(int(r.Sequence)))
 	case r.Superseded == 1:
-		// The attempt was under what no longer holds: the next one is at once, or the change of a label would cost a backoff.
+		// The next attempt starts at once, else the change of a label would cost a backoff.
 	case r.Superseded > 1:
 		wait = Backoff(c.Reconciliation, r.Superseded, seed)
 	default:
@@ -64,8 +64,8 @@ func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 	return rc
 }
 
-// exhaustedRetry is how long an exhausted node waits for its next attempt; 0 is never tried again. With deletion on a failure is
-// confirmed before it is too old to delete on.
+// exhaustedRetry is how long an exhausted node waits for its next attempt; 0 means that there is none. With deletion
+// on, an attempt confirms a failure before that is too old to lead to a deletion.
 func exhaustedRetry(c *config.Config) time.Duration {
 	wait := max(0, time.Duration(c.Reconciliation.ExhaustedRetrySeconds)*time.Second)
 	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > maxFailureAge) {
@@ -74,8 +74,8 @@ func exhaustedRetry(c *config.Config) time.Duration {
 	return wait
 }
 
-// Backoff is the wait after the n-th attempt that did not pass, counted from 1: less up to a fifth, so that nodes which
-// failed together do not come back together. The same node and attempt always get the same wait.
+// Backoff is the wait after the n-th attempt, from 1, that did not pass. It is shortened by up to a fifth, so that
+// nodes which failed together are not tried again together. A node and attempt always get the same wait.
 func Backoff(rc config.Reconciliation, n int32, seed string) time.Duration {
 	first, most := time.Duration(rc.InitialBackoffSeconds)*time.Second, time.Duration(rc.MaxBackoffSeconds)*time.Second
 	wait := first

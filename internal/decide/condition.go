@@ -13,43 +13,47 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// conditionDelay is how long an Unknown reason must last before it is written, and an attempt before it is an event. A worker
-// that is done by then costs the API server one status write and not two.
+// conditionDelay is how long an Unknown reason must last before it is written, and an attempt before it is an event. A
+// worker that is done by then costs the API server one status write and not two.
 const conditionDelay = 5 * time.Second
 
-// maxConditionDelay is how long a node may say something else than what is wanted, whatever that is by then: reasons that take
-// turns would never be written.
+// maxConditionDelay is how long a node may say something else than what is wanted, whatever that is by then: reasons
+// that take turns would never be written.
 const maxConditionDelay = 10 * time.Second
 
-// PendingCondition is an account of what a node should say and does not.
+// PendingCondition is the condition that a node does not have yet because it is not due.
 type PendingCondition struct {
 	Reason string
-	// Since is when the reason was first wanted, Unsettled when the node first said anything else than what was wanted.
+	// Since is when this reason was decided first, Unsettled when the node's condition began to differ from what was
+	// decided.
 	Since, Unsettled time.Time
 }
 
-// ConditionDue reports whether a condition is to be written now, and if not, when to look again. w is what it returned before.
-func ConditionDue(want marks.Condition, have *corev1.NodeCondition, w PendingCondition, now time.Time) (write bool, next PendingCondition, wait time.Duration) {
+// ConditionDue reports whether a condition is to be written now and, if not, when to ask again. pending is what the
+// last call returned as next.
+func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending PendingCondition, now time.Time) (
+	write bool, next PendingCondition, wait time.Duration,
+) {
 	switch {
 	case want.Same(have):
 		return false, PendingCondition{}, 0
 	case want.Status != corev1.ConditionUnknown, have != nil && have.Reason == want.Reason:
 		return true, PendingCondition{}, 0
 	}
-	if w.Unsettled.IsZero() {
-		w.Unsettled = now
+	if pending.Unsettled.IsZero() {
+		pending.Unsettled = now
 	}
-	if w.Reason != want.Reason {
-		w.Reason, w.Since = want.Reason, now
+	if pending.Reason != want.Reason {
+		pending.Reason, pending.Since = want.Reason, now
 	}
-	left := min(w.Since.Add(conditionDelay).Sub(now), w.Unsettled.Add(maxConditionDelay).Sub(now))
-	if left <= 0 {
+	wait = min(pending.Since.Add(conditionDelay).Sub(now), pending.Unsettled.Add(maxConditionDelay).Sub(now))
+	if wait <= 0 {
 		return true, PendingCondition{}, 0
 	}
-	return false, w, left
+	return false, pending, wait
 }
 
-// verifiedCondition is the condition of a node that needs no verification; nil where there is nothing to say.
+// verifiedCondition is the condition of a node that needs no verification; nil if it never passed.
 func verifiedCondition(in Input) *marks.Condition {
 	r := in.Node.Record
 	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
@@ -156,9 +160,9 @@ func beingDeleted(d marks.Deletion) string {
 	return fmt.Sprintf("; %s %s is being deleted", attempt.Text(d.Kind), attempt.Text(d.Name))
 }
 
-// RulesUnavailable is the plan for a node that a rule selects while rules cannot be served, for the given reason. It takes
-// no step, since a release could skip the rule's gate. The condition is set on a node that must be verified, or that
-// carries a rule's taint, which nobody removes meanwhile. Any other node keeps its condition.
+// RulesUnavailable is the plan for a node that a rule selects while rules cannot be served, for the given reason. It
+// takes no step, since a release could skip the rule's gate. The condition is set on a node that must be verified, or
+// that carries a rule's taint, which nobody removes meanwhile. Any other node keeps its condition.
 func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time) Plan {
 	verify := Eligible(in) && NeedsVerification(in, now)
 	if in.Node.Deleting || !in.Selected || !verify && !hasRuleTaint {
@@ -173,8 +177,8 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 	return d.Plan
 }
 
-// RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the controller
-// with the given message. The request is tried again.
+// RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the
+// controller with the given message. The request is tried again.
 func RequestRefused(in Input, message string, now time.Time) Plan {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}

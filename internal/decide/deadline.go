@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// RoundStart is since when the node must be verified: its creation if it never passed, else the time in its record. ok is
-// false if the record has none, or none that is plausible.
+// RoundStart is since when the node must be verified: its creation if it never passed, else the time in its record. ok
+// is false if the record has none, or none that is plausible.
 func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	r := in.Node.Record
 	switch {
@@ -27,8 +27,9 @@ func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	return *r.Since, true
 }
 
-// beginRound records when another round begins for a node that passed before, and closes the gate first if reverify.taint
-// is on, so that it does not stay open while prerequisites are unmet. It reports whether there is anything to write.
+// beginRound records when another round begins for a node that passed before, and closes the gate first if
+// reverify.taint is on, so that it does not stay open while prerequisites are unmet. It reports whether there is
+// anything to write.
 func (d *decision) beginRound(current *workerpod.Observation) bool {
 	r := d.in.Node.Record
 	if !r.MayHaveVerified() {
@@ -57,8 +58,8 @@ func maxAttemptDuration(in Input) time.Duration {
 	return time.Duration(in.Config.Worker.StartTimeoutSeconds+in.Profile.TimeoutSeconds)*time.Second + deadlineGrace
 }
 
-// verificationDeadline is when the round counts as failed; ok is false if it never does. A new leader grants the node one
-// full attempt, since the time before may have been the controllers' own outage.
+// verificationDeadline is when the round counts as failed; ok is false if it never does. A new leader grants the node
+// one full attempt, since the time before may have been the controllers' own outage.
 func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 	began, ok := RoundStart(in, now)
 	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
@@ -83,8 +84,8 @@ func ReportsDeadlineExceeded(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }
 
-// reportDeadline sets the condition of a node past its deadline to DeadlineExceeded, whatever it waits for. A new leader
-// keeps the condition while it grants the node another attempt, else alerts would start again with every leader.
+// reportDeadline sets the condition of a node past its deadline to DeadlineExceeded, whatever it waits for. A new
+// leader keeps the condition while it grants the node another attempt, else alerts would start again with every leader.
 func (d *decision) reportDeadline() {
 	at, ok := verificationDeadline(d.in, d.now)
 	began, _ := RoundStart(d.in, d.now)
@@ -141,8 +142,8 @@ func (d *decision) blockedBy() string {
 	return LastFailure(d.in.Node.Record)
 }
 
-// mayBeNodeFault reports whether the node alone may have caused an inconclusive result: its kubelet rejected the pod, or
-// did not start it. Only a fresh node shows whether the images were present.
+// mayBeNodeFault reports whether the node alone may have caused an inconclusive result: its kubelet rejected the pod,
+// or did not start it. Only a fresh node shows whether the images were present.
 func (d *decision) mayBeNodeFault(pod workerpod.Observation, r attempt.Result) bool {
 	if unavailableReason(d.in) != "" || r.Outcome != attempt.Inconclusive || r.Check != "" ||
 		otherBoot(pod.Attempt.Basis.BootID, d.in.Node.BootID) {
@@ -216,8 +217,8 @@ func (d *decision) causeKnown() bool {
 	return o != nil && recent(&o.Time, d.now) && !otherBoot(o.BootID, d.in.Node.BootID)
 }
 
-// nodeAtFault reports whether a node past its deadline may be deleted for the cause that was found. It must still be what
-// keeps the node: the caller checks unmet prerequisites again.
+// nodeAtFault reports whether a node past its deadline may be deleted for the cause that was found. It must still be
+// what keeps the node: the caller checks unmet prerequisites again.
 func (d *decision) nodeAtFault() bool {
 	r := d.in.Node.Record
 	if !d.in.Config.NodeManagement.DeleteFailedNodes || !d.causeKnown() || r.DeadlineCause.Fault != marks.FaultNode ||

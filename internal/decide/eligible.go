@@ -7,10 +7,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Eligible reports whether the node may be verified at all. Only Linux nodes are. A virtual node, and a control-plane one
-// unless the configuration includes it, is left alone unless it carries a gating taint all the same: kubeadm labels a
-// control plane only after it registered. In DaemonSet mode a control-plane node is verified and labelled, or the
-// DaemonSet's pod would wait there for ever; it is never tainted.
+// Eligible reports whether the node may be verified at all. Only Linux nodes are. A protected node is verified only if
+// it carries a gating taint: kubeadm labels a control plane after it registered. In DaemonSet mode a control-plane node
+// is verified and labelled, else the DaemonSet's pod would stay there, but never tainted.
 func Eligible(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.OtherOS == "" &&
 		(!protected(in) || in.Node.Gated || in.LocalWorker != nil && in.Node.ControlPlane)
@@ -26,8 +25,8 @@ func hasUnsupportedOS(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.Gated && in.Node.OtherOS != ""
 }
 
-// NeedsVerification reports whether the node must be verified now. A node that never had the taint and never was verified is left
-// alone, so that an installation into a live cluster touches nothing.
+// NeedsVerification reports whether the node must be verified now. A node that never had the taint and never was
+// verified is left alone, so that an installation into a live cluster touches nothing.
 func NeedsVerification(in Input, now time.Time) bool {
 	n := in.Node
 	switch {
@@ -39,29 +38,30 @@ func NeedsVerification(in Input, now time.Time) bool {
 	if n.Record.LastOutcome != "" && n.Record.LastOutcome != attempt.Passed {
 		return true
 	}
-	// A verdict that is out of date need not be renewed for a node that is leaving; an attempt that is under way is let end.
-	return (n.Leaving == "" || CurrentPod(n.Record, in.Pods) != nil) && (rebooted(in) || verdictTooOld(in, now))
+	// A node that is leaving is not verified again, but an attempt that runs may end.
+	if n.Leaving != "" && CurrentPod(n.Record, in.Pods) == nil {
+		return false
+	}
+	at, ok := reverifyTime(in, now)
+	return rebooted(in) || ok && !now.Before(at)
 }
 
-// InScope reports whether there can be anything to do about the node. Of any other, only pods that are still there are ended.
+// InScope reports whether there may be anything to do about the node. On any other, only pods that exist are deleted.
 func InScope(in Input) bool {
-	return in.Selected && (in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)
+	return in.Selected &&
+		(in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)
 }
 
-// rebooted reports whether the verdict is for another boot. An empty boot ID is one that was not reported.
+// rebooted reports whether the verdict is for another boot and reverify.onReboot is on. An empty boot ID is unknown.
 func rebooted(in Input) bool {
 	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
 }
 
 func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }
 
-func verdictTooOld(in Input, now time.Time) bool {
-	at, ok := reverifyTime(in, now)
-	return ok && !now.Before(at)
-}
-
-// reverifyTime is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified together
-// are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too old.
+// reverifyTime is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified
+// together are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too
+// old.
 func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
 	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, verifiedTime(in.Node.Record)
 	if every <= 0 || verified == nil {
@@ -73,7 +73,8 @@ func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
 	return verified.Add(every - jitter(every/10, "age", in.Node.UID)), true
 }
 
-// clockTolerance is how far the clocks of two controllers may be apart: a leader's record is not the future to its successor.
+// clockTolerance is how far the clocks of two leaders may differ, so that a record of one is not in the future to the
+// other.
 const clockTolerance = time.Minute
 
 // jitter is a part of d, from none to all of it, that is always the same for the same seed.

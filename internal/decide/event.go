@@ -85,8 +85,8 @@ func started(pod *workerpod.Observation) Event {
 	return Event{Reason: EventStarted, Key: pod.UID, Message: message}
 }
 
-// eventKey is the key of an event about what r records. It includes the time, since attempts count from 1 again after the
-// record was removed.
+// eventKey is the key of an event about what r records. It includes the time, since attempts count from 1 again after
+// the record was removed.
 func eventKey(r marks.Record) string {
 	if r.LastTime == nil {
 		return fmt.Sprint(r.Sequence)

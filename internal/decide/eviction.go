@@ -10,8 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// avoidEviction replaces a NoExecute taint by its fallback, with effect NoSchedule, on a node that runs ordinary pods. It
-// cannot see a pod that is bound between the list of the node's pods and the write.
+// avoidEviction replaces a NoExecute taint by its fallback, with effect NoSchedule, on a node that runs ordinary pods.
+// It cannot see a pod that is bound between the list of the node's pods and the write.
 func (d *decision) avoidEviction() {
 	if d.Need != NeedNothing || d.Change.Gate != marks.GateClose {
 		return

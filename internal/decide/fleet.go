@@ -66,16 +66,16 @@ type tally struct {
 	created, deleted []time.Time
 }
 
-// deletingNode is a node whose deletion is under way, and the pools in which it counts: the one of its entry in the
-// ledger, and its own where the deletion stands in its record.
+// deletingNode is a node that is being deleted, and the pools in which it counts: that of its ledger entry, and its own
+// if its record contains the deletion.
 type deletingNode struct {
 	name, uid string
 	pools     []string
 }
 
-// CountNodes counts the nodes of the fleet, which is sorted by name, and the deletions of the ledger. A deleted node counts
-// as unhealthy for the window, else each deletion would shrink the pool and with it the limit. Its replacement does not
-// count in addition, else the pool would seem to grow with each deletion.
+// CountNodes counts the nodes of the fleet, which is sorted by name, and the deletions of the ledger. A deleted node
+// counts as unhealthy for the window, else each deletion would shrink the pool and with it the limit. Its replacement
+// does not count in addition, else the pool would seem to grow with each deletion.
 func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
 	ledgerPool := map[string]string{} // by the node's UID
@@ -92,7 +92,16 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 		}
 	}
 	for _, m := range fleet {
-		c.addDeleting(m, ledgerPool)
+		var pools []string
+		if pool, ok := ledgerPool[m.UID]; ok {
+			pools = append(pools, pool)
+		}
+		if m.DeletionIntended && !m.Excluded {
+			pools = append(pools, m.Pool)
+		}
+		if len(pools) > 0 {
+			c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools})
+		}
 		if m.Excluded {
 			continue
 		}
@@ -113,20 +122,6 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 		c.groups[g] = count{bad: t.bad + len(t.deleted), total: t.total + unreplaced(t.deleted, t.created)}
 	}
 	return c
-}
-
-// addDeleting notes a node whose deletion is under way.
-func (c *Counts) addDeleting(m NodeSummary, entered map[string]string) {
-	var pools []string
-	if pool, ok := entered[m.UID]; ok {
-		pools = append(pools, pool)
-	}
-	if m.DeletionIntended && !m.Excluded {
-		pools = append(pools, m.Pool)
-	}
-	if len(pools) > 0 {
-		c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools})
-	}
 }
 
 // unreplaced is how many deletions have no replacement: a node that was created after a deletion replaces one deleted
@@ -160,7 +155,7 @@ func (c Counts) of(in Input, g group) count {
 	return n
 }
 
-// samePool reports whether a node of the pool counts with this one: in a NodePool its own members do, outside every node.
+// samePool reports whether a node of the pool counts with this one. For a node without a NodePool every node does.
 func samePool(in Input, pool string) bool {
 	return in.Node.Owner.Pool == "" || in.Node.Owner.Pool == pool
 }

@@ -41,8 +41,8 @@ const (
 	GuardControlProbe        = "controlProbe"
 )
 
-// Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different cost is
-// listed twice. The dry run is last, so that it reports what would really be deleted.
+// Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different
+// cost is listed twice. The dry run is last, so that it reports what would really be deleted.
 func Guards() []Guard {
 	return []Guard{
 		{GuardDoNotDelete, nil, "an annotation of the node opts it out, or the node is virtual", (*decision).optedOut},
@@ -168,8 +168,8 @@ func (d *decision) unhealthy() string {
 	return d.tooMany("maxUnhealthy", limit, of, group{pool: d.in.Node.Owner.Pool})
 }
 
-// unhealthyZone counts the node's zone over all pools, since an outage of a zone affects every pool in it. A node without a
-// zone has no limit.
+// unhealthyZone counts the node's zone over all pools, since an outage of a zone affects every pool in it. A node
+// without a zone has no limit.
 func (d *decision) unhealthyZone() string {
 	limit := d.in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone
 	if limit == nil || d.in.Node.Zone == "" {
@@ -196,9 +196,9 @@ func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g
 // maxNamed is how many nodes a message names.
 const maxNamed = 3
 
-// inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. One whose deletion
-// hangs (a finalizer, a drain that does not end) holds the next: by its record until it is gone, by the ledger for the
-// window.
+// inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. One whose
+// deletion hangs (a finalizer, a drain that does not end) holds the next: by its record until it is gone, by the ledger
+// for the window.
 func (d *decision) inFlight() string {
 	var names []string
 	for _, n := range d.ev.Counts.deleting {

@@ -103,7 +103,8 @@ type Evidence struct {
 	Owner *owner.Owner
 }
 
-// Step is what to do next about a node. A reconcile takes at most one; its effect causes a watch event and the next one.
+// Step is what to do next about a node. A reconcile takes at most one; its effect causes a watch event and the next
+// one.
 type Step string
 
 // The steps.

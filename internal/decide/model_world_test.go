@@ -253,6 +253,9 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	if plan.Need != decide.NeedNothing {
 		return false, false
 	}
+	if broken := decide.BrokenRules(in, ev, plan, m.now); len(broken) > 0 {
+		m.failed("%s: %q\nnode %+v\npods %+v\nevidence %+v\nplan %+v", n.Name, broken, in.Node, in.Pods, ev, plan)
+	}
 	m.same(in, ev, plan)
 	m.shape(in, plan)
 	if m.reached[string(plan.Step)]++; plan.Condition != nil {

@@ -73,8 +73,8 @@ func (d *decision) orphanNamespace() (last FormerNamespace, ok bool) {
 	return last, ok
 }
 
-// noOrphanedWorker reports whether no worker of the node can run in a former namespace. If one can, the plan waits for its
-// deadline.
+// noOrphanedWorker reports whether no worker of the node can run in a former namespace. If one can, the plan waits for
+// its deadline.
 func (d *decision) noOrphanedWorker() bool {
 	f, ok := d.orphanNamespace()
 	if !ok {

@@ -218,8 +218,8 @@ func (d *decision) passUnchecked() {
 	d.pass(d.in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks})
 }
 
-// prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If not, or if that is not known,
-// the plan says so.
+// prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If not, or if that is not
+// known, the plan says so.
 func (d *decision) prerequisitesMet() bool {
 	if d.ev.Unmet == nil {
 		d.Need = NeedPrerequisites
@@ -259,7 +259,8 @@ func unavailableReason(in Input) string {
 	return ""
 }
 
-// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is not known, the plan says so.
+// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is not known, the plan says
+// so.
 func (d *decision) slotFree() bool {
 	switch {
 	case d.ev.Slot == nil:

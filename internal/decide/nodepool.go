@@ -8,10 +8,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// NodePool is what the rules ask of one of Karpenter's NodePools.
+// NodePool is what decisions need to know of one of Karpenter's NodePools.
 type NodePool struct {
 	Name, UID string
-	// Startup are its startupTaints, Taints those that Karpenter takes for permanent.
+	// Startup are its startupTaints, Taints its permanent ones.
 	Startup, Taints []marks.Taint
 	// Carried are the gating taints that nodes of the pool have now.
 	Carried []marks.Taint
@@ -19,7 +19,8 @@ type NodePool struct {
 	DoNotDisrupt bool
 }
 
-// UnknownTaint is a gating taint that Karpenter does not expect to go away: it launches another node for pods that do not tolerate it.
+// UnknownTaint is a gating taint that Karpenter does not expect to go away: it launches another node for pods that do
+// not tolerate it.
 type UnknownTaint struct {
 	// Pool is the NodePool that lacks it; empty where all do.
 	Pool  string
@@ -32,17 +33,18 @@ func (u UnknownTaint) String() string {
 	if u.Pool != "" {
 		of = "nodes of NodePool " + u.Pool + " carry, and its startupTaints lack,"
 	}
-	return fmt.Sprintf("%s the gating taint %s:%s in startupTaints: Karpenter launches more nodes than are needed for pods that do not tolerate it", of, u.Taint.Key, u.Taint.Effect)
+	return fmt.Sprintf("%s the gating taint %s in startupTaints: Karpenter launches more nodes than are needed "+
+		"for pods that do not tolerate it", of, u.Taint.ID())
 }
 
 // Event is what is emitted on the NodePool.
 func (u UnknownTaint) Event() Event {
-	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.Key + ":" + string(u.Taint.Effect), Message: u.String()}
+	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.ID().String(), Message: u.String()}
 }
 
-// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool does not
-// although its nodes carry them. A pool whose nodes are not gated need not list any. Taints of rules Karpenter takes for start-up
-// taints wherever they come from (1.13 and later).
+// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a
+// NodePool does not although its nodes carry them. A pool whose nodes are not gated need not list any. Taints of rules
+// Karpenter takes for start-up taints wherever they come from (1.13 and later).
 func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
 	if len(pools) == 0 {
 		return nil

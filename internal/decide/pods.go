@@ -18,12 +18,12 @@ const deadlineGrace = 5 * time.Second
 // often does not know the node.
 const unschedulableFor = 10 * time.Second
 
-// probeKeptFor is how long a probe is kept after its result, so that nodes which fail together share it, or after it was
-// abandoned, so that the next one runs on another node.
+// probeKeptFor is how long a probe is kept after its result, so that nodes which fail together share it, or after it
+// was abandoned, so that the next one runs on another node.
 const probeKeptFor = 30 * time.Second
 
-// CurrentPod is the pod of the attempt after the last recorded one, or nil. The result of a pod with a lower number is in
-// the record.
+// CurrentPod is the pod of the attempt after the last recorded one, or nil. The result of a pod with a lower number is
+// in the record.
 func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observation {
 	for i, p := range pods {
 		if p.Purpose == workerpod.PurposeVerify && p.Attempt.Number == r.Sequence+1 && !p.Recorded {
@@ -84,8 +84,8 @@ func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) b
 	})
 }
 
-// podDeadline is when a pod without a result has used up its time, on the observer's clock. The timeouts that the pod was
-// created with count, else those of the present configuration.
+// podDeadline is when a pod without a result has used up its time, on the observer's clock. The timeouts that the pod
+// was created with count, else those of the present configuration.
 func podDeadline(in Input, p workerpod.Observation) time.Time {
 	if p.State == workerpod.Running {
 		return p.Seen.Running.Add(cmp.Or(p.Timeout, time.Duration(in.Profile.TimeoutSeconds)*time.Second) + deadlineGrace)

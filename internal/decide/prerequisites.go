@@ -14,21 +14,21 @@ type Unmet struct {
 	// Name says which prerequisite of that kind, as it is configured: the same for every node, so that it can be a
 	// metric's label.
 	Name string
-	// Objects are the objects that are missing where Name stands for all of a kind; empty elsewhere.
+	// Objects are the missing objects, if Name stands for all of a kind.
 	Objects []string
 	// Message says what is missing on this node, for a person.
 	Message string
-	// Remedy says what a person has to change, where time alone does not end the wait; empty elsewhere.
+	// Remedy says what a person has to change, if the prerequisite cannot be met without that.
 	Remedy string
 }
 
-// Kinds of a Wait that is for no prerequisite.
+// Kinds of an Unmet that is not a prerequisite.
 const (
 	UnmetSlot         = "slot"
 	UnmetRegistration = "registration"
 )
 
-// WaitingLabels is what nodes of a NodePool wait for, as metrics name it.
+// WaitingLabels are the labels of the metric that counts waiting nodes.
 type WaitingLabels struct {
 	// For is a prerequisite's kind and name, or that of the object that is missing; slot or registration.
 	For string
@@ -36,7 +36,7 @@ type WaitingLabels struct {
 	Pool string
 }
 
-// WaitingLabels is what the node waits for.
+// WaitingLabels lists what the node waits for.
 func (p Plan) WaitingLabels(in Input) []WaitingLabels {
 	var all []WaitingLabels
 	for _, w := range p.Unmet {
@@ -62,8 +62,8 @@ func (u Unmet) String() string {
 	return u.Message + ": " + u.Remedy
 }
 
-// minimumHold is what a gated node waits for while nodeManagement.minimumHoldSeconds is not over, and how long that takes;
-// 0 once it is over. It counts from the node's creation, so that a new leader does not start it again.
+// minimumHold is what a gated node waits for while nodeManagement.minimumHoldSeconds is not over, and how long that
+// takes; 0 once it is over. It counts from the node's creation, so that a new leader does not start it again.
 func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 	seconds := in.Config.NodeManagement.MinimumHoldSeconds
 	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)

@@ -20,10 +20,11 @@ type Recorded struct {
 	Verdict Verdict
 }
 
-// Verdict is what came first of the attempts at a new node: it passed, or failed as often as it may.
+// Verdict is the first verdict on a new node: it passed, or exhausted its retries.
 type Verdict string
 
-// The verdicts. VerdictShared is that of a node whose failures others shared, or could not be compared with: those spend no retry.
+// The verdicts. VerdictShared is that of a node with as many failures that verified nodes share, or that could not be
+// compared; those spend no retry.
 const (
 	VerdictVerified  Verdict = "verified"
 	VerdictExhausted Verdict = "exhausted"
@@ -33,7 +34,7 @@ const (
 // Verdicts lists them.
 func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
 
-// firstVerdict is what the attempt that r records came to; empty where the node had a verdict before, or has none yet.
+// firstVerdict is the verdict of the attempt that r records; empty if the node had one before, or has none yet.
 func (d *decision) firstVerdict(before, r marks.Record) Verdict {
 	most := d.in.Config.Reconciliation.MaxRetries
 	switch {
@@ -49,7 +50,7 @@ func (d *decision) firstVerdict(before, r marks.Record) Verdict {
 	return ""
 }
 
-// record writes an attempt's result into the record and onto the node.
+// record plans to write an attempt's result into the record and onto the node.
 func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	before := d.in.Node.Record
 	r := before

@@ -21,7 +21,8 @@ type Deletion struct {
 // Ledger is what is known of the deletions of the last hour or window.
 type Ledger struct {
 	Deletions []Deletion
-	// CompleteSince is since when every deletion is among them: a ledger that was just made, or emptied, knows of none before.
+	// CompleteSince is since when every deletion is among them: a ledger that was just made, or emptied, knows of none
+	// before.
 	CompleteSince time.Time
 	// Paused is why a person stopped deletions; empty where nobody did.
 	Paused string
@@ -43,8 +44,8 @@ type Workloads struct {
 	Problem string
 }
 
-// remediate decides whether to delete a node whose retries are exhausted, or that is past its deadline by its own fault.
-// confirmed means that what leads to the deletion is recent.
+// remediate decides whether to delete a node whose retries are exhausted, or that is past its deadline by its own
+// fault. confirmed means that what leads to the deletion is recent.
 func (d *decision) remediate(confirmed bool) {
 	r := d.in.Node.Record
 	if r.Deletion != nil {
@@ -102,8 +103,8 @@ func (d *decision) remediate(confirmed bool) {
 		Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
-// resolveIntent handles an intended deletion before the result of an attempt that was running when it was decided. A node
-// must not be released, nor tried again, while its owner is deleted. It reports whether there was such an intent.
+// resolveIntent handles an intended deletion before the result of an attempt that was running when it was decided. A
+// node must not be released, nor tried again, while its owner is deleted. It reports whether there was such an intent.
 func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 	r := d.in.Node.Record
 	if r.Deletion == nil || !d.in.Config.NodeManagement.DeleteFailedNodes ||

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Loaders load evidence into the Input and Evidence that Resolve was called with, one loader for each need. They get the
-// plan that names the need.
+// Loaders load evidence into the Input and Evidence that Resolve was called with, one loader for each need. They get
+// the plan that names the need.
 type Loaders map[Need]func(Plan) error
 
 // ErrStop, returned by a loader, ends a decision without an error: another queue continues it, or nothing is left to
@@ -26,8 +26,8 @@ func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 }
 
 // Resolve calls Next until it needs no more evidence, and loads what it needs. A need without a loader is an error. The
-// loader of NeedFresh replaces the Input. Evidence from before that may be older than the node, so Resolve drops all of it
-// but the slot.
+// loader of NeedFresh replaces the Input. Evidence from before that may be older than the node, so Resolve drops all of
+// it but the slot.
 func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Plan, error) {
 	for {
 		plan := Next(*in, *ev, now())

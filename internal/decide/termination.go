@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceDelete deletes a terminating pod without grace once it should have ended and no container of it runs. A container
-// runtime that hangs never confirms the end of a container that it did not start.
+// forceDelete deletes a terminating pod without grace once it should have ended and no container of it runs. A
+// container runtime that hangs never confirms the end of a container that it did not start.
 func (d *decision) forceDelete(pod workerpod.Observation) {
 	at := pod.EndsBy()
 	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
@@ -55,8 +55,8 @@ func (d *decision) workerStuck() bool {
 	return ok && !d.now.Before(at)
 }
 
-// recordsStuck reports whether the last recorded failure is a worker that did not end. A reason beside a check's name is
-// the worker's own and may be anything.
+// recordsStuck reports whether the last recorded failure is a worker that did not end. A reason beside a check's name
+// is the worker's own and may be anything.
 func recordsStuck(r marks.Record) bool {
 	return r.LastOutcome == attempt.Failed && r.LastCheck == "" && r.LastReason == attempt.ReasonWorkerStuck
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Phase is what a new node's time goes into, from when it is seen until it is released.
+// Phase is a part of the time from a new node's registration to its release.
 type Phase string
 
-// The phases. Every moment is of one.
+// The phases. They do not overlap.
 const (
 	PhasePrerequisites Phase = "prerequisites" // they do not hold, or minimumHoldSeconds is not over
-	PhaseSlot          Phase = "slot"          // reconciliation.maxConcurrentVerifications are under way
-	PhaseStart         Phase = "start"         // nothing holds it, and its worker does not run yet
+	PhaseSlot          Phase = "slot"          // reconciliation.maxConcurrentVerifications workers run
+	PhaseStart         Phase = "start"         // its worker may start, and does not run yet
 	PhaseChecks        Phase = "checks"        // from a worker's start until one passed, the waits between failed attempts included
 	PhaseRegistration  Phase = "registration"  // it passed, and Karpenter has not registered it
-	PhaseRelease       Phase = "release"       // it passed, and the taint is being taken off
+	PhaseRelease       Phase = "release"       // it passed, and the taint is being removed
 )
 
-// Phases lists them in the order in which a node goes through them.
+// Phases lists the phases in their order.
 func Phases() []Phase {
 	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseChecks, PhaseRegistration, PhaseRelease}
 }
@@ -35,19 +35,19 @@ func phaseOf(w Unmet) Phase {
 	return PhasePrerequisites
 }
 
-// Timeline is an account of the phases of one node, on the clock of whoever keeps it.
+// Timeline measures the phases of one node, on the clock of its caller.
 type Timeline struct {
 	phase     Phase
 	since     time.Time
 	durations map[Phase]time.Duration
 }
 
-// NewTimeline begins with a node that is seen now for the first time.
+// NewTimeline starts the timeline of a node that is observed for the first time.
 func NewTimeline(now time.Time) *Timeline {
 	return &Timeline{phase: PhaseStart, since: now, durations: map[Phase]time.Duration{}}
 }
 
-// enter ends the phase before at the given time, unless what came after it is known already.
+// enter ends the present phase at the given time, unless a later one has begun already.
 func (t *Timeline) enter(p Phase, at time.Time) {
 	if p == t.phase || !at.After(t.since) {
 		return
@@ -56,7 +56,8 @@ func (t *Timeline) enter(p Phase, at time.Time) {
 	t.phase, t.since = p, at
 }
 
-// Observe accounts for what is known of the node and was decided about it now. Between attempts the phase before goes on.
+// Observe notes the phase that the node is in, given what was decided about it. Between attempts the phase does not
+// change.
 func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	at := now
 	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil {
@@ -76,7 +77,8 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	}
 }
 
-// runningSince is when a pod's worker was seen to run. One that was only seen before and after has run for as long as it says itself.
+// runningSince is when a pod's worker was seen to run. One that was only seen before and after has run for as long as
+// it says itself.
 func runningSince(pod workerpod.Observation) time.Time {
 	if pod.Seen.Running.IsZero() && pod.Attempt.Result != nil {
 		return pod.Seen.Result.Add(-pod.Attempt.Result.Duration)
