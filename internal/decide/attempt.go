@@ -27,7 +27,8 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 	case past && !d.ev.Fresh:
 		d.Need = NeedFresh // a stale cache may show a worker that has ended
 	case past && d.in.Node.Lost:
-		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, "the kubelet stopped reporting before the worker ended"))
+		const message = "the kubelet stopped reporting before the worker ended"
+		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, message))
 	case past && pod.Terminating:
 		d.record(pod.Attempt, podDeleted())
 	case past && pod.State == workerpod.Running:
@@ -55,8 +56,8 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 }
 
 func checksChanged() *attempt.Result {
-	return attempt.NewInconclusive(attempt.ReasonChecksChanged, "the worker ran other checks than the node's present ones: "+
-		"its labels or the configuration changed meanwhile")
+	return attempt.NewInconclusive(attempt.ReasonChecksChanged,
+		"the worker ran other checks than the node's present ones: its labels or the configuration changed meanwhile")
 }
 
 func podDeleted() *attempt.Result {

@@ -71,7 +71,8 @@ func (d *decision) attribute(f failure) {
 		case r == nil:
 			awaited = awaited || d.now.Before(abandonedAt(d.in, probe))
 		case r.Outcome == attempt.Failed:
-			d.recordSharedFault(f, fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, cmp.Or(r.Check, r.Reason)))
+			message := fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, cmp.Or(r.Check, r.Reason))
+			d.recordSharedFault(f, message)
 			return
 		case r.Outcome == attempt.Passed:
 			passed = true
@@ -99,7 +100,7 @@ func (d *decision) attribute(f failure) {
 // probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-const noControlNode = "there is no other verified node of the same profile on which the same checks could be run for comparison"
+const noControlNode = "there is no other verified node of the same profile on which the same checks could run"
 
 func (d *decision) startProbe(f failure, tried map[string]bool) {
 	on, ok := d.controlNode(f.attempt.Number, tried)
@@ -160,8 +161,9 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
 	afterOutage := before.Held == GuardControlProbe
+	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
 	switch {
-	case f.blockedBy != "" && (afterOutage || before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared):
+	case f.blockedBy != "" && (afterOutage || afterShared):
 		d.recordCause(f, marks.FaultUnclear, "until just now verified nodes had the same problem")
 	case f.blockedBy != "":
 		d.recordCause(f, marks.FaultNode, f.blockedBy)

@@ -75,8 +75,8 @@ func (d *decision) reportUnsupportedOS() {
 		corev1.LabelOSStable, d.in.Node.OtherOS, strings.Join(ids, ", "))
 	d.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, d.now)
 	if c := d.in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
-		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, a node group's " +
-			"taints), and remove it from this one"
+		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, " +
+			"a node group's taints), and remove it from this one"
 		d.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + d.in.Node.OtherOS,
 			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, d.in.Node.Name, remove)}}
 	}
@@ -152,8 +152,9 @@ func (d *decision) betweenAttempts() *marks.Condition {
 }
 
 func heldCondition(r marks.Record, fault, then string) *marks.Condition {
-	message := fmt.Sprintf("%s; deletion is held by %s: %s%s", fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)
-	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r), Message: message}
+	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
+		Message: fmt.Sprintf("%s; deletion is held by %s: %s%s",
+			fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
 }
 
 func beingDeleted(d marks.Deletion) string {
@@ -169,7 +170,8 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 		return Plan{}
 	}
 	d := newDecision(in, Evidence{}, now)
-	d.Condition = unknownCondition(marks.ReasonRulesUnavailable, "Waiting for NodeReadinessRules to be served: "+reason, now)
+	text := "Waiting for NodeReadinessRules to be served: " + reason
+	d.Condition = unknownCondition(marks.ReasonRulesUnavailable, text, now)
 	d.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(d.Condition.Message)}}
 	if verify {
 		d.reportDeadline()
@@ -184,7 +186,8 @@ func RequestRefused(in Input, message string, now time.Time) Plan {
 		return Plan{}
 	}
 	d := newDecision(in, Evidence{}, now)
-	d.Condition = unknownCondition(marks.ReasonVerifying, "The API server refuses a request of the controller: "+message, now)
+	text := "The API server refuses a request of the controller: " + message
+	d.Condition = unknownCondition(marks.ReasonVerifying, text, now)
 	d.reportDeadline()
 	return d.Plan
 }

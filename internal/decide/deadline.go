@@ -117,7 +117,8 @@ func (d *decision) reportDeadline() {
 		then = "; not deleted: " + attempt.Text(o.Message)
 	}
 	d.Condition = &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded, Since: at,
-		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s", limit, began.UTC().Format(time.RFC3339), blockedBy, then)}
+		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s",
+			limit, began.UTC().Format(time.RFC3339), blockedBy, then)}
 	if !ReportsDeadlineExceeded(d.in) {
 		key := fmt.Sprintf("deadline@%d", began.UnixMicro())
 		d.Events = append(d.Events, Event{Reason: EventFailed, Key: key, Message: d.Condition.Message})
@@ -169,8 +170,8 @@ func (d *decision) evaluatePastDeadline(pod workerpod.Observation, at time.Time,
 		c.DeadlineCause, c.Held, c.HeldMessage = r.DeadlineCause, r.Held, r.HeldMessage
 	default:
 		after, _ := verificationDeadline(d.in, d.now)
-		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, after: after, attempt: pod.Attempt, result: &result,
-			blockedBy: result.Reason + ": " + result.Message})
+		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, after: after,
+			attempt: pod.Attempt, result: &result, blockedBy: result.Reason + ": " + result.Message})
 	}
 }
 
@@ -189,7 +190,8 @@ func (d *decision) comparePrerequisites() {
 	if o := d.in.Node.Record.DeadlineCause; o != nil {
 		last = o.Time
 	}
-	f := failure{subject: fmt.Sprintf("%s/deadline/%d/%d", d.in.Node.UID, at.UnixMicro(), last.UnixMicro()), at: at, after: at,
+	subject := fmt.Sprintf("%s/deadline/%d/%d", d.in.Node.UID, at.UnixMicro(), last.UnixMicro())
+	f := failure{subject: subject, at: at, after: at,
 		attempt: attempt.Attempt{Number: d.in.NextAttempt().Number}, blockedBy: unmetMessage(*d.ev.Unmet)}
 	on, ok := d.controlNode(f.attempt.Number, nil)
 	shared := noControlNode
@@ -200,7 +202,8 @@ func (d *decision) comparePrerequisites() {
 		d.Probe.On = on
 		return
 	case len(*d.ev.ControlUnmet) > 0:
-		shared = fmt.Sprintf("verified node %s does not meet the same prerequisites (%s)", on.Name, unmetMessage(*d.ev.ControlUnmet))
+		shared = fmt.Sprintf("verified node %s does not meet the same prerequisites (%s)",
+			on.Name, unmetMessage(*d.ev.ControlUnmet))
 	default:
 		d.attribute(f)
 		return
@@ -243,6 +246,7 @@ func (d *decision) recordCause(f failure, fault, message string) {
 	r.DeadlineCause = &marks.DeadlineCause{Time: d.now.UTC().Truncate(time.Microsecond), BootID: d.in.Node.BootID,
 		Fault: fault, Message: attempt.Text(message)}
 	if fault == marks.FaultNode && before.Held != GuardControlProbe {
-		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the guard is evaluated again, and only a change emits an event
+		// The guard is evaluated again, and only a change emits an event.
+		r.Held, r.HeldMessage = before.Held, before.HeldMessage
 	}
 }

@@ -104,15 +104,16 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) 
 	case r.LastOutcome == attempt.Passed:
 		events := []Event{{Reason: EventPassed, Key: key, Message: passedMessage(r)}}
 		if result.Report == nil && result.Reason != attempt.ReasonNoChecks {
-			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; is worker.image "+
-				"an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
+			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; "+
+				"is worker.image an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
 			events = append(events, Event{Reason: EventReportMissing, Key: key, Message: message})
 		}
 		return events
 	case repeats && (r.LastOutcome == attempt.Inconclusive || d.exhausted()):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
-		message := fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)", LastFailure(r), r.Sequence)
+		message := fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)",
+			LastFailure(r), r.Sequence)
 		return []Event{{Reason: EventInconclusive, Key: key, Message: message}}
 	}
 	message := fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)

@@ -46,25 +46,34 @@ const (
 func Guards() []Guard {
 	return []Guard{
 		{GuardDoNotDelete, nil, "an annotation of the node opts it out, or the node is virtual", (*decision).optedOut},
-		{GuardControlPlane, nil, "the node is of the control plane, and `includeControlPlane` is off", (*decision).controlPlane},
-		{GuardNeverVerifiedOnly, nil, "the node once was verified: it is quarantined by its taint", (*decision).verifiedBefore},
+		{GuardControlPlane, nil,
+			"the node is of the control plane, and `includeControlPlane` is off", (*decision).controlPlane},
+		{GuardNeverVerifiedOnly, nil,
+			"the node was verified before: its taint quarantines it", (*decision).verifiedBefore},
 		{GuardControlProbe, []Need{NeedProbes},
 			"the same checks fail on a verified node too, or there is none to run them on", nil},
 		{GuardPaused, []Need{NeedLedger},
-			"`kubectl node-ready pause` stopped deletions: the ledger carries the annotation `node-ready/paused`", (*decision).paused},
+			"`kubectl node-ready pause` stopped deletions: the ledger carries the annotation `node-ready/paused`",
+			(*decision).paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger},
-			"so many nodes were deleted within the last hour, or the ledger cannot be read or does not reach back so far", (*decision).deletedPerHour},
+			"the limit of deletions within the last hour is reached, or the ledger cannot be read or does not reach back so far",
+			(*decision).deletedPerHour},
 		{GuardMaxUnhealthy, []Need{NeedCounts},
-			"too large a part of the NodePool, or of the cluster, failed or was deleted within the window", (*decision).unhealthy},
+			"too many nodes of the NodePool, or of the cluster, failed or were deleted within the window",
+			(*decision).unhealthy},
 		{GuardMaxUnhealthyPerZone, []Need{NeedCounts},
-			"too large a part of the node's zone, over all pools, failed or was deleted within the window", (*decision).unhealthyZone},
+			"too many nodes of the node's zone, over all pools, failed or were deleted within the window",
+			(*decision).unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedCounts},
-			"as many nodes of the NodePool, or of the cluster, as may be at once are still being deleted", (*decision).inFlight},
+			"the limit of nodes of the NodePool, or of the cluster, that are being deleted is reached",
+			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
-		{owner.Guard, []Need{NeedOwner}, "the node's owner (its " + strings.Join(owner.Names(), " or ") + ") cannot be found for certain",
+		{owner.Guard, []Need{NeedOwner},
+			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") cannot be found for certain",
 			func(d *decision) string { return d.ev.Owner.Problem }},
-		{GuardDoNotDelete, []Need{NeedOwner}, "`karpenter.sh/do-not-disrupt` on its owner opts the node out", (*decision).ownerOptedOut},
-		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it says what would be deleted", (*decision).dryRun},
+		{GuardDoNotDelete, []Need{NeedOwner},
+			"`karpenter.sh/do-not-disrupt` on its owner opts the node out", (*decision).ownerOptedOut},
+		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it reports what would be deleted", (*decision).dryRun},
 	}
 }
 
@@ -148,7 +157,8 @@ func (d *decision) deletedPerHour() string {
 	// A dry run deletes nothing, and may not begin a ledger.
 	if known := d.ev.Ledger.CompleteSince.Add(LookBack(r)); d.now.Before(known) && !r.DryRun {
 		return fmt.Sprintf("the ledger of deletions was begun at %s and does not know what was deleted before, "+
-			"so nothing is deleted until %s", d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
+			"so nothing is deleted until %s",
+			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, entry := range d.ev.Ledger.Deletions {

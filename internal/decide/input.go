@@ -69,7 +69,7 @@ const (
 	NeedControlPrerequisites Need = "elsewhere"     // evaluated in memory
 	NeedFresh                Need = "fresh node"    // a read from the API server
 	NeedLedger               Need = "ledger"        // a read from the API server
-	NeedCounts               Need = "counts"        // in memory, as long as the fleet; after a fresh node a list of all nodes
+	NeedCounts               Need = "counts"        // in memory; after a fresh node a list of all nodes
 	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
 	NeedWorkloads            Need = "workloads"     // the same list, for a deletion
 	NeedOwner                Need = "owner"         // a list of all objects that may own a node

@@ -84,8 +84,8 @@ func (d *decision) noOrphanedWorker() bool {
 	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID}, number)
 	until := f.Until().UTC().Format(time.RFC3339)
 	d.requeueAfter(f.Until().Sub(d.now))
-	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: it cannot be seen any more and ends by %s; "+
-		"attempt %d starts then", pod, until, number)
+	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: "+
+		"it cannot be seen any more and ends by %s; attempt %d starts then", pod, until, number)
 	d.Condition = unknownCondition(marks.ReasonVerifying, message, f.Since)
 	d.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
 		Message: message + ". kubectl node-ready doctor lists such pods"}}

@@ -268,7 +268,8 @@ func (d *decision) slotFree() bool {
 		return false
 	case !*d.ev.Slot:
 		d.Unmet = []Unmet{{Kind: UnmetSlot}}
-		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, "Waiting for one of reconciliation.maxConcurrentVerifications", d.now)
+		const message = "Waiting for one of reconciliation.maxConcurrentVerifications"
+		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
 		return false
 	}
 	return true

@@ -54,7 +54,8 @@ func (d *decision) cleanUpPods() (current *workerpod.Observation) {
 			}
 		case d.in.DryRunDone && !p.Occupies:
 			d.deleteAfter(p, p.Seen.Result.Add(keepFor))
-		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed && r.LastTime != nil && keepFor > 0:
+		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed &&
+			r.LastTime != nil && keepFor > 0:
 			if !p.Recorded {
 				d.Keep = append(d.Keep, p)
 			}

@@ -70,8 +70,9 @@ func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 	if left = end.Sub(now); !in.Node.Gated || seconds <= 0 || left <= 0 {
 		return Unmet{}, 0
 	}
+	until := end.UTC().Format(time.RFC3339)
 	return Unmet{Kind: "minimumHoldSeconds", Name: fmt.Sprint(seconds),
-		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, end.UTC().Format(time.RFC3339))}, left
+		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, until)}, left
 }
 
 // prerequisiteStuckEvents is one event for all prerequisites that need a person; none if there is no such prerequisite.

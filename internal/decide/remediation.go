@@ -151,7 +151,8 @@ func (d *decision) recordHeld(guard, message string) {
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	if r.Held == guard && (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil) && (d.in.Node.Gated || protected(d.in)) {
+	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil)
+	if r.Held == guard && sameIntent && (d.in.Node.Gated || protected(d.in)) {
 		d.Condition = d.betweenAttempts()
 		return
 	}

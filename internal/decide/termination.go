@@ -41,8 +41,9 @@ func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
 	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !d.in.Node.Ready {
 		return time.Time{}, false
 	}
-	began := slices.MaxFunc([]time.Time{pod.Seen.Terminating, pod.Seen.FinalizersGone, d.in.NotReadySeen}, time.Time.Compare)
-	return at.Add(began.Sub(pod.Seen.Terminating)), true
+	seen := pod.Seen
+	began := slices.MaxFunc([]time.Time{seen.Terminating, seen.FinalizersGone, d.in.NotReadySeen}, time.Time.Compare)
+	return at.Add(began.Sub(seen.Terminating)), true
 }
 
 // workerStuck reports whether the next attempt cannot start because the last worker does not end.

@@ -14,7 +14,7 @@ const (
 	PhasePrerequisites Phase = "prerequisites" // they do not hold, or minimumHoldSeconds is not over
 	PhaseSlot          Phase = "slot"          // reconciliation.maxConcurrentVerifications workers run
 	PhaseStart         Phase = "start"         // its worker may start, and does not run yet
-	PhaseChecks        Phase = "checks"        // from a worker's start until one passed, the waits between failed attempts included
+	PhaseChecks        Phase = "checks"        // from a worker's start until one passed, with all failed attempts
 	PhaseRegistration  Phase = "registration"  // it passed, and Karpenter has not registered it
 	PhaseRelease       Phase = "release"       // it passed, and the taint is being removed
 )
