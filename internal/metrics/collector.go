@@ -18,7 +18,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Snapshot is what a scrape reads: all nodes with our pods on them, from the informers.
+// Snapshot returns all nodes with our pods on them, from the informers.
 type Snapshot func(ctx context.Context) (iter.Seq[decide.Input], error)
 
 // Collector computes gauges at scrape time.
@@ -31,33 +31,44 @@ type Collector struct {
 	now      func() time.Time
 	pools    pools
 
-	status, duration, pods, retries, healthyDesc, leaderDesc, nodes, waitingDesc, held, deadlineExceeded, build *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc *prometheus.Desc
+	nodes, waitingDesc, held, deadlineExceeded, build        *prometheus.Desc
 }
 
-// NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in step with
-// the API server, leader whether this replica acts. Only the leader exports what it reads of nodes and pods, so that two replicas do not count them twice.
-func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.WaitingLabels]int, healthy, leader func() bool, now func() time.Time) *Collector {
+// NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in
+// step with the API server, leader whether this replica leads. Only the leader exports what it reads of nodes and pods,
+// so that two replicas do not count them twice.
+func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.WaitingLabels]int,
+	healthy, leader func() bool, now func() time.Time,
+) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 	}
 	return &Collector{perNode: perNode, snapshot: snapshot, waiting: waiting, healthy: healthy, leader: leader, now: now,
-		status:           desc("verification_status", "1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
-		duration:         desc("verification_duration_seconds", "How long the worker of the node's last verdict ran.", "node"),
-		pods:             desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
-		retries:          desc("retry_attempts_total", "Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
-		healthyDesc:      desc("controller_healthy", "1 if the controller's view of the cluster is in step with the API server."),
-		leaderDesc:       desc("leader", "1 if this replica is the one that acts."),
-		nodes:            desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
-		waitingDesc:      desc("waiting_nodes", "Nodes that wait for a prerequisite (its kind and name), for a slot or for their registration by Karpenter; one that waits for several is in each.", "for", "nodepool"),
-		held:             desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
-		deadlineExceeded: desc("deadline_exceeded", "1 for a node that says that it is past its verification deadline, from any cause.", "node"),
-		build:            desc("build_info", "1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
+		status: desc("verification_status",
+			"1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
+		duration: desc("verification_duration_seconds", "How long the worker of the node's last attempt ran.", "node"),
+		pods:     desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
+		retries: desc("retry_attempts_total",
+			"Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
+		healthyDesc: desc("controller_healthy", "1 if the controller's caches are in step with the API server."),
+		leaderDesc:  desc("leader", "1 if this replica is the leader."),
+		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
+		waitingDesc: desc("waiting_nodes",
+			"Nodes that wait for a prerequisite (its kind and name), a slot or their registration by Karpenter. "+
+				"A node that waits for several counts in each.", "for", "nodepool"),
+		held: desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
+		deadlineExceeded: desc("deadline_exceeded",
+			"1 for a node with the condition reason DeadlineExceeded, from any cause.", "node"),
+		build: desc("build_info",
+			"1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes, c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
+	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes,
+		c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
 		ch <- d
 	}
 }
@@ -120,10 +131,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// maxWaits bounds the series of waiting_nodes: there may be as many DaemonSets to wait for, and NodePools, as there are.
+// maxWaits bounds the series of waiting_nodes, since the number of DaemonSets and NodePools is not bounded.
 const maxWaits = 200
 
-// waitingNodes counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond maxWaits.
+// waitingNodes counts the nodes that wait, by what for; what the fewest nodes wait for is counted together beyond
+// maxWaits.
 func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 	of := c.waiting()
 	byName := func(a, b decide.WaitingLabels) int {
@@ -149,7 +161,7 @@ func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 	return count
 }
 
-// node sends the series of a node with this status.
+// node sends the series of a node.
 func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
 	name := []*dto.LabelPair{LabelPair("node", in.Node.Name)}
 	ch <- NodeGauge(c.status, name[0], status)

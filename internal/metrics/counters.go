@@ -1,6 +1,6 @@
-// Package metrics is what Prometheus sees of the controller. Counters and histograms count what this process did; every
-// gauge, and all that names a node, is computed at scrape time from what the API server holds, so that it is right after
-// a failover and vanishes with its node.
+// Package metrics exports the controller's metrics. Counters and histograms count what this process did. Gauges, and
+// all series with a node label, are computed at scrape time from the caches, so that they are right after a failover
+// and end with their node.
 package metrics
 
 import (
@@ -40,8 +40,8 @@ type Counters struct {
 	pools pools
 }
 
-// NewCounters makes the metrics. checks are the types of the configured checks by name, the only ones that become labels: a
-// report is not trusted to name series.
+// NewCounters makes the metrics. checks maps the names of the configured checks to their types. Only these become
+// labels, since a report is not trusted to name series.
 func NewCounters(checks map[string]string) *Counters {
 	c := &Counters{known: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
@@ -49,26 +49,43 @@ func NewCounters(checks map[string]string) *Counters {
 			c.known[name] = checks[name]
 		}
 	}
-	c.verifications = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "verifications_total",
-		Help: "Attempts that ended, by what they said about their node: success, failed or inconclusive."}, []string{"status"})
-	c.verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "first_verdicts_total",
-		Help: "New nodes by the first verdict about them, each once: verified; exhausted, its retries; or shared, as many " +
-			"failures which verified nodes share or cannot be compared with."}, []string{"verdict"})
-	c.reconcileErrors = prometheus.NewCounter(prometheus.CounterOpts{Namespace: Namespace, Name: "controller_reconcile_errors_total",
-		Help: "Reconciles that ended with an error and are tried again."})
-	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: Namespace, Name: "time_to_verified_seconds",
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		opts := prometheus.HistogramOpts{Namespace: Namespace, Name: name, Help: help, Buckets: buckets}
+		return prometheus.NewHistogramVec(opts, labels)
+	}
+	c.verifications = counter("verifications_total",
+		"Attempts that ended, by result: success, failed or inconclusive.", "status")
+	c.verdicts = counter("first_verdicts_total",
+		"New nodes by their first verdict, each counted once: verified; exhausted (its retries); or shared: as many "+
+			"failures that verified nodes share, or that could not be compared with one.", "verdict")
+	c.reconcileErrors = counter("controller_reconcile_errors_total",
+		"Reconciles that failed and are retried.").WithLabelValues()
+	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: Namespace, Name: "time_to_verified_seconds",
 		Help:    "Time from a node's creation to its first verification.",
 		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
-	c.timeByPhase = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: "time_to_schedulable_seconds",
-		Help:    "Where the time of a new node went, from when the leader saw it to its release: prerequisites, slot, start, checks, registration or release. A released node counts once in each.",
-		Buckets: []float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}}, []string{"phase", "nodepool"})
-	c.checkResults = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "check_results_total",
-		Help: "Results of single checks as reported by workers, by check, type and outcome."}, []string{"check", "type", "outcome"})
-	c.checkDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: "check_duration_seconds",
-		Help:    "Duration of single checks as reported by workers.",
-		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"check"})
-	c.remediations = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "remediations_total",
-		Help: "Deletions of failed nodes that came to a result, by kind (" + strings.Join(owner.Names(), ", ") + ") and result (deleted, held, error)."}, []string{"kind", "result"})
+	c.timeByPhase = histogram("time_to_schedulable_seconds",
+		"Time that a new node spent in each phase, from when the leader observed it to its release: prerequisites, slot, "+
+			"start, checks, registration or release. A released node counts once in each.",
+		[]float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}, "phase", "nodepool")
+	c.checkResults = counter("check_results_total",
+		"Results of single checks that workers reported, by check, type and outcome.", "check", "type", "outcome")
+	c.checkDuration = histogram("check_duration_seconds", "Duration of single checks that workers reported.",
+		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, "check")
+	c.remediations = counter("remediations_total",
+		"Deletions of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+") and result (deleted, held, error).",
+		"kind", "result")
+	c.backfills = counter("backfills_total",
+		"Nodes that admission missed, by result: tainted, or occupied by ordinary pods and left alone.", "result")
+	c.eventsDropped = counter("events_dropped_total",
+		"Events that were not written: too many at once, or refused by the API server.").WithLabelValues()
+	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
+		Help: "1 for a gating taint that is missing from the NodePool's startupTaints although its nodes carry it or, " +
+			"without a NodePool, from those of all."}, []string{"nodepool", "taint"})
+	// A series that exists from the start shows its first increase.
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
 	}
@@ -83,15 +100,9 @@ func NewCounters(checks map[string]string) *Counters {
 			c.remediations.WithLabelValues(k, r)
 		}
 	}
-	c.backfills = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: "backfills_total",
-		Help: "Nodes that admission missed, by what became of them: tainted, or occupied by ordinary pods and left alone."}, []string{"result"})
 	for _, r := range []string{BackfillTainted, BackfillOccupied} {
 		c.backfills.WithLabelValues(r)
 	}
-	c.eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: Namespace, Name: "events_dropped_total",
-		Help: "Events on nodes that were not written: too many at once, or refused by the API server."})
-	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
-		Help: "1 for a gating taint that Karpenter does not know: it is not in the NodePool's startupTaints; without a NodePool, in none's."}, []string{"nodepool", "taint"})
 	return c
 }
 
@@ -107,10 +118,10 @@ func (c *Counters) Collectors() []prometheus.Collector {
 		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
 }
 
-// ReconcileError counts a reconcile that will be tried again.
+// ReconcileError counts a reconcile that failed and is retried.
 func (c *Counters) ReconcileError() { c.reconcileErrors.Inc() }
 
-// Released counts a node of a NodePool that was released, by where its time went; nil counts for nothing.
+// Released counts a released node of a NodePool by the time that it spent in each phase. Nil is not counted.
 func (c *Counters) Released(spent map[decide.Phase]time.Duration, pool string) {
 	if spent == nil {
 		return
@@ -128,12 +139,12 @@ const (
 	RemediationError   = "error"
 )
 
-// Remediation counts a deletion of a kind (owner.Kinds) that came to a result.
+// Remediation counts the result of a deletion of a kind (owner.Kinds).
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }
 
-// Results of a look at a node that admission missed.
+// Results of a backfill.
 const (
 	BackfillTainted  = "tainted"
 	BackfillOccupied = "occupied"
@@ -145,7 +156,7 @@ func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result)
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }
 
-// UnknownTaints sets those that there are now.
+// UnknownTaints replaces the unknown taints.
 func (c *Counters) UnknownTaints(unknown []decide.UnknownTaint) {
 	c.unknownTaints.Reset()
 	for _, u := range unknown {

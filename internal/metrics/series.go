@@ -1,17 +1,19 @@
 package metrics
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
-// series is a metric of a node. A constant metric of the library checks and copies its labels; for thousands of nodes that is most of what a
-// scrape allocates, and the registry checks them once more.
+// series is a metric of a node. The library's constant metrics check and copy their labels, which for thousands of
+// nodes is most of what a scrape allocates. The registry checks them anyway.
 type series struct {
 	desc    *prometheus.Desc
-	labels  []*dto.LabelPair // by name; other series may have the same
+	labels  []*dto.LabelPair // sorted by name; shared with other series
 	value   float64
-	counter bool // and no gauge
+	counter bool // else a gauge
 }
 
 // LabelPair is a label.
@@ -34,4 +36,30 @@ func (s *series) Write(out *dto.Metric) error {
 		out.Gauge = &dto.Gauge{Value: &s.value}
 	}
 	return nil
+}
+
+// maxPools bounds the label nodepool of a metric, none included: a node's label may say anything.
+const maxPools = 100
+
+// other stands for what is beyond a bound.
+const other = "other"
+
+// pools are the values that a label nodepool has had.
+type pools struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// label is the label's value for a NodePool.
+func (p *pools) label(pool string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = map[string]bool{"": true}
+	}
+	if !p.seen[pool] && len(p.seen) >= maxPools {
+		pool = other
+	}
+	p.seen[pool] = true
+	return pool
 }

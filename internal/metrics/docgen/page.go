@@ -40,7 +40,8 @@ func page() ([]byte, error) {
 	var table strings.Builder
 	table.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, family := range families {
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), labels(family), family.GetHelp())
+		kind := strings.ToLower(family.GetType().String())
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), kind, labels(family), family.GetHelp())
 	}
 	page := strings.Replace(text, "<!-- metrics -->\n", table.String(), 1)
 	return []byte(strings.Replace(page, "<!-- guards -->\n", guards(), 1)), nil
@@ -110,9 +111,13 @@ func sampleRules(now time.Time) (*rules.Counters, *rules.Collector) {
 	r := rule.Rule{Name: "r", UID: "u", Conditions: []v1alpha1.ConditionRequirement{{Type: "c"}}}
 	refused := rule.Rule{Name: "refused", UID: "v", Invalid: "fault"}
 	plan := rule.Plan{
-		Acts: []rule.Act{{Rule: &r, Operation: rule.Add}, {Rule: &r, Operation: rule.Remove}, {Rule: &r, Operation: rule.Complete}},
+		Acts: []rule.Act{
+			{Rule: &r, Operation: rule.Add}, {Rule: &r, Operation: rule.Remove}, {Rule: &r, Operation: rule.Complete},
+		},
 		Evaluations: []rule.Evaluation{
-			{Rule: &r, State: rule.Held, Results: []v1alpha1.ConditionResult{{Type: "c", CurrentStatus: "False", RequiredStatus: "True"}}},
+			{Rule: &r, State: rule.Held, Results: []v1alpha1.ConditionResult{
+				{Type: "c", CurrentStatus: "False", RequiredStatus: "True"},
+			}},
 			{Rule: &r, State: rule.Released, Met: true, Since: now.Add(-time.Second)},
 		},
 	}
