@@ -1,4 +1,5 @@
-// Package ledger is the form of the ledger of deletions: what the controller writes into its ConfigMap, and kubectl node-ready reads.
+// Package ledger is the form of the ledger of deletions: what the controller writes into its ConfigMap, and kubectl
+// node-ready reads.
 package ledger
 
 import (
@@ -15,7 +16,8 @@ import (
 // Name is the ConfigMap, in the controller's namespace.
 const Name = "kube-node-ready-remediations"
 
-// Keys of its data. Where one is missing, the ledger does not know what was deleted before: it was just made, or emptied.
+// Keys of its data. Where one is missing, the ledger does not know what was deleted before: it was just made, or
+// emptied.
 const (
 	KeyDeletions = "deletions.json"
 	// KeySince holds when the ledger was begun, as RFC 3339.
@@ -67,8 +69,8 @@ type Contents struct {
 	Entries []Entry
 }
 
-// Parse reads the ConfigMap; nil is one that is not there. What cannot be an entry of ours makes the whole unreadable: an
-// entry that is dropped is a deletion that no limit counts.
+// Parse reads the ConfigMap; nil is one that is not there. What cannot be an entry of ours makes the whole unreadable:
+// an entry that is dropped is a deletion that no limit counts.
 func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if cm == nil {
 		return Contents{}, nil
@@ -77,7 +79,8 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if c.Paused == "false" {
 		c.Paused = ""
 	}
-	unreadable := fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one", ErrUnreadable, KeyDeletions, cm.Namespace, cm.Name)
+	unreadable := fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one",
+		ErrUnreadable, KeyDeletions, cm.Namespace, cm.Name)
 	if _, binary := cm.BinaryData[KeyDeletions]; binary {
 		return c, unreadable
 	}
@@ -100,7 +103,8 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 }
 
 func (e Entry) valid() bool {
-	return !e.Time.IsZero() && e.UID != "" && max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
+	return !e.Time.IsZero() && e.UID != "" &&
+		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
 }
 
 // Validate says what is missing from an entry that is to be written; nil for nothing.
@@ -111,8 +115,9 @@ func (e Entry) Validate() error {
 	return nil
 }
 
-// Prune drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One from the future, made by a clock
-// that ran fast, counts as made now, and so does a beginning: it must neither be missed nor outstay its time.
+// Prune drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One
+// from the future, made by a clock that ran fast, counts as made now, and so does a beginning: it must neither be
+// missed nor outstay its time.
 func (c Contents) Prune(now time.Time, keep time.Duration) Contents {
 	kept := []Entry{} // never null in JSON
 	for _, e := range c.Entries {
@@ -140,7 +145,8 @@ func NewerThan(entries []Entry, now time.Time, age time.Duration) []Entry {
 
 // HasFutureTimes reports whether a time is so far in the future that it would outstay its time by much.
 func (c Contents) HasFutureTimes(now time.Time) bool {
-	return c.CompleteSince.Sub(now) > clockSlack || slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })
+	return c.CompleteSince.Sub(now) > clockSlack ||
+		slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })
 }
 
 // Write puts the contents into the ConfigMap: as many of the entries as it should hold, the newest, which come last.

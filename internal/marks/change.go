@@ -31,8 +31,8 @@ type Change struct {
 	Rules RuleChange
 }
 
-// Patch renders the change as one JSON merge patch. It carries the resourceVersion that the decision was made on: a merge
-// patch replaces the whole taint list, and must be refused when another writer changed the node meanwhile.
+// Patch renders the change as one JSON merge patch. It carries the resourceVersion that the decision was made on: a
+// merge patch replaces the whole taint list, and must be refused when another writer changed the node meanwhile.
 func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	meta := map[string]any{
 		"uid":             n.UID,

@@ -12,16 +12,19 @@ var leavingTaints = []string{
 	// Cluster Autoscaler's, before it drains and deletes a node (ToBeDeletedTaint in k8s.io/autoscaler
 	// cluster-autoscaler/utils/taints).
 	"ToBeDeletedByClusterAutoscaler",
-	// Karpenter's (DisruptedTaintKey in sigs.k8s.io/karpenter pkg/apis/v1): its disruption queue sets it before it launches the
-	// replacement, its termination controller when the Node's deletion begins. A disruption that is rolled back takes it off.
+	// Karpenter's (DisruptedTaintKey in sigs.k8s.io/karpenter pkg/apis/v1): its disruption queue sets it before it
+	// launches the replacement, its termination controller when the Node's deletion begins. A disruption that is rolled
+	// back takes it off.
 	"karpenter.sh/disrupted",
 }
 
 // leavingConditions are the node conditions of KEP-5683 that, when True, say that a node is being taken out of service.
-var leavingConditions = []corev1.NodeConditionType{"DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"}
+var leavingConditions = []corev1.NodeConditionType{
+	"DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress",
+}
 
-// leaving says why the node is on its way out; empty for one that is not, as far as the Node shows it. That its NodeClaim is being
-// deleted it shows only once it is registered, by its own deletion.
+// leaving says why the node is on its way out; empty for one that is not, as far as the Node shows it. That its
+// NodeClaim is being deleted it shows only once it is registered, by its own deletion.
 func leaving(n *corev1.Node) string {
 	if n.DeletionTimestamp != nil {
 		return "it is being deleted"

@@ -31,8 +31,8 @@ const (
 	AKSModeSystem = "system"
 )
 
-// virtualLabels are the labels of virtual nodes, which stand for a service that runs pods and run no DaemonSets: those of
-// Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS Fargate.
+// virtualLabels are the labels of virtual nodes, which stand for a service that runs pods and run no DaemonSets: those
+// of Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS Fargate.
 var virtualLabels = []Label{
 	{Key: "type", Value: "virtual-kubelet"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"},
 }
@@ -95,8 +95,8 @@ type Facts struct {
 	RecordProblem string
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
-	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The controller's
-	// cache drops them: they are there on a node that was read from the API server.
+	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
+	// controller's cache drops them: they are there on a node that was read from the API server.
 	Images []corev1.ContainerImage
 }
 
@@ -193,4 +193,23 @@ func contains(taints []corev1.Taint, t corev1.Taint) bool {
 		}
 	}
 	return false
+}
+
+// Fallback is what goes on in place of a NoExecute taint where that would evict pods: the same taint with effect
+// NoSchedule.
+func (t Taint) Fallback() Taint {
+	t.Effect = corev1.TaintEffectNoSchedule
+	return t
+}
+
+// WithFallbacks returns the taints, each of effect NoExecute followed by what may stand in for it.
+func WithFallbacks(taints []Taint) []Taint {
+	var out []Taint
+	for _, t := range taints {
+		out = append(out, t)
+		if t.Effect == corev1.TaintEffectNoExecute {
+			out = append(out, t.Fallback())
+		}
+	}
+	return out
 }

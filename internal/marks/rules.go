@@ -101,7 +101,8 @@ func BootstrapCompleted(n *corev1.Node, uid, name string) bool {
 const (
 	// RuleTaintPrefix is that of rules alone. Karpenter takes such a taint for a start-up taint.
 	RuleTaintPrefix = "readiness.k8s.io/"
-	// RuleAutoscalerPrefix is that by which Cluster Autoscaler knows a start-up taint. Other programs have taints with it, too.
+	// RuleAutoscalerPrefix is that by which Cluster Autoscaler knows a start-up taint. Other programs have taints with it,
+	// too.
 	RuleAutoscalerPrefix = "startup-taint.cluster-autoscaler.kubernetes.io/"
 )
 
@@ -115,8 +116,8 @@ func CutRulePrefix(key string) (prefix, name string, ok bool) {
 	return "", "", false
 }
 
-// HasRuleTaint reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that which other
-// programs use as well and AnnotationRules names it.
+// HasRuleTaint reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that
+// which other programs use as well and AnnotationRules names it.
 func HasRuleTaint(n *corev1.Node) bool {
 	owned := slices.Collect(maps.Values(OwnedOn(n)))
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {

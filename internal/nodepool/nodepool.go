@@ -19,10 +19,10 @@ var (
 
 // Of reads a NodePool. What has another form than Karpenter's counts as not there.
 func Of(o *unstructured.Unstructured) decide.NodePool {
-	p := decide.NodePool{Name: o.GetName(), UID: string(o.GetUID()), Startup: taints(o, "startupTaints"), Taints: taints(o, "taints")}
-	annotation, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", owner.AnnotationDoNotDisrupt)
-	p.DoNotDisrupt = annotation == "true"
-	return p
+	annotation, _, _ := unstructured.NestedString(o.Object,
+		"spec", "template", "metadata", "annotations", owner.AnnotationDoNotDisrupt)
+	return decide.NodePool{Name: o.GetName(), UID: string(o.GetUID()), Startup: taints(o, "startupTaints"),
+		Taints: taints(o, "taints"), DoNotDisrupt: annotation == "true"}
 }
 
 func taints(o *unstructured.Unstructured, field string) (out []marks.Taint) {

@@ -1,5 +1,5 @@
-// Package remediation finds the object that owns a node and acts on it. A kind of owner is a Backend here and an entry in
-// owner.Kinds; who decides whether to act (internal/decide) knows none of the kinds.
+// Package remediation finds the object that owns a node and acts on it. A kind of owner is a Backend here and an entry
+// in owner.Kinds; who decides whether to act (internal/decide) knows none of the kinds.
 package remediation
 
 import (
@@ -18,13 +18,13 @@ import (
 type Backend interface {
 	// Kind is the name of the owners' kind, as in owner.Kinds.
 	Kind() string
-	// Find looks up the owner of a node. An Owner without a name and a Problem means that no object of the kind owns it. fresh asks
-	// the API server anew, which a deletion is decided on. There is no error: what goes wrong is the Owner's Problem, which holds
-	// the deletion.
+	// Find looks up the owner of a node. An Owner without a name and a Problem means that no object of the kind owns it.
+	// fresh asks the API server anew, which a deletion is decided on. There is no error: what goes wrong is the Owner's
+	// Problem, which holds the deletion.
 	Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner
-	// Act acts on the target, on condition that it still has the UID that was decided on. It may be called again for a target that
-	// it acted on before. The API server's error is wrapped: apierrors.IsNotFound means that the target is gone,
-	// apierrors.IsConflict that another object has its name now.
+	// Act acts on the target, on condition that it still has the UID that was decided on. It may be called again for a
+	// target that it acted on before. The API server's error is wrapped: apierrors.IsNotFound means that the target is
+	// gone, apierrors.IsConflict that another object has its name now.
 	Act(ctx context.Context, t owner.Target) error
 }
 
@@ -36,7 +36,8 @@ func New(reader client.Reader, writer client.Writer) Backends {
 	return Backends{&NodeClaims{Reader: reader, Writer: writer}, Nodes{Writer: writer}}
 }
 
-// Find looks up the one owner of a node: the Node itself where no other object owns it. Owners of two kinds are a Problem.
+// Find looks up the one owner of a node: the Node itself where no other object owns it. Owners of two kinds are a
+// Problem.
 func (b Backends) Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner {
 	found := owner.OfNode(n.Name, string(n.UID))
 	for _, backend := range b {

@@ -103,9 +103,11 @@ type Builder struct {
 // workerConfig is what the workers of a profile are told to do, and its hash.
 type workerConfig struct{ env, hash string }
 
-// NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be given.
+// NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be
+// given.
 func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
-	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging, gating: cfg.Vocabulary().Gating, configs: map[string]workerConfig{}}
+	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging,
+		gating: cfg.Vocabulary().Gating, configs: map[string]workerConfig{}}
 	for _, e := range cfg.Variants() {
 		env, err := worker.Config{
 			Checks: e.Checks, DNSTestDomains: e.DNSTestDomains,
@@ -213,14 +215,11 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			Volumes:                       w.Volumes,
 			Tolerations:                   b.tolerations(profile),
 			NodeSelector:                  map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
-			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
-					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{t.Name},
-				}}}},
-			}}},
+			Affinity:                      pinnedTo(t.Name),
 			// What Pod Security "restricted" asks for (KEP-2579).
 			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(1000)), RunAsGroup: ptr.To(int64(1000)), FSGroup: ptr.To(int64(1000)),
+				RunAsNonRoot: ptr.To(true),
+				RunAsUser:    ptr.To(int64(1000)), RunAsGroup: ptr.To(int64(1000)), FSGroup: ptr.To(int64(1000)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
@@ -255,7 +254,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 	for k, v := range map[string]string{
 		AnnotationNode: t.Name, AnnotationBootID: t.BootID, AnnotationGated: strconv.FormatBool(t.Gated),
 		AnnotationProfile: profile.Profile, AnnotationChecks: told.hash,
-		AnnotationStartTimeout: strconv.Itoa(int(w.StartTimeoutSeconds)), AnnotationTimeout: strconv.Itoa(int(profile.TimeoutSeconds)),
+		AnnotationStartTimeout: strconv.Itoa(int(w.StartTimeoutSeconds)),
+		AnnotationTimeout:      strconv.Itoa(int(profile.TimeoutSeconds)),
 	} {
 		pod.Annotations[k] = v
 	}
@@ -267,8 +267,18 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 	return pod
 }
 
-// place lets a worker displace others only where there can be no workload yet: the kubelet ends ordinary pods to admit a
-// critical one that is bound directly (k8s.io/kubernetes pkg/kubelet/preemption), and kube-scheduler preempts for one.
+// pinnedTo is the affinity to one node, by the Node's name: the label hostname may differ.
+func pinnedTo(node string) *corev1.Affinity {
+	byName := corev1.NodeSelectorRequirement{
+		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	terms := []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{byName}}}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+}
+
+// place lets a worker displace others only where there can be no workload yet: the kubelet ends ordinary pods to admit
+// a critical one that is bound directly (k8s.io/kubernetes pkg/kubelet/preemption), and kube-scheduler preempts for
+// one.
 func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 	if !t.Gated {
 		return // the scheduler's, at the priority of any pod without a class
@@ -279,8 +289,8 @@ func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 	}
 }
 
-// MayPreempt reports whether a pod as the API server completed it could displace others if the scheduler places it: it got
-// more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
+// MayPreempt reports whether a pod as the API server completed it could displace others if the scheduler places it: it
+// got more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
 // preemption policy cannot be asked for instead: without a class of that policy the API server refuses it
 // (k8s.io/kubernetes plugin/pkg/admission/priority).
 func MayPreempt(pod *corev1.Pod) bool {
@@ -288,12 +298,13 @@ func MayPreempt(pod *corev1.Pod) bool {
 	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
 }
 
-// Bind binds a pod to its node in place of the scheduler: then it is the kubelet that admits it, which displaces others for
-// critical pods alone.
+// Bind binds a pod to its node in place of the scheduler: then it is the kubelet that admits it, which displaces others
+// for critical pods alone.
 func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
 
-// tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have: the gating
-// ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter pkg/apis/v1).
+// tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have:
+// the gating ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter
+// pkg/apis/v1).
 func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	var out []corev1.Toleration
 	for _, t := range b.gating {

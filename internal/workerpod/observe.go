@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
 func uid(s string) types.UID { return types.UID(s) }
@@ -25,8 +27,8 @@ const (
 	Ended   State = "ended" // it has terminated, or never will start
 )
 
-// Observation is what decisions need to know of a worker pod. Whether its attempt has a result and whether it still
-// occupies the node are two facts: a pod whose image cannot be pulled has the one and does the other.
+// Observation is what decisions need to know of a worker pod. Its result and its occupancy of the node are separate: a
+// pod whose image cannot be pulled has a result, inconclusive, and still occupies the node.
 type Observation struct {
 	Name, UID string
 	// Node is the name of the node that the pod is pinned to.
@@ -37,40 +39,39 @@ type Observation struct {
 	// Subject and Group are a probe's; see AnnotationSubject and LabelProbeGroup.
 	Subject, Group string
 	State          State
-	// Occupies: a container of it may still run on the node, or may yet start.
+	// Occupies: a container of the pod runs on the node, or may still start.
 	Occupies bool
-	// HasRunningContainer: a container of it, an init container included, is shown as running.
+	// HasRunningContainer: the status of a container, or init container, is running.
 	HasRunningContainer bool
-	// Terminating: its deletion was asked for.
+	// Terminating: the pod was deleted and has not ended.
 	Terminating bool
-	// Grace is the grace period of the deletion that was asked for; 0 without one.
+	// Grace is the grace period of the deletion; 0 if it is not terminating.
 	Grace time.Duration
-	// Finalizers keep the object after its end. None of them is ours.
+	// Finalizers keep the object after its end. All of them are foreign.
 	Finalizers []string
-	// Recorded: its outcome is in the record, and it stays for its logs.
+	// Recorded: its result is in the record, and the pod is kept for its logs.
 	Recorded bool
-	// StartTimeout and Timeout are what the pod was given to start and to run; 0 where it does not say.
+	// StartTimeout and Timeout are the times to start and to run that the pod was created with; 0 if unknown.
 	StartTimeout, Timeout time.Duration
 	// Images are what the pod needs on its node to start without a registry; see imagesOf.
 	Images []string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
-	// Seen is when this was seen, on the observer's own clock; zero where nobody keeps account.
+	// Seen is when all this was first observed; zero if nobody tracks it.
 	Seen FirstSeen
 }
 
-// FirstSeen is when an observer first saw what a pod shows, on the observer's own clock: the kubelet's, the scheduler's and
-// the API server's may differ from it.
+// FirstSeen is when the controller first observed what a pod shows, on its own clock: those of the kubelet, the
+// scheduler and the API server may differ.
 type FirstSeen struct {
 	First, Running, Unschedulable, Result time.Time
-	// UnderWay: the observer knew the pod while it had no result, so it knows when the result came, or that it has just
-	// come.
+	// UnderWay: the pod was observed without a result, or the result has only just come.
 	UnderWay bool
-	// Terminating is when its deletion was first seen to be asked for.
+	// Terminating is when its deletion was first observed.
 	Terminating time.Time
-	// FinalizersGone is since when it is seen to terminate without a finalizer.
+	// FinalizersGone is when it was first observed to be terminating without a finalizer.
 	FinalizersGone time.Time
-	// Witnessed: the pod was seen without a result before it had one, so Result is when it came.
+	// Witnessed: the pod was observed without a result before it had one, so Result is when it came.
 	Witnessed bool
 }
 
@@ -79,9 +80,9 @@ func (o Observation) Passed() bool {
 	return o.Attempt.Result != nil && o.Attempt.Result.Outcome == attempt.Passed
 }
 
-// Ours reports whether a pod is what the controller makes for this node: its name is the one derived from the node's UID,
-// its owner is that very Node, and it is pinned to it. Whoever may create pods in the worker's namespace can make one that
-// is taken for ours: see the trust boundary in docs/security.md.
+// Ours reports whether a pod is what the controller makes for this node: its name is the one derived from the node's
+// UID, its owner is that very Node, and it is pinned to it. Whoever may create pods in the worker's namespace can make
+// one that is taken for ours: see the trust boundary in docs/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
 	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component || pod.Annotations[AnnotationNode] != t.Name ||
 		pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {
@@ -115,7 +116,8 @@ func Observe(pod *corev1.Pod) Observation {
 	o := Observation{
 		Name: pod.Name, UID: string(pod.UID), Node: pod.Annotations[AnnotationNode], Purpose: pod.Labels[LabelPurpose],
 		Attempt: attempt.Attempt{Number: int32(number), Basis: attempt.Basis{
-			BootID: pod.Annotations[AnnotationBootID], Checks: pod.Annotations[AnnotationChecks], Gated: pod.Annotations[AnnotationGated] == "true",
+			BootID: pod.Annotations[AnnotationBootID], Checks: pod.Annotations[AnnotationChecks],
+			Gated: pod.Annotations[AnnotationGated] == "true",
 		}},
 		Subject: pod.Annotations[AnnotationSubject], Group: pod.Labels[LabelProbeGroup],
 		State:       stateOf(pod),
@@ -131,7 +133,9 @@ func Observe(pod *corev1.Pod) Observation {
 		o.Occupies = o.Occupies && (o.HasRunningContainer || o.Grace > 0)
 	}
 	o.Attempt.Result = resultOf(pod, o)
-	if c := condition(pod, corev1.PodScheduled); o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+	c := condition(pod, corev1.PodScheduled)
+	if o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse &&
+		c.Reason == corev1.PodReasonUnschedulable {
 		o.Unschedulable = attempt.Text("kube-scheduler: " + c.Message)
 	}
 	return o
@@ -167,8 +171,8 @@ func hasRunningContainer(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(all, func(cs corev1.ContainerStatus) bool { return cs.State.Running != nil })
 }
 
-// EndsBy is when a terminating pod should have ended: its grace period and a minute after its deletion was first seen,
-// on the observer's clock. It is zero for a pod that is not terminating, or where nobody keeps account.
+// EndsBy is when a terminating pod should have ended: its grace period and a minute after its deletion was first
+// observed. It is zero for a pod that is not terminating, or that nobody tracks.
 func (o Observation) EndsBy() time.Time {
 	if !o.Terminating || o.Seen.Terminating.IsZero() {
 		return time.Time{}
@@ -209,9 +213,11 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 		case !started:
 			return attempt.NewInconclusive(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:
-			return attempt.NewInconclusive(attempt.ReasonStartedLate, "the worker started so late that the pod's deadline passed before it had its time")
+			return attempt.NewInconclusive(attempt.ReasonStartedLate,
+				"the worker started so late that the pod's deadline passed before it had its time")
 		}
-		return &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout, Message: "the worker ran past the pod's deadline"}
+		return &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
+			Message: "the worker ran past the pod's deadline"}
 	case "Evicted", "Preempting", "Preempted":
 		return attempt.NewInconclusive(attempt.ReasonEvicted, "the pod was evicted: "+s.Message)
 	case "NodeLost":
@@ -234,7 +240,8 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	}
 	for _, cs := range s.InitContainerStatuses {
 		if t := cs.State.Terminated; t != nil && t.ExitCode != 0 && pod.Status.Phase == corev1.PodFailed {
-			return attempt.NewInconclusive(attempt.ReasonInitFailed, fmt.Sprintf("init container %s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason))
+			return attempt.NewInconclusive(attempt.ReasonInitFailed,
+				fmt.Sprintf("init container %s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason))
 		}
 		if reason, message, ok := waiting(cs); ok {
 			return attempt.NewInconclusive(reason, message)
@@ -247,15 +254,16 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	}
 	switch {
 	case s.Phase == corev1.PodSucceeded, s.Phase == corev1.PodFailed:
-		return attempt.NewInconclusive(attempt.ReasonUnknownPodStatus, fmt.Sprintf("the pod is %s and tells no exit code", s.Phase))
+		return attempt.NewInconclusive(attempt.ReasonUnknownPodStatus,
+			fmt.Sprintf("the pod is %s without an exit code", s.Phase))
 	case o.Terminating && o.State == Pending:
 		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return nil
 }
 
-// untilDeadline is how long the worker could run before the kubelet ended the pod at its deadline, which covers start and run.
-// All times in it are the kubelet's own (k8s.io/kubernetes pkg/kubelet/active_deadline.go).
+// untilDeadline is how long the worker could run before the kubelet ended the pod at its deadline, which covers start
+// and run. All times in it are the kubelet's own (k8s.io/kubernetes pkg/kubelet/active_deadline.go).
 func untilDeadline(pod *corev1.Pod, worker *corev1.ContainerStatus) (ran time.Duration, started bool) {
 	var at time.Time
 	switch {
@@ -282,9 +290,11 @@ func waiting(cs corev1.ContainerStatus) (reason, message string, ok bool) {
 	}
 	message = fmt.Sprintf("container %s: %s: %s", cs.Name, w.Reason, w.Message)
 	switch w.Reason {
-	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed":
 		return attempt.ReasonImagePull, message, true
-	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError":
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+		"PreCreateHookError", "PreStartHookError", "PostStartHookError":
 		return attempt.ReasonContainerConfig, message, true
 	}
 	return "", "", false
@@ -306,4 +316,83 @@ func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition 
 		}
 	}
 	return nil
+}
+
+// resultOfExit turns the container's exit into a result.
+func resultOfExit(t *corev1.ContainerStateTerminated, nodeName string) *attempt.Result {
+	var report *result.Report
+	if r, err := result.Parse([]byte(t.Message)); err == nil && r.Node == nodeName {
+		report = &r
+	}
+	r := attempt.FromExitCode(t.ExitCode, report)
+	switch {
+	case t.Reason == "OOMKilled":
+		r = attempt.NewInconclusive(attempt.ReasonOOMKilled,
+			"the worker ran out of memory; raise worker.resources.limits.memory")
+		r.Report = report
+	case r.Reason == attempt.ReasonUnknownExit:
+		r.Message = attempt.Text(fmt.Sprintf("%s (%s)", r.Message, t.Reason)) // the runtime's word for it
+	}
+	r.Duration = duration(t, report)
+	return r
+}
+
+// duration is how long the container ran. The kubelet's times have whole seconds, so the worker's own measure is taken
+// where it agrees with them.
+func duration(t *corev1.ContainerStateTerminated, report *result.Report) time.Duration {
+	ran := t.FinishedAt.Sub(t.StartedAt.Time)
+	if t.StartedAt.IsZero() || ran < 0 {
+		return 0
+	}
+	if report != nil {
+		if own := time.Duration(report.DurationMs) * time.Millisecond; own >= ran-time.Second && own <= ran+time.Second {
+			return own
+		}
+	}
+	return ran
+}
+
+// requiredImages lists the images that a pod needs on its node to start without a registry. It is nil where the pod's
+// not starting says nothing about that: it is not bound to the node yet, a container of it has started, or one is
+// pulled whatever the node has (imagePullPolicy Always, which an admission plugin may have set).
+func requiredImages(pod *corev1.Pod) []string {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	if pod.Spec.NodeName == "" || slices.ContainsFunc(statuses, started) {
+		return nil
+	}
+	var images []string
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.ImagePullPolicy != corev1.PullIfNotPresent && c.ImagePullPolicy != corev1.PullNever {
+			return nil
+		}
+		images = append(images, c.Image)
+	}
+	return images
+}
+
+func started(c corev1.ContainerStatus) bool {
+	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+}
+
+// ImagesPresent reports whether a node that lists the images of its status has all of those; false for none. A
+// reference counts as the container runtime reads it: docker.io/library/ before a bare name, and the digest alone where
+// there is one (github.com/containerd/containerd pkg/reference, k8s.io/kubernetes pkg/kubelet/kuberuntime/convert.go).
+func ImagesPresent(images []string, on []corev1.ContainerImage) bool {
+	have := map[string]bool{}
+	for _, i := range on {
+		for _, name := range i.Names {
+			have[canonical(name)] = true
+		}
+	}
+	delete(have, "")
+	return len(images) > 0 && !slices.ContainsFunc(images, func(i string) bool { return !have[canonical(i)] })
+}
+
+// canonical is empty for what is no reference.
+func canonical(image string) string {
+	named, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return ""
+	}
+	return named.String()
 }

@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Names of Karpenter's (sigs.k8s.io/karpenter/pkg/apis/v1). Karpenter's own package would bring its modules into the plugin.
+// Names of Karpenter's (sigs.k8s.io/karpenter/pkg/apis/v1). Karpenter's own package would bring its modules into the
+// plugin.
 const (
 	// AnnotationDoNotRepair is Karpenter's node-repair opt-out on a Node. It is honoured as marks.AnnotationDoNotDelete.
 	AnnotationDoNotRepair = "karpenter.sh/do-not-repair"
-	// AnnotationDoNotDisrupt keeps Karpenter from disrupting a node of its own accord (DoNotDisruptAnnotationKey). "true" on the
-	// Node or its NodeClaim is honoured as marks.AnnotationDoNotDelete. Karpenter copies the annotations of a NodePool's template
-	// to its NodeClaims and Nodes.
+	// AnnotationDoNotDisrupt keeps Karpenter from disrupting a node of its own accord (DoNotDisruptAnnotationKey). "true"
+	// on the Node or its NodeClaim is honoured as marks.AnnotationDoNotDelete. Karpenter copies the annotations of a
+	// NodePool's template to its NodeClaims and Nodes.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 	// LabelNodePool names the NodePool of a Karpenter node (NodePoolLabelKey).
 	LabelNodePool = "karpenter.sh/nodepool"

@@ -1,6 +1,6 @@
-// Package owner names the kinds of objects that own a node, which is what a remediation acts on: Karpenter's NodeClaim, or the
-// Node itself. It is pure: what it knows of a node it reads from the Node. The objects themselves are looked up and acted on by
-// internal/remediation.
+// Package owner names the kinds of objects that own a node, which is what a remediation acts on: Karpenter's NodeClaim,
+// or the Node itself. It is pure: what it knows of a node it reads from the Node. The objects themselves are looked up
+// and acted on by internal/remediation.
 package owner
 
 import (
@@ -12,7 +12,8 @@ import (
 // Node is the kind of a node that no other object owns. Its Node object is what a remediation acts on.
 const Node = "Node"
 
-// Guard is the name of the guard that holds while a node's owner cannot be found for certain. Records and metrics carry it.
+// Guard is the name of the guard that holds while a node's owner cannot be found for certain. Records and metrics carry
+// it.
 const Guard = "nodeClaim"
 
 // Kind is a kind of owner. A new one is an entry in Kinds and a back-end in internal/remediation.
