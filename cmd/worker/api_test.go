@@ -13,8 +13,8 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // apiServer serves an API to a worker, and returns the environment of its pod.

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // recipe is the YAML of a section of docs/checks.md, its blocks separated by "---".

@@ -23,8 +23,8 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 // pod is what a worker finds around it: a real API server, a real CoreDNS, and a service

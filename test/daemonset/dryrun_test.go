@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 // A dry run with a kubeconfig that may do everything says what would be written on the node, writes nothing, and ends with the

@@ -22,10 +22,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/servicediscovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/run"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // broken is how long the servers of these tests are so.

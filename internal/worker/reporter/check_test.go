@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // ask checks a URL, with a CA file unless it is empty.

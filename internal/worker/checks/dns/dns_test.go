@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 var zone = map[string][]string{

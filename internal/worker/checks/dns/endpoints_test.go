@@ -11,9 +11,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // slices is an API server with one slice per endpoint, for a real one refuses endpoints on

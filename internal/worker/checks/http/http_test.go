@@ -16,9 +16,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // site is a web site with one page for each thing that can be found.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // A server cannot make the worker hold headers without end: net/http alone takes 10 MiB a response.

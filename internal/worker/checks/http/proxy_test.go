@@ -14,7 +14,7 @@ import (
 	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // proxy leads every request to one backend, whatever host it asks for, and refuses those for host denied.example.

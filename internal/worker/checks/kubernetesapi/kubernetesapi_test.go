@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/kubernetesapi"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 const reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

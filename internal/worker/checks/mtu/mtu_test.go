@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/mtu"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 func run(settings *mtu.Settings, service string, timeout time.Duration) check.Finding {

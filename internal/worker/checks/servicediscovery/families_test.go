@@ -14,10 +14,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/servicediscovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 const name = "kubernetes.default.svc.cluster.local."

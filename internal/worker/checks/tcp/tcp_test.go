@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 func listen(t *testing.T, address string) string {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // account is a service account's directory; empty contents leave the file out.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apitest"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/apitest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // flaky answers the first so many requests with a status, and the rest well.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 // /etc/hosts comes before DNS, as for every program in the pod.

@@ -14,9 +14,9 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
 func of(servers ...netip.AddrPort) *resolver.Resolver {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/tlstest"
+	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
 // Client starts a server with the given certificate and handler until the test ends, and
