@@ -1,24 +1,24 @@
-// Package check is what the types of checks have in common: what an attempt at one finds, with the closed
-// list of reasons.
+// Package check has what the types of checks share: the finding of an attempt, with the closed list of reasons.
 package check
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
 
-// Outcome is what one attempt at a check says about the node; the worse, the greater.
+// Outcome is what an attempt shows about the node. A worse outcome is greater.
 type Outcome int
 
 // The outcomes of an attempt.
 const (
 	Passed       Outcome = iota
-	Warned               // what was wanted was found, with something that is worth a warning
-	Inconclusive         // it could not tell whether the node is at fault
+	Warned               // passed, with a warning
+	Inconclusive         // it is unknown whether the node is at fault
 	Failed
 )
 
-// Finding is what one attempt at a check came to.
+// Finding is the result of one attempt at a check.
 type Finding struct {
 	Outcome Outcome
 	// Reason is empty when the outcome is Passed.
@@ -27,50 +27,47 @@ type Finding struct {
 	Message string
 }
 
-// Passed reports whether the attempt found what it wanted, with or without a warning.
+// Passed reports whether the attempt passed, with or without a warning.
 func (f Finding) Passed() bool { return f.Outcome <= Warned }
 
-// Pass is the finding of an attempt that found what it wanted.
+// Pass is the finding of an attempt that passed.
 func Pass(format string, args ...any) Finding {
 	return Finding{Message: fmt.Sprintf(format, args...)}
 }
 
-// Warn is the finding of an attempt that found what it wanted, and something to be warned of.
+// Warn is the finding of an attempt that passed with a warning.
 func Warn(reason Reason, format string, args ...any) Finding {
 	return Finding{Outcome: Warned, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Fail is the finding of an attempt that did not find what it wanted. The reason says whether
-// that is the node's fault or could be another's.
+// Fail is the finding of an attempt that did not pass. The reason decides whether it failed or is inconclusive.
 func Fail(reason Reason, format string, args ...any) Finding {
 	outcome := Failed
-	if reason.othersToBlame() {
+	if reason.inconclusive() {
 		outcome = Inconclusive
 	}
 	return Finding{Outcome: outcome, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Failure is Fail for those who return no finding as long as all is well.
+// Failure is Fail for functions that return nil on success.
 func Failure(reason Reason, format string, args ...any) *Finding {
 	f := Fail(reason, format, args...)
 	return &f
 }
 
-// Transient reports whether what the reason stands for often passes by itself within seconds: something is not up
-// yet, or a packet was lost. Package retry asks again then, until the check's time is used up. This is the only place
-// that says so; docs/checks.md lists the reasons.
+// Transient reports whether the fault often passes by itself within seconds, such as a lost packet or a server that is
+// starting. Package retry retries it until the check's time is used up. docs/checks.md lists these reasons.
 func (r Reason) Transient() bool {
 	switch r {
-	case ReasonTimeout, ReasonConnectionRefused, ReasonConnectionReset, ReasonUnreachable,
-		ReasonPermissionDenied, ReasonConnectionFailed, ReasonResolutionUnavailable, ReasonServerFailure, ReasonQueryRefused, ReasonTruncated:
+	case ReasonTimeout, ReasonConnectionRefused, ReasonConnectionReset, ReasonUnreachable, ReasonPermissionDenied,
+		ReasonConnectionFailed, ReasonResolutionUnavailable, ReasonServerFailure, ReasonQueryRefused, ReasonTruncated:
 		return true
 	}
 	return false
 }
 
-// Refusal reports whether the reason is an API server's refusal to serve: it is overloaded, broken or being replaced,
-// or has not heard yet of a token or a role binding. The API client asks again, no sooner than the server's
-// Retry-After says.
+// Refusal reports whether an API server refuses to serve: it is overloaded, broken or being replaced, or a token or a
+// role binding is not in effect yet. The API client retries it, no sooner than the server's Retry-After allows.
 func (r Reason) Refusal() bool {
 	switch r {
 	case ReasonUnauthorized, ReasonForbidden, ReasonTooManyRequests, ReasonAPIUnavailable:
@@ -79,10 +76,9 @@ func (r Reason) Refusal() bool {
 	return false
 }
 
-// othersToBlame reports whether what the reason stands for need not be the node's fault: an API
-// server that refuses has been reached, and a Service that does not exist, or has too few ready endpoints, lacks
-// them everywhere.
-func (r Reason) othersToBlame() bool {
+// inconclusive reports whether the node need not be at fault: an API server that refuses has been reached, and a
+// Service that is missing, or has too few endpoints, is so for every node.
+func (r Reason) inconclusive() bool {
 	switch r {
 	case ReasonUnknown, ReasonServiceNotFound, ReasonNoReadyEndpoints, ReasonTooFewPeers:
 		return true
@@ -90,8 +86,8 @@ func (r Reason) othersToBlame() bool {
 	return r.Refusal()
 }
 
-// All is one finding of several attempts that all have to pass: the worst outcome, with the
-// first reason for it, and the messages of those that are not simply passed, the worst first.
+// All combines findings that all have to pass: the worst outcome with its first reason, and the messages of those that
+// did not simply pass, the worst first.
 func All(findings []Finding) Finding {
 	var total Finding
 	var messages []string
@@ -110,7 +106,7 @@ func All(findings []Finding) Finding {
 	return total
 }
 
-// Count is a number with what it counts, whose plural ends in s: "1 server", "2 servers".
+// Count formats a number with a noun whose plural ends in s: "1 server", "2 servers".
 func Count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -118,7 +114,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// Ordinal is 1st, 2nd, 3rd, 4th, ...
+// Ordinal formats 1st, 2nd, 3rd, 4th, ...
 func Ordinal(n int) string {
 	suffix := "th"
 	if n/10%10 != 1 {
@@ -133,3 +129,6 @@ func Ordinal(n int) string {
 	}
 	return fmt.Sprint(n, suffix)
 }
+
+// Func makes one attempt at a check. It returns soon after the context ends; its message then names what it waited for.
+type Func func(ctx context.Context) Finding

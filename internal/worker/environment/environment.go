@@ -1,4 +1,4 @@
-// Package environment is what a check finds where it runs.
+// Package environment is the pod that a check runs in.
 package environment
 
 import (
@@ -8,13 +8,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
-// Pod is the worker's own, or what a dry run takes for one.
+// Pod is the worker's pod, or in a dry run the host.
 type Pod struct {
-	// Resolver is the pod's own.
 	Resolver *resolver.Resolver
-	// API is nil when no Kubernetes client could be set up.
+	// API is nil if there is no Kubernetes client.
 	API *apiserver.Client
-	// Node and Namespace are the worker's own; empty where the environment does not say them.
+	// Node and Namespace of the worker; empty if they are not set.
 	Node, Namespace string
 	// ServiceHost and ServicePort are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 	ServiceHost, ServicePort string

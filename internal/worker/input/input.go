@@ -1,4 +1,4 @@
-// Package input reads what the worker is given: files that others make.
+// Package input reads files of limited size.
 package input
 
 import (
@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// ReadFile reads a file of at most so many bytes. It does not go by the file's size, for a
-// device or a pipe has none and may have no end.
+// ReadFile reads a file of at most so many bytes. It does not rely on the file's size: a device or a pipe has none, and
+// may have no end.
 func ReadFile(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

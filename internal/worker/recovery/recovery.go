@@ -1,6 +1,6 @@
-// Package recovery starts the worker's goroutines. A panic in a goroutine of one's own ends the
-// process with the code that stands for a configuration error, whoever recovers elsewhere; so
-// every goroutine is started here, and its panic is handed to those who wait for it.
+// Package recovery starts the worker's goroutines. An unrecovered panic in any goroutine ends the process with exit
+// code 2, which means a configuration error. So every goroutine starts here, and its panic goes to whoever waits for
+// it.
 package recovery
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
-// Panic is a panic that was caught.
+// Panic is a recovered panic.
 type Panic struct {
 	// Value is what panic was called with, and Place the file and line of it.
 	Value any
@@ -23,10 +23,10 @@ func (p *Panic) Error() string {
 	return fmt.Sprintf("internal error of the worker: %v at %s", p.Value, p.Place)
 }
 
-// Reason is that of an internal error.
+// Reason is the check's reason for an internal error.
 func (p *Panic) Reason() check.Reason { return check.ReasonInternal }
 
-// Sentence says that Error is a whole sentence (see package neterror).
+// Sentence marks Error as a sentence for package neterror.
 func (p *Panic) Sentence() bool { return true }
 
 // Catch calls f and returns its panic, if there was one.
@@ -44,8 +44,7 @@ func Catch(f func()) (caught *Panic) {
 	return nil
 }
 
-// Try calls f, whose panic becomes an error. It is for callbacks that others call in
-// goroutines of theirs.
+// Try calls f and returns its panic as an error. It is for callbacks that libraries call in their own goroutines.
 func Try(f func() error) error {
 	var err error
 	if p := Catch(func() { err = f() }); p != nil {
@@ -54,7 +53,7 @@ func Try(f func() error) error {
 	return err
 }
 
-// Go calls f in a goroutine, and, should it panic, caught.
+// Go calls f in a goroutine, and caught if it panics.
 func Go(f func(), caught func(*Panic)) {
 	go func() {
 		if p := Catch(f); p != nil {
@@ -63,8 +62,7 @@ func Go(f func(), caught func(*Panic)) {
 	}()
 }
 
-// Each calls f with 0 to n-1 at the same time and waits. A panic in any is raised again in
-// the caller.
+// Each calls f with 0 to n-1 concurrently and waits. It repeats a panic in the caller.
 func Each(n int, f func(i int)) {
 	ended := make(chan *Panic, n)
 	for i := range n {
@@ -81,7 +79,7 @@ func Each(n int, f func(i int)) {
 	}
 }
 
-// place picks from a stack trace the line of the code that panicked.
+// place finds the line of the code that panicked in a stack trace.
 func place(stack []byte) string {
 	lines := strings.Split(string(stack), "\n")
 	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic(") })

@@ -5,17 +5,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
 // reset ends a colour of a terminal (ECMA-48 select graphic rendition).
 const reset = "\x1b[0m"
-
-// gap is how far columns are apart, as in kubectl's tables.
-const gap = 3
 
 // Text prints the report as a table for a person.
 func Text(w io.Writer, r result.Report, colour bool) error {
@@ -34,30 +31,27 @@ func Text(w io.Writer, r result.Report, colour bool) error {
 			lines[n+1] = code + mark + reset + strings.TrimPrefix(lines[n+1], mark)
 		}
 	}
-	_, err := fmt.Fprintln(w, strings.Join(append(lines, verdict(r)), "\n"))
+	_, err := fmt.Fprintln(w, strings.Join(append(lines, summary(r)), "\n"))
 	return err
 }
 
-// Table lays rows out in columns of equal width, a line to a row.
+// Table aligns rows in columns like kubectl's, and returns a line for each.
 func Table(rows [][]string) []string {
-	widths := map[int]int{}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+gap)
-		}
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
-	lines := make([]string, len(rows))
-	for n, row := range rows {
-		for i, cell := range row {
-			lines[n] += fmt.Sprintf("%-*s", widths[i], cell)
-		}
-		lines[n] = strings.TrimRight(lines[n], " ")
+	_ = w.Flush()
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		lines = append(lines, strings.TrimRight(line, " \n"))
 	}
 	return lines
 }
 
-// verdict is the last line of the table.
-func verdict(r result.Report) string {
+// summary is the last line of the table.
+func summary(r result.Report) string {
 	count := map[result.Outcome]int{}
 	for _, c := range r.Checks {
 		count[c.Outcome]++
@@ -68,7 +62,8 @@ func verdict(r result.Report) string {
 			parts = append(parts, fmt.Sprintf("%d %s", count[o], o))
 		}
 	}
-	line := fmt.Sprintf("%s: %s in %s (%s)", cmp.Or(r.Node, "this node"), r.Outcome, time.Duration(r.DurationMs)*time.Millisecond, strings.Join(parts, ", "))
+	line := fmt.Sprintf("%s: %s in %s (%s)", cmp.Or(r.Node, "this node"), r.Outcome,
+		time.Duration(r.DurationMs)*time.Millisecond, strings.Join(parts, ", "))
 	if count[result.Skipped] == len(r.Checks) {
 		line += ": nothing was checked"
 	}

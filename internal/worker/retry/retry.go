@@ -1,39 +1,40 @@
-// Package retry asks again what was refused or lost, for as long as a check has time: most of what is wrong with a
-// new node while it starts is over a few seconds later. Which reasons are worth asking again is for check.Reason to
-// say.
+// Package retry retries what was refused or lost for as long as a check has time: most faults of a node that starts
+// pass within seconds. check.Reason defines which reasons are transient.
 package retry
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
-// The waits between a try that failed and the next one, each twice the last, and shorter or longer by up to half so
-// that the workers of many nodes do not all come at once. answerTime is what a last try gets: without so much time
-// left, there is none.
+// The backoff between tries doubles, with a jitter of up to half so that the workers of many nodes spread out. There is
+// no further try with less than answerTime left.
 const (
 	firstWait   = 250 * time.Millisecond
 	longestWait = 2 * time.Second
 	answerTime  = 500 * time.Millisecond
 )
 
-// Lost is how long an answer may take before the question is put once more, over a connection of its own. The first
-// one is still waited for. A new connection matters: the kernel repeats packets on a path that it has remembered, which
-// leads nowhere when the connection began before the node's service rules were there.
+// Lost is how long to wait for an answer before another request is sent over a new connection; the first answer may
+// still arrive. The new connection matters: the kernel retransmits on the path of the old one, which leads nowhere if
+// the connection began before the node's service rules were in place.
 const Lost = 2500 * time.Millisecond
 
-// Answer is what one try came to.
+// Answer is the result of one try.
 type Answer[T any] struct {
 	Value T
-	// Again is why the question should be put again; empty if the answer is final.
+	// Again is why to retry; NoReason if the answer is final.
 	Again check.Reason
-	// Text says for a person what Again stands for.
+	// Text explains Again for a person.
 	Text string
-	// After is how long the peer asks to be left alone. Default 0.
+	// After is how long the peer asks to wait. Default 0.
 	After time.Duration
 }
 
@@ -44,10 +45,10 @@ type numbered[T any] struct {
 	panicked *recovery.Panic
 }
 
-// Do asks until an answer is final, and within the context's deadline; without a deadline it asks once. If lost is
-// not 0, the question is put again beside one that has had no answer for so long, and the first answer that is final
-// counts; ask then runs in goroutines of its own. Where none is, the result is the last answer that came in time,
-// else that of the first try. ask must return soon after its context ends.
+// Do calls ask until an answer is final, within the context's deadline; without a deadline it calls it once. If lost is
+// not 0, Do calls ask again, in another goroutine, when an answer takes longer than that, and the first final answer
+// counts. If none is final, the result is the last answer that came in time, else that of the first try. ask must
+// return soon after its context ends.
 func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context) Answer[T]) T {
 	began := time.Now()
 	deadline, bounded := ctx.Deadline()
@@ -69,7 +70,7 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 		pending++
 		nth := n
 		next.Stop()
-		if lost == 0 { // one at a time
+		if lost == 0 {
 			answers <- numbered[T]{Answer: ask(tries), n: nth}
 			return
 		}
@@ -81,8 +82,8 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 	}
 	try()
 
-	var last numbered[T]                              // what is returned if no answer is final
-	inTime, planned, done := false, false, ctx.Done() // last came in time; another try is to come
+	var last numbered[T]                              // returned if no answer is final
+	inTime, planned, done := false, false, ctx.Done() // inTime: last came in time; planned: another try follows
 	for wait := firstWait; pending > 0 || planned; {
 		select {
 		case <-done:
@@ -117,7 +118,7 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 	return last.Value
 }
 
-// Finding is Do for findings: those with a transient reason are asked for again.
+// Finding is Do for findings: those with a transient reason are retried.
 func Finding(ctx context.Context, lost time.Duration, ask check.Func) check.Finding {
 	return Do(ctx, lost, func(ctx context.Context) Answer[check.Finding] {
 		f := ask(ctx)
@@ -127,4 +128,76 @@ func Finding(ctx context.Context, lost time.Duration, ask check.Func) check.Find
 		}
 		return a
 	})
+}
+
+// Record lists what a check had to retry. A nil Record records nothing.
+type Record struct {
+	mu sync.Mutex
+	// recovered describes what was answered at a later try; reason is the first with which an application that does not
+	// retry would have failed.
+	recovered []string
+	reason    check.Reason
+	// tries and took are those of the request that was tried most often without success.
+	tries int
+	took  time.Duration
+}
+
+type recordKey struct{}
+
+// WithRecord returns a context in which Do records its retries.
+func WithRecord(ctx context.Context) (context.Context, *Record) {
+	r := &Record{}
+	return context.WithValue(ctx, recordKey{}, r), r
+}
+
+func recordOf(ctx context.Context) *Record {
+	r, _ := ctx.Value(recordKey{}).(*Record)
+	return r
+}
+
+// add records that the nth of so many tries was answered, and why the one before was not; NoReason is a lost answer.
+func (r *Record) add(nth, tries int, took time.Duration, reason check.Reason, text string) {
+	if r == nil || nth == 1 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if reason == check.NoReason {
+		reason, text = check.ReasonTimeout, fmt.Sprintf("no answer within %s", Lost)
+	}
+	r.recovered = append(r.recovered, fmt.Sprintf("answered at the %s of %s, after %s; before that: %s",
+		check.Ordinal(nth), check.Count(tries, "attempt"), took.Round(time.Millisecond), text))
+	if r.reason == check.NoReason && reason.Transient() {
+		r.reason = reason
+	}
+}
+
+// failed records that none of so many tries was answered.
+func (r *Record) failed(tries int, took time.Duration) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if tries > r.tries {
+		r.tries, r.took = tries, took
+	}
+}
+
+// Describe adds the retries to a check's finding. It becomes a warning if an application that does not retry would have
+// failed. Refusals of an API server make none: its clients retry them too.
+func (r *Record) Describe(f check.Finding) check.Finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case f.Reason == check.ReasonInterrupted:
+	case f.Passed() && len(r.recovered) > 0:
+		f.Message += "; " + strings.Join(r.recovered, "; ")
+		if f.Outcome == check.Passed && r.reason != check.NoReason {
+			f.Outcome, f.Reason = check.Warned, r.reason
+		}
+	case !f.Passed() && r.tries > 1:
+		f.Message += fmt.Sprintf(" (asked %d times in %s)", r.tries, r.took.Round(100*time.Millisecond))
+	}
+	return f
 }

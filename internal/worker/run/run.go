@@ -1,12 +1,14 @@
-// Package run performs checks: all independent ones at once, the others after those that
-// they depend on, under one deadline, and ends early when it is told to.
+// Package run performs checks: independent ones concurrently, the others after those that they depend on, all under one
+// deadline.
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
@@ -16,52 +18,52 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// ErrInterrupted is the cause with which a context is cancelled when the worker is told to
-// stop: checks that are under way then prove nothing about the node.
+// ErrInterrupted is the cause of a context that is cancelled because the worker is told to stop. Running checks then
+// prove nothing about the node.
 var ErrInterrupted = errors.New("the worker was told to stop")
 
-// grace is how long an attempt may take to return once its context has ended. One that does
-// not (a write to a dead disk cannot be cancelled) is left behind.
+// grace is how long an attempt may take to return after its context has ended. Later ones are abandoned: a write to a
+// dead disk cannot be cancelled.
 const grace = 200 * time.Millisecond
 
-// patience is how long warning checks are waited for once no required one is left: with the
-// grace it makes a second.
-const patience = time.Second - grace
+// advisoryGrace is how long warning checks may run after the last required one; with grace it makes a second.
+const advisoryGrace = time.Second - grace
 
 // Job is a check and how to perform it.
 type Job struct {
 	Spec checks.Spec
-	// Check makes one attempt. It is nil for a check that is not to be performed.
+	// Check makes one attempt. It is nil for a check that is skipped.
 	Check check.Func
-	// Skip says why there is no check.
+	// Skip is why Check is nil.
 	Skip check.Finding
 }
 
 // Options of a run.
 type Options struct {
-	// Node is the name that the report carries.
+	// Node is the node's name, for the report.
 	Node string
-	// Timeout bounds the whole run.
+	// Timeout of the whole run.
 	Timeout time.Duration
 	// OnFinish, if set, is called with each check as it ends, one at a time.
 	OnFinish func(result.Check)
 }
 
-// ended is how one check ended.
-type ended struct {
+// completion is the result of one check.
+type completion struct {
 	index int
 	check result.Check
-	// blocks is true when checks that depend on this one are skipped.
+	// blocks is true if checks that depend on this one are skipped.
 	blocks bool
 }
 
-// Run performs the jobs, whose specs have been validated, and reports.
+// Run performs the jobs, whose specs are valid, and returns the report.
 func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
-	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)), results: make(chan ended, len(jobs))}
+	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)),
+		results: make(chan completion, len(jobs))}
 	required := 0
 	for i, j := range jobs {
 		r.index[j.Spec.Name] = i
@@ -70,13 +72,13 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 		}
 	}
 	checks := make([]result.Check, len(jobs))
-	advisory := curtail(ctx)
+	advisory := newExpirable(ctx)
 	for left := len(jobs); left > 0; left-- {
 		r.startReady(ctx, advisory)
 		e := <-r.results
 		if jobs[e.index].Spec.IsRequired() {
 			if required--; required == 0 {
-				defer time.AfterFunc(patience, advisory.Cut).Stop()
+				defer time.AfterFunc(advisoryGrace, advisory.expire).Stop()
 			}
 		}
 		r.state[e.index] = stateDone
@@ -94,15 +96,13 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 	return report
 }
 
-// tried reports whether a check was performed. Where none was, nothing has been proved.
-func tried(c result.Check) bool { return c.Outcome != result.Skipped }
+func wasPerformed(c result.Check) bool { return c.Outcome != result.Skipped }
 
-// outcome of a run. A worker that was stopped has not judged the node, whatever had failed by
-// then: the network goes down before the last process of a node does. Otherwise a check that
-// failed condemns the node, only without one does it count that the worker was at fault itself,
-// and only then what could not tell.
+// outcome of a run. An interruption decides, whatever has failed: when a node shuts down, its network goes before its
+// last process. Else a failed check does, then an error of the worker itself, and last a check that is inconclusive, or
+// that no check was performed.
 func outcome(checks []result.Check) result.Outcome {
-	own, failed, inconclusive := result.Passed, false, !slices.ContainsFunc(checks, tried)
+	own, failed, inconclusive := result.Passed, false, !slices.ContainsFunc(checks, wasPerformed)
 	for _, c := range checks {
 		switch c.Reason {
 		case check.ReasonInterrupted.String():
@@ -140,12 +140,12 @@ type run struct {
 	jobs    []Job
 	index   map[string]int
 	state   []state
-	results chan ended
+	results chan completion
 }
 
-// startReady starts every waiting check whose dependencies have all ended, those of severity
-// warning in a context of their own.
-func (r *run) startReady(whole, advisory context.Context) {
+// startReady starts every waiting check whose dependencies have ended: required ones with the first context, warnings
+// with the second.
+func (r *run) startReady(required, advisory context.Context) {
 	for i, j := range r.jobs {
 		if r.state[i] != stateWaiting {
 			continue
@@ -157,22 +157,23 @@ func (r *run) startReady(whole, advisory context.Context) {
 		r.state[i] = stateRunning
 		if blocker != "" {
 			j.Check = nil
-			j.Skip = check.Fail(check.ReasonDependencyFailed, "not tried, because %s, which it depends on, did not pass", blocker)
+			j.Skip = check.Fail(check.ReasonDependencyFailed,
+				"not tried, because %s, which it depends on, did not pass", blocker)
 		}
-		ctx := whole
+		ctx := required
 		if !j.Spec.IsRequired() {
 			ctx = advisory
 		}
 		recovery.Go(func() { r.results <- perform(ctx, i, j) }, func(p *recovery.Panic) {
-			c := account(j)
+			c := newResult(j)
 			c.Outcome, c.Reason, c.Message = result.Failed, p.Reason().String(), result.Sanitise(p.Error())
-			r.results <- ended{i, c, true}
+			r.results <- completion{i, c, true}
 		})
 	}
 }
 
-// dependencies reports whether the checks that s depends on have ended, and names one that
-// did not pass. A check that is not in the list was not selected and holds nothing up.
+// dependencies reports whether the checks that s depends on have ended, and names one that did not pass. It ignores
+// checks that are not in the list.
 func (r *run) dependencies(s checks.Spec) (blocker string, ready bool) {
 	ready = true
 	for _, name := range s.DependsOn {
@@ -190,52 +191,45 @@ func (r *run) dependencies(s checks.Spec) (blocker string, ready bool) {
 	return "", ready
 }
 
-// account is the account of a check that has not been performed.
-func account(j Job) result.Check {
-	c := result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: string(checks.Required)}
-	if !j.Spec.IsRequired() {
-		c.Severity = string(checks.Advisory)
-	}
-	return c
+// newResult is the result of a check before it is performed.
+func newResult(j Job) result.Check {
+	severity := cmp.Or(j.Spec.Severity, checks.Required)
+	return result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: string(severity)}
 }
 
 // perform makes the attempts at one check.
-func perform(ctx context.Context, index int, j Job) ended {
-	c := account(j)
+func perform(ctx context.Context, index int, j Job) completion {
+	c := newResult(j)
 	if j.Check == nil {
 		c.Outcome, c.Reason, c.Message = result.Skipped, j.Skip.Reason.String(), result.Sanitise(j.Skip.Message)
-		// Only a dependency's failure is handed down: what was left out on purpose holds nothing up.
-		return ended{index, c, j.Skip.Reason == check.ReasonDependencyFailed}
+		// A check that was left out on purpose does not block others.
+		return completion{index, c, j.Skip.Reason == check.ReasonDependencyFailed}
 	}
 	start := time.Now()
 	f := attempts(ctx, j)
 	c.DurationMs = time.Since(start).Milliseconds()
-	c.Message = result.Sanitise(f.Message)
-	c.Reason = f.Reason.String()
-	blocks := false
+	c.Reason, c.Message = f.Reason.String(), result.Sanitise(f.Message)
 	switch {
 	case f.Outcome == check.Passed:
 		c.Outcome = result.Passed
-	case f.Outcome == check.Warned:
-		c.Outcome = result.Warning
 	case f.Reason == check.ReasonInterrupted:
-		c.Outcome, blocks = result.Skipped, true
-	case !j.Spec.IsRequired():
-		c.Outcome, blocks = result.Warning, true
+		c.Outcome = result.Skipped
+	case f.Outcome == check.Warned, !j.Spec.IsRequired():
+		c.Outcome = result.Warning
 	case f.Outcome == check.Inconclusive:
-		c.Outcome, blocks = result.Inconclusive, true
+		c.Outcome = result.Inconclusive
 	default:
-		c.Outcome, blocks = result.Failed, true
+		c.Outcome = result.Failed
 	}
-	return ended{index, c, blocks}
+	return completion{index, c, !f.Passed()}
 }
 
-// attempts tries until one passes, attempts run out, or the context ends.
+// attempts makes attempts until one passes, there are no more, or the context ends.
 func attempts(ctx context.Context, j Job) check.Finding {
-	most := j.Spec.MaxAttempts()
+	maxAttempts := j.Spec.MaxAttempts()
 	var f check.Finding
 	for n := 1; ; n++ {
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			return stopped(ctx, "", f)
 		}
 		f = attempt(ctx, j)
@@ -243,11 +237,11 @@ func attempts(ctx context.Context, j Job) check.Finding {
 			return f
 		}
 		if ctx.Err() != nil {
-			return stopped(ctx, fmt.Sprintf(" (attempt %d of %d)", n, most), f)
+			return stopped(ctx, fmt.Sprintf(" (attempt %d of %d)", n, maxAttempts), f)
 		}
-		if n == most {
-			if most > 1 {
-				f.Message += fmt.Sprintf(" (after %d attempts)", most)
+		if n == maxAttempts {
+			if maxAttempts > 1 {
+				f.Message += fmt.Sprintf(" (after %d attempts)", maxAttempts)
 			}
 			return f
 		}
@@ -258,37 +252,38 @@ func attempts(ctx context.Context, j Job) check.Finding {
 	}
 }
 
-// stopped is the finding of a check that the end of the run cut short.
+// stopped is the finding of a check that did not finish before the end of the run, in the attempt that when describes.
 func stopped(ctx context.Context, when string, last check.Finding) check.Finding {
-	so := ""
+	history := ""
 	if last.Message != "" && last.Reason != check.ReasonInterrupted {
-		so = "; until then: " + last.Message
+		history = "; until then: " + last.Message
 	}
-	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled) {
-		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, so)
-	}
-	if wasCut(ctx) && so != "" { // what it met until then is what it warns of
+	expired := hasExpired(ctx)
+	switch {
+	case errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled):
+		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, history)
+	case expired && history != "": // the warning is what happened until then
 		last.Message += " (not waited for any longer, since all required checks had ended" + when + ")"
 		return last
+	case expired:
+		return check.Fail(check.ReasonTimeout, "not waited for any longer, since all required checks had ended%s", when)
 	}
-	if wasCut(ctx) {
-		return check.Fail(check.ReasonTimeout, "not waited for any longer, since all required checks had ended%s%s", when, so)
-	}
-	f := check.Fail(check.ReasonDeadlineExceeded, "not finished when the worker's timeoutSeconds ran out%s%s", when, so)
+	f := check.Fail(check.ReasonDeadlineExceeded,
+		"not finished when the worker's timeoutSeconds ran out%s%s", when, history)
 	if last.Outcome == check.Inconclusive {
-		f.Outcome = check.Inconclusive // that time ran out as well does not make it the node's fault
+		f.Outcome = check.Inconclusive // a timeout does not make it the node's fault
 	}
 	return f
 }
 
-// attempt runs the check once, within the check's timeout, and survives its panic.
+// attempt runs the check once, within its timeout, and recovers its panic.
 func attempt(ctx context.Context, j Job) check.Finding {
 	timeout := j.Spec.Timeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	found := make(chan check.Finding, 1)
-	ctx, asked := retry.WithRecord(ctx)
-	recovery.Go(func() { found <- asked.Describe(j.Check(ctx)) },
+	ctx, retries := retry.WithRecord(ctx)
+	recovery.Go(func() { found <- retries.Describe(j.Check(ctx)) },
 		func(p *recovery.Panic) { found <- check.Fail(p.Reason(), "%v", p) })
 	select {
 	case f := <-found:
@@ -301,4 +296,51 @@ func attempt(ctx context.Context, j Job) check.Finding {
 	case <-time.After(grace):
 		return check.Fail(check.ReasonTimeout, "did not end within %s", timeout)
 	}
+}
+
+// expirable is a context that can be ended as if its deadline had passed: to a check, what it waits for then did not
+// answer in time. A context that is cancelled would mean that the worker is told to stop.
+type expirable struct {
+	context.Context
+	done chan struct{}
+
+	mu      sync.Mutex
+	err     error
+	expired bool
+}
+
+func newExpirable(parent context.Context) *expirable {
+	e := &expirable{Context: parent, done: make(chan struct{})}
+	context.AfterFunc(parent, func() { e.end(parent.Err(), false) })
+	return e
+}
+
+func (e *expirable) expire() { e.end(context.DeadlineExceeded, true) }
+
+func (e *expirable) end(err error, expired bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err, e.expired = err, expired
+		close(e.done)
+	}
+}
+
+func (e *expirable) Done() <-chan struct{} { return e.done }
+
+func (e *expirable) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// hasExpired reports whether expire ended the context.
+func hasExpired(ctx context.Context) bool {
+	e, ok := ctx.(*expirable)
+	if !ok {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.expired
 }

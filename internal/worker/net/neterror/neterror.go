@@ -1,5 +1,5 @@
-// Package neterror turns the errors of connections, TLS handshakes and the Kubernetes API into
-// the reasons of package check and words for a person.
+// Package neterror maps errors of connections, TLS handshakes, files and the Kubernetes API to the reasons of package
+// check, with a message for a person.
 package neterror
 
 import (
@@ -9,39 +9,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"net/http/httptrace"
 	"os"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
-// A Coded error knows its own reason.
+// A Coded error has a reason.
 type Coded interface {
 	error
 	Reason() check.Reason
 }
 
-// Subject is a Coded error whose text names what it is about itself, and is a sentence already.
-type Subject interface {
-	Coded
-	Sentence() bool
-}
-
-// Finding is why an operation on a peer failed, as a whole sentence.
+// Finding is the finding of an operation on a peer that failed. The text of an error with a method Sentence is a
+// sentence of its own; any other text continues the sentence that begins with the peer.
 func Finding(peer string, err error) check.Finding {
 	reason, phrase := Of(err)
 	separator := " "
-	var subject Subject
-	if errors.As(err, &subject) && subject.Sentence() {
+	var sentence interface{ Sentence() bool }
+	if errors.As(err, &sentence) && sentence.Sentence() {
 		separator = ": "
 	}
 	return check.Fail(reason, "%s%s%s", peer, separator, phrase)
 }
 
-// Of is why an operation on the network failed. The phrase completes a sentence that
-// begins with the peer: "10.0.0.1:443" + " " + "refused the connection".
+// Of returns why a network operation failed. The phrase completes a sentence that begins with the peer:
+// "10.0.0.1:443" + " " + "refused the connection".
 func Of(err error) (check.Reason, string) {
 	var coded Coded
 	if errors.As(err, &coded) {
@@ -59,28 +58,29 @@ func Of(err error) (check.Reason, string) {
 		return check.ReasonConnectionRefused, "refused the connection: nothing listens there, or a firewall rejects it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return check.ReasonConnectionReset, "reset the connection"
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL),
-		errors.Is(err, syscall.ENETDOWN), errors.Is(err, syscall.EHOSTDOWN), errors.Is(err, syscall.EAFNOSUPPORT):
+	case slices.ContainsFunc(unreachable, func(e syscall.Errno) bool { return errors.Is(err, e) }):
 		return check.ReasonUnreachable, "is unreachable: " + errno(err)
 	case errors.Is(err, os.ErrPermission):
 		return check.ReasonPermissionDenied, "may not be contacted: " + errno(err)
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return check.ReasonConnectionReset, "closed the connection without an answer"
 	}
 	return check.ReasonConnectionFailed, "failed: " + err.Error()
 }
 
-// IsTimeout is true for an error that says that time ran out, on a deadline of a connection
-// or of a context, or in the operating system.
+// unreachable are the errors of a path that leads nowhere.
+var unreachable = []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.ENETDOWN,
+	syscall.EHOSTDOWN, syscall.EAFNOSUPPORT}
+
+// IsTimeout reports whether a deadline of a connection or a context passed, or the operating system timed out.
 func IsTimeout(err error) bool {
 	var ne net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.Is(err, syscall.ETIMEDOUT) || (errors.As(err, &ne) && ne.Timeout())
 }
 
-// classifyTLS tells the ways apart in which a handshake fails. A certificate outside its
-// validity is as often the doing of a node whose clock is wrong, so both times are named.
+// classifyTLS returns why a TLS handshake failed. A certificate outside its validity may be due to this node's clock,
+// so the phrase has both times.
 func classifyTLS(err error) (check.Reason, string) {
 	var (
 		authority x509.UnknownAuthorityError
@@ -96,7 +96,8 @@ func classifyTLS(err error) (check.Reason, string) {
 	case errors.As(err, &name):
 		return check.ReasonCertificateName, "presented a certificate for another name: " + name.Error()
 	case errors.As(err, &authority):
-		return check.ReasonUntrustedAuthority, "presented a certificate of an authority that is not trusted here: " + authority.Error()
+		return check.ReasonUntrustedAuthority,
+			"presented a certificate of an authority that is not trusted here: " + authority.Error()
 	case errors.As(err, &record):
 		return check.ReasonTLSFailed, "does not speak TLS: " + record.Msg
 	case errors.As(err, &invalid), errors.As(err, &verify):
@@ -113,8 +114,8 @@ func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
 			"presented a certificate that is not valid before %s, and this node's clock says %s: the clock is the suspect",
 			stamp(cert.NotBefore), stamp(now))
 	}
-	return check.ReasonCertificateExpired, fmt.Sprintf(
-		"presented a certificate that expired at %s, and this node's clock says %s: either it was not renewed or the clock is wrong",
+	return check.ReasonCertificateExpired, fmt.Sprintf("presented a certificate that expired at %s, "+
+		"and this node's clock says %s: either it was not renewed or the clock is wrong",
 		stamp(cert.NotAfter), stamp(now))
 }
 
@@ -126,4 +127,79 @@ func errno(err error) string {
 		return e.Error()
 	}
 	return err.Error()
+}
+
+// ofFile returns why a file operation failed. The phrase completes a sentence that begins with the path.
+func ofFile(err error) (check.Reason, string) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return check.ReasonNotFound, "does not exist"
+	case errors.Is(err, syscall.EROFS):
+		return check.ReasonReadOnly, "is on a read-only file system (mounted so, or turned so by an error of the disk)"
+	case errors.Is(err, syscall.EIO):
+		return check.ReasonInputOutput, "is on a device that reports input/output errors"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return check.ReasonNoSpace, "is on a full file system: " + errno(err)
+	case errors.Is(err, fs.ErrPermission):
+		return check.ReasonPermissionDenied, "does not let the worker's user in: " + errno(err)
+	}
+	return check.ReasonCannotLook, "cannot be examined: " + errno(err)
+}
+
+// FileFinding is the finding of a path that could not be inspected.
+func FileFinding(path string, err error) check.Finding {
+	reason, phrase := ofFile(err)
+	return check.Fail(reason, "%s %s", path, phrase)
+}
+
+// WriteFinding is the finding of a path that could not be written.
+func WriteFinding(path string, err error) check.Finding {
+	reason, phrase := ofFile(err)
+	if reason == check.ReasonPermissionDenied {
+		reason = check.ReasonNotWritable
+	}
+	return check.Fail(reason, "%s cannot be written: it %s", path, phrase)
+}
+
+// The stages of an HTTP request.
+const (
+	connecting int32 = iota
+	handshaking
+	waiting
+)
+
+// Progress is the stage of an HTTP request. It decides what a timeout means: no connection, a TLS handshake whose large
+// packets are lost, or a slow server.
+type Progress struct {
+	started time.Time
+	stage   atomic.Int32
+}
+
+// Watch returns a context for a request, and the request's progress.
+func Watch(ctx context.Context) (context.Context, *Progress) {
+	p := &Progress{started: time.Now()}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeStart: func() { p.stage.Store(handshaking) },
+		GotConn:           func(httptrace.GotConnInfo) { p.stage.Store(waiting) },
+	}), p
+}
+
+// Finding is the package's Finding; for a timeout its message has the stage.
+func (p *Progress) Finding(peer string, err error) check.Finding {
+	f := Finding(peer, err)
+	if f.Reason != check.ReasonTimeout {
+		return f
+	}
+	took := time.Since(p.started).Round(time.Millisecond)
+	switch p.stage.Load() {
+	case connecting:
+		f.Message = fmt.Sprintf("%s did not accept a connection within %s: packets are lost or dropped by a firewall",
+			peer, took)
+	case handshaking:
+		f.Message = fmt.Sprintf("%s accepted a connection, but did not complete the TLS handshake within %s: "+
+			"large packets may be lost on the path (a check of type mtu tells)", peer, took)
+	default:
+		f.Message = fmt.Sprintf("%s took the request, but did not answer within %s", peer, took)
+	}
+	return f
 }

@@ -1,12 +1,18 @@
-// Package resolver asks DNS servers the way a program in a pod does, from the same
-// resolv.conf with its search domains and ndots, but says which server failed and how.
+// Package resolver queries DNS servers as a program in a pod does, with the search domains and ndots of its
+// resolv.conf, and reports which server failed and how.
 package resolver
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,24 +21,29 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
 )
 
-// DefaultPath is where the kubelet puts a pod's resolver settings.
-const DefaultPath = "/etc/resolv.conf"
-
 const (
-	// maxFileBytes bounds resolv.conf, far beyond what the kubelet writes.
+	// DefaultPath is where the kubelet writes a pod's resolver settings.
+	DefaultPath = "/etc/resolv.conf"
+	// DefaultHosts is where the kubelet writes localhost and a pod's hostAliases.
+	DefaultHosts = "/etc/hosts"
+	// DefaultClusterDomain is used if resolv.conf does not show the cluster's domain.
+	DefaultClusterDomain = "cluster.local"
+
+	// maxFileBytes limits resolv.conf, far above what the kubelet writes.
 	maxFileBytes = 64 << 10
-	// maxServers is how many nameservers a resolver library reads (MAXNS in resolv.h of
-	// glibc and musl); further ones are never asked by anyone.
+	// maxHostsBytes limits a hosts file; one that blocks advertisers has thousands of lines.
+	maxHostsBytes = 1 << 20
+	// maxServers is how many nameservers glibc and musl use (MAXNS in resolv.h).
 	maxServers = 3
 )
 
-// Config is what a resolv.conf(5) says.
+// Config holds the settings of a resolv.conf(5).
 type Config struct {
 	// Servers in their order, at most three.
 	Servers []netip.AddrPort
 	// Search domains, without a trailing dot.
 	Search []string
-	// Ndots is how many dots make a name be tried as it is before the search domains.
+	// Ndots is the number of dots from which a name is tried as it is before the search domains.
 	Ndots int
 	// Timeout of one query, and Attempts at a server. Defaults 5 seconds and 2.
 	Timeout  time.Duration
@@ -52,9 +63,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse reads the contents of a resolv.conf. A nameserver may carry a port, as in
-// [127.0.0.1]:5353, which libc does not know; a nameserver that is no IP address is an
-// error, where libc would quietly pass over it.
+// Parse parses a resolv.conf. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353, and one that is no
+// IP address is an error.
 func Parse(data []byte) (Config, error) {
 	if len(data) > maxFileBytes {
 		return Config{}, fmt.Errorf("%d bytes are too many, at most %d are read", len(data), maxFileBytes)
@@ -80,38 +90,22 @@ func Parse(data []byte) (Config, error) {
 	for _, s := range parsed.Search {
 		s = strings.TrimSuffix(s, ".")
 		if s == "" || ValidateName(s+".") != nil {
-			continue // "search ." means none; libc cannot append the others either
+			continue // "search ." means none; libc cannot append invalid ones either
 		}
 		c.Search = append(c.Search, s)
 	}
 	return c, nil
 }
 
-// Names lists, in order, the absolute names that a look-up of name asks for.
+// Names returns, in order, the absolute names that a lookup of name queries.
 func (c Config) Names(name string) []string {
-	if strings.HasSuffix(name, ".") {
-		return []string{name}
-	}
-	names := make([]string, 0, len(c.Search)+1)
-	asIs := name + "."
-	first := strings.Count(name, ".") >= c.Ndots
-	if first {
-		names = append(names, asIs)
-	}
-	for _, s := range c.Search {
-		if n := name + "." + s + "."; len(n) <= 254 {
-			names = append(names, n)
-		}
-	}
-	if !first {
-		names = append(names, asIs)
-	}
-	return names
+	search := mdns.ClientConfig{Search: c.Search, Ndots: c.Ndots}
+	return slices.DeleteFunc(search.NameList(name), func(n string) bool { return len(n) > 254 && n != mdns.Fqdn(name) })
 }
 
-// ClusterDomain is the domain that the kubelet wrote into the search list, as in
-// default.svc.cluster.local svc.cluster.local cluster.local. A namespace may be called svc as well, so the entry that
-// counts is the one beside that of a namespace in it.
+// ClusterDomain is the domain in the kubelet's search list, such as default.svc.cluster.local svc.cluster.local
+// cluster.local. A namespace may be named svc too, so it prefers the entry that follows from another one with a
+// namespace.
 func (c Config) ClusterDomain() string {
 	var found []string
 	for _, s := range c.Search {
@@ -128,4 +122,112 @@ func (c Config) ClusterDomain() string {
 		}
 	}
 	return append(found, DefaultClusterDomain)[0]
+}
+
+// Hosts are the addresses of a hosts(5) file by name, in lower case and without a trailing dot.
+type Hosts map[string][]netip.Addr
+
+// LoadHosts reads a hosts file. A missing file is empty.
+func LoadHosts(path string) (Hosts, error) {
+	data, err := input.ReadFile(path, maxHostsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseHosts(data), nil
+}
+
+// parseHosts ignores invalid lines, as libc does.
+func parseHosts(data []byte) Hosts {
+	hosts := Hosts{}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		addr, err := netip.ParseAddr(fields[0])
+		if err != nil {
+			continue
+		}
+		for _, name := range fields[1:] {
+			name = hostKey(name)
+			hosts[name] = append(hosts[name], addr.Unmap())
+		}
+	}
+	return hosts
+}
+
+func hostKey(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// labelForm has the characters that servers accept in names: letters, digits, hyphens and the underscore of SRV names.
+var labelForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?$`)
+
+// ValidateName validates a name to look up. The lengths are those of RFC 1035, section 2.3.4.
+func ValidateName(name string) error {
+	trimmed := strings.TrimSuffix(name, ".")
+	if trimmed == "" {
+		return errors.New("must not be empty")
+	}
+	if len(trimmed) > 253 {
+		return errors.New("must be at most 253 characters")
+	}
+	for _, label := range strings.Split(trimmed, ".") {
+		switch {
+		case label == "":
+			return errors.New("must not have an empty label (two dots in a row, or a dot at the start)")
+		case len(label) > 63:
+			return errors.New("must not have a label of more than 63 characters")
+		case !labelForm.MatchString(label):
+			return fmt.Errorf("label %q must be letters, digits, '-' and '_'", label)
+		}
+	}
+	return nil
+}
+
+// ValidateHostPort validates host:port, where the host is a name or an IP address.
+func ValidateHostPort(s string) error {
+	host, _, err := splitHostPort(s)
+	if err != nil {
+		return err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	if err := ValidateName(host); err != nil {
+		return fmt.Errorf("the host %w", err)
+	}
+	return nil
+}
+
+// ParseServer parses a DNS server's address: an IP address with an optional port, as in 10.0.0.10:53 or [fd00::10]:53.
+// The port defaults to 53. An IPv4 address may have brackets, as in some dialects of resolv.conf.
+func ParseServer(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), 53), nil
+	}
+	host, port, err := splitHostPort(s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not an IP address", host)
+	}
+	return netip.AddrPortFrom(a.Unmap(), port), nil
+}
+
+// splitHostPort splits host:port, whose port must be a number from 1 to 65535.
+func splitHostPort(s string) (string, uint16, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" {
+		return "", 0, errors.New("must be host:port, an IPv6 host in brackets")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("the port %q must be a number from 1 to 65535", port)
+	}
+	return host, uint16(n), nil
 }

@@ -25,11 +25,14 @@ const (
 	TCP = "tcp"
 )
 
-// udpSize is the largest answer that is accepted over UDP: EDNS0 at the size that fits
-// every common path without fragments (the DNS Flag Day 2020 recommendation).
-const udpSize = 1232
+const (
+	// udpSize is the largest UDP answer that EDNS0 allows: it fits common paths without fragments (DNS Flag Day 2020).
+	udpSize = 1232
+	// resendAfter is how long to wait for a UDP answer before the query is sent again, within the same attempt.
+	resendAfter = time.Second
+)
 
-// Error is a server's failure to answer a question properly.
+// Error is a server's failure to answer a question.
 type Error struct {
 	Server   netip.AddrPort
 	Protocol string
@@ -43,25 +46,23 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s over %s: %s", e.Server, strings.ToUpper(e.Protocol), e.Text)
 }
 
-// Reason says why in one word.
+// Reason is the check's reason.
 func (e *Error) Reason() check.Reason { return e.Code }
 
-// Server is one DNS server and how patiently it is asked.
+// Server is one DNS server.
 type Server struct {
 	Addr netip.AddrPort
-	// Protocol is UDP or TCP. A truncated answer over UDP is asked again over TCP.
+	// Protocol is UDP or TCP. A truncated UDP answer is queried again over TCP.
 	Protocol string
-	// Timeout of one query and Attempts at it, within the context's deadline. A lost UDP
-	// packet is no failure as long as one of the attempts is answered.
+	// Timeout of one attempt, within the context's deadline. One attempt that is answered is enough.
 	Timeout  time.Duration
 	Attempts int
-	// stream is shared by the queries of a look-up.
+	// stream is shared by the queries of a lookup.
 	stream *stream
 }
 
-// Exchange asks for the records of qtype at the absolute name. Any answer that belongs to
-// the question is returned, whatever its response code, with how often the question was put;
-// everything else is an *Error.
+// Exchange queries the records of qtype at the absolute name. It returns any answer to the question, whatever its
+// response code, and how many queries it sent. Everything else is an *Error.
 func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer *mdns.Msg, tries int, err error) {
 	if s.stream == nil {
 		s.stream = &stream{addr: s.Addr}
@@ -83,8 +84,10 @@ func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer
 	return nil, tries, err
 }
 
-// attempt asks once, leaving time for the attempts that remain.
-func (s Server) attempt(ctx context.Context, name string, qtype uint16, remaining int) (answer *mdns.Msg, sent int, err error) {
+// attempt queries once, and leaves time for the remaining attempts.
+func (s Server) attempt(
+	ctx context.Context, name string, qtype uint16, remaining int,
+) (answer *mdns.Msg, sent int, err error) {
 	timeout := s.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/time.Duration(remaining))
@@ -93,13 +96,13 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	defer cancel()
 	start := time.Now()
 	waited := func() time.Duration {
-		if ctx.Err() != nil { // it has been cut short
+		if ctx.Err() != nil {
 			return min(time.Since(start), timeout)
 		}
 		return timeout
 	}
 
-	answer, sent, err = s.ask(attempt, s.Protocol, name, qtype)
+	answer, sent, err = s.query(attempt, s.Protocol, name, qtype)
 	if err != nil {
 		return nil, sent, s.fail(ctx, s.Protocol, name, waited(), err)
 	}
@@ -107,9 +110,10 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 		return answer, sent, nil
 	}
 	if s.Protocol == TCP {
-		return nil, sent, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer, "sent an answer marked as truncated, which makes no sense over TCP"}
+		return nil, sent, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer,
+			"sent an answer marked as truncated, which makes no sense over TCP"}
 	}
-	answer, _, err = s.ask(attempt, TCP, name, qtype)
+	answer, _, err = s.query(attempt, TCP, name, qtype)
 	if err != nil {
 		cause := s.fail(ctx, TCP, name, waited(), err)
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -121,9 +125,11 @@ func (s Server) attempt(ctx context.Context, name string, qtype uint16, remainin
 	return answer, sent, nil
 }
 
-// ask sends one query and reads the answer to it. A server from before EDNS0 answers FORMERR and
-// is asked without (RFC 6891, section 6.2.2).
-func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (answer *mdns.Msg, sent int, err error) {
+// query sends one query and reads its answer. A server without EDNS0 answers FORMERR, and gets the query again without
+// it (RFC 6891, section 6.2.2).
+func (s Server) query(
+	ctx context.Context, protocol, name string, qtype uint16,
+) (answer *mdns.Msg, sent int, err error) {
 	query := new(mdns.Msg)
 	query.SetQuestion(name, qtype)
 	query.SetEdns0(udpSize, false)
@@ -135,8 +141,10 @@ func (s Server) ask(ctx context.Context, protocol, name string, qtype uint16) (a
 	return answer, sent, err
 }
 
-// send sends a query, over UDP as often as it takes, and reads the answer to it.
-func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
+// send sends a query and reads its answer. Over UDP it resends the query.
+func (s Server) send(
+	ctx context.Context, protocol string, query *mdns.Msg,
+) (answer *mdns.Msg, sent int, err error) {
 	if protocol == UDP {
 		answer, sent, err = s.datagram(ctx, query)
 	} else {
@@ -146,15 +154,15 @@ func (s Server) send(ctx context.Context, protocol string, query *mdns.Msg) (ans
 	if err != nil {
 		return nil, sent, err
 	}
-	if text := cmp.Or(mismatch(query, answer), hollow(answer)); text != "" {
+	if text := cmp.Or(mismatch(query, answer), emptyRecord(answer)); text != "" {
 		return nil, sent, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
 	}
 	return answer, sent, nil
 }
 
-// datagram sends a query over UDP, and once more after each second without an answer, so that one lost packet costs
-// no more. libc waits a whole timeout (5 s), two of which are all that a check has: on a line that loses packets, a
-// look-up through the search domains would hardly ever come to its end. sent says which of the queries was answered.
+// datagram sends a query over UDP, and again after each second without an answer. libc waits its whole timeout (5 s),
+// which a check has only twice: with packet loss, a lookup through the search domains would hardly ever end. sent is
+// the number of the query that was answered.
 func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
 	type reply struct {
 		msg *mdns.Msg
@@ -174,11 +182,7 @@ func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg
 	return r.msg, r.nth, nil
 }
 
-// resendAfter is how long an answer over UDP is waited for before the query is sent once more, within the same attempt.
-const resendAfter = time.Second
-
-// once sends a query over UDP, from a port of its own: a path that the kernel has remembered for another may lead
-// nowhere.
+// once sends a query over UDP, from a new port: the path that the kernel remembers for another may lead nowhere.
 func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, UDP, s.Addr.String())
@@ -186,7 +190,7 @@ func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 		return nil, err
 	}
 	defer func() { _ = raw.Close() }()
-	// The library reads deadlines from the context and does not notice its cancellation.
+	// The library uses the context's deadline, but does not notice its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	client := mdns.Client{Net: UDP, Timeout: s.Timeout}
@@ -194,7 +198,7 @@ func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	return answer, err
 }
 
-// mismatch says how an answer does not belong to the query; it is empty if it does.
+// mismatch returns why the answer is not one to the query; empty if it is.
 func mismatch(query, answer *mdns.Msg) string {
 	if !answer.Response {
 		return "sent back a query and no answer"
@@ -213,19 +217,20 @@ func mismatch(query, answer *mdns.Msg) string {
 	return ""
 }
 
-// hollow says which record of an answer holds nothing, where its type has something to hold:
-// the library unpacks RDLENGTH 0, which is for dynamic updates, into a record without an address.
-func hollow(answer *mdns.Msg) string {
+// emptyRecord describes a record without data. The library unpacks RDLENGTH 0, which is for dynamic updates, to a
+// record without an address.
+func emptyRecord(answer *mdns.Msg) string {
 	for _, rr := range answer.Answer {
-		if h := rr.Header(); h.Rdlength == 0 && slices.Contains(held, h.Rrtype) {
+		if h := rr.Header(); h.Rdlength == 0 && slices.Contains(typesWithData, h.Rrtype) {
 			return fmt.Sprintf("sent a record without data (%s %s)", h.Name, mdns.TypeToString[h.Rrtype])
 		}
 	}
 	return ""
 }
 
-// held are the types that are asked for.
-var held = []uint16{mdns.TypeA, mdns.TypeAAAA, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypePTR, mdns.TypeSOA, mdns.TypeSRV, mdns.TypeTXT}
+// typesWithData are the record types that a check can query.
+var typesWithData = []uint16{mdns.TypeA, mdns.TypeAAAA, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypePTR,
+	mdns.TypeSOA, mdns.TypeSRV, mdns.TypeTXT}
 
 func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Duration, err error) *Error {
 	var e *Error
@@ -238,7 +243,8 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 	case errors.Is(ctx.Err(), context.Canceled):
 		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was told to stop"
 	case neterror.IsTimeout(err):
-		e.Code, e.Text = check.ReasonTimeout, fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
+		e.Code = check.ReasonTimeout
+		e.Text = fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
 	case errors.As(err, &malformed):
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is no DNS answer: "+malformed.Error()
 	default:

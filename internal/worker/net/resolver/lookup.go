@@ -14,22 +14,21 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
-// Answer is what a look-up came to.
+// Answer is the result of a lookup.
 type Answer struct {
 	// Name is the absolute name that was answered, after the search domains.
 	Name string
 	// Rcode is the response code (mdns.RcodeSuccess, ...).
 	Rcode int
-	// Records of the types that were asked for; CNAMEs on the way are left out, unless
-	// they were what was asked for.
+	// Records of the queried types, without the CNAMEs that lead to them.
 	Records []mdns.RR
-	// Notes say which types were not answered as they should be, although another was.
+	// Notes are about the types that were not answered as they should be, while another was.
 	Notes []Note
-	// Tries is how often the question was put that had to be put most often.
+	// Tries is the highest number of queries for one question.
 	Tries int
 }
 
-// Note is what was wrong with the answer for a type.
+// Note is what was wrong with the answer for one type.
 type Note struct {
 	Qtype  uint16
 	Reason check.Reason
@@ -56,10 +55,9 @@ func (a Answer) Addrs() []netip.Addr {
 	return addrs
 }
 
-// Lookup looks the name up at one server, through the search domains, as libc does: a name
-// that does not exist, or has no record of the types, leads to the next one; so does
-// SERVFAIL, which is only reported when no name is answered. An unanswered query ends it.
-// The error is always an *Error.
+// Lookup looks a name up at one server, through the search domains, as libc does. It goes on to the next name after a
+// name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It
+// stops at a query without an answer. The error is always an *Error.
 func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
 	s.stream = &stream{addr: s.Addr}
 	defer s.stream.close()
@@ -75,7 +73,7 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
 			return a, nil
 		}
-		if best == nil || severity(a.Rcode) >= severity(best.Rcode) {
+		if best == nil || rank(a.Rcode) >= rank(best.Rcode) {
 			best = &a
 		}
 	}
@@ -83,9 +81,9 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 	return *best, nil
 }
 
-// severity orders the response codes of names that were tried in vain by how much they say:
-// a broken server over a name without records over a name that does not exist.
-func severity(rcode int) int {
+// rank orders the response codes of a lookup without records: a broken server over a name without records over a name
+// that does not exist.
+func rank(rcode int) int {
 	switch rcode {
 	case mdns.RcodeNameError:
 		return 0
@@ -96,9 +94,9 @@ func severity(rcode int) int {
 	}
 }
 
-// otherFamily is how long the answer for one type is waited for once that for another is there:
-// two queries, so that a lost packet does not look like silence.
-const otherFamily = 2 * resendAfter
+// otherTypeWait is how long to wait for the answer for one type after that for another: two queries, so that it
+// survives one lost packet.
+const otherTypeWait = 2 * resendAfter
 
 // reply is the answer for one type.
 type reply struct {
@@ -108,8 +106,8 @@ type reply struct {
 	err   error
 }
 
-// lookup asks for all the types at one absolute name, at the same time. One that is answered with
-// records is enough; what became of the others goes into the answer's notes.
+// lookup queries all the types at one absolute name, concurrently. Records of one type are enough; the answer's notes
+// describe failures of the others.
 func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,7 +125,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 		case r := <-replies:
 			got[r.qtype] = r
 			if enough == nil && r.msg != nil && len(relevant(r.msg, name, r.qtype)) > 0 {
-				enough = time.After(otherFamily)
+				enough = time.After(otherTypeWait)
 			}
 		case <-enough:
 			waiting = false
@@ -137,7 +135,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	var failure error
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
-			text := fmt.Sprintf("did not answer within %s", otherFamily)
+			text := fmt.Sprintf("did not answer within %s", otherTypeWait)
 			answer.Notes = append(answer.Notes, Note{t, check.ReasonTimeout, text})
 		} else if err := answer.add(r); err != nil && failure == nil {
 			failure = err
@@ -152,7 +150,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	return answer, nil
 }
 
-// add takes in the answer for one type. The error is an *Error.
+// add adds the answer for one type. The error is an *Error.
 func (a *Answer) add(r reply) error {
 	var panicked *recovery.Panic
 	if errors.As(r.err, &panicked) {
@@ -166,7 +164,7 @@ func (a *Answer) add(r reply) error {
 	if r.msg.Rcode != mdns.RcodeSuccess {
 		a.Notes = append(a.Notes, Note{r.qtype, RcodeReason(r.msg.Rcode), RcodeText(r.msg.Rcode)})
 	}
-	if severity(r.msg.Rcode) > severity(a.Rcode) {
+	if rank(r.msg.Rcode) > rank(a.Rcode) {
 		a.Rcode = r.msg.Rcode
 	}
 	a.Tries = max(a.Tries, r.tries)
@@ -174,25 +172,16 @@ func (a *Answer) add(r reply) error {
 	return nil
 }
 
-// relevant picks the records of the type that the answer gives for the name, following
-// CNAMEs; records for other names are not an answer to what was asked.
+// relevant returns the answer's records of the type for the name, after its CNAMEs. It ignores records for other names.
 func relevant(msg *mdns.Msg, name string, qtype uint16) []mdns.RR {
 	owners := map[string]bool{strings.ToLower(name): true}
-	// A chain may be listed in any order; as many rounds as records follow it to its end.
-	for range msg.Answer {
-		grown := false
+	// The CNAMEs of a chain may be in any order.
+	for known := 0; len(owners) > known; {
+		known = len(owners)
 		for _, rr := range msg.Answer {
-			c, ok := rr.(*mdns.CNAME)
-			target := ""
-			if ok {
-				target = strings.ToLower(c.Target)
+			if c, ok := rr.(*mdns.CNAME); ok && owners[strings.ToLower(c.Hdr.Name)] {
+				owners[strings.ToLower(c.Target)] = true
 			}
-			if ok && owners[strings.ToLower(c.Hdr.Name)] && !owners[target] {
-				owners[target], grown = true, true
-			}
-		}
-		if !grown {
-			break
 		}
 	}
 	var records []mdns.RR

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -11,20 +12,19 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // Resolver resolves host names for the checks that connect to them.
 type Resolver struct {
 	Config Config
-	// Hosts come before DNS.
+	// Hosts take precedence over DNS.
 	Hosts Hosts
-	// Err is why there is no configuration; every look-up of a name fails with it.
+	// Err is why there is no configuration; every lookup of a name fails with it.
 	Err error
 }
 
-// LookupAddrs resolves a host name to its addresses, by /etc/hosts or else through the servers of
-// resolv.conf in their order, as libc does: the next server is asked when one does not answer.
-// An IP address is its own answer. The error says which servers failed and how.
+// LookupAddrs resolves a host name to its addresses by /etc/hosts, or else by Query. It returns an IP address as it is.
 func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -43,9 +43,9 @@ func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, 
 	return addrs, nil
 }
 
-// Query looks the name up through the servers of resolv.conf in their order, as libc does. A name without such
-// records is an error, which is always a *HostError: of ReasonResolutionFailed if a server says so, of
-// ReasonResolutionUnavailable, and worth asking again, if none answered.
+// Query looks a name up at the servers of resolv.conf, as libc does: it queries the next server if one does not answer.
+// The error is always a *HostError. Its reason is ReasonResolutionFailed if a server answers that the name has no such
+// records, and the transient ReasonResolutionUnavailable if no server answers.
 func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (Answer, error) {
 	if r.Err != nil {
 		return Answer{}, &HostError{name, check.ReasonNoServers, r.Err.Error()}
@@ -91,12 +91,12 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
 }
 
-// Server is a server to be asked with the timeout and attempts of resolv.conf.
+// Server is a server with the timeout and attempts of resolv.conf.
 func (c Config) Server(addr netip.AddrPort, protocol string) Server {
 	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: c.Attempts}
 }
 
-// HostError is a host name's failure to resolve.
+// HostError is a host name that does not resolve.
 type HostError struct {
 	Host string
 	Code check.Reason
@@ -105,8 +105,62 @@ type HostError struct {
 
 func (e *HostError) Error() string { return fmt.Sprintf("%s does not resolve: %s", e.Host, e.Text) }
 
-// Reason says why in one word.
+// Reason is the check's reason.
 func (e *HostError) Reason() check.Reason { return e.Code }
 
-// Sentence says that Error is a whole sentence (see package neterror).
+// Sentence marks Error as a sentence for package neterror.
 func (e *HostError) Sentence() bool { return true }
+
+// DialContext connects to host:port and resolves the host as a pod does. It tries all addresses of a name at the same
+// time: the first connection wins, so that an address that drops packets costs no time.
+func (r *Resolver) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = recovery.Try(func() error { // net/http calls it in its own goroutines
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return err
+		}
+		addrs, err := r.LookupAddrs(ctx, host)
+		if err != nil {
+			return err
+		}
+		conn, err = DialAny(ctx, network, addrs, port)
+		return err
+	})
+	return conn, err
+}
+
+// DialAny connects to the address that answers first; the error is the last one.
+func DialAny(ctx context.Context, network string, addrs []netip.Addr, port string) (net.Conn, error) {
+	type attempt struct {
+		conn net.Conn
+		err  error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	attempts := make(chan attempt, len(addrs))
+	for _, a := range addrs {
+		recovery.Go(func() {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(a.String(), port))
+			attempts <- attempt{conn, err}
+		}, func(p *recovery.Panic) { attempts <- attempt{err: p} })
+	}
+	var last error
+	for left := len(addrs); left > 0; left-- {
+		a := <-attempts
+		if a.err != nil {
+			last = a.err
+			continue
+		}
+		cancel()
+		recovery.Go(func() {
+			for range left - 1 {
+				if late := <-attempts; late.err == nil {
+					_ = late.conn.Close()
+				}
+			}
+		}, func(*recovery.Panic) {})
+		return a.conn, nil
+	}
+	cancel()
+	return nil, last
+}

@@ -16,18 +16,18 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
-// stream asks a server over TCP: all queries over one connection (RFC 7766, section 6.2.1), for on
-// a line that loses packets each handshake is one more to wait for.
+// stream sends all queries to a server over one TCP connection (RFC 7766, section 6.2.1): with packet loss, each
+// handshake costs time.
 type stream struct {
 	addr netip.AddrPort
 	mu   sync.Mutex
 	conn *connection
-	// silent are connections on which an answer did not come in time.
+	// silent are connections on which an answer timed out.
 	silent []*connection
 }
 
-// exchange sends a query and waits for its answer. Should the server have closed a connection that it answered over
-// before, as it may at any time, the query goes over a new one; after a silence, so does the next.
+// exchange sends a query and waits for its answer. A server may close a connection at any time: if it has answered on
+// that connection before, exchange sends the query over a new one. After a timeout, the next query goes over a new one.
 func (s *stream) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 	for {
 		c, err := s.connect(ctx)
@@ -36,15 +36,15 @@ func (s *stream) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, erro
 		}
 		answer, err := c.exchange(ctx, query)
 		if neterror.IsTimeout(err) {
-			s.renew(c)
+			s.abandon(c)
 		}
-		if err == nil || !c.worn(err) {
+		if err == nil || !c.closedAfterUse(err) {
 			return answer, err
 		}
 	}
 }
 
-// connect returns the connection, made anew if there is none. Others wait meanwhile.
+// connect returns the connection, and makes it if there is none.
 func (s *stream) connect(ctx context.Context) (*connection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *stream) close() {
 	}
 }
 
-// renew makes the next query go over a new connection. Other queries may still be under way on the old one.
-func (s *stream) renew(old *connection) {
+// abandon makes the next query use a new connection. Other queries may still wait on the old one.
+func (s *stream) abandon(old *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == old {
@@ -88,12 +88,12 @@ type outcome struct {
 	err    error
 }
 
-// connection is a TCP connection on which several queries can be under way.
+// connection is a TCP connection for several concurrent queries.
 type connection struct {
 	raw *mdns.Conn
 
 	mu sync.Mutex
-	// waiting holds where each query's answer goes; nil for one that is not waited for any more.
+	// waiting has each query's channel, by its ID; nil after it has been answered or given up.
 	waiting  map[uint16]chan outcome
 	answered bool
 	err      error
@@ -129,7 +129,7 @@ func (c *connection) send(ctx context.Context, query *mdns.Msg, answer chan outc
 	return errors.Join(c.raw.SetWriteDeadline(deadline), c.raw.WriteMsg(query))
 }
 
-// read hands out the answers until the connection ends.
+// read delivers the answers until the connection ends.
 func (c *connection) read() {
 	_ = c.raw.SetReadDeadline(time.Time{})
 	for {
@@ -152,7 +152,7 @@ func (c *connection) read() {
 	}
 }
 
-// end closes the connection, and tells those who wait why.
+// end closes the connection and fails the queries that wait.
 func (c *connection) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,8 +175,8 @@ func (c *connection) ended() error {
 	return c.err
 }
 
-// worn reports whether the error is the end of a connection that has been of use.
-func (c *connection) worn(err error) bool {
+// closedAfterUse reports whether the error is the end of a connection that has had an answer.
+func (c *connection) closedAfterUse(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.answered && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
