@@ -15,7 +15,6 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/daemonset"
-	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
@@ -25,11 +24,11 @@ import (
 
 const (
 	commandDaemonSet = "daemonset"
-	// nameOfDaemonSet is the name under which the program is commandDaemonSet without being told so.
+	// nameOfDaemonSet is the program name that selects commandDaemonSet.
 	nameOfDaemonSet = "kube-node-ready"
 )
 
-const daemonSetUsage = `Verifies the node that it runs on until it passes, and then releases it: the process of a DaemonSet's pod.
+const daemonSetUsage = `Verifies the node that it runs on until it passes, and then releases it, in a DaemonSet's pod.
 
 Usage:
   ` + program + ` daemonset [flags]
@@ -40,7 +39,7 @@ Environment:
   POD_NAMESPACE, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, LOG_LEVEL, LOG_FORMAT
 
 A dry run exits with 0 if every required check passed, else with the code of "` + program + ` verify";
-in a pod it waits to be ended instead. Any run exits with 2 if its configuration is refused.
+in a pod it waits until it is stopped instead. Any run exits with 2 if its configuration is refused.
 
 Flags:
 `
@@ -53,14 +52,16 @@ type daemonSet struct {
 }
 
 func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, error) {
-	d := &daemonSet{set: pflag.NewFlagSet(commandDaemonSet, pflag.ContinueOnError)}
-	d.set.Usage = func() {}
-	d.set.SortFlags = false
-	d.set.StringVar(&d.path, "config", "", "configuration `file`, the controller's; default "+config.DefaultPath+", and in a dry run without that the defaults")
-	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and say what would be written; outside a cluster run what needs none, and the rest with a kubeconfig")
-	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config")
-	d.set.StringVar(&d.level, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
-	d.set.StringVar(&d.format, "log-format", getenv("LOG_FORMAT"), "`format`: json or console; overrides logging.format (LOG_FORMAT)")
+	d := &daemonSet{set: newFlagSet(commandDaemonSet)}
+	d.set.StringVar(&d.path, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
+		", and in a dry run without that file the defaults")
+	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and log what would be written; outside a cluster "+
+		"perform only the checks that need no API server, and the others with a kubeconfig")
+	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	d.set.StringVar(&d.level, "log-level", getenv("LOG_LEVEL"),
+		"`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
+	d.set.StringVar(&d.format, "log-format", getenv("LOG_FORMAT"),
+		"`format`: json or console; overrides logging.format (LOG_FORMAT)")
 	d.set.BoolVar(&d.version, "version", false, "print the version")
 	if err := d.set.Parse(args); err != nil {
 		return d, err
@@ -85,48 +86,44 @@ func (d *daemonSet) load() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logging.Level, cfg.Logging.Format = cmp.Or(d.level, cfg.Logging.Level), cmp.Or(d.format, cfg.Logging.Format)
+	cfg.Logging.Level = cmp.Or(d.level, cfg.Logging.Level)
+	cfg.Logging.Format = cmp.Or(d.format, cfg.Logging.Format)
 	return cfg, nil
 }
 
 // verifyOwnNode runs the DaemonSet's process and returns the exit code.
 func verifyOwnNode(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	d, err := parseDaemonSet(args, getenv)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		_, _ = fmt.Fprint(stdout, daemonSetUsage+d.set.FlagUsages())
-		return result.ExitPassed
-	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v\nRun %s daemonset --help for the flags.\n", program, err, program)
-		return result.ExitConfig
-	case d.version:
-		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
-		return result.ExitPassed
+	usage := daemonSetUsage + d.set.FlagUsages()
+	if code, done := answer(program+" daemonset", err, d.version, usage, stdout, stderr); done {
+		return code
 	}
 	cfg, err := d.load()
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
 		return result.ExitConfig
 	}
-	log, err := logging.New(cfg.Logging.Level, cfg.Logging.Format, stderr)
+	log, err := newLogger(cfg.Logging.Level, cfg.Logging.Format, stderr)
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)\n", program, err)
+		_, _ = fmt.Fprintf(stderr, "%s daemonset: %v\n", program, err)
 		return result.ExitConfig
 	}
 	node := getenv(worker.EnvNodeName)
-	if node == "" { // of a dry run
-		node, _ = os.Hostname() // the node's name, where this is one
+	if node == "" { // in a dry run
+		node, _ = os.Hostname() // often the node's name
 	}
 	log = log.With(zap.String("node", node))
-	p := &daemonset.Process{Config: cfg, Node: node, Log: log, Metrics: daemonset.NewMetrics(node, time.Duration(cfg.Reconciliation.IntervalSeconds)*time.Second),
+	interval := time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second
+	p := &daemonset.Process{Config: cfg, Node: node, Log: log, Metrics: daemonset.NewMetrics(node, interval),
 		Connect: func() (daemonset.API, error) { return worker.Client(getenv) },
 		Verify: func(ctx context.Context, c worker.Config) result.Report {
-			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig, OnFinish: logCheck(log)})
+			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig,
+				OnFinish: logCheck(log)})
 		}}
 	if d.dryRun {
 		return dryRun(ctx, d, p, getenv)
 	}
-	if _, err := worker.Client(getenv); err != nil { // none comes later
+	if _, err := worker.Client(getenv); err != nil { // waiting would not help
 		log.Error("the node cannot be read or written", zap.Error(err))
 		return result.ExitClient
 	}
@@ -139,15 +136,15 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 	return result.ExitPassed
 }
 
-// dryRun is the dry run. In a pod it does not end by itself: its kubelet would start it again.
+// dryRun runs the checks once. In a pod it then waits until it is stopped, since the kubelet would restart it.
 func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func(string) string) int {
 	inPod := getenv(worker.EnvServiceHost) != ""
 	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
 	case errors.Is(err, apiserver.ErrNoCluster):
-		p.Log.Info("dry run: there is no cluster here; what needs none is checked")
+		p.Log.Info("dry run: there is no cluster here; only the checks that need none are performed")
 		p.Connect = nil
 	case err != nil:
-		p.Log.Warn("dry run: the cluster cannot be used; what needs none is checked", zap.Error(err))
+		p.Log.Warn("dry run: the cluster cannot be used; only the checks that need none are performed", zap.Error(err))
 		p.Connect = nil
 	default:
 		p.Connect = func() (daemonset.API, error) { return api, nil }
@@ -167,7 +164,7 @@ func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func
 	return report.ExitCode()
 }
 
-// serve serves metrics and health. A port that is taken is no reason to keep a node from being verified.
+// serve serves metrics and health. A port in use does not prevent the verification.
 func serve(p *daemonset.Process) {
 	cfg := p.Config
 	ports := []int32{cfg.Health.Port}
@@ -175,13 +172,12 @@ func serve(p *daemonset.Process) {
 		ports = append(ports, cfg.Metrics.Port)
 	}
 	for _, port := range ports {
-		listen, err := p.Metrics.Listen(port)
+		log := p.Log.With(zap.Int32("port", port))
+		serve, err := p.Metrics.Listen(fmt.Sprintf(":%d", port))
 		if err != nil {
-			p.Log.Error("nothing is served on the port; set metrics.port or health.port to a free one", zap.Int32("port", port), zap.Error(err))
+			log.Error("nothing is served on the port; set metrics.port or health.port to a free one", zap.Error(err))
 			continue
 		}
-		recovery.Go(listen, func(caught *recovery.Panic) {
-			p.Log.Error("a port is served no more", zap.Int32("port", port), zap.Error(caught))
-		})
+		recovery.Go(serve, func(caught *recovery.Panic) { log.Error("the port is no longer served", zap.Error(caught)) })
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,84 +9,78 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 )
 
-// Output forms.
+// Output formats.
 const (
 	outputText = "text"
 	outputJSON = "json"
 )
 
-// flags are the command line and the environment that stands in for it.
+// kubeconfigHelp is the help of --kubeconfig.
+const kubeconfigHelp = "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config"
+
+// flags are the command line, with the environment's defaults.
 type flags struct {
-	set       *pflag.FlagSet
-	config    string
-	dryRun    bool
-	kube      string
-	output    string
-	only      []string
-	skip      []string
-	list      bool
-	logLevel  string
-	logFormat string
-	version   bool
+	set                                             *pflag.FlagSet
+	config, kubeconfig, output, logLevel, logFormat string
+	only, skip                                      []string
+	dryRun, list, version                           bool
 }
 
-// parseFlags reads the command line; terminal says whether standard output is one.
+func newFlagSet(name string) *pflag.FlagSet {
+	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	set.Usage = func() {}
+	set.SortFlags = false
+	return set
+}
+
+// parseFlags parses the command line; terminal reports whether standard output is one.
 func parseFlags(args []string, getenv func(string) string, terminal bool) (*flags, error) {
-	f := &flags{set: pflag.NewFlagSet(program, pflag.ContinueOnError)}
-	f.set.Usage = func() {}
-	f.set.SortFlags = false
-	f.set.StringVar(&f.config, "config", "", "configuration `file`; default the environment's KUBE_NODE_READY_CONFIG, else the built-in checks")
-	f.set.BoolVar(&f.dryRun, "dry-run", false, "outside a cluster perform what needs no API server, and the rest with a kubeconfig; write no termination log")
-	f.set.StringVar(&f.kube, "kubeconfig", "", "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config")
-	f.set.StringVarP(&f.output, "output", "o", "", "how the report is printed: `text or json`; default text on a terminal, else json")
-	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks of these `names`")
-	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks of these `names`")
+	f := &flags{set: newFlagSet(program)}
+	f.set.StringVar(&f.config, "config", "",
+		"configuration `file`; default the environment's KUBE_NODE_READY_CONFIG, else the built-in checks")
+	f.set.BoolVar(&f.dryRun, "dry-run", false, "write no termination log; outside a cluster perform only the checks "+
+		"that need no API server, and the others with a kubeconfig")
+	f.set.StringVar(&f.kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	f.set.StringVarP(&f.output, "output", "o", "",
+		"output format of the report: `text or json`; default text on a terminal, else json")
+	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks with these `names`")
+	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks with these `names`")
 	f.set.BoolVar(&f.list, "list", false, "list the checks and perform none")
-	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"), "`level`: debug, info, warn or error; default info, with text output error (LOG_LEVEL)")
-	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"), "`format`: json or console; default json (LOG_FORMAT)")
+	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"),
+		"`level`: debug, info, warn or error; default info, with text output error (LOG_LEVEL)")
+	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"),
+		"`format`: json or console; default json (LOG_FORMAT)")
 	f.set.BoolVar(&f.version, "version", false, "print the version")
 
 	if err := f.set.Parse(args); err != nil {
 		return f, err
 	}
-	switch rest := f.set.Args(); {
-	case len(rest) == 0, slices.Equal(rest, []string{"verify"}):
-	default:
-		return f, fmt.Errorf("unknown command %q; there are verify, which is the default, and report and daemonset, which must come first", strings.Join(rest, " "))
+	if rest := f.set.Args(); len(rest) > 0 && !slices.Equal(rest, []string{"verify"}) {
+		return f, fmt.Errorf("unknown command %q; there are verify, which is the default, and report and daemonset, "+
+			"which must come first", strings.Join(rest, " "))
 	}
-	if f.kube != "" && !f.dryRun {
+	if f.kubeconfig != "" && !f.dryRun {
 		return f, errors.New("--kubeconfig is for --dry-run: a worker has its pod's service account")
 	}
-	if f.output == "" {
-		f.output = outputJSON
-		if terminal {
-			f.output = outputText
-		}
+	if f.output == "" && terminal {
+		f.output = outputText
 	}
+	f.output = cmp.Or(f.output, outputJSON)
 	if f.output != outputText && f.output != outputJSON {
 		return f, fmt.Errorf("--output %s: must be text or json", f.output)
 	}
-	if f.logLevel == "" {
-		f.logLevel = "info"
-		if f.output == outputText {
-			f.logLevel = "error"
-		}
+	if f.logLevel == "" && f.output == outputText {
+		f.logLevel = "error"
 	}
-	if f.logFormat == "" {
-		f.logFormat = "json"
-	}
-	if _, err := logging.New(f.logLevel, f.logFormat, io.Discard); err != nil {
-		return f, fmt.Errorf("%w (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)", err)
-	}
-	return f, nil
+	f.logLevel, f.logFormat = cmp.Or(f.logLevel, "info"), cmp.Or(f.logFormat, "json")
+	_, err := newLogger(f.logLevel, f.logFormat, io.Discard)
+	return f, err
 }
 
 func (f *flags) usage() string {
-	return `Verifies the node that it runs on, once or as a DaemonSet's process, or reports an agent's health as its condition.
+	return `Verifies the node that it runs on, once or as a DaemonSet's process, or reports an agent's health.
 
 Usage:
   ` + program + ` [verify] [flags]

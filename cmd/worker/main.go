@@ -1,9 +1,8 @@
-// Command kube-node-ready-worker verifies the node that it runs on: it performs the checks of
-// its configuration, reports to standard output and the container's termination log, and
-// exits with a code that says who is at fault (see internal/result). As "report" it turns an
-// agent's health endpoint into a condition of the node instead (see internal/worker/reporter). As
-// "daemonset", or under the name kube-node-ready, it does without a controller what one does for
-// its node (see internal/daemonset).
+// Command kube-node-ready-worker verifies the node that it runs on. It performs the checks of its configuration,
+// reports to standard output and the container's termination log, and exits with a code that tells who is at fault (see
+// internal/result). The command "report" instead reports an agent's health as a condition of the node (see
+// internal/worker/reporter). The command "daemonset", or the program name kube-node-ready, does for its node what the
+// controller does (see internal/daemonset).
 package main
 
 import (
@@ -18,7 +17,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
@@ -36,8 +37,8 @@ func main() {
 		<-signals
 		cancel(worker.ErrInterrupted)
 	}, func(p *recovery.Panic) { cancel(p) })
-	// A reader that is gone is no reason to die: writing fails, and the exit code still counts.
-	// (Caught and not ignored, for what is ignored stays so in the commands of checks.)
+	// A closed pipe must not end the process: the exit code still counts. The signal is caught and not ignored, since the
+	// commands of checks inherit what is ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stdout, stderr := report.NewOutput(os.Stdout), report.NewOutput(os.Stderr)
 	args := os.Args[1:]
@@ -51,7 +52,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the program, without what belongs to the process. exit ends that where run cannot.
+// run is the program and returns its exit code. It calls exit to end a process that hangs.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, exit func(int)) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -62,18 +63,37 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		}
 	}
 	f, err := parseFlags(args, getenv, report.IsTerminal(stdout))
+	if code, done := answer(program, err, f.version, f.usage(), stdout, stderr); done {
+		return code
+	}
+	w := startWatchdog(getenv, f.dryRun || f.list, exit)
+	defer w.stop()
+	return verifyNode(ctx, f, getenv, stdout, stderr, w)
+}
+
+// answer answers a command line that is wrong, or asks for the help or the version. done is false for any other.
+func answer(
+	command string, err error, showVersion bool, usage string, stdout, stderr io.Writer,
+) (code int, done bool) {
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		_, _ = fmt.Fprint(stdout, f.usage())
-		return result.ExitPassed
+		_, _ = fmt.Fprint(stdout, usage)
 	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "%s: %v\nRun %s --help for the flags.\n", program, err, program)
-		return result.ExitConfig
-	case f.version:
+		_, _ = fmt.Fprintf(stderr, "%s: %v\nRun %s --help for the flags.\n", command, err, command)
+		return result.ExitConfig, true
+	case showVersion:
 		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
-		return result.ExitPassed
+	default:
+		return 0, false
 	}
-	dog := watch(getenv, f.dryRun || f.list, exit)
-	defer dog.stop()
-	return verifyNode(ctx, f, getenv, stdout, stderr, dog)
+	return result.ExitPassed, true
+}
+
+// newLogger adds to an error what sets the level and the format.
+func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
+	log, err := logging.New(level, format, w)
+	if err != nil {
+		return nil, fmt.Errorf("%w (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)", err)
+	}
+	return log, nil
 }

@@ -159,7 +159,7 @@ func TestTerminationLog(t *testing.T) {
 	}
 	code, stdout, stderr := runWorker(t, map[string]string{worker.EnvTerminationLog: "/no/such/folder/log",
 		"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}}]}}`})
-	if code != 0 || !strings.Contains(stderr, "the exit code stands alone") || !json.Valid([]byte(stdout)) {
+	if code != 0 || !strings.Contains(stderr, "the termination log has no report") || !json.Valid([]byte(stdout)) {
 		t.Errorf("got %d, %s, %s", code, stdout, stderr)
 	}
 }

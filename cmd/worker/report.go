@@ -3,14 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/logging"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
@@ -19,7 +16,8 @@ import (
 
 const commandReport = "report"
 
-// exitReport is a reporter that cannot begin, as in the SIG's; one that has begun ends with 0 when it is told to.
+// exitReport is the SIG's exit code of a reporter that cannot start. One that has started exits with 0 when it is
+// stopped.
 const exitReport = 1
 
 const reportUsage = `Reports the health of an agent on this node as a condition of the Node.
@@ -44,29 +42,22 @@ Flags:
 
 // reportCondition runs the reporter and returns the exit code.
 func reportCondition(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	set := pflag.NewFlagSet(commandReport, pflag.ContinueOnError)
-	set.Usage = func() {}
-	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), "info"), "`level`: debug, info, warn or error (LOG_LEVEL)")
+	set := newFlagSet(commandReport)
+	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), "info"),
+		"`level`: debug, info, warn or error (LOG_LEVEL)")
 	format := set.String("log-format", cmp.Or(getenv("LOG_FORMAT"), "json"), "`format`: json or console (LOG_FORMAT)")
 	showVersion := set.Bool("version", false, "print the version")
 	err := set.Parse(args)
 	if err == nil && set.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		_, _ = fmt.Fprint(stdout, reportUsage+set.FlagUsages())
-		return 0
-	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "%s report: %v\nRun %s report --help for the flags.\n", program, err, program)
-		return exitReport
-	case *showVersion:
-		_, _ = fmt.Fprintf(stdout, "%s %s\n", program, version.String())
-		return 0
+	usage := reportUsage + set.FlagUsages()
+	if code, done := answer(program+" report", err, *showVersion, usage, stdout, stderr); done {
+		return min(code, exitReport)
 	}
-	log, err := logging.New(*level, *format, stderr)
+	log, err := newLogger(*level, *format, stderr)
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "%s report: %v (--log-level, --log-format, LOG_LEVEL, LOG_FORMAT)\n", program, err)
+		_, _ = fmt.Fprintf(stderr, "%s report: %v\n", program, err)
 		return exitReport
 	}
 	c, warnings, err := reporter.FromEnv(getenv)
@@ -74,7 +65,7 @@ func reportCondition(ctx context.Context, args []string, getenv func(string) str
 		log.Warn(w)
 	}
 	if err == nil {
-		_, err = worker.Client(getenv) // nothing is reported without a service account, and none comes later
+		_, err = worker.Client(getenv) // waiting for a service account would not help
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "%s report: %v\n", program, err)
@@ -86,9 +77,10 @@ func reportCondition(ctx context.Context, args []string, getenv func(string) str
 		// Agents on the host's network share its ports.
 		log.Warn("no metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 for none", zap.Error(err))
 	} else {
-		recovery.Go(serve, func(p *recovery.Panic) { log.Error("no more metrics", zap.Error(p)) })
+		recovery.Go(serve, func(p *recovery.Panic) { log.Error("metrics are no longer served", zap.Error(p)) })
 	}
-	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval), zap.Duration("heartbeat", c.Heartbeat))
+	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval),
+		zap.Duration("heartbeat", c.Heartbeat))
 	reporter.Run(ctx, c, func() (reporter.API, error) { return worker.Client(getenv) }, log, metrics)
 	return 0
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,10 +23,10 @@ const (
 	strategicMergePatch = "application/strategic-merge-patch+json"
 )
 
-// read reads the node, unless the answer to a write has just been it.
+// read returns the node from the response to the last write, or else reads it.
 func (p *Process) read(ctx context.Context) (*corev1.Node, error) {
-	if n := p.seen; n != nil {
-		p.seen = nil
+	if n := p.latest; n != nil {
+		p.latest = nil
 		return n, nil
 	}
 	n := &corev1.Node{}
@@ -35,26 +35,27 @@ func (p *Process) read(ctx context.Context) (*corev1.Node, error) {
 
 func (p *Process) path() string { return nodes + "/" + url.PathEscape(p.Node) }
 
-// patch writes the node, or its status, and asks for another pass. A conflict is decided again: somebody was faster, or
-// another node has the name.
+// patch writes the node, or its status, and returns errAgain. A conflict means another writer, or another node of the
+// name: the next pass decides again.
 func (p *Process) patch(ctx context.Context, subresource string, body []byte) error {
 	kind := mergePatch
 	if subresource == status {
 		kind = strategicMergePatch
 	}
 	n := &corev1.Node{}
-	err := p.send(ctx, apiserver.Request{Method: http.MethodPatch, Path: p.path() + subresource, ContentType: kind, Body: body}, n)
+	request := apiserver.Request{Method: http.MethodPatch, Path: p.path() + subresource, ContentType: kind, Body: body}
+	err := p.send(ctx, request, n)
 	switch {
 	case err == nil:
-		p.seen = n
+		p.latest = n
 		return errAgain
-	case refused(err, http.StatusConflict):
+	case apiserver.HasStatus(err, http.StatusConflict):
 		return errAgain
 	}
 	return err
 }
 
-// send sends one request and decodes the answer; any but 200 is an *apiserver.StatusError.
+// send sends one request and decodes the response. A status other than 200 is an *apiserver.StatusError.
 func (p *Process) send(ctx context.Context, r apiserver.Request, into any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
@@ -78,19 +79,20 @@ func (p *Process) send(ctx context.Context, r apiserver.Request, into any) error
 	return nil
 }
 
-// list reads a list of one page, and has look watch for changes from then on.
-func list[T any](ctx context.Context, p *Process, path string, query url.Values, look *next) ([]T, error) {
+// list reads a list of one page, and adds a watch from its version to the schedule.
+func list[T any](ctx context.Context, p *Process, path string, query url.Values, s *schedule) ([]T, error) {
 	var page struct {
 		Metadata struct {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 		Items []T `json:"items"`
 	}
-	if err := p.send(ctx, apiserver.Request{Method: http.MethodGet, Path: path + "?" + query.Encode()}, &page); err != nil {
-		look.sooner(rewatch)
+	request := apiserver.Request{Method: http.MethodGet, Path: path + "?" + query.Encode()}
+	if err := p.send(ctx, request, &page); err != nil {
+		s.within(rewatch)
 		return nil, err
 	}
-	look.watches = append(look.watches, watchOf(path, query, page.Metadata.ResourceVersion))
+	s.watches = append(s.watches, watchOf(path, query, page.Metadata.ResourceVersion))
 	return page.Items, nil
 }
 
@@ -99,25 +101,15 @@ func field(name, value string) url.Values { return url.Values{"fieldSelector": {
 // watchOf is the path of a watch of what the query selects, from a version on.
 func watchOf(path string, query url.Values, version string) string {
 	watch := url.Values{"watch": {"true"}, "resourceVersion": {version}}
-	for k, v := range query {
-		watch[k] = v
-	}
+	maps.Copy(watch, query)
 	return path + "?" + watch.Encode()
 }
 
-func refused(err error, code int) bool {
-	var s *apiserver.StatusError
-	return errors.As(err, &s) && s.Code == code
-}
-
-// unread says why something could not be read, in words that stay the same from try to try.
-func unread(err error) string {
+// readProblem is why something could not be read, in a text that does not change from try to try.
+func readProblem(err error) string {
 	var s *apiserver.StatusError
 	if errors.As(err, &s) && s.Code < http.StatusInternalServerError && s.Code != http.StatusTooManyRequests {
 		return "cannot be read: " + s.Reason().String()
 	}
 	return "cannot be read: no usable answer from the API server"
 }
-
-// stalledAfter is how long after the time for a pass /healthz fails for want of one.
-const stalledAfter = 3 * time.Minute

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
-// DryRun runs the node's checks once, says what would be written, and writes nothing. Without a cluster, or such a node, it runs
-// those of a node that no profile selects. It returns the report.
+// DryRun runs the node's checks once and logs what would be written, but writes nothing. It returns the report. Without
+// a cluster or such a node, it runs the checks of a node that no profile selects.
 func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 	if err := p.prepare(); err != nil {
 		return result.Report{}, err
@@ -29,44 +29,42 @@ func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 		}
 	}
 	in := p.observe(n)
-	look := next{}
 	if known {
-		for _, w := range p.waits(ctx, n, in.Profile.Prerequisites, &look) {
+		for _, w := range p.unmet(ctx, n, in.Profile.Prerequisites, &schedule{}) {
 			p.Log.Info("dry run: the node would wait for "+w.Message, zap.String("kind", w.Kind), zap.String("name", w.Name))
 		}
 	}
 	p.self.Attempt = in.NextAttempt()
-	told := p.told(in.Profile)
-	p.Metrics.begin(told.Expand())
-	report := p.Verify(ctx, told)
-	p.Metrics.finished(report, time.Now())
-	select {
-	case <-ctx.Done(): // what it found counts all the same
+	c := p.workerConfig(in.Profile)
+	p.Metrics.attemptStarted(c.Expand())
+	report := p.Verify(ctx, c)
+	p.Metrics.attemptEnded(report, time.Now())
+	if ctx.Err() != nil {
 		return report, nil
-	default:
 	}
 	p.self.Began, p.self.Attempt.Result = time.Now(), resultOf(report)
 	p.Log.Info("dry run: the checks ended", zap.String("outcome", string(report.Outcome)))
 	if known {
-		plan, err := p.decide(ctx, in, n, &look)
+		plan, err := p.decide(ctx, in, n, &schedule{})
 		if err != nil {
 			return report, err
 		}
-		p.foretell(in, plan)
+		p.logPlan(in, plan)
 	}
 	return report, nil
 }
 
-// foretell logs what a plan would have done.
-func (p *Process) foretell(in decide.Input, plan decide.Plan) {
+// logPlan logs what a plan would do.
+func (p *Process) logPlan(in decide.Input, plan decide.Plan) {
 	switch {
 	case plan.Step != decide.StepRecord:
-		p.Log.Info("dry run: nothing would be written", zap.Bool("selected", in.Selected), zap.Bool("gated", in.Node.Gated), zap.Bool("labelled", in.Node.Labelled))
+		p.Log.Info("dry run: nothing would be written", zap.Bool("selected", in.Selected),
+			zap.Bool("gated", in.Node.Gated), zap.Bool("labelled", in.Node.Labelled))
 		return
 	case plan.Change.Gate == marks.GateOpen:
 		p.Log.Info("dry run: the gating taints would be removed")
 	case plan.Change.Gate == marks.GateClose:
-		p.Log.Info("dry run: the gating taints would be put on")
+		p.Log.Info("dry run: the gating taints would be added")
 	}
 	if l := plan.Change.Label; l != nil && *l != in.Node.Labelled {
 		p.Log.Info("dry run: the verified label would be changed", zap.Bool("verified", *l))

@@ -1,5 +1,6 @@
-// Package daemonset is a node that verifies itself: the process of a DaemonSet's pod gathers what the node says, asks package
-// decide what is next, runs the checks and writes the result, as the controller does with worker pods.
+// Package daemonset is a node that verifies itself. The process of a DaemonSet's pod does for its node what the
+// controller does with worker pods: it reads the node, calls package decide for the next step, runs the checks and
+// writes the result.
 package daemonset
 
 import (
@@ -22,22 +23,22 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// API is what is asked of the worker's API client.
+// API is the part of the worker's API client that a process uses.
 type API interface {
 	// Send sends one request.
 	Send(ctx context.Context, r apiserver.Request) (apiserver.Response, error)
-	// Watch returns at the first change that a watch request reports.
+	// Watch returns at the first change.
 	Watch(ctx context.Context, path string) (changed bool, err error)
 }
 
 const (
-	// requestTimeout bounds one request to the API server. It is not cut short when the process is told to stop.
+	// requestTimeout of one request to the API server. A shutdown does not interrupt a request.
 	requestTimeout = 10 * time.Second
-	// shutdownGrace is what is left for the last look at the node when the process is told to stop.
+	// shutdownGrace is the time to read and write the node at shutdown.
 	shutdownGrace = 5 * time.Second
-	// The waits after requests that failed: each twice the last, less up to half so that the nodes do not come together.
+	// The backoff after failed requests doubles, less a jitter of up to half so that the nodes spread out.
 	firstWait, longestWait = time.Second, 10 * time.Second
-	// rewatch is how soon after a watch that could not be had, or was ended, the node is read again.
+	// rewatch is how soon the node is read again after a watch has failed or ended.
 	rewatch = 5 * time.Second
 )
 
@@ -47,10 +48,10 @@ type Process struct {
 	Config *config.Config
 	// Node is the node's name.
 	Node string
-	// Connect makes a client; it is called again after a request failed, since addresses and authorities change. nil where there
-	// is no cluster, for DryRun.
+	// Connect makes a client. It is called again after a failed request, since addresses and CAs change. It is nil without
+	// a cluster, for DryRun.
 	Connect func() (API, error)
-	// Verify runs checks. When its context ends before, what it returns counts for nothing.
+	// Verify runs checks. Its result is ignored if its context ends before.
 	Verify  func(ctx context.Context, c worker.Config) result.Report
 	Log     *zap.Logger
 	Metrics *Metrics
@@ -58,77 +59,80 @@ type Process struct {
 	builder  *workerpod.Builder
 	api      API
 	failures int
-	// What is known of the node of this UID, on the process's own clock.
+	// The state of the node with this UID, on the process's own clock.
 	uid    string
 	self   decide.LocalWorker
 	needed time.Time
 	wanted decide.PendingCondition
-	// ended delivers the report of the attempt under way; nil while there is none.
-	ended chan result.Report
-	stop  context.CancelFunc // stops that attempt
-	seen  *corev1.Node       // as the API server answered last; nil once that is no longer fresh
+	// ended delivers the report of the running attempt, which cancel stops; nil without an attempt.
+	ended  chan result.Report
+	cancel context.CancelFunc
+	// latest is the response to the last write; nil once it may be outdated.
+	latest *corev1.Node
 }
 
-// errAgain asks for another pass at once: the node has changed, by us or by others.
+// errAgain requests another pass at once, since the node has changed.
 var errAgain = errors.New("decide again")
 
-// Run verifies the node until ctx ends, which is when its DaemonSet no longer selects the node or replaces the pod. What is wrong
-// meanwhile is logged and tried again. An error is a configuration of which no worker can be told.
+// Run verifies the node until ctx ends, when the DaemonSet no longer selects the node or replaces the pod. It logs and
+// retries errors. It returns an error only for a configuration that cannot be passed to a worker.
 func (p *Process) Run(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	defer func() { p.abandon() }()
+	defer func() { p.cancelAttempt() }()
 	for ctx.Err() == nil {
 		next, err := p.pass(ctx)
-		p.Metrics.beat()
+		p.Metrics.OperationEnded()
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errAgain):
 			p.failures = 0
 		case err != nil:
-			p.rest(ctx, p.failed(err))
+			p.wait(ctx, p.failed(err))
 		default:
 			p.failures = 0
-			p.rest(ctx, next)
+			p.wait(ctx, next)
 		}
 	}
-	p.leave()
+	p.shutDown()
 	return nil
 }
 
-// prepare makes what is the same for every pass.
 func (p *Process) prepare() (err error) {
 	p.builder, err = workerpod.NewBuilder(p.Config, "", "")
 	return err
 }
 
-// next is when to look again: after wait, or when one of the watches reports a change.
-type next struct {
+// schedule is when the next pass starts: after wait, or when one of the watches reports a change.
+type schedule struct {
 	wait    time.Duration
 	watches []string
 }
 
-// sooner looks again after d, or sooner if something else asked for that.
-func (n *next) sooner(d time.Duration) {
-	if d > 0 && d < n.wait {
-		n.wait = d
+// within starts the next pass after d at the latest.
+func (s *schedule) within(d time.Duration) {
+	if d > 0 {
+		s.wait = min(s.wait, d)
 	}
 }
 
-// rest waits for what is to be waited for.
-func (p *Process) rest(ctx context.Context, n next) {
-	ctx, cancel := context.WithTimeout(ctx, n.wait)
+// wait waits for the next pass, or the end of the running attempt.
+func (p *Process) wait(ctx context.Context, s schedule) {
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
-	changed := make(chan struct{}, len(n.watches))
-	for _, path := range n.watches {
+	changed := make(chan struct{}, len(s.watches))
+	for _, path := range s.watches {
 		api := p.api
 		recovery.Go(func() {
 			if ok, err := api.Watch(ctx, path); !ok {
 				if err != nil && ctx.Err() == nil {
 					p.Log.Debug("a watch ended", zap.String("path", path), zap.Error(err))
 				}
-				pause(ctx, rewatch)
+				select {
+				case <-ctx.Done():
+				case <-time.After(rewatch):
+				}
 			}
 			changed <- struct{}{}
 		}, func(caught *recovery.Panic) {
@@ -140,88 +144,83 @@ func (p *Process) rest(ctx context.Context, n next) {
 	case <-ctx.Done():
 	case <-changed:
 	case r := <-p.ended:
-		p.finish(r)
+		p.finishAttempt(r)
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-// failed accounts for a request that failed, and backs off. A connection of its own may lead to another API server.
-func (p *Process) failed(err error) next {
-	p.api, p.seen = nil, nil
+// failed records a failed request and returns the backoff. A new connection may lead to another API server.
+func (p *Process) failed(err error) schedule {
+	p.api, p.latest = nil, nil
 	wait := min(firstWait<<min(p.failures, 10), longestWait)
 	p.failures++
 	wait -= rand.N(wait / 2)
-	if refused(err, http.StatusNotFound) {
+	if apiserver.HasStatus(err, http.StatusNotFound) {
 		p.Log.Warn("there is no such node yet", zap.Duration("wait", wait))
 	} else {
-		p.Log.Warn("the API server did not take a request; it is tried again", zap.Error(err), zap.Int("failures", p.failures), zap.Duration("wait", wait))
+		p.Log.Warn("a request to the API server failed; it is retried",
+			zap.Error(err), zap.Int("failures", p.failures), zap.Duration("wait", wait))
 	}
-	return next{wait: wait}
+	return schedule{wait: wait}
 }
 
-// begin runs the checks of an attempt, beside all else.
-func (p *Process) begin(ctx context.Context, in decide.Input) {
+// startAttempt runs the checks of an attempt in the background.
+func (p *Process) startAttempt(ctx context.Context, in decide.Input) {
 	p.self.Attempt = in.NextAttempt()
-	p.Log.Info("the checks begin", zap.Int32("attempt", p.self.Attempt.Number))
+	p.Log.Info("the checks start", zap.Int32("attempt", p.self.Attempt.Number))
 	p.self.Began = time.Now()
-	var running context.Context
-	running, p.stop = context.WithCancel(ctx)
+	ctx, p.cancel = context.WithCancel(ctx)
 	ended := make(chan result.Report, 1)
 	p.ended = ended
-	told := p.told(in.Profile)
-	p.Metrics.begin(told.Expand())
-	recovery.Go(func() { ended <- p.Verify(running, told) }, func(caught *recovery.Panic) {
+	c := p.workerConfig(in.Profile)
+	p.Metrics.attemptStarted(c.Expand())
+	recovery.Go(func() { ended <- p.Verify(ctx, c) }, func(caught *recovery.Panic) {
 		ended <- worker.Aborted(p.Node, result.InternalError, "worker", caught)
 	})
 }
 
-// told is what a worker of the profile is told to check.
-func (p *Process) told(e config.Effective) worker.Config {
+// workerConfig is the configuration of a worker of the profile.
+func (p *Process) workerConfig(e config.Effective) worker.Config {
 	return worker.Config{Checks: e.Checks, DNSTestDomains: e.DNSTestDomains,
 		CheckTimeoutSeconds: min(p.Config.Worker.CheckTimeoutSeconds, e.TimeoutSeconds), TimeoutSeconds: e.TimeoutSeconds}
 }
 
-// finish takes the report of the attempt under way.
-func (p *Process) finish(r result.Report) {
-	p.abandon()
-	p.Metrics.finished(r, time.Now())
+// finishAttempt takes the report of the running attempt.
+func (p *Process) finishAttempt(r result.Report) {
+	p.cancelAttempt()
+	p.Metrics.attemptEnded(r, time.Now())
 	p.self.Attempt.Result = resultOf(r)
 }
 
-// abandon ends the attempt under way, if there is one.
-func (p *Process) abandon() {
-	if p.stop != nil {
-		p.stop()
+// cancelAttempt ends the running attempt, if there is one.
+func (p *Process) cancelAttempt() {
+	if p.cancel != nil {
+		p.cancel()
 	}
-	p.stop, p.ended = nil, nil
+	p.cancel, p.ended = nil, nil
 }
 
-// resultOf is what came of an attempt that left the report.
+// resultOf is the result of an attempt with the report.
 func resultOf(r result.Report) *attempt.Result {
 	out := attempt.FromExitCode(int32(r.ExitCode()), &r)
 	out.Duration = time.Duration(r.DurationMs) * time.Millisecond
-	if check := r.Checks; out.Check == "" && out.Outcome == attempt.Inconclusive && len(check) > 0 && check[0].Outcome == result.Failed {
-		out.Message = attempt.Text(check[0].Message) // why there was no attempt stands where failures do
+	// The report of a worker that could not perform its checks has the cause like a failed check (worker.Aborted).
+	aborted := len(r.Checks) > 0 && r.Checks[0].Outcome == result.Failed
+	if aborted && out.Check == "" && out.Outcome == attempt.Inconclusive {
+		out.Message = attempt.Text(r.Checks[0].Message)
 	}
 	return out
 }
 
-// leave is the last look at a node that somebody labelled by hand: its DaemonSet took the process off for that, maybe before the
-// change of the label was seen.
-func (p *Process) leave() {
+// shutDown releases a node that somebody has labelled as verified: the DaemonSet stops the process for that, maybe
+// before the watch reports the label.
+func (p *Process) shutDown() {
 	if p.self.Released || p.api == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	for ctx.Err() == nil {
-		p.seen = nil
+		p.latest = nil
 		n, err := p.read(ctx)
 		if err != nil {
 			return

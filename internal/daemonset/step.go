@@ -2,57 +2,67 @@ package daemonset
 
 import (
 	"context"
+	"maps"
+	"net/url"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // pass decides and acts once.
-func (p *Process) pass(ctx context.Context) (next, error) {
+func (p *Process) pass(ctx context.Context) (schedule, error) {
 	select {
 	case r := <-p.ended:
-		p.finish(r)
+		p.finishAttempt(r)
 	default:
 	}
 	n, err := p.read(ctx)
 	if err != nil {
-		return next{}, err
+		return schedule{}, err
 	}
 	in := p.observe(n)
-	look := next{wait: time.Duration(p.Config.Reconciliation.IntervalSeconds) * time.Second, watches: []string{watchOf(nodes, field("metadata.name", p.Node), n.ResourceVersion)}}
-	plan, err := p.decide(ctx, in, n, &look)
+	next := schedule{wait: time.Duration(p.Config.Reconciliation.IntervalSeconds) * time.Second,
+		watches: []string{watchOf(nodes, field("metadata.name", p.Node), n.ResourceVersion)}}
+	plan, err := p.decide(ctx, in, n, &next)
 	if err != nil {
-		return next{}, err
+		return schedule{}, err
 	}
 	switch plan.Step {
 	case decide.StepStart:
-		p.begin(ctx, in)
-		p.seen = n
-		return next{}, errAgain // what the node should say meanwhile is decided next
+		p.startAttempt(ctx, in)
+		p.latest = n
+		return schedule{}, errAgain // the next pass sets the condition
 	case decide.StepRecord:
-		return next{}, p.record(ctx, n, in, plan)
+		return schedule{}, p.record(ctx, n, in, plan)
 	}
-	look.sooner(plan.RequeueAfter)
-	return look, p.say(ctx, in, plan, &look)
+	next.within(plan.RequeueAfter)
+	err = p.updateCondition(ctx, in, plan, &next)
+	return next, err
 }
 
-// observe is what decisions need to know of the node.
+// observe is the input of decisions about the node.
 func (p *Process) observe(n *corev1.Node) decide.Input {
 	now := time.Now()
-	if uid := string(n.UID); uid != p.uid { // another node has the name, of which nothing was seen
-		p.abandon()
+	if uid := string(n.UID); uid != p.uid { // another node has the name
+		p.cancelAttempt()
 		p.uid, p.self, p.needed, p.wanted = uid, decide.LocalWorker{}, time.Time{}, decide.PendingCondition{}
 	}
 	in := decide.Input{Config: p.Config, Profile: p.Config.For(n.Labels), Selected: p.Config.Selects(n.Labels),
 		Node: marks.Observe(n, p.Config.Vocabulary()), LocalWorker: &p.self}
 	in.Checks = p.builder.Checks(in.Profile.Profile)
 	if !in.Node.Gated {
-		p.self.Attempt.Basis.Gated = false // a pass of the attempt under way does not open a gate that is closed from now on
+		p.self.Attempt.Basis.Gated = false // if the running attempt passes, it opens no gate that is closed later
 	}
 	switch {
 	case !decide.Eligible(in) || !decide.NeedsVerification(in, now):
@@ -64,13 +74,13 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 	return in
 }
 
-// decide asks what is next, and gathers the evidence that it is asked for. Of what was read for that, look is told.
-// What a deletion needs is not asked for: config.ParseDaemonSet refuses it.
-func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, look *next) (decide.Plan, error) {
-	ev := decide.Evidence{Fresh: true, Slot: new(true)} // nothing is cached here, and nobody counts workers
+// decide decides the next step. It reads the evidence that the decision needs, and adds the watches of it to the
+// schedule. There is none for a deletion: config.ParseDaemonSet refuses to enable it.
+func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, s *schedule) (decide.Plan, error) {
+	ev := decide.Evidence{Fresh: true, Slot: new(true)} // there are no caches and no worker pods
 	return decide.Resolve(&in, &ev, time.Now, decide.Loaders{
 		decide.NeedPrerequisites: decide.Loader(&ev.Unmet, func() ([]decide.Unmet, error) {
-			return p.waits(ctx, n, in.Profile.Prerequisites, look), nil
+			return p.unmet(ctx, n, in.Profile.Prerequisites, s), nil
 		}),
 		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
 			problem := "in DaemonSet mode the node's pods are not listed, so it may run ordinary ones"
@@ -79,33 +89,34 @@ func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, l
 	})
 }
 
-// record writes a change of our marks, the one write that decides. A pass is said in the condition before: once the node has its
-// label nobody comes to do so, while one whose process ends between the two writes is verified again by the next.
+// record writes a change of our marks. It sets the condition first: the DaemonSet stops the process once the node has
+// its label. A process that ends between the two writes verifies the node again when it restarts.
 func (p *Process) record(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan) error {
 	if next := plan.NextCondition(in); next != nil && !next.Same(in.Node.Condition) {
 		return p.patch(ctx, status, next.Patch(in.Node.UID, in.Node.Condition))
 	}
 	if in.Node.RecordProblem != "" {
-		p.Log.Info("the record is replaced", zap.String("fault", in.Node.RecordProblem))
+		p.Log.Info("the record is replaced", zap.String("problem", in.Node.RecordProblem))
 	}
-	if err := p.patch(ctx, object, plan.Change.Patch(n, p.Config.Vocabulary())); err != nil && p.seen == nil {
+	if err := p.patch(ctx, object, plan.Change.Patch(n, p.Config.Vocabulary())); err != nil && p.latest == nil {
 		return err // nothing was written
 	}
 	if plan.ReleasesLabelled() {
 		p.self.Released = true
-		p.Log.Warn("somebody gave the node the verified label: its taints are removed although it did not pass")
+		p.Log.Warn("somebody set the verified label: the node's taints are removed although it did not pass")
 	}
 	if done := plan.Recorded; done != nil {
 		p.self.Released = done.Result.Outcome == attempt.Passed
 		r := plan.Change.Record
-		p.Log.Info("verification "+string(r.LastOutcome), zap.Int32("attempt", r.Sequence), zap.String("check", r.LastCheck),
-			zap.String("reason", r.LastReason), zap.String("message", r.LastMessage), zap.Float64("duration", done.Result.Duration.Seconds()))
+		p.Log.Info("verification "+string(r.LastOutcome), zap.Int32("attempt", r.Sequence),
+			zap.String("check", r.LastCheck), zap.String("reason", r.LastReason), zap.String("message", r.LastMessage),
+			zap.Float64("duration", done.Result.Duration.Seconds()))
 	}
 	return errAgain
 }
 
-// say writes the condition if it is time to.
-func (p *Process) say(ctx context.Context, in decide.Input, plan decide.Plan, look *next) error {
+// updateCondition writes the condition if it is due.
+func (p *Process) updateCondition(ctx context.Context, in decide.Input, plan decide.Plan, s *schedule) error {
 	if plan.ClearCondition {
 		return p.patch(ctx, status, marks.RemoveCondition(in.Node.UID))
 	}
@@ -115,10 +126,74 @@ func (p *Process) say(ctx context.Context, in decide.Input, plan decide.Plan, lo
 	}
 	write, wanted, wait := decide.ConditionDue(*plan.Condition, in.Node.Condition, p.wanted, time.Now())
 	p.wanted = wanted
-	look.sooner(wait)
+	s.within(wait)
 	if !write {
 		return nil
 	}
-	p.Log.Info("the node says", zap.String("status", string(plan.Condition.Status)), zap.String("reason", plan.Condition.Reason), zap.String("message", plan.Condition.Message))
+	p.Log.Info("condition changes", zap.String("status", string(plan.Condition.Status)),
+		zap.String("reason", plan.Condition.Reason), zap.String("message", plan.Condition.Message))
 	return p.patch(ctx, status, plan.Condition.Patch(in.Node.UID, in.Node.Condition))
+}
+
+// unmet lists the prerequisites that are unmet, in the order of the configuration. It reads only the node's own
+// objects.
+func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequisites, s *schedule) []decide.Unmet {
+	unmet := []decide.Unmet{}
+	add := func(kind, name, why string) {
+		if why != "" {
+			unmet = append(unmet, decide.Unmet{Kind: kind, Name: name, Message: why})
+		}
+	}
+	if pre.NodeReady {
+		add(verdict.KindNodeReady, string(corev1.NodeReady), verdict.Condition(n, verdict.NodeReady))
+	}
+	for _, c := range pre.Conditions {
+		add(verdict.KindConditions, verdict.ConditionName(c), verdict.Condition(n, c))
+	}
+	for _, pods := range pre.Pods {
+		add(verdict.KindPods, verdict.PodsName(pods), p.unmetPods(ctx, pods, s))
+	}
+	if len(pre.CSINodes) > 0 {
+		byName := field("metadata.name", p.Node)
+		found, err := list[*storagev1.CSINode](ctx, p, "/apis/storage.k8s.io/v1/csinodes", byName, s)
+		var own *storagev1.CSINode
+		if len(found) > 0 {
+			own = found[0]
+		}
+		for _, c := range pre.CSINodes {
+			why := verdict.CSINode(c, n, own)
+			if err != nil {
+				why = verdict.UnreadCSINode(c, readProblem(err))
+			}
+			add(verdict.KindCSINodes, c.Driver, why)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pre.Allocatable)) {
+		add(verdict.KindAllocatable, string(name), verdict.Allocatable(n, name, pre.Allocatable[name]))
+	}
+	return unmet
+}
+
+// unmetPods is why the pods of a prerequisite do not meet it; empty if they do.
+func (p *Process) unmetPods(ctx context.Context, want config.PodPrerequisite, s *schedule) string {
+	query := field("spec.nodeName", p.Node)
+	query.Set("labelSelector", metav1.FormatLabelSelector(&want.Selector))
+	namespace := "/namespaces/" + url.PathEscape(want.Namespace)
+	found, err := list[*corev1.Pod](ctx, p, "/api/v1"+namespace+"/pods", query, s)
+	if err != nil {
+		return verdict.NoPods(want, readProblem(err))
+	}
+	var revisions []*appsv1.ControllerRevision
+	if want.CurrentRevision {
+		path := "/apis/apps/v1" + namespace + "/controllerrevisions"
+		if revisions, err = list[*appsv1.ControllerRevision](ctx, p, path, url.Values{}, s); err != nil {
+			return verdict.NoPods(want, readProblem(err))
+		}
+	}
+	return verdict.Pods(want, found, func(uid string) []*appsv1.ControllerRevision {
+		return slices.DeleteFunc(slices.Clone(revisions), func(r *appsv1.ControllerRevision) bool {
+			c := metav1.GetControllerOf(r)
+			return c == nil || string(c.UID) != uid
+		})
+	})
 }

@@ -25,7 +25,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 		says   []string
 	}{
 		"passes": {[]corev1.Taint{gate, foreign}, true, 0, []string{"the checks ended", "the gating taints would be removed", "the verified label would be changed", `\"lastOutcome\":\"passed\"`}},
-		"fails":  {nil, false, 1, []string{"the checks ended", "the gating taints would be put on", `\"lastOutcome\":\"failed\"`, `\"lastCheck\":\"gate\"`}},
+		"fails":  {nil, false, 1, []string{"the checks ended", "the gating taints would be added", `\"lastOutcome\":\"failed\"`, `\"lastCheck\":\"gate\"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t, c.taints...)

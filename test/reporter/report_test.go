@@ -220,7 +220,7 @@ func TestAPIServerGone(t *testing.T) {
 	time.Sleep(2 * time.Second) // it fails several times
 	s.agent.status.Store(http.StatusServiceUnavailable)
 	time.Sleep(2 * time.Second)
-	if n := strings.Count(s.log(), "the condition is not written"); n != 1 {
+	if n := strings.Count(s.log(), "the condition could not be written"); n != 1 {
 		t.Errorf("%d lines were logged in four seconds", n)
 	}
 	s.agent.status.Store(http.StatusOK)
@@ -279,7 +279,7 @@ func TestUpdateAmongOtherWriters(t *testing.T) {
 	if n, _ := s.node(); len(n.Status.Conditions) != 4 || conflicts != 3 {
 		t.Errorf("%d conflicts, and the conditions %+v", conflicts, n.Status.Conditions)
 	}
-	if strings.Contains(s.log(), "the condition is not written") {
+	if strings.Contains(s.log(), "the condition could not be written") {
 		t.Error("a conflict was logged as a failure")
 	}
 }

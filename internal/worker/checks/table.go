@@ -1,5 +1,5 @@
-// Package checks is the table of check types, and the entries of worker.checks. A type is a folder below
-// this one, which holds its settings, their rules and what it does, and a line in Table.
+// Package checks has the table of check types and the entries of worker.checks. A type is a folder below this one, with
+// its settings, their validation and the check, and a line in Table.
 package checks
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
 
-// Table has a line for each type of check. The key of its settings in a file is the type's name.
-// Validation, the documentation and the chart's schema follow from it.
+// Table has a line for each type of check. The key of its settings is the type's name. Validation, the documentation
+// and the chart's schema follow from it.
 type Table struct {
 	DNS              *dns.Settings              `json:"dns,omitempty"`
 	KubernetesAPI    *kubernetesapi.Settings    `json:"kubernetesAPI,omitempty"`
@@ -37,12 +37,12 @@ type Table struct {
 	Exec             *exec.Settings             `json:"exec,omitempty"`
 }
 
-// Settings are what the folder of a type provides, with limits as tags on their fields and, for what tags cannot say, as a
-// limits.Validator. Each method takes nil for a check without settings.
+// Settings are implemented by each type. Limits are tags on the fields; what tags cannot express is a limits.Validator.
+// Both methods accept nil for a check without settings.
 type Settings interface {
 	// NeedsAPI reports whether the Kubernetes API is called.
 	NeedsAPI() bool
-	// New prepares the check that settings without a fault ask for. environment.Pod.API is nil unless NeedsAPI.
+	// New prepares the check of valid settings. environment.Pod.API may be nil unless NeedsAPI.
 	New(environment.Pod) check.Func
 }
 
@@ -62,7 +62,7 @@ func (Type) Values() []string {
 	return types
 }
 
-// Settings are those of the check's own type; nil for a type that there is not.
+// Settings are those of the check's type; nil for an unknown type.
 func (s Spec) Settings() (own Settings) {
 	s.lines(func(name Type, settings Settings, _ bool) {
 		if name == s.Type {

@@ -1,19 +1,22 @@
-// Package exposition keeps the few metrics of a worker and writes them in Prometheus' text format, version 0.0.4
-// (https://prometheus.io/docs/instrumenting/exposition_formats/). The client library, with the protocol buffers that it
-// brings along, would add a third to the worker's binary, which every new node pulls.
+// Package exposition serves the worker's few metrics in Prometheus' text format, version 0.0.4
+// (https://prometheus.io/docs/instrumenting/exposition_formats/), and its health. client_golang and the protocol
+// buffers that it imports would add a third to the worker's binary, which every new node pulls.
 package exposition
 
 import (
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// Registry holds metrics and serves them. Its methods, and those of its metrics, may be called at the same time.
+// Registry holds metrics. Its methods, and those of its metrics, are safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
 	metrics []*Metric
@@ -45,10 +48,11 @@ func (r *Registry) Counter(name, help string, labels ...string) *Metric {
 	return r.register(&Metric{name: name, help: help, kind: "counter", labels: labels})
 }
 
-// Histogram registers a metric of observed values, counted by the ascending upper bounds, and serves it from the start.
+// Histogram registers a histogram with the given upper bounds, in ascending order, and serves it from the start.
 func (r *Registry) Histogram(name, help string, buckets []float64) *Metric {
-	m := r.register(&Metric{name: name, help: help, kind: "histogram", buckets: append(slices.Clone(buckets), math.Inf(1))})
-	m.at(nil)
+	buckets = append(slices.Clone(buckets), math.Inf(1))
+	m := r.register(&Metric{name: name, help: help, kind: "histogram", buckets: buckets})
+	m.with(nil)
 	return m
 }
 
@@ -60,8 +64,8 @@ func (r *Registry) register(m *Metric) *Metric {
 	return m
 }
 
-// at is the series of these label values. The registry's mutex must be held, or the metric not be known to others yet.
-func (m *Metric) at(values []string) *series {
+// with returns the series of these label values. The caller holds the registry's mutex.
+func (m *Metric) with(values []string) *series {
 	for _, s := range m.series {
 		if slices.Equal(s.values, values) {
 			return s
@@ -72,25 +76,25 @@ func (m *Metric) at(values []string) *series {
 	return s
 }
 
-// Set gives a gauge's series its value. The label values are in the order of the labels, here and below.
+// Set sets a gauge. The label values are in the order of the labels.
 func (m *Metric) Set(value float64, labelValues ...string) {
 	m.registry.mu.Lock()
 	defer m.registry.mu.Unlock()
-	m.at(labelValues).value = value
+	m.with(labelValues).value = value
 }
 
-// Add raises a counter's series; by 0 it makes one that is served from then on.
+// Add increases a counter. Adding 0 makes its series appear.
 func (m *Metric) Add(by float64, labelValues ...string) {
 	m.registry.mu.Lock()
 	defer m.registry.mu.Unlock()
-	m.at(labelValues).value += by
+	m.with(labelValues).value += by
 }
 
-// Observe counts a value in a histogram.
+// Observe adds a value to a histogram.
 func (m *Metric) Observe(value float64) {
 	m.registry.mu.Lock()
 	defer m.registry.mu.Unlock()
-	s := m.at(nil)
+	s := m.with(nil)
 	s.count++
 	s.value += value
 	for i, bound := range m.buckets {
@@ -100,10 +104,48 @@ func (m *Metric) Observe(value float64) {
 	}
 }
 
-// ServeHTTP writes all metrics, in the order in which they were registered.
-func (r *Registry) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = fmt.Fprint(w, r.text()) // a scraper that went away is nobody's error
+// Server serves a registry at /metrics, and at Probes whether the process still works: a probe fails once no operation
+// has ended for Timeout. It does not fail when an API server or an agent is gone, which a restart does not fix.
+type Server struct {
+	Registry
+	Probes []string
+	// Operation is what ends regularly, in the singular.
+	Operation string
+	Timeout   time.Duration
+	last      atomic.Pointer[time.Time]
+}
+
+// OperationEnded records that an operation has ended, or that the process has started.
+func (s *Server) OperationEnded() { s.last.Store(new(time.Now())) }
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch since := time.Since(*s.last.Load()); {
+	case r.URL.Path == "/metrics":
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = fmt.Fprint(w, s.text()) // a client that went away is no error
+	case !slices.Contains(s.Probes, r.URL.Path):
+		http.NotFound(w, r)
+	case since > s.Timeout:
+		text := fmt.Sprintf("no %s has ended for %v", s.Operation, since.Round(time.Second))
+		http.Error(w, text, http.StatusServiceUnavailable)
+	default:
+		_, _ = fmt.Fprintln(w, "ok")
+	}
+}
+
+// Listen listens on the address. The function that it returns serves until the process ends. With address "0" it does
+// nothing.
+func (s *Server) Listen(address string) (serve func(), err error) {
+	if address == "0" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	return func() { _ = server.Serve(listener) }, nil
 }
 
 func (r *Registry) text() string {

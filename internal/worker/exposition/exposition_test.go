@@ -1,9 +1,11 @@
 package exposition
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -11,7 +13,8 @@ import (
 
 // What is served is what Prometheus' own parser reads.
 func TestPrometheusReadsIt(t *testing.T) {
-	var r Registry
+	var r Server
+	r.OperationEnded()
 	r.Gauge("empty", "None yet.", "a")
 	gauge := r.Gauge("temperature", "Of \\ all\nplaces.", "place", "unit")
 	gauge.Set(1.5, `a "quoted" \ name`+"\n", "c")
@@ -25,7 +28,7 @@ func TestPrometheusReadsIt(t *testing.T) {
 		histogram.Observe(v)
 	}
 	w := httptest.NewRecorder()
-	r.ServeHTTP(w, nil)
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(w.Body.String()))
 	if err != nil || len(families) != 3 || w.Header().Get("Content-Type") != string(expfmt.NewFormat(expfmt.TypeTextPlain)) {
@@ -54,5 +57,40 @@ func TestAHistogramIsServedFromTheStart(t *testing.T) {
 	r.Histogram("took_seconds", "Times.", []float64{1})
 	if got := r.text(); !strings.Contains(got, `took_seconds_bucket{le="+Inf"} 0`) {
 		t.Error(got)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	s := Server{Probes: []string{"/healthz"}, Operation: "check", Timeout: time.Minute}
+	for _, c := range []struct {
+		path string
+		ago  time.Duration
+		want int
+	}{
+		{"/healthz", 0, 200},
+		{"/healthz", time.Minute - time.Second, 200},
+		{"/healthz", time.Minute + time.Second, 503},
+		{"/metrics", time.Minute + time.Second, 200},
+		{"/readyz", 0, 404},
+		{"/", 0, 404},
+	} {
+		s.last.Store(new(time.Now().Add(-c.ago)))
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil))
+		if w.Code != c.want {
+			t.Errorf("%s %v after an operation: %d %s", c.path, c.ago, w.Code, w.Body)
+		}
+	}
+}
+
+func TestListen(t *testing.T) {
+	var s Server
+	server := httptest.NewServer(&s)
+	defer server.Close()
+	if _, err := s.Listen(server.Listener.Addr().String()); err == nil {
+		t.Error("a port that is in use is no error")
+	}
+	if _, err := s.Listen("0"); err != nil {
+		t.Error(err)
 	}
 }

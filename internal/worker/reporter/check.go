@@ -23,13 +23,16 @@ import (
 const (
 	// checkTimeout is that of the SIG's reporter.
 	checkTimeout = 10 * time.Second
-	// maxBody and maxHeader bound, in bytes, what is read of an answer; maxShown and maxMessage what of it reaches the Node.
+	// maxBody and maxHeader limit, in bytes, what is read of a response; maxShown and maxMessage what of it is written to
+	// the Node.
 	maxBody    = 4 << 10
 	maxHeader  = 64 << 10
 	maxShown   = 512
 	maxMessage = 1024
-	// maxCA bounds the CA file; the bundles of distributions have a quarter of it.
+	// maxCA limits the CA file; the bundles of distributions have a quarter of it.
 	maxCA = 1 << 20
+	// maxRedirects is net/http's own limit.
+	maxRedirects = 10
 )
 
 // Reasons of the condition: the first three are those of the SIG's reporter.
@@ -47,19 +50,16 @@ const (
 	statusUnknown = "Unknown"
 )
 
-// observation is what a check came to, in the words of the condition.
+// observation is the result of a check, as the condition reports it.
 type observation struct{ status, reason, message string }
 
-// observed makes an observation whose message can be shown on terminals, whatever the endpoint answered.
-func observed(status, reason, format string, a ...any) observation {
+// newObservation makes the message safe for terminals, whatever the endpoint answered.
+func newObservation(status, reason, format string, a ...any) observation {
 	return observation{status, reason, result.Clip(result.Sanitise(fmt.Sprintf(format, a...)), maxMessage)}
 }
 
-// maxRedirects is net/http's own limit.
-const maxRedirects = 10
-
-// sameOrigin follows a redirect within the endpoint's scheme, host and port, as from /healthz to /healthz/. Elsewhere is not followed:
-// the endpoint is whom the configuration trusts, and where it points to is not.
+// sameOrigin follows only redirects within the endpoint's scheme, host and port, as from /healthz to /healthz/: the
+// configuration trusts no other host.
 func sameOrigin(to *http.Request, via []*http.Request) error {
 	if from := via[0].URL; to.URL.Scheme != from.Scheme || to.URL.Host != from.Host || len(via) > maxRedirects {
 		return http.ErrUseLastResponse
@@ -67,25 +67,25 @@ func sameOrigin(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// check asks the endpoint once. Its answer's status decides.
+// check sends one request to the endpoint. The status of the response decides.
 func check(ctx context.Context, c Config) observation { return checkBy(ctx, c, dial) }
 
-func checkBy(ctx context.Context, c Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) observation {
-	where := shown(c.Endpoint)
+func checkBy(ctx context.Context, c Config, dial func(context.Context, string, string) (net.Conn, error)) observation {
+	where := redacted(c.Endpoint)
 	unreachable := func(err error) observation {
-		return observed(statusFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
+		return newObservation(statusFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		var err error
-		if config.RootCAs, err = roots(c.CAFile); err != nil { // read each time, since authorities are rotated
+		if config.RootCAs, err = roots(c.CAFile); err != nil { // read each time: CAs are rotated
 			return unreachable(err)
 		}
 	}
 	client := &http.Client{
-		// A connection per check also shows that the agent still accepts them. No proxy: the endpoint is on this node.
+		// A new connection per check also shows that the agent accepts connections. No proxy: the endpoint is on this node.
 		Transport: &http.Transport{
 			DialContext: dial, TLSClientConfig: config,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
@@ -102,18 +102,19 @@ func checkBy(ctx context.Context, c Config, dial func(ctx context.Context, netwo
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= 200 && response.StatusCode < 300 {
-		return observed(statusTrue, reasonOK, "Endpoint reports ready at %s", where)
+		return newObservation(statusTrue, reasonOK, "Endpoint reports ready at %s", where)
 	}
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // what came before it broke off is shown
-	return observed(statusFalse, reasonNotReady, "Endpoint returned non-2xx status code %d at %s: %s",
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body is shown too
+	return newObservation(statusFalse, reasonNotReady, "Endpoint returned non-2xx status code %d at %s: %s",
 		response.StatusCode, where, result.Clip(result.Sanitise(string(body)), maxShown))
 }
 
-// dial connects to the endpoint. localhost is the loopback addresses whatever /etc/hosts and DNS hold (RFC 6761, section 6.3).
+// dial connects to the endpoint. localhost is always the loopback addresses (RFC 6761, section 6.3).
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.EqualFold(host, "localhost") {
-		return resolver.DialAny(ctx, network, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, port)
+		loopback := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+		return resolver.DialAny(ctx, network, loopback, port)
 	}
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, network, address)
@@ -132,7 +133,7 @@ func roots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// describe is an error without the ports of this side's connection, which would make every message a new one.
+// describe is an error without the local port, which would change the message every time.
 func describe(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -148,8 +149,8 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// shown is a URL fit for a message: without user and query, where secrets travel.
-func shown(u *url.URL) string {
+// redacted is a URL without user and query, which may be secret.
+func redacted(u *url.URL) string {
 	copied := *u
 	copied.User, copied.RawQuery, copied.Fragment = nil, "", ""
 	return copied.String()

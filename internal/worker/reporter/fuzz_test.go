@@ -94,7 +94,7 @@ func FuzzFromEnv(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.Interval < shortest || c.Heartbeat < shortest || c.Grace < 0 {
+		if c.Interval < minInterval || c.Heartbeat < minInterval || c.Grace < 0 {
 			t.Errorf("%+v", c)
 		}
 		if request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Endpoint.String(), nil); err != nil || request.URL.Hostname() == "" {

@@ -36,33 +36,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("/metrics lacks %s:\n%s", line, text)
 		}
 	}
-	if code, _ := scrape(m, "/"); code != 404 {
-		t.Errorf("/ answered %d", code)
-	}
-}
-
-func TestHealthzFailsOnceNoCheckEnds(t *testing.T) {
-	m := NewMetrics("v1", time.Minute)
-	for _, c := range []struct {
-		ago  time.Duration
-		want int
-	}{{0, 200}, {time.Minute + stalledAfter - time.Second, 200}, {time.Minute + stalledAfter + time.Second, 503}} {
-		last := time.Now().Add(-c.ago)
-		m.last.Store(&last)
-		if code, body := scrape(m, "/healthz"); code != c.want {
-			t.Errorf("%v after a check: %d %s", c.ago, code, body)
-		}
-	}
-}
-
-func TestATakenPort(t *testing.T) {
-	m := NewMetrics("v1", time.Minute)
-	server := httptest.NewServer(m)
-	defer server.Close()
-	if _, err := m.Listen(server.Listener.Addr().String()); err == nil {
-		t.Error("a taken port is no error")
-	}
-	if _, err := m.Listen("0"); err != nil {
-		t.Error(err)
+	if code, _ := scrape(m, "/healthz"); code != 200 {
+		t.Errorf("/healthz answered %d", code)
 	}
 }

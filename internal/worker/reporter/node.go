@@ -13,54 +13,40 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
-// API is what a reporter needs of the worker's API client: one request, not repeated.
+// API is the part of the worker's API client that a reporter uses.
 type API interface {
 	Send(ctx context.Context, r apiserver.Request) (apiserver.Response, error)
 }
 
 const (
-	// requestTimeout bounds one request to the API server.
+	// requestTimeout of one request to the API server.
 	requestTimeout = 10 * time.Second
-	// updateAttempts bounds how often an update is tried again that another writer came before; the kubelet writes every 10 s.
+	// updateAttempts limits the retries of an update after a conflict; the kubelet writes every 10 s.
 	updateAttempts = 5
-)
+	// messagePeriod limits how often the condition is written when only its message changes.
+	messagePeriod = 10 * time.Second
 
-const (
 	strategicMerge = "application/strategic-merge-patch+json"
 	plainJSON      = "application/json"
 )
 
-// errNoNode is an answer that is JSON and no object of an API server, as null.
-var errNoNode = errors.New("it has no UID")
+// errNoUID is returned for JSON that is no object of an API server, such as null.
+var errNoUID = errors.New("it has no UID")
 
-// refusal is an answer of the API server other than success.
-type refusal struct {
-	*apiserver.StatusError
-	// retryAfter is how long the server asks not to be asked again.
-	retryAfter time.Duration
-}
-
-func (r *refusal) Unwrap() error { return r.StatusError }
-
-func refused(err error, code int) bool {
-	var r *refusal
-	return errors.As(err, &r) && r.Code == code
-}
-
-// node is the Node at the API server, as it was read or written last. It needs no more than patch of nodes/status: an empty
-// patch changes nothing and is answered with the Node. Where that is forbidden it gets and updates.
+// node is the Node as it was read or written last. It needs only patch of nodes/status: the answer to an empty patch is
+// the Node. If patch is forbidden, it uses get and update.
 type node struct {
 	api             API
 	name, condition string
 	header          http.Header
-	// updates is set where patch is forbidden, and where get and update are not.
-	updates bool
-	uid     string
-	// present is the condition, nil where the Node has none.
+	// useUpdate is true if patch is forbidden, and get is not.
+	useUpdate bool
+	uid       string
+	// present is nil if the Node does not have the condition.
 	present *condition
 }
 
-// newNode is the configured node; nothing is asked yet.
+// newNode makes the configured node. It sends no request.
 func newNode(api API, c Config) *node {
 	n := &node{api: api, name: c.Node, condition: c.ConditionType, header: http.Header{}}
 	if c.Impersonate {
@@ -69,44 +55,45 @@ func newNode(api API, c Config) *node {
 	return n
 }
 
-// read learns the Node's UID and present condition, and which way of writing is granted.
+// read reads the Node's UID and condition, and finds out whether patch is permitted.
 func (n *node) read(ctx context.Context) error {
 	body, err := n.send(ctx, http.MethodPatch, n.path("/status"), strategicMerge, map[string]any{})
-	if refused(err, http.StatusForbidden) {
+	if apiserver.HasStatus(err, http.StatusForbidden) {
 		object, getErr := n.get(ctx)
-		if refused(getErr, http.StatusForbidden) {
-			return fmt.Errorf("%w; the reporter needs patch of nodes/status, or get of nodes and update of nodes/status", err)
+		if apiserver.HasStatus(getErr, http.StatusForbidden) {
+			return fmt.Errorf(
+				"%w; the reporter needs patch of nodes/status, or get of nodes and update of nodes/status", err)
 		}
 		if getErr != nil {
 			return getErr
 		}
-		n.updates = true
-		return n.take(object)
+		n.useUpdate = true
+		return n.observe(object)
 	}
 	if err != nil {
 		return err
 	}
-	n.updates = false
-	return n.take(body)
+	n.useUpdate = false
+	return n.observe(body)
 }
 
-// write makes the condition of an observation. It must be preceded by a read.
+// write writes the condition of an observation. The caller must have called read.
 func (n *node) write(ctx context.Context, o observation, now time.Time) error {
-	if n.updates {
+	if n.useUpdate {
 		return n.update(ctx, o, now)
 	}
-	// The UID makes a conflict of a node that was replaced under its name, whose condition is not the one that was read.
+	// With the UID, the patch conflicts if the Node has been replaced by another of the same name.
 	body, err := n.send(ctx, http.MethodPatch, n.path("/status"), strategicMerge, map[string]any{
 		"metadata": map[string]any{"uid": n.uid},
-		"status":   map[string]any{"conditions": []any{next(n.present, n.condition, o, now)}},
+		"status":   map[string]any{"conditions": []any{nextCondition(n.present, n.condition, o, now)}},
 	})
 	if err != nil {
 		return err
 	}
-	return n.take(body)
+	return n.observe(body)
 }
 
-// update replaces the Node's status, on condition of the resourceVersion that was read.
+// update replaces the Node's status, guarded by the resourceVersion that it has read.
 func (n *node) update(ctx context.Context, o observation, now time.Time) error {
 	var err error
 	for range updateAttempts {
@@ -114,27 +101,27 @@ func (n *node) update(ctx context.Context, o observation, now time.Time) error {
 		if body, err = n.get(ctx); err != nil {
 			return err
 		}
-		if err = n.take(body); err != nil {
+		if err = n.observe(body); err != nil {
 			return err
 		}
 		var object map[string]any
 		decoder := json.NewDecoder(bytes.NewReader(body))
-		decoder.UseNumber() // what is not ours goes back as it came
+		decoder.UseNumber() // the other fields are written back unchanged
 		if err = decoder.Decode(&object); err != nil {
 			return &apiserver.BodyError{Cause: err}
 		}
-		setCondition(object, next(n.present, n.condition, o, now))
+		setCondition(object, nextCondition(n.present, n.condition, o, now))
 		if body, err = n.send(ctx, http.MethodPut, n.path("/status"), plainJSON, object); err == nil {
-			return n.take(body)
+			return n.observe(body)
 		}
-		if !refused(err, http.StatusConflict) {
+		if !apiserver.HasStatus(err, http.StatusConflict) {
 			return err
 		}
 	}
 	return err
 }
 
-// setCondition puts a condition into a Node, in place of the one of its type.
+// setCondition sets a condition of a Node.
 func setCondition(object map[string]any, c condition) {
 	status, _ := object["status"].(map[string]any)
 	if status == nil {
@@ -151,17 +138,17 @@ func setCondition(object map[string]any, c condition) {
 	status["conditions"] = append(conditions, c)
 }
 
-// get reads the Node, by whichever of get of nodes and get of nodes/status is granted.
+// get reads the Node, by get of nodes or else of nodes/status.
 func (n *node) get(ctx context.Context) ([]byte, error) {
 	body, err := n.send(ctx, http.MethodGet, n.path(""), "", nil)
-	if refused(err, http.StatusForbidden) {
+	if apiserver.HasStatus(err, http.StatusForbidden) {
 		body, err = n.send(ctx, http.MethodGet, n.path("/status"), "", nil)
 	}
 	return body, err
 }
 
-// take remembers what a Node says.
-func (n *node) take(body []byte) error {
+// observe takes the UID and the condition from a Node.
+func (n *node) observe(body []byte) error {
 	var object struct {
 		Metadata struct {
 			UID string `json:"uid"`
@@ -174,7 +161,7 @@ func (n *node) take(body []byte) error {
 		return &apiserver.BodyError{Cause: err}
 	}
 	if object.Metadata.UID == "" {
-		return &apiserver.BodyError{Cause: errNoNode}
+		return &apiserver.BodyError{Cause: errNoUID}
 	}
 	n.uid, n.present = object.Metadata.UID, nil
 	for i := range object.Status.Conditions {
@@ -189,7 +176,7 @@ func (n *node) path(subresource string) string {
 	return "/api/v1/nodes/" + url.PathEscape(n.name) + subresource
 }
 
-// send sends one request and returns the answer's body; an answer other than 200 is a *refusal.
+// send sends one request and returns the response's body. A status other than 200 is an *apiserver.StatusError.
 func (n *node) send(ctx context.Context, method, path, contentType string, object any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -205,7 +192,48 @@ func (n *node) send(ctx context.Context, method, path, contentType string, objec
 		return nil, err
 	}
 	if response.Status != http.StatusOK {
-		return nil, &refusal{apiserver.NewStatusError(response), apiserver.RetryAfter(response.Header, time.Now())}
+		return nil, apiserver.NewStatusError(response)
 	}
 	return response.Body, nil
+}
+
+// condition is a v1 NodeCondition. Its times have the API's precision, a second.
+type condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"`
+	LastHeartbeatTime  time.Time `json:"lastHeartbeatTime"`
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+	Reason             string    `json:"reason"`
+	Message            string    `json:"message"`
+}
+
+// nextCondition is the condition of an observation. The transition time changes only with the status of the present
+// condition, which may be nil.
+func nextCondition(present *condition, conditionType string, o observation, now time.Time) condition {
+	now = now.UTC().Truncate(time.Second)
+	c := condition{Type: conditionType, Status: o.status, LastHeartbeatTime: now, LastTransitionTime: now,
+		Reason: o.reason, Message: o.message}
+	if present != nil && present.Status == o.status && !present.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = present.LastTransitionTime
+	}
+	return c
+}
+
+// due reports whether an observation is to be written over the present condition, which may be nil and was written at a
+// given time. failing is how long the endpoint has failed.
+func due(c Config, present *condition, written time.Time, o observation, failing time.Duration, now time.Time) bool {
+	if present == nil {
+		return true
+	}
+	age := now.Sub(written)
+	elapsed := func(period time.Duration) bool { return age < 0 || age >= period } // a future time is from another clock
+	switch {
+	case present.Status == statusTrue && o.status == statusFalse:
+		return failing >= c.Grace
+	case present.Status != o.status, present.Reason != o.reason:
+		return true
+	case present.Message != o.message:
+		return elapsed(min(messagePeriod, c.Heartbeat))
+	}
+	return elapsed(c.Heartbeat)
 }

@@ -1,5 +1,5 @@
-// Package reporter turns an agent's health endpoint into a condition of the node that the agent is on. It is compatible with the
-// readiness-condition-reporter of the Kubernetes SIG's node-readiness-controller.
+// Package reporter reports an agent's health endpoint as a condition of the node that the agent runs on. It is
+// compatible with the readiness-condition-reporter of the Kubernetes SIG's node-readiness-controller.
 package reporter
 
 import (
@@ -11,56 +11,55 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
-// The waits after a failed write: each twice the last, shorter by up to half so that the reporters of many nodes do not all come
-// at once. The longest is how often a kubelet tries (its nodeStatusUpdateFrequency): a node that joins may not reach the API server
-// at first, and is held until it does. longestAsked bounds what the API server may ask for.
 const (
-	firstWait    = time.Second
-	longestWait  = 10 * time.Second
-	longestAsked = 5 * time.Minute
-)
-
-// rereadEvery is how often the Node is read where nothing is written: it may have been deleted and registered anew, without the
-// condition that a rule waits for.
-const rereadEvery = time.Minute
-
-const (
-	// logPeriod bounds how often an API server that is gone is logged.
+	// The backoff after a failed write doubles, less a jitter of up to half so that the reporters of many nodes spread
+	// out. The longest is the kubelet's nodeStatusUpdateFrequency: a new node may not reach the API server at first, and
+	// is held until it does.
+	firstWait   = time.Second
+	longestWait = 10 * time.Second
+	// maxRetryAfter limits how long the API server may ask the reporter to wait.
+	maxRetryAfter = 5 * time.Minute
+	// rereadPeriod is how often the Node is read while nothing is written: it may have been deleted and registered again,
+	// without the condition that a rule waits for.
+	rereadPeriod = time.Minute
+	// logPeriod limits how often an unreachable API server is logged.
 	logPeriod = time.Minute
-	// shutdownTimeout bounds the write of Unknown at the end.
+	// shutdownTimeout limits the write of Unknown at the end.
 	shutdownTimeout = 5 * time.Second
 )
 
-// loop checks and writes. One goroutine runs it.
+// loop checks and writes, in one goroutine.
 type loop struct {
 	config  Config
 	connect func() (API, error)
 	log     *zap.Logger
 	metrics *Metrics
 
-	// node is nil until the API server answered, and again after every failure: what was written is then not known.
+	// node is nil before the API server has answered, and after every failure: it is then unknown what was written.
 	node *node
-	// read is when the Node was read or written last, and written when the condition was written last.
+	// read is when the Node was read or written last, written when its condition was.
 	read, written time.Time
-	// failingSince is when the endpoint began to fail; zero while it does not.
+	// failingSince is when the endpoint began to fail; zero if it does not.
 	failingSince time.Time
-	// failures are the writes that failed one after the other; the next is not tried before retryAt.
+	// failures counts the consecutive failed writes; the next try is not before retryAt.
 	failures int
 	retryAt  time.Time
 	logged   time.Time
 }
 
-// Run checks and writes until the context ends. What is wrong meanwhile is logged and tried again. connect makes an API client; it
-// is called again after every failure, since certificate authorities and addresses change in the life of a reporter.
+// Run checks and writes until the context ends. It logs and retries errors. It calls connect for a new API client after
+// every failure, since the API server's CA and address may change.
 func Run(ctx context.Context, c Config, connect func() (API, error), log *zap.Logger, m *Metrics) {
 	l := &loop{config: c, connect: connect, log: log, metrics: m}
 	for ctx.Err() == nil {
 		began := time.Now()
 		o := check(ctx, c)
 		if ctx.Err() != nil {
-			break // a check that was cut short proves nothing
+			break // an interrupted check proves nothing
 		}
 		m.checked(o, time.Since(began))
 		select {
@@ -73,7 +72,7 @@ func Run(ctx context.Context, c Config, connect func() (API, error), log *zap.Lo
 	}
 }
 
-// pass handles an observation made since began and returns how long to wait for the next.
+// pass handles the observation of a check that started at began, and returns how long to wait for the next.
 func (l *loop) pass(ctx context.Context, o observation, began time.Time) time.Duration {
 	now := time.Now()
 	switch {
@@ -102,22 +101,8 @@ func (l *loop) pass(ctx context.Context, o observation, began time.Time) time.Du
 
 // sync writes an observation if it is due.
 func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
-	if l.node == nil {
-		api, err := l.connect()
-		if err != nil {
-			return err
-		}
-		n := newNode(api, l.config)
-		if err := n.read(ctx); err != nil {
-			return err
-		}
-		l.node = n
-		l.learned(now)
-	} else if now.Sub(l.read) >= rereadEvery {
-		if err := l.node.read(ctx); err != nil {
-			return err
-		}
-		l.learned(now)
+	if err := l.readNode(ctx, now); err != nil {
+		return err
 	}
 	var failing time.Duration
 	if !l.failingSince.IsZero() {
@@ -143,15 +128,30 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 	return nil
 }
 
-// learned takes over what a read has shown.
-func (l *loop) learned(now time.Time) {
-	l.read, l.written = now, time.Time{}
-	if l.node.present != nil {
-		l.written = l.node.present.LastHeartbeatTime
+// readNode reads the Node if it is unknown, or was read long ago.
+func (l *loop) readNode(ctx context.Context, now time.Time) error {
+	n := l.node
+	if n != nil && now.Sub(l.read) < rereadPeriod {
+		return nil
 	}
+	if n == nil {
+		api, err := l.connect()
+		if err != nil {
+			return err
+		}
+		n = newNode(api, l.config)
+	}
+	if err := n.read(ctx); err != nil {
+		return err
+	}
+	l.node, l.read, l.written = n, now, time.Time{}
+	if n.present != nil {
+		l.written = n.present.LastHeartbeatTime
+	}
+	return nil
 }
 
-// failed backs off. The newest observation is written when the time has come.
+// failed sets the time of the next try, which writes the observation that is then the latest.
 func (l *loop) failed(err error) {
 	l.metrics.written(resultError)
 	l.node = nil
@@ -163,27 +163,25 @@ func (l *loop) failed(err error) {
 		return
 	}
 	l.logged = now
-	if refused(err, http.StatusNotFound) {
+	if apiserver.HasStatus(err, http.StatusNotFound) {
 		err = fmt.Errorf("there is no Node %s yet: %w", l.config.Node, err)
 	}
-	l.log.Warn("the condition is not written; tried again", zap.Error(err), zap.Int("failures", l.failures), zap.Duration("wait", wait))
+	l.log.Warn("the condition could not be written; it is retried",
+		zap.Error(err), zap.Int("failures", l.failures), zap.Duration("wait", wait))
 }
 
-// backoff is how long to wait after a failure that so many came before.
-func backoff(before int, err error) time.Duration {
-	wait := longestWait
-	if before < 4 { // the next is more than the longest
-		wait = firstWait << before
-	}
+// backoff is how long to wait after an error that follows so many others.
+func backoff(failures int, err error) time.Duration {
+	wait := min(firstWait<<min(failures, 10), longestWait)
 	wait -= rand.N(wait / 2)
-	var r *refusal
-	if errors.As(err, &r) {
-		wait = max(wait, min(r.retryAfter, longestAsked))
+	var status *apiserver.StatusError
+	if errors.As(err, &status) {
+		wait = max(wait, min(status.RetryAfter, maxRetryAfter))
 	}
 	return wait
 }
 
-// shutDown writes Unknown. The node that was read last serves, since there is no time to begin anew.
+// shutDown writes Unknown to the node that was read last; there is no time to read it again.
 func (l *loop) shutDown() {
 	if l.node == nil {
 		return
@@ -192,6 +190,6 @@ func (l *loop) shutDown() {
 	defer cancel()
 	o := observation{statusUnknown, reasonStopped, "The reporter was stopped"}
 	if err := l.node.write(ctx, o, time.Now()); err != nil {
-		l.log.Warn("Unknown is not written", zap.Error(err))
+		l.log.Warn("the condition could not be set to Unknown", zap.Error(err))
 	}
 }

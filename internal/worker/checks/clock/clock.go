@@ -15,6 +15,18 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
+// defaultMaxSkewSeconds is below what breaks tokens, leases and TLS, and above the resolution of a Date header.
+const defaultMaxSkewSeconds = 5
+
+// Settings compares this node's clock with the API server's.
+type Settings struct {
+	// MaxSkewSeconds either way. Default 5.
+	MaxSkewSeconds *int32 `json:"maxSkewSeconds,omitempty" minimum:"1" maximum:"86400"`
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: always.
+func (s *Settings) NeedsAPI() bool { return true }
+
 // New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
 	allowed := time.Duration(ptr.Deref(ptr.Deref(s, Settings{}).MaxSkewSeconds, defaultMaxSkewSeconds)) * time.Second
@@ -28,30 +40,29 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 			}
 			return progress.Finding(server, err)
 		}
-		return judge(server, skew(date, sent, received), allowed)
+		return evaluate(server, skew(date, sent, received), allowed)
 	}
 	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, read) }
 }
 
-// bounds of the skew: positive when this node's clock is ahead.
+// bounds of the skew are positive if this node's clock is ahead.
 type bounds struct{ least, most time.Duration }
 
-// skew bounds how far this node's clock is ahead of the server's. The Date header holds
-// whole seconds (RFC 9110, section 5.6.7) of a moment between sending and receiving, so the
-// server's clock then stood between date and date+1s.
+// skew limits how far this node's clock is ahead of the server's. The Date header has whole seconds (RFC 9110, section
+// 5.6.7), so between sending and receiving the server's clock was between date and date+1s.
 func skew(date, sent, received time.Time) bounds {
 	return bounds{least: sent.Sub(date.Add(time.Second)), most: received.Sub(date)}
 }
 
-// judge fails only what is certain: a skew whose bounds both lie beyond what is allowed.
-func judge(server string, b bounds, allowed time.Duration) check.Finding {
-	switch {
-	case b.least > allowed:
-		return check.Fail(check.ReasonClockSkew, "this node's clock is at least %s ahead of %s, at most %s are allowed: check time synchronisation (chrony, systemd-timesyncd)",
-			b.least.Round(time.Millisecond), server, allowed)
-	case b.most < -allowed:
-		return check.Fail(check.ReasonClockSkew, "this node's clock is at least %s behind %s, at most %s are allowed: check time synchronisation (chrony, systemd-timesyncd)",
-			(-b.most).Round(time.Millisecond), server, allowed)
+// evaluate fails only if both bounds of the skew exceed what is allowed.
+func evaluate(server string, b bounds, allowed time.Duration) check.Finding {
+	skew, direction := b.least, "ahead of"
+	if b.most < -allowed {
+		skew, direction = -b.most, "behind"
+	}
+	if skew > allowed {
+		return check.Fail(check.ReasonClockSkew, "this node's clock is at least %s %s %s, at most %s are allowed: "+
+			"check time synchronisation (chrony, systemd-timesyncd)", skew.Round(time.Millisecond), direction, server, allowed)
 	}
 	return check.Pass("this node's clock is between %s and %s ahead of %s",
 		b.least.Round(time.Millisecond), b.most.Round(time.Millisecond), server)

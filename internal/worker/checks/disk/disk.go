@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
@@ -18,27 +19,52 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
+// Settings looks at the file system that holds a path.
+type Settings struct {
+	// Path of a directory.
+	Path string `json:"path" required:"a directory on the file system to look at" format:"clean-path"`
+	// MinFreeBytes is the space that unprivileged users must still have. Default 0: not looked at.
+	MinFreeBytes int64 `json:"minFreeBytes,omitempty" minimum:"0"`
+	// MinFreePercent is the share of the space, as df(1) counts it. Default 0: not looked at.
+	MinFreePercent int32 `json:"minFreePercent,omitempty" minimum:"0" maximum:"100"`
+	// MinFreeInodesPercent is the share of the inodes. Default 0: not looked at.
+	MinFreeInodesPercent int32 `json:"minFreeInodesPercent,omitempty" minimum:"0" maximum:"100"`
+	// MaxWriteLatencyMs is how long writing 4 KiB to a new file and syncing it to the disk may
+	// take, the median of five. Default 0: nothing is written.
+	MaxWriteLatencyMs int32 `json:"maxWriteLatencyMs,omitempty" minimum:"0" maximum:"600000"`
+}
+
+// Validate checks the rules that concern more than one setting.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	if s.Path != "" && *s == (Settings{Path: s.Path}) {
+		return field.ErrorList{field.Required(p, "set minFreeBytes, minFreePercent, minFreeInodesPercent or "+
+			"maxWriteLatencyMs; without any, nothing would be checked")}
+	}
+	return nil
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: never.
+func (s *Settings) NeedsAPI() bool { return false }
+
 const (
-	// writes is how many times the latency is measured; the median tells.
+	// writes is how often the latency is measured; the median counts.
 	writes = 5
 	// blockSize of one write.
 	blockSize = 4096
 )
 
-// New prepares the check. A system call on a dead disk cannot be interrupted; package run
-// leaves it behind then.
+// New prepares the check. Package run abandons it if a system call hangs on a dead disk.
 func (s *Settings) New(environment.Pod) check.Func {
-	return func(ctx context.Context) check.Finding { return look(ctx, ptr.Deref(s, Settings{})) }
+	return func(ctx context.Context) check.Finding { return inspect(ctx, ptr.Deref(s, Settings{})) }
 }
 
-func look(ctx context.Context, d Settings) check.Finding {
+func inspect(ctx context.Context, d Settings) check.Finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.Path, &st); err != nil {
 		return neterror.FileFinding(d.Path, err)
 	}
-	facts, failure := space(d, usage{
-		blockSize: uint64(st.Bsize), blocks: st.Blocks, free: st.Bfree, available: st.Bavail, files: st.Files, filesFree: st.Ffree,
-	})
+	facts, failure := space(d, usage{blockSize: uint64(st.Bsize), blocks: st.Blocks, free: st.Bfree,
+		available: st.Bavail, files: st.Files, filesFree: st.Ffree})
 	if failure != nil {
 		return *failure
 	}
@@ -57,8 +83,8 @@ type usage struct {
 	blockSize, blocks, free, available, files, filesFree uint64
 }
 
-// percentFree is the share that unprivileged users can still take of what they can have at
-// all, as df(1) counts it: what is reserved for root is neither used nor free.
+// percentFree is the share of the space that unprivileged users can still use, as df(1) counts it: what is reserved for
+// root is neither used nor free.
 func (u usage) percentFree() float64 {
 	total := u.blocks - u.free + u.available
 	if total == 0 {
@@ -67,7 +93,7 @@ func (u usage) percentFree() float64 {
 	return 100 * float64(u.available) / float64(total)
 }
 
-// space compares the free space and inodes with what is asked for.
+// space compares the free space and inodes with the settings.
 func space(d Settings, u usage) (facts []string, failure *check.Finding) {
 	fail := func(reason check.Reason, format string, args ...any) ([]string, *check.Finding) {
 		return nil, check.Failure(reason, "%s "+format, append([]any{d.Path}, args...)...)
@@ -86,12 +112,13 @@ func space(d Settings, u usage) (facts []string, failure *check.Finding) {
 		facts = append(facts, fmt.Sprintf("%.1f%% free", u.percentFree()))
 	}
 	if d.MinFreeInodesPercent > 0 {
-		if u.files == 0 { // btrfs and others make inodes as they need them
+		if u.files == 0 { // btrfs and others create inodes as needed
 			return append(facts, "inodes without limit"), nil
 		}
 		percent := 100 * float64(u.filesFree) / float64(u.files)
 		if percent < float64(d.MinFreeInodesPercent) {
-			return fail(check.ReasonLowInodes, "has %.1f%% of its inodes free, expected at least %d%%", percent, d.MinFreeInodesPercent)
+			return fail(check.ReasonLowInodes, "has %.1f%% of its inodes free, expected at least %d%%",
+				percent, d.MinFreeInodesPercent)
 		}
 		facts = append(facts, fmt.Sprintf("%.1f%% of inodes free", percent))
 	}
@@ -112,25 +139,25 @@ func latency(ctx context.Context, d Settings) (string, *check.Finding) {
 		}
 		took = append(took, t)
 	}
-	if f := judgeLatency(d, took); f != nil {
+	if f := evaluateLatency(d, took); f != nil {
 		return "", f
 	}
 	return fmt.Sprintf("%s to write and sync", round(took[len(took)/2])), nil
 }
 
-// judgeLatency sorts what the writes took and goes by the median, which one disturbance does
-// not move.
-func judgeLatency(d Settings, took []time.Duration) *check.Finding {
+// evaluateLatency sorts the latencies and evaluates the median, which one outlier does not change.
+func evaluateLatency(d Settings, took []time.Duration) *check.Finding {
 	slices.Sort(took)
 	median, allowed := took[len(took)/2], time.Duration(d.MaxWriteLatencyMs)*time.Millisecond
 	if median <= allowed {
 		return nil
 	}
-	return check.Failure(check.ReasonSlowDisk, "%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
+	return check.Failure(check.ReasonSlowDisk,
+		"%s takes %s (median of %d, slowest %s) to write and sync %d bytes, at most %s are allowed",
 		d.Path, round(median), len(took), round(took[len(took)-1]), blockSize, allowed)
 }
 
-// write makes, writes, syncs and removes one file, and times the write and the sync.
+// write creates and removes a file, and returns how long writing and syncing took.
 func write(directory string) (time.Duration, error) {
 	f, err := os.CreateTemp(directory, ".kube-node-ready-")
 	if err != nil {
@@ -139,7 +166,7 @@ func write(directory string) (time.Duration, error) {
 	defer func() { _ = os.Remove(f.Name()) }()
 	defer func() { _ = f.Close() }()
 	block := make([]byte, blockSize)
-	_, _ = rand.Read(block) // never fails; random, so that no file system saves itself the write
+	_, _ = rand.Read(block) // never fails; random, so that no file system optimises the write away
 	start := time.Now()
 	if _, err := f.Write(block); err != nil {
 		return 0, err

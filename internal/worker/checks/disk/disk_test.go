@@ -96,11 +96,11 @@ func TestFullAndSlow(t *testing.T) {
 }
 
 func TestSlowDisk(t *testing.T) {
-	if f := judgeLatency(Settings{Path: "/data", MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 11 * time.Millisecond, 1, 12 * time.Millisecond, 2}); f == nil ||
+	if f := evaluateLatency(Settings{Path: "/data", MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 11 * time.Millisecond, 1, 12 * time.Millisecond, 2}); f == nil ||
 		f.Reason != check.ReasonSlowDisk || !strings.Contains(f.Message, "/data takes 11ms (median of 5, slowest 1s)") {
 		t.Errorf("got %+v", f)
 	}
-	if f := judgeLatency(Settings{MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 10 * time.Millisecond, 1, time.Second, 2}); f != nil {
+	if f := evaluateLatency(Settings{MaxWriteLatencyMs: 10}, []time.Duration{time.Second, 10 * time.Millisecond, 1, time.Second, 2}); f != nil {
 		t.Errorf("got %+v", f)
 	}
 }

@@ -1,5 +1,4 @@
-// Package dns is the check type dns: names resolve at each DNS server, asked on its own, over
-// each protocol, to what is expected.
+// Package dns is the check type dns: names resolve as expected at each DNS server separately, over each protocol.
 package dns
 
 import (
@@ -21,19 +20,18 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// query is one question to one server over one protocol, and what came of it.
+// query is one query to one server over one protocol, with its result.
 type query struct {
 	target
 	protocol string
 	finding  check.Finding
-	// notes say what else was noticed about an answer that passed.
+	// notes are about an answer that passed.
 	notes []string
-	// warning is the worst of what was noticed; NoReason if it is only worth a note.
+	// warning is the reason of the worst note; NoReason if none is a warning.
 	warning check.Reason
 }
 
-// New prepares the check. The API is only used by the resolvers service and endpoints, and the name of the
-// node for a sample.
+// New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
 	d, r := ptr.Deref(s, Settings{}), pod.Resolver
 	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
@@ -54,7 +52,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		}
 	}
 	if addr, literal := d.literal(); literal {
-		return func(context.Context) check.Finding { return itself(e, d, addr) }
+		return func(context.Context) check.Finding { return literalFinding(e, d, addr) }
 	}
 	return func(ctx context.Context) check.Finding {
 		if r.Err != nil {
@@ -64,7 +62,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		if failure != nil {
 			return *failure
 		}
-		f := summarise(d, ask(ctx, d, e, r.Config, targets))
+		f := summarise(d, runQueries(ctx, d, e, r.Config, targets))
 		if source != "" {
 			f.Message += "; asked: " + source
 		}
@@ -72,23 +70,23 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	}
 }
 
-// itself is the finding of an address that stands where a name does.
-func itself(e expectation, d Settings, addr netip.Addr) check.Finding {
+// literalFinding is the finding for an address in place of a name.
+func literalFinding(e expectation, d Settings, addr netip.Addr) check.Finding {
 	var a resolver.Answer
-	switch header := (mdns.RR_Header{}); {
+	switch {
 	case addr.Unmap().Is4() && d.RecordType != "AAAA":
-		a.Records = []mdns.RR{&mdns.A{Hdr: header, A: addr.Unmap().AsSlice()}}
+		a.Records = []mdns.RR{&mdns.A{A: addr.Unmap().AsSlice()}}
 	case !addr.Unmap().Is4() && d.RecordType != "A":
-		a.Records = []mdns.RR{&mdns.AAAA{Hdr: header, AAAA: addr.AsSlice()}}
+		a.Records = []mdns.RR{&mdns.AAAA{AAAA: addr.AsSlice()}}
 	}
-	if f := e.judge(d, d.Name, a); !f.Passed() {
+	if f := e.evaluate(d, d.Name, a); !f.Passed() {
 		return f
 	}
 	return check.Pass("%s is an address and so its own answer; no server was asked", d.Name)
 }
 
-// ask puts the question to every server over every protocol at the same time.
-func ask(ctx context.Context, d Settings, e expectation, config resolver.Config, targets []target) []query {
+// runQueries queries every server over every protocol concurrently.
+func runQueries(ctx context.Context, d Settings, e expectation, config resolver.Config, targets []target) []query {
 	var queries []query
 	for _, t := range targets {
 		for _, protocol := range d.Protocols {
@@ -107,16 +105,16 @@ func ask(ctx context.Context, d Settings, e expectation, config resolver.Config,
 		}
 		var answer resolver.Answer
 		server := config.Server(q.addr(q.protocol), q.protocol)
-		// What is lost, the look-up itself asks for again.
+		// Lookup resends lost queries itself.
 		q.finding = retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
 			var err error
 			answer, err = config.Lookup(ctx, server, d.Name, types(d.RecordType)...)
-			return q.judge(e, d, answer, err)
+			return q.evaluate(e, d, answer, err)
 		})
 		if q.finding.Passed() {
 			for _, n := range answer.Notes {
 				q.notes = append(q.notes, n.String())
-				if n.Reason != check.ReasonNXDomain { // which some servers answer for the family that a name lacks
+				if n.Reason != check.ReasonNXDomain { // some servers answer it for a family that a name does not have
 					q.warning = n.Reason
 				}
 			}
@@ -129,7 +127,7 @@ func ask(ctx context.Context, d Settings, e expectation, config resolver.Config,
 	return queries
 }
 
-// types are the record types to ask for.
+// types are the record types to query.
 func types(recordType string) []uint16 {
 	if recordType == "" || recordType == recordAddress {
 		return []uint16{mdns.TypeA, mdns.TypeAAAA}
@@ -137,24 +135,26 @@ func types(recordType string) []uint16 {
 	return []uint16{mdns.StringToType[recordType]}
 }
 
-// expectation is what an answer is held against.
+// expectation is what an answer must have.
 type expectation struct {
 	rcode      int
 	minAnswers int
 	prefixes   []netip.Prefix
 }
 
-// judge turns one server's answer into a finding about that server.
-func (q query) judge(e expectation, d Settings, a resolver.Answer, err error) check.Finding {
+// evaluate returns the finding of one server's answer.
+func (q query) evaluate(e expectation, d Settings, a resolver.Answer, err error) check.Finding {
 	var failure *resolver.Error
 	if errors.As(err, &failure) {
-		return check.Fail(failure.Code, "%s, asked over %s, %s", q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
+		return check.Fail(failure.Code, "%s, asked over %s, %s",
+			q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
 	}
-	return e.judge(d, fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol)), a)
+	who := fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol))
+	return e.evaluate(d, who, a)
 }
 
-// judge holds an answer against what is expected.
-func (e expectation) judge(d Settings, who string, a resolver.Answer) check.Finding {
+// evaluate compares an answer with the expectation.
+func (e expectation) evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 	if a.Rcode != e.rcode {
 		reason := resolver.RcodeReason(a.Rcode)
 		if e.rcode != mdns.RcodeSuccess && !reason.Transient() {
@@ -166,17 +166,20 @@ func (e expectation) judge(d Settings, who string, a resolver.Answer) check.Find
 		return check.Fail(reason, "%s answered %s", who, resolver.RcodeText(a.Rcode))
 	}
 	if len(a.Records) < e.minAnswers {
-		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d", who, len(a.Records), records(d.RecordType), e.minAnswers)
+		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
+			who, len(a.Records), records(d.RecordType), e.minAnswers)
 	}
 	for _, addr := range a.Addrs() {
-		if len(e.prefixes) > 0 && !slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s", who, addr, strings.Join(d.ExpectCIDRs, ", "))
+		inPrefix := func(p netip.Prefix) bool { return p.Contains(addr) }
+		if len(e.prefixes) > 0 && !slices.ContainsFunc(e.prefixes, inPrefix) {
+			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s",
+				who, addr, strings.Join(d.ExpectCIDRs, ", "))
 		}
 	}
 	return check.Pass("%s", brief(a))
 }
 
-// summarise makes one finding of all the servers': the first failure, and how the others did.
+// summarise combines the findings of all servers: the first failure, and how many others passed.
 func summarise(d Settings, queries []query) check.Finding {
 	var failures []check.Finding
 	var notes string
@@ -193,8 +196,9 @@ func summarise(d Settings, queries []query) check.Finding {
 		}
 	}
 	if len(failures) == 0 {
+		protocols := strings.ReplaceAll(strings.ToUpper(strings.Join(d.Protocols, " ")), " ", " and ")
 		f := check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
-			check.Count(len(queries)/len(d.Protocols), "server"), protocols(d.Protocols), notes)
+			check.Count(len(queries)/len(d.Protocols), "server"), protocols, notes)
 		if warning != check.NoReason {
 			f.Outcome, f.Reason = check.Warned, warning
 		}
@@ -214,7 +218,7 @@ func summarise(d Settings, queries []query) check.Finding {
 	return f
 }
 
-// brief is the gist of an answer that passed.
+// brief summarises an answer that passed.
 func brief(a resolver.Answer) string {
 	if a.Rcode != mdns.RcodeSuccess {
 		return mdns.RcodeToString[a.Rcode] + ", as expected"
@@ -234,12 +238,4 @@ func records(recordType string) string {
 		return "addresses"
 	}
 	return recordType + " records"
-}
-
-func protocols(names []string) string {
-	upper := make([]string, len(names))
-	for i, n := range names {
-		upper[i] = strings.ToUpper(n)
-	}
-	return strings.Join(upper, " and ")
 }

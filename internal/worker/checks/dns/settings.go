@@ -12,25 +12,29 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
-// The resolvers that can be asked.
+// The resolvers. Each server of one is queried separately.
 const (
-	// ResolverPod is every nameserver of resolv.conf, each asked on its own.
+	// ResolverPod is every nameserver of resolv.conf.
 	ResolverPod = "pod"
 	// ResolverService is the cluster IPs of the DNS Service.
 	ResolverService = "service"
-	// ResolverEndpoints is every endpoint of the DNS Service, each asked on its own.
+	// ResolverEndpoints is every endpoint of the DNS Service.
 	ResolverEndpoints = "endpoints"
 )
 
-// DefaultName is what is looked up, in the cluster's domain.
+// DefaultName is the name to look up, in the cluster's domain.
 const DefaultName = "kubernetes.default.svc"
 
-// recordAddress asks for A and AAAA records; either will do.
+// recordAddress queries A and AAAA records, of which one is enough.
 const recordAddress = "address"
 
-// Services are the names that distributions give to the Service in front of the cluster's DNS
-// servers: kubeadm and most others, kubespray, RKE2, OpenShift. The worker's Role names them too.
-var Services = []string{"kube-system/kube-dns", "kube-system/coredns", "kube-system/rke2-coredns-rke2-coredns", "openshift-dns/dns-default"}
+// addressTypes are the record types whose answers are addresses.
+var addressTypes = []string{"", recordAddress, "A", "AAAA"}
+
+// Services are the DNS Services of kubeadm and most others, kubespray, RKE2 and OpenShift. The worker's Role has them
+// too.
+var Services = []string{"kube-system/kube-dns", "kube-system/coredns", "kube-system/rke2-coredns-rke2-coredns",
+	"openshift-dns/dns-default"}
 
 // Settings asks DNS servers for a name.
 type Settings struct {
@@ -64,62 +68,63 @@ type Settings struct {
 	MinAnswers *int32 `json:"minAnswers,omitempty" minimum:"0" maximum:"1000"`
 }
 
-// Validate reports what no limit of a single setting can.
+// Validate checks the rules that tags cannot express.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
+	var errs field.ErrorList
 	if _, literal := s.literal(); s.Name != "" && !literal {
 		if err := resolver.ValidateName(s.Name); err != nil {
-			faults = append(faults, field.Invalid(p.Child("name"), s.Name, err.Error()))
+			errs = append(errs, field.Invalid(p.Child("name"), s.Name, err.Error()))
 		}
 	}
 	switch s.Resolver {
 	case "", ResolverPod, ResolverService, ResolverEndpoints:
 	default:
 		if _, err := resolver.ParseServer(s.Resolver); err != nil {
-			faults = append(faults, field.Invalid(p.Child("resolver"), s.Resolver,
+			errs = append(errs, field.Invalid(p.Child("resolver"), s.Resolver,
 				"must be pod, service, endpoints, or an IP address with an optional port"))
 		}
 	}
 	if s.Service != "" {
 		if s.Resolver != ResolverService && s.Resolver != ResolverEndpoints {
-			faults = append(faults, field.Invalid(p.Child("service"), s.Service, "is only used with resolver: service or endpoints"))
+			errs = append(errs, field.Invalid(p.Child("service"), s.Service,
+				"is only used with resolver: service or endpoints"))
 		}
 		namespace, name, found := strings.Cut(s.Service, "/")
 		if !found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
-			faults = append(faults, field.Invalid(p.Child("service"), s.Service, "must be a Service's namespace/name"))
+			errs = append(errs, field.Invalid(p.Child("service"), s.Service, "must be a Service's namespace/name"))
 		}
 	}
 	if s.Sample > 0 && s.Resolver != ResolverEndpoints {
-		faults = append(faults, field.Invalid(p.Child("sample"), s.Sample, "is only used with resolver: endpoints"))
+		errs = append(errs, field.Invalid(p.Child("sample"), s.Sample, "is only used with resolver: endpoints"))
 	}
 	for i, cidr := range s.ExpectCIDRs {
 		if _, err := netip.ParsePrefix(cidr); err != nil {
-			faults = append(faults, field.Invalid(p.Child("expectCIDRs").Index(i), cidr, "must be a CIDR such as 10.96.0.0/12"))
+			errs = append(errs, field.Invalid(p.Child("expectCIDRs").Index(i), cidr, "must be a CIDR such as 10.96.0.0/12"))
 		}
 	}
-	if len(s.ExpectCIDRs) > 0 && !slices.Contains([]string{"", recordAddress, "A", "AAAA"}, s.RecordType) {
-		faults = append(faults, field.Invalid(p.Child("expectCIDRs"), strings.Join(s.ExpectCIDRs, ","),
+	if len(s.ExpectCIDRs) > 0 && !slices.Contains(addressTypes, s.RecordType) {
+		errs = append(errs, field.Invalid(p.Child("expectCIDRs"), strings.Join(s.ExpectCIDRs, ","),
 			"needs addresses to compare with; set recordType to address, A or AAAA"))
 	}
 	if n := ptr.Deref(s.MinAnswers, 0); n > 0 && s.ExpectRcode != "" && s.ExpectRcode != "NOERROR" {
-		faults = append(faults, field.Invalid(p.Child("minAnswers"), n,
+		errs = append(errs, field.Invalid(p.Child("minAnswers"), n,
 			"an answer with response code "+s.ExpectRcode+" has no records; remove it or expect NOERROR"))
 	}
-	return faults
+	return errs
 }
 
-// NeedsAPI reports whether the servers to ask are found through the Kubernetes API.
+// NeedsAPI reports whether the servers are found through the Kubernetes API.
 func (s *Settings) NeedsAPI() bool {
 	return s != nil && (s.Resolver == ResolverService || s.Resolver == ResolverEndpoints)
 }
 
-// literal is the name if it is an IP address and addresses are what is asked for.
+// literal returns the name if it is an IP address and the record type is one of addresses.
 func (s *Settings) literal() (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s.Name)
-	return addr, err == nil && addr.Zone() == "" && slices.Contains([]string{"", recordAddress, "A", "AAAA"}, s.RecordType)
+	return addr, err == nil && addr.Zone() == "" && slices.Contains(addressTypes, s.RecordType)
 }
 
-// ValidateName reports what is wrong with a name to look up, which may be an IP address.
+// ValidateName validates a name to look up, which may be an IP address.
 func ValidateName(name string) error {
 	if _, literal := (&Settings{Name: name}).literal(); literal {
 		return nil

@@ -19,7 +19,7 @@ type target struct {
 	ip netip.Addr
 	// ports by protocol; a Service may serve UDP and TCP on different ones, or only one.
 	ports map[string]uint16
-	// name says what the server is, where that is known: a pod's name, a Service's.
+	// name of the server's pod or Service, if known.
 	name string
 }
 
@@ -40,8 +40,10 @@ func fixed(server netip.AddrPort) target {
 	return target{ip: server.Addr(), ports: map[string]uint16{resolver.UDP: server.Port(), resolver.TCP: server.Port()}}
 }
 
-// targetsOf finds the servers that the settings' resolver stands for, and says where they are from.
-func targetsOf(ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string) (targets []target, source string, failure *check.Finding) {
+// targetsOf returns the servers of the settings' resolver, and a description of where they are from.
+func targetsOf(
+	ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string,
+) (targets []target, source string, failure *check.Finding) {
 	switch d.Resolver {
 	case "", ResolverPod:
 		for _, server := range config.Servers {
@@ -62,13 +64,15 @@ func targetsOf(ctx context.Context, d Settings, config resolver.Config, api *api
 }
 
 // clusterTargets are the DNS Service's cluster IPs, or its ready endpoints.
-func clusterTargets(ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string) (targets []target, source string, failure *check.Finding) {
+func clusterTargets(
+	ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string,
+) (targets []target, source string, failure *check.Finding) {
 	name, how := d.Service, ""
 	var service apiserver.Service
 	var err error
 	switch {
 	case name == "":
-		inUse := func(s apiserver.Service) bool { return serves(s, config) }
+		inUse := func(s apiserver.Service) bool { return isInUse(s, config) }
 		if name, service, err = api.FindService(ctx, Services, inUse); err != nil {
 			return nil, "", notFound(api, name, err)
 		}
@@ -94,7 +98,7 @@ func clusterTargets(ctx context.Context, d Settings, config resolver.Config, api
 	return targets, source + " of Service " + name + how, failure
 }
 
-// sample chooses n targets: others at another node, and the same ones at each attempt.
+// sample chooses n targets. The choice depends on the node and is the same at each attempt.
 func sample(targets []target, node string, n int) []target {
 	rank := func(t target) [sha256.Size]byte { return sha256.Sum256([]byte(node + " " + t.ip.String())) }
 	slices.SortFunc(targets, func(a, b target) int {
@@ -104,11 +108,12 @@ func sample(targets []target, node string, n int) []target {
 	return targets[:n]
 }
 
-// serves reports whether resolv.conf leads to the Service.
-func serves(s apiserver.Service, config resolver.Config) bool {
+// isInUse reports whether resolv.conf has an address of the Service.
+func isInUse(s apiserver.Service, config resolver.Config) bool {
 	for _, ip := range s.IPs() {
 		addr, err := netip.ParseAddr(ip)
-		if err == nil && slices.ContainsFunc(config.Servers, func(server netip.AddrPort) bool { return server.Addr() == addr }) {
+		sameAddr := func(server netip.AddrPort) bool { return server.Addr() == addr }
+		if err == nil && slices.ContainsFunc(config.Servers, sameAddr) {
 			return true
 		}
 	}
@@ -117,16 +122,10 @@ func serves(s apiserver.Service, config resolver.Config) bool {
 
 // serviceTargets are the DNS Service's cluster IPs.
 func serviceTargets(name string, service apiserver.Service) ([]target, *check.Finding) {
-	ports := map[string]uint16{}
-	for _, p := range service.Spec.Ports {
-		if protocol := strings.ToLower(p.Protocol); isDNSPort(p.Name, protocol) || p.Port == 53 {
-			ports[protocol] = p.Port
-		}
-	}
 	var targets []target
 	for _, s := range service.IPs() {
 		if ip, err := netip.ParseAddr(s); err == nil {
-			targets = append(targets, target{ip: ip, ports: ports, name: "Service " + name})
+			targets = append(targets, target{ip: ip, ports: dnsPorts(service.Spec.Ports), name: "Service " + name})
 		}
 	}
 	if len(targets) == 0 {
@@ -145,17 +144,12 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 	var targets []target
 	seen := map[netip.Addr]bool{}
 	for _, slice := range slices {
-		ports := map[string]uint16{}
-		for _, p := range slice.Ports {
-			if protocol := strings.ToLower(p.Protocol); isDNSPort(p.Name, protocol) || p.Port == 53 {
-				ports[protocol] = p.Port
-			}
-		}
+		ports := dnsPorts(slice.Ports)
 		for _, e := range slice.Endpoints {
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) == 0 {
 				continue
 			}
-			ip, err := netip.ParseAddr(e.Addresses[0]) // the others are the same endpoint's: EndpointSlice consumers use the first
+			ip, err := netip.ParseAddr(e.Addresses[0]) // consumers of EndpointSlices use the first
 			if err != nil || seen[ip] {
 				continue
 			}
@@ -173,16 +167,26 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 	return targets, nil
 }
 
-// isDNSPort goes by the port names that the DNS add-ons of Kubernetes use.
-func isDNSPort(name, protocol string) bool {
-	return name == "dns" && protocol == resolver.UDP || name == "dns-tcp" && protocol == resolver.TCP
+// dnsPorts returns the DNS ports by protocol: those with the names that the DNS add-ons of Kubernetes use, or number
+// 53.
+func dnsPorts(all []apiserver.ServicePort) map[string]uint16 {
+	ports := map[string]uint16{}
+	for _, p := range all {
+		protocol := strings.ToLower(p.Protocol)
+		named := p.Name == "dns" && protocol == resolver.UDP || p.Name == "dns-tcp" && protocol == resolver.TCP
+		if named || p.Port == 53 {
+			ports[protocol] = p.Port
+		}
+	}
+	return ports
 }
 
-// notFound is the finding of a DNS Service that has none of the known names.
+// notFound is the finding if there is no DNS Service with a known name.
 func notFound(api *apiserver.Client, name string, err error) *check.Finding {
 	f := api.Failure("Service", name, err)
 	if f.Reason == check.ReasonServiceNotFound {
-		f.Message = "there is none of the Services " + strings.Join(Services, ", ") + "; name the one of this cluster in dns.service"
+		f.Message = "there is none of the Services " + strings.Join(Services, ", ") +
+			"; name the one of this cluster in dns.service"
 	}
 	return f
 }

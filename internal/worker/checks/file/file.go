@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
@@ -13,13 +14,47 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
-// New prepares the check. It does not notice its context's end, because no system call on a
-// file can be interrupted; package run leaves it behind then.
-func (s *Settings) New(environment.Pod) check.Func {
-	return func(context.Context) check.Finding { return look(ptr.Deref(s, Settings{})) }
+// The kinds.
+const (
+	// KindFile is a regular file.
+	KindFile = "file"
+	// KindDirectory is a directory.
+	KindDirectory = "directory"
+	// KindSocket is a Unix socket.
+	KindSocket = "socket"
+	// KindDevice is a block or character device.
+	KindDevice = "device"
+)
+
+// Settings looks at a path in the worker's file system (a volume shows the node's).
+type Settings struct {
+	// Path to look at.
+	Path string `json:"path" required:"the path to look at" format:"clean-path"`
+	// Kind of what must be there. Default: any.
+	Kind string `json:"kind,omitempty" enum:"file directory socket device"`
+	// Writable also asks that the file can be opened for writing, or, in a directory, that a
+	// file can be made and written.
+	Writable bool `json:"writable,omitempty"`
 }
 
-func look(f Settings) check.Finding {
+// Validate checks the rules that concern more than one setting.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	if s.Writable && (s.Kind == KindSocket || s.Kind == KindDevice) {
+		return field.ErrorList{field.Forbidden(p.Child("writable"), "is only checked of files and directories; remove it")}
+	}
+	return nil
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: never.
+func (s *Settings) NeedsAPI() bool { return false }
+
+// New prepares the check. It ignores its context, since no system call on a file can be interrupted; package run
+// abandons it at its timeout.
+func (s *Settings) New(environment.Pod) check.Func {
+	return func(context.Context) check.Finding { return inspect(ptr.Deref(s, Settings{})) }
+}
+
+func inspect(f Settings) check.Finding {
 	info, err := os.Stat(f.Path)
 	if err != nil {
 		return neterror.FileFinding(f.Path, err)
@@ -42,7 +77,7 @@ func look(f Settings) check.Finding {
 	return check.Pass("%s is writable (%s)", f.Path, kind)
 }
 
-// writeIn makes a file in the directory, writes a byte to it and removes it.
+// writeIn writes a byte to a new file in the directory, and removes it.
 func writeIn(directory string) error {
 	t, err := os.CreateTemp(directory, ".kube-node-ready-")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package http is the check type http: a URL answers with the status, body and certificate
-// that are expected, and does not lead elsewhere.
+// Package http is the check type http: a URL answers with the expected status, body and certificate, and does not
+// redirect elsewhere.
 package http
 
 import (
@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
@@ -28,9 +29,9 @@ import (
 )
 
 const (
-	// maxBody bounds what is read of a response.
+	// maxBody limits what is read of a response's body.
 	maxBody = 64 << 10
-	// maxHeaders bounds a response's headers; net/http alone takes 10 MiB of each.
+	// maxHeaders limits a response's headers; net/http's own limit is 10 MiB.
 	maxHeaders = 64 << 10
 	maxBundle  = 1 << 20 // of a CA file; those of distributions have a quarter of it
 	userAgent  = "kube-node-ready-worker"
@@ -77,10 +78,10 @@ func (p request) run(ctx context.Context) check.Finding {
 		return p.failure(err, progress)
 	}
 	defer func() { _ = response.Body.Close() }()
-	return p.judge(response)
+	return p.evaluate(response)
 }
 
-// client has connections of its own and its own idea of whom to trust.
+// client makes an HTTP client with its own connections and the settings' CA.
 func (p request) client() (*http.Client, error) {
 	config := &tls.Config{ServerName: p.ServerName, MinVersion: tls.VersionTLS12}
 	bundle := []byte(p.CA)
@@ -105,7 +106,7 @@ func (p request) client() (*http.Client, error) {
 		Transport: transport,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > int(p.MaxRedirects) {
-				return http.ErrUseLastResponse // judge says what it leads to
+				return http.ErrUseLastResponse // evaluate reports where it leads
 			}
 			return nil
 		},
@@ -114,9 +115,9 @@ func (p request) client() (*http.Client, error) {
 
 func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 	var wrapped *url.Error
-	where := shown(p.URL)
+	where := redacted(p.URL)
 	if errors.As(err, &wrapped) {
-		where = shown(wrapped.URL) // where redirects led to
+		where = redacted(wrapped.URL) // where redirects led to
 		err = wrapped.Err
 	}
 	where += p.through()
@@ -126,7 +127,7 @@ func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
 	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
 		return check.Fail(check.ReasonMalformedResponse, "%s answered something that is not HTTP", where)
-	// net/http has no error value for either. Over HTTP/2 headers far beyond the limit are a PROTOCOL_ERROR.
+	// net/http has no error values for these two. Over HTTP/2, headers far beyond the limit are a PROTOCOL_ERROR.
 	case strings.Contains(err.Error(), "response header"):
 		return check.Fail(check.ReasonMalformedResponse, "%s answered with more than %d KiB of headers",
 			where, maxHeaders>>10)
@@ -139,15 +140,16 @@ func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 	return f
 }
 
-// judge holds the response against what is expected.
-func (p request) judge(r *http.Response) check.Finding {
-	where := shown(r.Request.URL.String()) + p.through()
+// evaluate compares the response with what is expected.
+func (p request) evaluate(r *http.Response) check.Finding {
+	where := redacted(r.Request.URL.String()) + p.through()
 	expected := slices.Contains(p.ExpectStatus, int32(r.StatusCode)) ||
 		len(p.ExpectStatus) == 0 && r.StatusCode >= 200 && r.StatusCode < 300
 	if !expected {
 		if location := r.Header.Get("Location"); location != "" && r.StatusCode >= 300 && r.StatusCode < 400 {
-			return check.Fail(check.ReasonRedirected, "%s redirects to %s (status %d), which is not followed beyond maxRedirects %d",
-				where, shown(location), r.StatusCode, p.MaxRedirects)
+			return check.Fail(check.ReasonRedirected,
+				"%s redirects to %s (status %d), which is not followed beyond maxRedirects %d",
+				where, redacted(location), r.StatusCode, p.MaxRedirects)
 		}
 		return check.Fail(check.ReasonUnexpectedStatus, "%s answered status %d %s, expected %s",
 			where, r.StatusCode, http.StatusText(r.StatusCode), p.statuses())
@@ -162,13 +164,14 @@ func (p request) judge(r *http.Response) check.Finding {
 			return check.Fail(reason, "%s, while its body was read, %s", where, phrase)
 		}
 		if !p.body.Match(body) {
-			return check.Fail(check.ReasonUnexpectedBody, "%s answered a body of %d bytes that does not match %q", where, len(body), p.ExpectBody)
+			return check.Fail(check.ReasonUnexpectedBody, "%s answered a body of %d bytes that does not match %q",
+				where, len(body), p.ExpectBody)
 		}
 	}
 	return check.Pass("%s answered status %d", where, r.StatusCode)
 }
 
-// certificate asks how long the server's certificate is still valid.
+// certificate checks how long the server's certificate remains valid.
 func (p request) certificate(where string, state *tls.ConnectionState, now time.Time) *check.Finding {
 	if state == nil || len(state.PeerCertificates) == 0 || p.MinCertificateValidityHours == 0 {
 		return nil
@@ -177,8 +180,9 @@ func (p request) certificate(where string, state *tls.ConnectionState, now time.
 	if left >= time.Duration(p.MinCertificateValidityHours)*time.Hour {
 		return nil
 	}
-	return check.Failure(check.ReasonCertificateExpiring, "%s has a certificate that is valid for another %s only, until %s; expected at least %d hours",
-		where, left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
+	return check.Failure(check.ReasonCertificateExpiring,
+		"%s has a certificate that is valid for another %s only, until %s; expected at least %d hours", where,
+		left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
 }
 
 func (p request) statuses() string {
@@ -188,12 +192,67 @@ func (p request) statuses() string {
 	return strings.Trim(fmt.Sprint(p.ExpectStatus), "[]")
 }
 
-// shown is a URL fit for a message: without user and query, where secrets travel.
-func shown(raw string) string {
+// redacted is a URL without user and query, which may be secret.
+func redacted(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "the URL"
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
+}
+
+// proxyError is the error of a proxy that opens no tunnel.
+type proxyError struct {
+	proxy  string
+	status int
+}
+
+func (e *proxyError) Error() string {
+	return fmt.Sprintf("was not reached: the proxy %s answered CONNECT with status %d %s",
+		e.proxy, e.status, http.StatusText(e.status))
+}
+
+// Reason is the check's reason.
+func (e *proxyError) Reason() check.Reason { return check.ReasonUnexpectedStatus }
+
+// useProxy sends the transport's requests through the proxy of the settings. It ignores the environment.
+func (p request) useProxy(t *http.Transport) error {
+	if p.Proxy == "" {
+		return nil
+	}
+	proxy, err := url.Parse(p.Proxy)
+	if err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	t.Proxy = http.ProxyURL(proxy)
+	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+		if response.StatusCode != http.StatusOK {
+			return &proxyError{p.Proxy, response.StatusCode}
+		}
+		return nil
+	}
+	return nil
+}
+
+// through is the part of a message that names the proxy.
+func (p request) through() string {
+	if p.Proxy == "" {
+		return ""
+	}
+	return " through the proxy " + p.Proxy
+}
+
+// validateProxy refuses a user, since messages have the URL, and the parts of a URL that a proxy does not use.
+func (s *Settings) validateProxy(path *field.Path) field.ErrorList {
+	if s.Proxy == "" {
+		return nil
+	}
+	u, err := url.Parse(s.Proxy)
+	switch {
+	case err != nil, u.Hostname() == "", u.Scheme != "http", u.Port() == "0", u.User != nil,
+		u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
+		return field.ErrorList{field.Invalid(path, "(not shown)", "must be http://host:port, without a user or password")}
+	}
+	return nil
 }

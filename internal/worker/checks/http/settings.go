@@ -47,66 +47,69 @@ type Settings struct {
 	MinCertificateValidityHours int32 `json:"minCertificateValidityHours,omitempty" minimum:"0" maximum:"87600"`
 }
 
-// Validate reports what no limit of a single setting can.
+// Validate checks the rules that tags cannot express.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	// The URL is not repeated in a fault: it may hold a password.
+	var errs field.ErrorList
+	// The error does not repeat the URL: it may have a password.
 	secure := true
 	u, err := url.Parse(s.URL)
 	switch {
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
-		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "must be an http or https URL with a host"))
+		errs = append(errs, field.Invalid(p.Child("url"), "(not shown)", "must be an http or https URL with a host"))
 	case u.User != nil:
-		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "must not hold a user or password; use headers"))
+		errs = append(errs, field.Invalid(p.Child("url"), "(not shown)", "must not hold a user or password; use headers"))
 	case u.Port() == "0":
-		faults = append(faults, field.Invalid(p.Child("url"), "(not shown)", "the port must be from 1 to 65535"))
+		errs = append(errs, field.Invalid(p.Child("url"), "(not shown)", "the port must be from 1 to 65535"))
 	default:
 		secure = u.Scheme == "https"
 	}
 	for name, value := range s.Headers {
 		if !headerForm.MatchString(name) {
-			faults = append(faults, field.Invalid(p.Child("headers").Key(name), name, "is not the name of a header"))
+			errs = append(errs, field.Invalid(p.Child("headers").Key(name), name, "is not the name of a header"))
 		}
 		if !headerValueForm.MatchString(value) {
-			faults = append(faults, field.Invalid(p.Child("headers").Key(name), "(not shown)", "must be one line without control characters"))
+			errs = append(errs, field.Invalid(p.Child("headers").Key(name), "(not shown)",
+				"must be one line without control characters"))
 		}
 	}
-	faults = append(faults, s.validateProxy(p.Child("proxy"))...)
-	faults = append(faults, s.validateRest(p)...)
+	errs = append(errs, s.validateProxy(p.Child("proxy"))...)
+	errs = append(errs, s.validateResponse(p)...)
 	if secure {
-		return faults
+		return errs
 	}
-	for _, tls := range []struct {
-		name string
-		set  bool
-	}{{"ca", s.CA != ""}, {"caFile", s.CAFile != ""}, {"serverName", s.ServerName != ""}, {"minCertificateValidityHours", s.MinCertificateValidityHours != 0}} {
-		if tls.set {
-			faults = append(faults, field.Forbidden(p.Child(tls.name), "has no meaning with an http URL; use https or remove it"))
+	forTLS := func(name string, set bool) {
+		if set {
+			errs = append(errs, field.Forbidden(p.Child(name), "has no meaning with an http URL; use https or remove it"))
 		}
 	}
-	return faults
+	forTLS("ca", s.CA != "")
+	forTLS("caFile", s.CAFile != "")
+	forTLS("serverName", s.ServerName != "")
+	forTLS("minCertificateValidityHours", s.MinCertificateValidityHours != 0)
+	return errs
 }
 
-func (s *Settings) validateRest(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
+func (s *Settings) validateResponse(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if _, err := regexp.Compile(s.ExpectBody); err != nil {
-		faults = append(faults, field.Invalid(p.Child("expectBody"), s.ExpectBody, "must be a regular expression: "+err.Error()))
+		errs = append(errs,
+			field.Invalid(p.Child("expectBody"), s.ExpectBody, "must be a regular expression: "+err.Error()))
 	}
 	if s.ExpectBody != "" && s.Method == http.MethodHead {
-		faults = append(faults, field.Forbidden(p.Child("expectBody"), "a response to HEAD has no body"))
+		errs = append(errs, field.Forbidden(p.Child("expectBody"), "a response to HEAD has no body"))
 	}
 	if s.CA != "" && s.CAFile != "" {
-		faults = append(faults, field.Forbidden(p.Child("caFile"), "give either ca or caFile"))
+		errs = append(errs, field.Forbidden(p.Child("caFile"), "give either ca or caFile"))
 	}
 	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
-		faults = append(faults, field.Invalid(p.Child("ca"), "(not shown)", "must hold at least one PEM certificate"))
+		errs = append(errs, field.Invalid(p.Child("ca"), "(not shown)", "must hold at least one PEM certificate"))
 	}
 	if s.ServerName != "" {
 		if err := resolver.ValidateName(s.ServerName); err != nil {
-			faults = append(faults, field.Invalid(p.Child("serverName"), s.ServerName, err.Error()))
+			errs = append(errs, field.Invalid(p.Child("serverName"), s.ServerName, err.Error()))
 		}
 	}
-	return faults
+	return errs
 }
 
 // NeedsAPI reports whether the Kubernetes API is called: never.

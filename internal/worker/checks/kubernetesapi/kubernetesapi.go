@@ -1,5 +1,5 @@
-// Package kubernetesapi is the check type kubernetesAPI: the API server can be reached and
-// trusted, is ready, and takes the worker for who it is.
+// Package kubernetesapi is the check type kubernetesAPI: the API server can be reached and trusted, is ready, and
+// authenticates the worker as its service account.
 package kubernetesapi
 
 import (
@@ -19,7 +19,30 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
-// dnsName is the API server's Service as every API server's certificate has it.
+// The ways to the API server.
+const (
+	// ViaAddress is KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+	ViaAddress = "address"
+	// ViaDNS is the Service's DNS name, kubernetes.default.svc.
+	ViaDNS = "dns"
+)
+
+// Settings calls the API server as the worker's service account.
+type Settings struct {
+	// Path that must answer 200. Default /readyz.
+	Path string `json:"path,omitempty" enum:"/readyz /livez /version"`
+	// Via is how the API server is reached, each way on its own: address
+	// (KUBERNETES_SERVICE_HOST) and dns (kubernetes.default.svc). Default both.
+	Via []string `json:"via,omitempty" enum:"address dns"`
+	// ExpectUser is the user name that a SelfSubjectReview must return. Default: the
+	// service account that the token names.
+	ExpectUser string `json:"expectUser,omitempty"`
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: always.
+func (s *Settings) NeedsAPI() bool { return true }
+
+// dnsName is a name that the certificate of every API server has.
 const dnsName = "kubernetes.default.svc"
 
 // New prepares the check.
@@ -42,14 +65,14 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	}
 }
 
-// call calls the API server at one host over a connection of its own.
+// call calls the API server at one host over a new connection.
 func call(ctx context.Context, api *apiserver.Client, host string, k Settings) check.Finding {
 	client := api.HTTP()
 	defer client.CloseIdleConnections()
 	server := "the API server at " + strings.TrimSuffix(strings.TrimPrefix(api.URL(host, ""), "https://"), "/")
 
 	watched, progress := neterror.Watch(ctx)
-	response, err := api.Do(watched, client, http.MethodGet, api.URL(host, k.Path), nil)
+	response, err := api.Do(watched, client, host, apiserver.Request{Method: http.MethodGet, Path: k.Path})
 	if err != nil {
 		return progress.Finding(server, err)
 	}
@@ -62,11 +85,7 @@ func call(ctx context.Context, api *apiserver.Client, host string, k Settings) c
 	if err != nil {
 		return progress.Finding(server+", asked who we are,", err)
 	}
-	want := k.ExpectUser
-	if want == "" {
-		want = tokenUser(api)
-	}
-	switch {
+	switch want := cmp.Or(k.ExpectUser, tokenUser(api)); {
 	case user == "" || user == "system:anonymous":
 		return check.Fail(check.ReasonUnauthorized, "%s does not know us: it takes us for %q", server, user)
 	case want != "" && user != want:
@@ -75,8 +94,8 @@ func call(ctx context.Context, api *apiserver.Client, host string, k Settings) c
 	return check.Pass("%s answers %s and takes us for %s", server, k.Path, user)
 }
 
-// tokenUser is the user that a service account's token names; empty when it is no such token.
-// The token is not verified here, that is the API server's part.
+// tokenUser is the user in a service account's token; empty if it is another kind of token. Verifying the token is up
+// to the API server.
 func tokenUser(api *apiserver.Client) string {
 	token, err := api.Token()
 	if err != nil {

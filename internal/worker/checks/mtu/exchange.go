@@ -19,7 +19,7 @@ type alteredError struct{ text string }
 func (e alteredError) Error() string        { return e.text }
 func (e alteredError) Reason() check.Reason { return check.ReasonPayloadAltered }
 
-// exchange writes the payload in one piece and waits for what the protocol answers.
+// exchange writes the payload at once and waits for the protocol's answer.
 func (p path) exchange(conn net.Conn, host string, size int) error {
 	switch p.Protocol {
 	case ProtocolEcho:
@@ -32,7 +32,7 @@ func (p path) exchange(conn net.Conn, host string, size int) error {
 	}
 }
 
-// payload is printable, in case the target logs what it gets.
+// payload is printable, in case the target logs it.
 func payload(size int) []byte {
 	text := "kube-node-ready mtu check "
 	return []byte(strings.Repeat(text, size/len(text)+1)[:size-1] + "\n")
@@ -53,12 +53,11 @@ func echo(conn net.Conn, size int) error {
 	return nil
 }
 
-// hello sends a ClientHello of exactly the given size, which any TLS server takes for what it
-// is, and waits for the server's answer. The size is reached by offering application
-// protocols that nobody speaks after one that everybody does.
+// hello sends a ClientHello of exactly the given size and waits for the server's answer. It pads it with application
+// protocols that do not exist, after one that every server accepts.
 func hello(conn net.Conn, host string, size int) error {
 	config := &tls.Config{
-		// The connection carries no data: what is asked is how far packets get, not who answers.
+		// The connection has no data: it does not matter who answers.
 		InsecureSkipVerify: true,
 		MinVersion:         tls.VersionTLS12,
 		CurvePreferences:   []tls.CurveID{tls.X25519}, // a small key share, so that the hello can be small
@@ -77,22 +76,32 @@ func hello(conn net.Conn, host string, size int) error {
 	var alert tls.AlertError
 	var record tls.RecordHeaderError
 	if errors.As(err, &alert) || errors.As(err, &record) {
-		return nil // an answer is an answer, also when it is that of a server that wants a certificate
+		return nil // an alert is an answer too
 	}
 	return err
 }
 
-// padding is a list of protocol names that lengthens a ClientHello by n bytes (RFC 7301: each
-// name is preceded by its length, in one byte). A name has 1 to 255 bytes.
+// padding is a list of protocol names that makes a ClientHello n bytes longer (RFC 7301: a byte with its length before
+// each name). A name has 1 to 255 bytes.
 func padding(n int) []string {
 	var names []string
 	for i := 0; n > 1; i++ {
 		length := min(n-1, 200)
 		if rest := n - 1 - length; rest == 1 {
-			length-- // a single byte could not be made up by another name
+			length-- // another name needs two bytes
 		}
 		names = append(names, fmt.Sprintf("%-*.*s", length, length, fmt.Sprintf("x-padding-%d", i)))
 		n -= 1 + length
 	}
 	return names
 }
+
+// recorder is a connection that records what is written.
+type recorder struct {
+	net.Conn
+	written *bytes.Buffer
+}
+
+func (r recorder) Write(p []byte) (int, error) { return r.written.Write(p) }
+func (r recorder) Read([]byte) (int, error)    { return 0, io.EOF }
+func (r recorder) Close() error                { return nil }

@@ -1,21 +1,21 @@
 // Package mtu is the check type mtu: a segment of a given size reaches a TCP target whole.
 //
-// A path whose MTU is smaller than the node believes lets handshakes and small requests pass
-// and loses every large packet, when the ICMP messages that would tell are filtered: the
-// classic failure of overlay networks. The check connects with the don't-fragment bit set
-// (IP_PMTUDISC_DO), writes the payload at once, so that it leaves as one segment, and watches
-// the kernel's own account of the connection (TCP_INFO) until the target's kernel has
-// acknowledged it.
+// If the MTU of a path is smaller than the node believes, and the ICMP messages that would report it are filtered,
+// handshakes and small requests pass and every large packet is lost: the classic failure of overlay networks. The check
+// connects with the don't-fragment bit set (IP_PMTUDISC_DO) and writes the payload at once, so that it leaves as one
+// segment. It polls the connection's TCP_INFO until the target's kernel has acknowledged the payload.
 package mtu
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
@@ -26,24 +26,66 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// poll is how often the kernel is asked whether the payload has been acknowledged.
-const poll = 2 * time.Millisecond
+// The ways to send a payload.
+const (
+	// ProtocolRaw writes the payload as it is; the target's kernel acknowledges it.
+	ProtocolRaw = "raw"
+	// ProtocolEcho also waits for the target to send the payload back.
+	ProtocolEcho = "echo"
+	// ProtocolTLS sends a TLS ClientHello of the payload's size and waits for the answer.
+	ProtocolTLS = "tls"
+)
 
-// smallEcho is a payload that every path passes: IPv4 hosts must take packets of 576 bytes
-// (RFC 791, section 3.1).
-const smallEcho = 256
+const (
+	// maxPayload exceeds the jumbo frames of every network, and fits one TLS record (16384 bytes, RFC 8446, section 5.1).
+	maxPayload = 16_000
+	// minHello is the size of a ClientHello without padding.
+	minHello = 600
+	// poll is how often TCP_INFO is read.
+	poll = 2 * time.Millisecond
+	// smallEcho is a payload that every path passes: IPv4 hosts must accept packets of 576 bytes (RFC 791, section 3.1).
+	smallEcho = 256
+)
 
-// state is the kernel's account of a connection.
+// Settings sends a payload to a TCP target in one segment that may not be fragmented.
+type Settings struct {
+	// Address is the target's host:port. Default: the Kubernetes Service, with protocol tls.
+	Address string `json:"address,omitempty"`
+	// Protocol is raw (default with an address), echo or tls.
+	Protocol string `json:"protocol,omitempty" enum:"raw echo tls"`
+	// PayloadBytes of the segment, headers not counted. Default: the largest that this
+	// node's kernel believes to fit the path, at most 16000.
+	PayloadBytes *int32 `json:"payloadBytes,omitempty" minimum:"1" maximum:"16000"`
+}
+
+// Validate checks the rules that concern more than one setting.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Address != "" {
+		if err := resolver.ValidateHostPort(s.Address); err != nil {
+			errs = append(errs, field.Invalid(p.Child("address"), s.Address, err.Error()))
+		}
+	} else if s.Protocol != "" && s.Protocol != ProtocolTLS {
+		errs = append(errs, field.Invalid(p.Child("protocol"), s.Protocol,
+			"the Kubernetes Service speaks tls only; give an address or remove it"))
+	}
+	if n := ptr.Deref(s.PayloadBytes, minHello); n < minHello && (s.Protocol == ProtocolTLS || s.Address == "") {
+		errs = append(errs, field.Invalid(p.Child("payloadBytes"), n,
+			fmt.Sprintf("must be at least %d with protocol tls; leave it out for the default", minHello)))
+	}
+	return errs
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: never.
+func (s *Settings) NeedsAPI() bool { return false }
+
+// state is the TCP_INFO of a connection.
 type state struct {
-	// mss is the largest payload of a segment that the kernel would send now.
-	mss int
-	// pathMTU is what the kernel believes of the path.
-	pathMTU int
+	mss, pathMTU int
 	// acked counts the payload bytes that the target has acknowledged.
 	acked uint64
-	// closed is true when the connection is no more.
-	closed bool
-	// retransmitted counts segments that were sent again.
+	// closed is true if the connection has ended.
+	closed        bool
 	retransmitted int
 }
 
@@ -88,11 +130,11 @@ func (p path) run(ctx context.Context) check.Finding {
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	conn := raw.(*net.TCPConn)
-	_ = conn.SetLinger(0) // what a black hole holds is not worth retransmitting after the verdict
+	_ = conn.SetLinger(0) // no retransmission after the check
 	return p.send(ctx, conn, host)
 }
 
-// send sends the payload and watches what becomes of it.
+// send sends the payload and waits until it is acknowledged and answered.
 func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
 	if p.Protocol == ProtocolEcho {
 		if err := echo(conn, smallEcho); err != nil {
@@ -102,7 +144,8 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 	}
 	before, err := inspect(conn)
 	if err != nil {
-		return check.Fail(check.ReasonUnknown, "the kernel does not tell about the connection to %s: %v", p.Address, err)
+		return check.Fail(check.ReasonUnknown,
+			"the kernel does not show the state of the connection to %s: %v", p.Address, err)
 	}
 	size := int(ptr.Deref(p.PayloadBytes, int32(min(before.mss, maxPayload))))
 	if size > before.mss {
@@ -125,8 +168,8 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
 }
 
-// unanswered is the finding of a payload that arrived and was not answered as it should be.
-// After a small echo has come back, only its size can have kept the large one.
+// unanswered is the finding of a payload that arrived but was not answered. Since a small echo was, only its size can
+// have kept the large one.
 func (p path) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
 	reason, phrase := neterror.Of(err)
 	if reason != check.ReasonTimeout {
@@ -136,15 +179,16 @@ func (p path) unanswered(ctx context.Context, size int, took time.Duration, err 
 		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
 	}
 	if p.Protocol == ProtocolEcho {
-		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, but these bytes did not come back: packets of this size vanish on the way back",
-			p.Address, size)
+		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, "+
+			"but these bytes did not come back: packets of this size vanish on the way back", p.Address, size)
 	}
-	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: it does not speak TLS, or its answer is too large for the way back",
-		p.Address, size, took)
+	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: "+
+		"it does not speak TLS, or its answer is too large for the way back", p.Address, size, took)
 }
 
 func (p path) tooSmall(size int, s state) check.Finding {
-	return check.Fail(check.ReasonPathMTUTooSmall, "%d bytes do not fit one segment to %s: at most %d do, with a path MTU of %d",
+	return check.Fail(check.ReasonPathMTUTooSmall,
+		"%d bytes do not fit one segment to %s: at most %d do, with a path MTU of %d",
 		size, p.Address, s.mss, s.pathMTU)
 }
 
@@ -160,13 +204,16 @@ func (p path) lost(ctx context.Context, size int, before, after state, took time
 		return p.tooSmall(size, after)
 	}
 	return check.Fail(check.ReasonPathMTUBlackHole,
-		"%s accepts connections, but a segment of %d bytes was not acknowledged within %s (sent again %d times): packets of this size vanish on the path, whose MTU is believed to be %d",
+		"%s accepts connections, but a segment of %d bytes was not acknowledged within %s (sent again %d times): "+
+			"packets of this size vanish on the path, whose MTU is believed to be %d",
 		p.Address, size, took, after.retransmitted-before.retransmitted, before.pathMTU)
 }
 
-// awaitAck waits until the target has acknowledged so many bytes, or the connection or the
-// exchange over it has failed. It returns the channel on which the exchange's end is told.
-func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64, exchanged <-chan error) (state, <-chan error, error) {
+// awaitAck waits until the target has acknowledged so many bytes, or the connection or the exchange has failed. It
+// returns the channel that delivers the end of the exchange.
+func awaitAck(
+	ctx context.Context, conn *net.TCPConn, acked uint64, exchanged <-chan error,
+) (state, <-chan error, error) {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	answer := make(chan error, 1)

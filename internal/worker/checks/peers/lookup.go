@@ -1,7 +1,10 @@
 package peers
 
 import (
+	"cmp"
 	"context"
+	"hash/fnv"
+	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -11,22 +14,22 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
-// Pages are small, since a thousand new nodes read them at once: an EndpointSlice has up to a hundred endpoints of 300
-// to 400 bytes, a pod 5 to 15 KiB.
+// Pages are small, since a thousand new nodes may read them at once. An EndpointSlice has up to a hundred endpoints of
+// 300 to 400 bytes each; a pod has 5 to 15 KiB.
 const (
 	slicesPerPage = 2
 	podsPerPage   = 10
-	// podsPerPeer is how many pods are looked at for each peer that is wanted.
+	// podsPerPeer is how many pods are read at most for each peer that is needed.
 	podsPerPeer = 20
 )
 
-// found are the pods that were looked at: no more than it takes to choose from.
+// found are the pods that were read.
 type found struct {
-	// of says how they were found.
+	// of is the Service or the selector.
 	of string
-	// peers are the ready ones on other nodes.
+	// peers are the ready pods on other nodes.
 	peers []Peer
-	// all of them, and whether one is on another node, ready or not.
+	// all counts all pods; elsewhere reports whether one is on another node, ready or not.
 	all       int
 	elsewhere bool
 }
@@ -41,9 +44,9 @@ func (f *found) add(peer Peer, ready bool, node string) {
 	}
 }
 
-// lookUp finds the pods, within a quarter of the check's time: the rest is for connections, so that a slow list is not
-// taken for peers that do not answer.
-func (p neighbours) lookUp(ctx context.Context) (*found, *check.Finding) {
+// lookUp finds the pods, within a quarter of the check's time. The rest is for connections, so that a slow list does
+// not look like peers that do not answer.
+func (p peersCheck) lookUp(ctx context.Context) (*found, *check.Finding) {
 	within := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -63,7 +66,7 @@ func (p neighbours) lookUp(ctx context.Context) (*found, *check.Finding) {
 		failure := check.Fail(reason, "listing pods to connect to (%s): the API server at %s %s",
 			f.of, p.api.Address(), phrase)
 		if reason.Transient() && ctx.Err() == nil {
-			failure.Outcome = check.Inconclusive // it did not last for the check's time, and is no word about peers
+			failure.Outcome = check.Inconclusive // a short fault of the API server says nothing about peers
 		}
 		return nil, &failure
 	case f.of == "":
@@ -73,18 +76,16 @@ func (p neighbours) lookUp(ctx context.Context) (*found, *check.Finding) {
 	return f, nil
 }
 
-// enough reports whether there are as many peers as are asked for, or so many pods without that many peers among them
-// that the rest of the list is not worth its size.
-func (p neighbours) enough(f *found) bool {
+// enough reports whether there are as many peers as needed, or so many other pods that it stops reading.
+func (p peersCheck) enough(f *found) bool {
 	wanted := max(p.sample(), int(p.MinPeers))
 	return len(f.peers) >= wanted || f.all >= wanted*podsPerPeer
 }
 
-// ofService reads the Service's EndpointSlices; what it returns has no "of" if there are none. The EndpointSlice
-// controller makes one for a Service without endpoints too (k8s.io/kubernetes staging/src/k8s.io/endpointslice,
-// placeholder slice). Of a pod in slices of two families the address in the cluster's first one counts, as in its
-// status.podIP.
-func (p neighbours) ofService(ctx context.Context) (*found, error) {
+// ofService reads the Service's EndpointSlices. Its result has no "of" if there are none: the EndpointSlice controller
+// makes one for a Service without endpoints too (placeholder slice in staging/src/k8s.io/endpointslice of
+// k8s.io/kubernetes). For a pod in slices of two families it uses the cluster's first family, as status.podIP does.
+func (p peersCheck) ofService(ctx context.Context) (*found, error) {
 	of := "Service " + p.Namespace + "/" + p.Service
 	first, second := &found{}, &found{}
 	err := p.api.EndpointSlicePages(ctx, p.Namespace, p.Service, slicesPerPage, func(page []apiserver.EndpointSlice) bool {
@@ -107,10 +108,10 @@ func (p neighbours) ofService(ctx context.Context) (*found, error) {
 	return first, nil
 }
 
-func (p neighbours) addSlice(f *found, slice apiserver.EndpointSlice) {
+func (p peersCheck) addSlice(f *found, slice apiserver.EndpointSlice) {
 	for _, e := range slice.Endpoints {
 		if e.NodeName == "" || len(e.Addresses) == 0 {
-			continue // no pod
+			continue // not a pod
 		}
 		peer := Peer{Name: e.Addresses[0], UID: e.Addresses[0], Node: e.NodeName, Zone: e.Zone, IP: e.Addresses[0]}
 		if e.TargetRef != nil {
@@ -120,9 +121,9 @@ func (p neighbours) addSlice(f *found, slice apiserver.EndpointSlice) {
 	}
 }
 
-// bySelector reads pods. They say in which zone they are since Kubernetes 1.35; before, the sample is spread over nodes
-// alone.
-func (p neighbours) bySelector(ctx context.Context) (*found, error) {
+// bySelector reads pods. They have their zone as a label since Kubernetes 1.35; before, the sample spreads over nodes
+// only.
+func (p peersCheck) bySelector(ctx context.Context) (*found, error) {
 	f := &found{of: "selector " + p.Selector + " in namespace " + p.Namespace}
 	return f, p.api.PodPages(ctx, p.Namespace, p.Selector, podsPerPage, func(page []apiserver.Pod) bool {
 		for _, pod := range page {
@@ -132,4 +133,64 @@ func (p neighbours) bySelector(ctx context.Context) (*found, error) {
 		}
 		return !p.enough(f)
 	})
+}
+
+// Peer is a pod to connect to.
+type Peer struct {
+	Name, UID, Node, Zone, IP string
+}
+
+// Sample chooses at most n peers: one from each zone in turn, and one from each node before a second one. The choice
+// depends on this node, so that many nodes spread their connections over all peers, and is the same at every attempt,
+// so that a retry repeats what failed.
+func Sample(peers []Peer, node string, n int) []Peer {
+	type candidate struct {
+		Peer
+		rank uint64
+		// nth counts the candidates of one node, best rank first.
+		nth int
+	}
+	candidates := make([]candidate, len(peers))
+	for i, p := range peers {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(node + "\x00" + p.UID))
+		candidates[i] = candidate{Peer: p, rank: mix(h.Sum64())}
+	}
+	byRank := func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.UID, b.UID))
+	}
+	slices.SortFunc(candidates, byRank)
+	perNode := map[string]int{}
+	for i := range candidates {
+		candidates[i].nth = perNode[candidates[i].Node]
+		perNode[candidates[i].Node]++
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.nth, b.nth) })
+
+	zones := map[string][]candidate{}
+	var order []string
+	for _, c := range candidates {
+		if _, seen := zones[c.Zone]; !seen {
+			order = append(order, c.Zone)
+		}
+		zones[c.Zone] = append(zones[c.Zone], c)
+	}
+	var sample []Peer
+	for len(sample) < min(n, len(peers)) {
+		for _, z := range order {
+			if len(zones[z]) > 0 && len(sample) < n {
+				sample = append(sample, zones[z][0].Peer)
+				zones[z] = zones[z][1:]
+			}
+		}
+	}
+	return sample
+}
+
+// mix spreads a hash over all its bits (the finaliser of SplitMix64): FNV hashes of inputs that differ only in their
+// last bytes are close.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -11,37 +11,81 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/probe"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// neighbours is a check with its settings.
-type neighbours struct {
+const (
+	defaultSample      = 5
+	defaultFailPercent = 50
+)
+
+// Settings connects to pods on other nodes, chosen across nodes and zones.
+type Settings struct {
+	// Namespace of the pods. Default: the worker's own.
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
+	// Service in that namespace that selects the pods. Its EndpointSlices are read, which are small and hold each pod's
+	// node and zone.
+	Service string `json:"service,omitempty" format:"dns-1035-label"`
+	// Selector of the pods, a label selector such as app=web,tier!=cache. Beside service it is for clusters without
+	// that Service. Pods are read ten at a time, until there are enough, so of many the first by name are chosen from.
+	Selector string `json:"selector,omitempty"`
+	// Port that the pods listen on, with TCP.
+	Port int32 `json:"port" required:"the TCP port that the pods listen on" minimum:"1" maximum:"65535"`
+	// Sample is how many pods are connected to, at most. Default 5.
+	Sample *int32 `json:"sample,omitempty" minimum:"1" maximum:"100"`
+	// FailPercent is the share of the sample that must fail for the check to fail. Default 50.
+	FailPercent *int32 `json:"failPercent,omitempty" minimum:"1" maximum:"100"`
+	// MinPeers is how many ready pods on other nodes there must be; with fewer the check is inconclusive. Default 0:
+	// the first node of a cluster has no peers, and passes; a selector that matches nothing is a warning.
+	MinPeers int32 `json:"minPeers,omitempty" minimum:"0" maximum:"10000"`
+}
+
+// Validate checks the rules that tags cannot express.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	if s.Selector == "" && s.Service == "" {
+		return field.ErrorList{field.Required(p.Child("service"),
+			"the Service of the pods, or as selector a label selector such as app=web")}
+	}
+	if _, err := labels.Parse(s.Selector); err != nil {
+		return field.ErrorList{field.Invalid(p.Child("selector"), s.Selector, "is not a label selector: "+err.Error())}
+	}
+	return nil
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: always.
+func (s *Settings) NeedsAPI() bool { return true }
+
+// peersCheck is a check with its settings.
+type peersCheck struct {
 	Settings
 	node string
 	api  *apiserver.Client
-	// ipv6 is the cluster's first family, in which a pod of two is connected to.
+	// ipv6 reports whether IPv6 is the cluster's first family, which is used for pods with both.
 	ipv6 bool
 }
 
 // New prepares the check. The pods of the worker's own node are no peers.
 func (s *Settings) New(pod environment.Pod) check.Func {
-	p := neighbours{Settings: ptr.Deref(s, Settings{}), node: pod.Node, api: pod.API,
+	p := peersCheck{Settings: ptr.Deref(s, Settings{}), node: pod.Node, api: pod.API,
 		ipv6: strings.Contains(pod.ServiceHost, ":")}
 	p.Namespace = cmp.Or(p.Namespace, pod.Namespace, "default")
 	return p.run
 }
 
-func (p neighbours) run(ctx context.Context) check.Finding {
+func (p peersCheck) run(ctx context.Context) check.Finding {
 	if p.node == "" {
-		return check.Fail(check.ReasonConfiguration, "NODE_NAME is not set, so that peers cannot be told from this node's own pods")
+		return check.Fail(check.ReasonConfiguration,
+			"NODE_NAME is not set, so that peers cannot be told from this node's own pods")
 	}
 	found, failure := p.lookUp(ctx)
 	if failure != nil {
@@ -52,7 +96,7 @@ func (p neighbours) run(ctx context.Context) check.Finding {
 		return check.Fail(check.ReasonTooFewPeers, "found %s on other nodes (%s), expected at least %d",
 			check.Count(len(found.peers), "ready pod"), found.of, p.MinPeers)
 	case len(found.peers) > 0:
-		return p.judge(p.connectAll(ctx, Sample(found.peers, p.node, p.sample())))
+		return p.evaluate(p.connectAll(ctx, Sample(found.peers, p.node, p.sample())))
 	case found.all == 0:
 		return check.Warn(check.ReasonTooFewPeers, "found no running pod (%s), so there was none to connect to", found.of)
 	case found.elsewhere:
@@ -63,7 +107,7 @@ func (p neighbours) run(ctx context.Context) check.Finding {
 	return check.Pass("no ready pod is on another node (%s), so there was none to connect to", found.of)
 }
 
-func (p neighbours) sample() int { return int(ptr.Deref(p.Sample, defaultSample)) }
+func (p peersCheck) sample() int { return int(ptr.Deref(p.Sample, defaultSample)) }
 
 // attempt is a connection to one peer.
 type attempt struct {
@@ -71,11 +115,11 @@ type attempt struct {
 	finding check.Finding
 }
 
-// stragglers is how long peers that do not connect are tried once so many do that the check passes.
-const stragglers = time.Second
+// extraTime is how long peers are still tried after enough others have connected for the check to pass.
+const extraTime = time.Second
 
-// connectAll connects to every peer of the sample, and tries those again that do not connect, until enough do.
-func (p neighbours) connectAll(ctx context.Context, sample []Peer) []attempt {
+// connectAll connects to every peer of the sample. It retries those that do not connect until enough do.
+func (p peersCheck) connectAll(ctx context.Context, sample []Peer) []attempt {
 	enough, cancel := context.WithCancel(ctx)
 	defer cancel()
 	attempts := make([]attempt, len(sample))
@@ -92,20 +136,20 @@ func (p neighbours) connectAll(ctx context.Context, sample []Peer) []attempt {
 		}
 		attempts[i] = attempt{sample[i], f}
 		if f.Passed() && !p.tooMany(int(failing.Add(-1)), len(sample)) {
-			time.AfterFunc(stragglers, cancel)
+			time.AfterFunc(extraTime, cancel)
 		}
 	})
 	return attempts
 }
 
-// tooMany reports whether so many failures of a sample reach the share at which the check fails.
-func (p neighbours) tooMany(failures, sample int) bool {
+// tooMany reports whether the failures of a sample reach the share at which the check fails.
+func (p peersCheck) tooMany(failures, sample int) bool {
 	return failures*100 >= int(ptr.Deref(p.FailPercent, defaultFailPercent))*sample
 }
 
 func connect(ctx context.Context, peer Peer, port int32) check.Finding {
 	address := net.JoinHostPort(peer.IP, strconv.Itoa(int(port)))
-	if _, err := probe.Connect(ctx, address); err != nil {
+	if _, err := tcp.Connect(ctx, address); err != nil {
 		reason, phrase := neterror.Of(err)
 		return check.Fail(reason, "%s %s", describe(peer, port), phrase)
 	}
@@ -120,8 +164,8 @@ func describe(peer Peer, port int32) string {
 	return fmt.Sprintf("%s (%s on %s)", net.JoinHostPort(peer.IP, strconv.Itoa(int(port))), peer.Name, where)
 }
 
-// judge fails when the share of failures reaches the threshold.
-func (p neighbours) judge(attempts []attempt) check.Finding {
+// evaluate fails if the share of failures reaches the threshold.
+func (p peersCheck) evaluate(attempts []attempt) check.Finding {
 	zones := map[string]bool{}
 	var failures []string
 	for _, a := range attempts {
@@ -133,7 +177,8 @@ func (p neighbours) judge(attempts []attempt) check.Finding {
 			failures = append(failures, a.finding.Message)
 		}
 	}
-	summary := fmt.Sprintf("%d of %s in %s connect", len(attempts)-len(failures), check.Count(len(attempts), "peer"), check.Count(len(zones), "zone"))
+	summary := fmt.Sprintf("%d of %s in %s connect", len(attempts)-len(failures),
+		check.Count(len(attempts), "peer"), check.Count(len(zones), "zone"))
 	if len(failures) == 0 {
 		return check.Pass("%s", summary)
 	}

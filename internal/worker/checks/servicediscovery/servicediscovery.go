@@ -1,5 +1,5 @@
-// Package servicediscovery is the check type serviceDiscovery: a Service exists, has ready
-// endpoints, and DNS says of it what the API says.
+// Package servicediscovery is the check type serviceDiscovery: a Service exists, has ready endpoints, and DNS agrees
+// with the API about it.
 package servicediscovery
 
 import (
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	mdns "github.com/miekg/dns"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
@@ -22,8 +23,40 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// comparison is a check with its settings.
-type comparison struct {
+// Settings reads a Service and compares it with DNS.
+type Settings struct {
+	// Namespace of the Service. Default default.
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
+	// Service to look at. Default kubernetes.
+	Service string `json:"service,omitempty" format:"dns-1035-label"`
+	// MinReadyEndpoints in the Service's EndpointSlices. Default 1.
+	MinReadyEndpoints *int32 `json:"minReadyEndpoints,omitempty" minimum:"0"`
+	// ClusterDomain of the Service's DNS name. Default: what the search domains in
+	// resolv.conf show, else cluster.local.
+	ClusterDomain string `json:"clusterDomain,omitempty"`
+	// SRV lists port names whose SRV record (_port._protocol.service...) must resolve.
+	SRV []string `json:"srv,omitempty" format:"port-name"`
+}
+
+// Validate checks the rules that tags cannot express.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Namespace != "" && s.Service == "" {
+		errs = append(errs, field.Required(p.Child("service"), "name the Service in namespace "+s.Namespace))
+	}
+	if s.ClusterDomain != "" {
+		if err := resolver.ValidateName(s.ClusterDomain); err != nil {
+			errs = append(errs, field.Invalid(p.Child("clusterDomain"), s.ClusterDomain, err.Error()))
+		}
+	}
+	return errs
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: always.
+func (s *Settings) NeedsAPI() bool { return true }
+
+// serviceCheck is a check with its settings.
+type serviceCheck struct {
 	namespace, service string
 	minReady           int
 	clusterDomain      string
@@ -35,7 +68,7 @@ type comparison struct {
 // New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
 	d := ptr.Deref(s, Settings{})
-	return comparison{
+	return serviceCheck{
 		namespace: cmp.Or(d.Namespace, "default"), service: cmp.Or(d.Service, "kubernetes"),
 		minReady: int(ptr.Deref(d.MinReadyEndpoints, 1)), srv: d.SRV,
 		clusterDomain: cmp.Or(strings.TrimSuffix(d.ClusterDomain, "."), pod.Resolver.Config.ClusterDomain()),
@@ -43,7 +76,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	}.run
 }
 
-func (p comparison) run(ctx context.Context) check.Finding {
+func (p serviceCheck) run(ctx context.Context) check.Finding {
 	service, endpoints, failure := p.read(ctx)
 	if failure != nil {
 		return *failure
@@ -70,24 +103,26 @@ func (p comparison) run(ctx context.Context) check.Finding {
 	return f
 }
 
-func (p comparison) full() string { return p.namespace + "/" + p.service }
+func (p serviceCheck) full() string { return p.namespace + "/" + p.service }
 
-func (p comparison) name() string {
+func (p serviceCheck) name() string {
 	return p.service + "." + p.namespace + ".svc." + p.clusterDomain + "."
 }
 
-// read gets the Service and its slices at the same time.
-func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *check.Finding) {
+// read reads the Service and its slices concurrently.
+func (p serviceCheck) read(ctx context.Context) (apiserver.Service, endpoints, *check.Finding) {
 	var (
 		service        apiserver.Service
 		list           []apiserver.EndpointSlice
 		err, slicesErr error
 	)
-	reads := []func(){
-		func() { service, err = p.api.Service(ctx, p.namespace, p.service) },
-		func() { list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service) },
-	}
-	recovery.Each(len(reads), func(i int) { reads[i]() })
+	recovery.Each(2, func(i int) {
+		if i == 0 {
+			service, err = p.api.Service(ctx, p.namespace, p.service)
+		} else {
+			list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service)
+		}
+	})
 	switch {
 	case err != nil:
 		return service, endpoints{}, p.api.Failure("Service", p.full(), err)
@@ -97,9 +132,9 @@ func (p comparison) read(ctx context.Context) (apiserver.Service, endpoints, *ch
 	return service, endpointsOf(list), nil
 }
 
-// compare holds the Service against what DNS says of its name, in the families that it has: a family that DNS gives
-// no answer for while it answers another is noted, and one that is synthesised (DNS64) is not asked for.
-func (p comparison) compare(
+// compare compares the Service with the DNS answers for its name, in the Service's families only, since DNS64 may
+// synthesise others. It notes a family without an answer if another has one.
+func (p serviceCheck) compare(
 	ctx context.Context, service apiserver.Service, e endpoints,
 ) ([]resolver.Note, *check.Finding) {
 	var want []netip.Addr
@@ -136,7 +171,7 @@ func (p comparison) compare(
 	return answer.Notes, nil
 }
 
-// typesOf are the record types of the families that the addresses are of; without any, both.
+// typesOf are the record types of the addresses' families; without addresses, of both.
 func typesOf(addrs []netip.Addr) []uint16 {
 	var types []uint16
 	for _, t := range []uint16{mdns.TypeA, mdns.TypeAAAA} {
@@ -154,18 +189,18 @@ func typeOf(a netip.Addr) uint16 {
 	return mdns.TypeAAAA
 }
 
-// compareEndpoints holds a headless Service against DNS, which answers its endpoints: some of
-// them, where there are many, those of a moment ago, and those that are not ready as well,
-// where the Service publishes them. What may not be is an answer that has nothing to do with it.
-func (p comparison) compareEndpoints(answered []netip.Addr, e endpoints) *check.Finding {
+// compareEndpoints compares the endpoints of a headless Service with DNS. DNS may answer only some of many, those of a
+// moment ago, and those that are not ready if the Service publishes them. One that they have in common is enough.
+func (p serviceCheck) compareEndpoints(answered []netip.Addr, e endpoints) *check.Finding {
 	if slices.ContainsFunc(answered, func(a netip.Addr) bool { return slices.Contains(e.addresses, a) }) {
 		return nil
 	}
-	return check.Failure(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s", list(answered), p.name(), list(e.addresses))
+	return check.Failure(check.ReasonServiceDNSMismatch, "DNS answers %s for %s, but the Service's endpoints are %s",
+		list(answered), p.name(), list(e.addresses))
 }
 
-// lookUp asks DNS, and not /etc/hosts, which is no discovery.
-func (p comparison) lookUp(ctx context.Context, name string, types ...uint16) (resolver.Answer, *check.Finding) {
+// lookUp queries DNS, without /etc/hosts.
+func (p serviceCheck) lookUp(ctx context.Context, name string, types ...uint16) (resolver.Answer, *check.Finding) {
 	var answer resolver.Answer
 	f := retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
 		var err error
@@ -182,7 +217,7 @@ func (p comparison) lookUp(ctx context.Context, name string, types ...uint16) (r
 }
 
 // lookUpSRV resolves the SRV record of a port and compares the port number.
-func (p comparison) lookUpSRV(ctx context.Context, service apiserver.Service, port string) *check.Finding {
+func (p serviceCheck) lookUpSRV(ctx context.Context, service apiserver.Service, port string) *check.Finding {
 	i := slices.IndexFunc(service.Spec.Ports, func(s apiserver.ServicePort) bool { return s.Name == port })
 	if i < 0 {
 		return check.Failure(check.ReasonServiceNotFound, "Service %s has no port named %s", p.full(), port)
@@ -220,4 +255,56 @@ func list(addrs []netip.Addr) string {
 		s = append(s, fmt.Sprintf("and %d more", len(addrs)-most))
 	}
 	return strings.Join(s, ", ")
+}
+
+// endpoints of a Service, over all its slices.
+type endpoints struct {
+	// addresses of all endpoints, in every family.
+	addresses []netip.Addr
+	// all and ready count an endpoint once, although each family has a slice with it.
+	all, ready int
+}
+
+// endpointsOf counts each pod once. The addresses of other endpoints cannot be matched across families, so it counts
+// the family with more of them.
+func endpointsOf(slices []apiserver.EndpointSlice) endpoints {
+	var e endpoints
+	known := map[string]map[string]bool{} // ready, by family (empty for pods) and by identity
+	for _, slice := range slices {
+		for _, endpoint := range slice.Endpoints {
+			if len(endpoint.Addresses) == 0 {
+				continue
+			}
+			// Consumers of EndpointSlices use an endpoint's first address.
+			addr, err := netip.ParseAddr(endpoint.Addresses[0])
+			if err != nil {
+				continue
+			}
+			e.addresses = append(e.addresses, addr)
+			family, id := slice.AddressType, addr.String()
+			if ref := endpoint.TargetRef; ref != nil {
+				family, id = "", ref.Kind+"/"+ref.Namespace+"/"+ref.Name
+			}
+			if known[family] == nil {
+				known[family] = map[string]bool{}
+			}
+			known[family][id] = known[family][id] || endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
+		}
+	}
+	var all, ready int
+	for family, ids := range known {
+		n := 0
+		for _, isReady := range ids {
+			if isReady {
+				n++
+			}
+		}
+		if family == "" {
+			e.all, e.ready = e.all+len(ids), e.ready+n
+			continue
+		}
+		all, ready = max(all, len(ids)), max(ready, n)
+	}
+	e.all, e.ready = e.all+all, e.ready+ready
+	return e
 }

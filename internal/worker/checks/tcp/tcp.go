@@ -11,26 +11,76 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/probe"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// closedWait is how long an address that should be closed may keep silent before that
-// counts as closed: firewalls drop, and a connection that does open does so much sooner.
+// IPFamily is IPv4 or IPv6.
+type IPFamily string
+
+// The IP families.
+const (
+	IPv4 IPFamily = "IPv4"
+	IPv6 IPFamily = "IPv6"
+)
+
+// What is expected of an address.
+const (
+	// ExpectOpen is an address that accepts connections.
+	ExpectOpen = "open"
+	// ExpectClosed is an address that refuses, resets or does not answer.
+	ExpectClosed = "closed"
+)
+
+// Settings connects to addresses.
+type Settings struct {
+	// Addresses are host:port pairs. A host that is a name is resolved as a pod would resolve
+	// it, and one of its addresses must connect (with expect: closed, none may).
+	Addresses []string `json:"addresses,omitempty"`
+	// KubernetesService adds KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to the
+	// addresses. Default: true when there are no addresses.
+	KubernetesService *bool `json:"kubernetesService,omitempty"`
+	// Expect is open (default) or closed: the connection is refused, reset or not answered.
+	Expect string `json:"expect,omitempty" enum:"open closed"`
+	// IPFamilies to try, IPv4 and IPv6; a host must have an address in each that is listed, and
+	// one of each must connect (with expect: closed, none may). Default: either will do.
+	IPFamilies []IPFamily `json:"ipFamilies,omitempty" enum:"IPv4 IPv6"`
+}
+
+// Validate checks the rules that concern more than one setting.
+func (s *Settings) Validate(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, a := range s.Addresses {
+		if err := resolver.ValidateHostPort(a); err != nil {
+			errs = append(errs, field.Invalid(p.Child("addresses").Index(i), a, err.Error()))
+		}
+	}
+	if len(s.Addresses) == 0 && s.KubernetesService != nil && !*s.KubernetesService {
+		errs = append(errs,
+			field.Required(p.Child("addresses"), "with kubernetesService: false there is nothing to connect to"))
+	}
+	return errs
+}
+
+// NeedsAPI reports whether the Kubernetes API is called: never.
+func (s *Settings) NeedsAPI() bool { return false }
+
+// closedWait is how long to wait for an address that should be closed. A firewall drops packets; a connection that
+// opens does so much sooner.
 const closedWait = 3 * time.Second
 
 // New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
 	t := ptr.Deref(s, Settings{})
 	addresses := slices.Clone(t.Addresses)
-	if t.withKubernetesService() {
+	if ptr.Deref(t.KubernetesService, len(t.Addresses) == 0) {
 		addresses = append(addresses, pod.Service())
 	}
 	return func(ctx context.Context) check.Finding {
@@ -43,8 +93,8 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	}
 }
 
-// try tries one host:port. What must be closed must be so at each of its addresses; for what must be open, one is
-// enough, in each family that is asked for.
+// try tries one host:port. If it must be closed, all of its addresses must be; if it must be open, one address in each
+// requested family is enough.
 func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) []check.Finding {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -86,15 +136,14 @@ func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) 
 	return slices.Concat(findings...)
 }
 
-// anyOf passes when one of a name's addresses connects, which is all that a program that
-// uses the name needs.
+// anyOf passes if one of a name's addresses connects, which is enough for a program that uses the name.
 func anyOf(ctx context.Context, host string, addrs []netip.Addr, port string) check.Finding {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	findings := make([]check.Finding, len(addrs))
 	recovery.Each(len(addrs), func(i int) {
 		if findings[i] = connect(ctx, false, host, addrs[i], port); findings[i].Passed() {
-			cancel() // the others are not waited for
+			cancel() // do not wait for the others
 		}
 	})
 	if i := slices.IndexFunc(findings, check.Finding.Passed); i >= 0 {
@@ -129,7 +178,7 @@ func connect(ctx context.Context, closed bool, host string, addr netip.Addr, por
 		attempt, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	took, err := probe.Connect(attempt, address)
+	took, err := Connect(attempt, address)
 	if err == nil {
 		if closed {
 			return check.Fail(check.ReasonUnexpectedlyOpen, "%s accepts connections, but should be closed", who)
@@ -142,10 +191,12 @@ func connect(ctx context.Context, closed bool, host string, addr netip.Addr, por
 	}
 	if closed && !errors.Is(ctx.Err(), context.Canceled) {
 		if reason == check.ReasonUnreachable && !nodeHasFamily(address) {
-			return check.Fail(check.ReasonNoAddress, "%s: this node has no address of that IP family, so nothing is known about it", who)
+			return check.Fail(check.ReasonNoAddress,
+				"%s: this node has no address of that IP family, so nothing is known about it", who)
 		}
 		switch reason {
-		case check.ReasonConnectionRefused, check.ReasonConnectionReset, check.ReasonTimeout, check.ReasonUnreachable, check.ReasonPermissionDenied:
+		case check.ReasonConnectionRefused, check.ReasonConnectionReset, check.ReasonTimeout, check.ReasonUnreachable,
+			check.ReasonPermissionDenied:
 			return check.Pass("%s is closed, as expected (%s)", who, reason)
 		}
 	}
@@ -153,21 +204,14 @@ func connect(ctx context.Context, closed bool, host string, addr netip.Addr, por
 }
 
 func summarise(findings []check.Finding) check.Finding {
-	var failures, passes []check.Finding
-	for _, f := range findings {
-		if f.Passed() {
-			passes = append(passes, f)
-		} else {
-			failures = append(failures, f)
-		}
-	}
+	failures := slices.DeleteFunc(slices.Clone(findings), check.Finding.Passed)
 	if len(failures) == 0 {
-		return check.Pass("%s", join(passes))
+		return check.Pass("%s", join(findings))
 	}
 	f := failures[0]
 	f.Message = join(failures)
-	if len(passes) > 0 {
-		f.Message += fmt.Sprintf("; %d of %d addresses are as expected", len(passes), len(findings))
+	if passed := len(findings) - len(failures); passed > 0 {
+		f.Message += fmt.Sprintf("; %d of %d addresses are as expected", passed, len(findings))
 	}
 	return f
 }
@@ -179,3 +223,29 @@ func join(findings []check.Finding) string {
 	}
 	return strings.Join(messages, "; ")
 }
+
+// nodeHasFamily reports whether this node has an address from which the given one could be reached, whatever the
+// routes.
+func nodeHasFamily(address string) bool {
+	target, err := netip.ParseAddrPort(address)
+	own, ownErr := net.InterfaceAddrs()
+	return err != nil || ownErr != nil || hasFamily(own, target.Addr())
+}
+
+// hasFamily reports whether one of the addresses can reach the target. A loopback or link-local address reaches only
+// others of its kind.
+func hasFamily(own []net.Addr, target netip.Addr) bool {
+	for _, a := range own {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		local := prefix.Addr().Unmap()
+		if familyOf(local) == familyOf(target) && (global(local) || !global(target)) {
+			return true
+		}
+	}
+	return false
+}
+
+func global(a netip.Addr) bool { return !a.IsLoopback() && !a.IsLinkLocalUnicast() }

@@ -1,10 +1,11 @@
-// Package apiserver is the worker's client of the Kubernetes API: HTTPS with the pod's service
-// account, and the few fields of the few objects that the checks read. With client-go's rest client the worker
-// would be 1.3 times as large, which every new node pulls.
+// Package apiserver is the worker's client of the Kubernetes API: HTTPS with the pod's service account, and only the
+// fields that the checks read. With client-go's REST client the worker, which every new node pulls, would be 1.3 times
+// as large.
 package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,40 +22,43 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
 // DefaultServiceAccountDir is where the kubelet mounts a pod's service account.
 const DefaultServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
-	// maxBody bounds what is read of one response; lists are read in pages that fit.
+	// maxBody limits the size of a response; lists are read in pages that fit.
 	maxBody = 4 << 20
-	// maxFile bounds the token and the CA, which Secrets and ConfigMaps hold.
+	// maxFile limits the size of the token and the CA: a Secret or ConfigMap holds no more.
 	maxFile = 1 << 20
-	// idleTimeout closes a connection that a reporter used last a while ago: what lies between may have forgotten it.
+	// idleTimeout closes idle connections: a NAT or load balancer on the path may have forgotten them.
 	idleTimeout = time.Minute
 	// userAgent names the worker in the API server's audit log.
 	userAgent = "kube-node-ready-worker"
 )
 
-// errTooLarge is a response of more than maxBody bytes.
-var errTooLarge = errors.New("it has more than 4 MiB")
-
-// ErrNoCluster is returned by New outside a pod of a cluster.
-var ErrNoCluster = errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+var (
+	errTooLarge = errors.New("it has more than 4 MiB")
+	// ErrNoCluster is returned by New outside a pod of a cluster.
+	ErrNoCluster = errors.New(
+		"KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+	// ErrNoDate is returned by Date for a response without a usable Date header.
+	ErrNoDate = errors.New("no usable Date header")
+)
 
 // Client calls one API server.
 type Client struct {
 	// Host and Port are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
-	Host string
-	Port string
+	Host, Port string
 
 	token    func() (string, error)
 	roots    *x509.CertPool
 	resolver *resolver.Resolver
 	http     *http.Client
-	// Of a kubeconfig: what URLs begin with, the name in the server's certificate if it is not the
-	// host, and the user's certificate.
+	// From a kubeconfig: the path prefix of URLs, the name in the server's certificate if it is not the host, and the
+	// client certificate.
 	prefix, serverName string
 	certificates       []tls.Certificate
 }
@@ -62,8 +66,8 @@ type Client struct {
 // Address is the API server's host:port.
 func (c *Client) Address() string { return net.JoinHostPort(c.Host, c.Port) }
 
-// New sets a client up from a pod's environment and service account directory. Errors say
-// what is missing; no connection is made.
+// New makes a client from a pod's environment and service account directory. It makes no connection; the error names
+// what is missing.
 func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, error) {
 	if host == "" || port == "" {
 		return nil, ErrNoCluster
@@ -89,11 +93,10 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 	return c, nil
 }
 
-// Token is what a request is sent with; it is empty for a user who has a certificate instead.
+// Token is the bearer token; it is empty for a user with a client certificate.
 func (c *Client) Token() (string, error) { return c.token() }
 
-// tokenFrom reads a service account's token. It is read for each request, because the kubelet
-// replaces bound tokens before they expire.
+// tokenFrom reads a service account's token for each request, because the kubelet rotates it.
 func tokenFrom(path string) func() (string, error) {
 	return func() (string, error) {
 		data, err := input.ReadFile(path, maxFile)
@@ -108,13 +111,14 @@ func tokenFrom(path string) func() (string, error) {
 	}
 }
 
-// HTTP is a client with connections of its own that trusts the cluster's CA, resolves names
-// through resolv.conf, uses no proxy and follows no redirects.
+// HTTP returns a new HTTP client with its own connections. It trusts the cluster's CA, resolves names through
+// resolv.conf, uses no proxy and follows no redirects.
 func (c *Client) HTTP() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:         c.resolver.DialContext,
-			TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName, Certificates: c.certificates},
+			DialContext: c.resolver.DialContext,
+			TLSClientConfig: &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName,
+				Certificates: c.certificates},
 			MaxIdleConnsPerHost: 4,
 			IdleConnTimeout:     idleTimeout,
 		},
@@ -127,59 +131,38 @@ func (c *Client) URL(host, path string) string {
 	return "https://" + net.JoinHostPort(host, c.Port) + c.prefix + path
 }
 
-// Response is what a request was answered with.
+// Request is one request to the API server.
+type Request struct {
+	Method, Path string
+	// ContentType of Body; empty without a body.
+	ContentType string
+	// Header is added to the headers of every request.
+	Header http.Header
+	Body   []byte
+}
+
+// Response is the answer to a request.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	// Sent and Received are when the request was written and its response's head read.
-	Sent, Received time.Time
 }
 
-// Do sends a request with the service account's token and reads the response. What is refused or lost is
-// asked again, within the context's deadline. Whatever its status, a response is no error.
-func (c *Client) Do(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
-	return c.do(ctx, refused, client, method, url, body)
-}
-
-func (c *Client) do(ctx context.Context, repeat again, client *http.Client, method, url string, body any) (Response, error) {
-	return insist(ctx, repeat, client, func(ctx context.Context) (Response, error) {
-		return c.send(ctx, client, method, url, body)
-	})
-}
-
-// send sends one request.
-func (c *Client) send(ctx context.Context, client *http.Client, method, url string, body any) (Response, error) {
-	r := Request{Method: method}
-	if body != nil {
-		var err error
-		if r.Body, err = json.Marshal(body); err != nil {
-			return Response{}, err
-		}
-		r.ContentType = "application/json"
-	}
-	return c.exchange(ctx, client, url, r)
-}
-
-// Request is one request to the API server.
-type Request struct {
-	Method, Path string
-	// ContentType of Body; empty where there is none.
-	ContentType string
-	// Header is sent besides what every request has.
-	Header http.Header
-	Body   []byte
-}
-
-// Send sends a request with the service account's token and reads the response. It asks once: when to ask again is up to the
-// caller. Whatever its status, a response is no error.
+// Send sends a request once, with the service account's token, and reads the response. A response is no error, whatever
+// its status.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
-	return c.exchange(ctx, c.http, c.URL(c.Host, r.Path), r)
+	return c.send(ctx, c.http, c.Host, r)
 }
 
-// request is what is sent: with the service account's token, for JSON.
-func (c *Client) request(ctx context.Context, url string, r Request) (*http.Request, error) {
-	request, err := http.NewRequestWithContext(ctx, r.Method, url, bytes.NewReader(r.Body))
+// Do sends a request to the given host, like Send, and retries it within the context's deadline while the server
+// refuses it or does not answer.
+func (c *Client) Do(ctx context.Context, client *http.Client, host string, r Request) (Response, error) {
+	return c.sendWithRetry(ctx, isRefusal, client, host, r)
+}
+
+// newRequest adds the headers that every request has.
+func (c *Client) newRequest(ctx context.Context, host string, r Request) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, r.Method, c.URL(host, r.Path), bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -199,17 +182,15 @@ func (c *Client) request(ctx context.Context, url string, r Request) (*http.Requ
 	return request, nil
 }
 
-func (c *Client) exchange(ctx context.Context, client *http.Client, url string, r Request) (Response, error) {
-	request, err := c.request(ctx, url, r)
+func (c *Client) send(ctx context.Context, client *http.Client, host string, r Request) (Response, error) {
+	request, err := c.newRequest(ctx, host, r)
 	if err != nil {
 		return Response{}, err
 	}
-	sent := time.Now()
 	response, err := client.Do(request)
 	if err != nil {
 		return Response{}, err
 	}
-	received := time.Now()
 	defer func() { _ = response.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
@@ -218,17 +199,19 @@ func (c *Client) exchange(ctx context.Context, client *http.Client, url string, 
 	if len(data) > maxBody {
 		return Response{}, &BodyError{errTooLarge}
 	}
-	return Response{Status: response.StatusCode, Header: response.Header, Body: data, Sent: sent, Received: received}, nil
+	return Response{Status: response.StatusCode, Header: response.Header, Body: data}, nil
 }
 
-// get reads the object at path into the given value. Statuses other than 200 are a *StatusError.
-func (c *Client) get(ctx context.Context, repeat again, path string, into any) error {
-	return c.call(ctx, repeat, c.http, http.MethodGet, c.URL(c.Host, path), nil, into)
+// get reads the object at path into the given value. A status other than 200 is a *StatusError.
+func (c *Client) get(ctx context.Context, retryable func(status int) bool, path string, into any) error {
+	return c.call(ctx, retryable, c.http, c.Host, Request{Method: http.MethodGet, Path: path}, into)
 }
 
 // call sends a request and decodes the response.
-func (c *Client) call(ctx context.Context, repeat again, client *http.Client, method, url string, body, into any) error {
-	response, err := c.do(ctx, repeat, client, method, url, body)
+func (c *Client) call(
+	ctx context.Context, retryable func(status int) bool, client *http.Client, host string, r Request, into any,
+) error {
+	response, err := c.sendWithRetry(ctx, retryable, client, host, r)
 	if err != nil {
 		return err
 	}
@@ -241,8 +224,92 @@ func (c *Client) call(ctx context.Context, repeat again, client *http.Client, me
 	return nil
 }
 
-// drain reads the rest of a response, so that its connection can be used again.
-func drain(response *http.Response) error {
-	_, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxBody))
-	return errors.Join(err, response.Body.Close())
+// Watch sends a watch request, whose path has its query, and returns at the first change, or when the server ends the
+// watch. changed is also true when the server no longer has the resource version at which the watch starts. The caller
+// reads again in any case.
+func (c *Client) Watch(ctx context.Context, path string) (changed bool, err error) {
+	request, err := c.newRequest(ctx, c.Host, Request{Method: http.MethodGet, Path: path})
+	if err != nil {
+		return false, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // without it the status still says enough
+		err := NewStatusError(Response{Status: response.StatusCode, Body: body})
+		return response.StatusCode == http.StatusGone, err
+	}
+	events := json.NewDecoder(response.Body)
+	for {
+		var event struct {
+			Type string `json:"type"`
+		}
+		switch err := events.Decode(&event); {
+		case errors.Is(err, io.EOF):
+			return false, nil
+		case err != nil:
+			return false, err
+		case event.Type != "BOOKMARK":
+			return true, nil
+		}
+	}
+}
+
+// Date reads the API server's clock from a response's Date header, with this node's time before and after the request.
+// It verifies the server's certificate except for its validity, which depends on the clock that is in doubt. It sends
+// no token: a refusal has the header too.
+func (c *Client) Date(ctx context.Context) (date, sent, received time.Time, err error) {
+	client := c.HTTP()
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
+		RootCAs: c.roots, MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: true, // VerifyConnection verifies all but the time
+		VerifyConnection: func(s tls.ConnectionState) error {
+			return recovery.Try(func() error { return c.verifyIgnoringTime(s) })
+		},
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL(c.Host, "/version"), nil)
+	if err != nil {
+		return date, sent, received, err
+	}
+	request.Header.Set("User-Agent", userAgent)
+	for range 2 { // the first request also connects; the second measures without that delay
+		sent = time.Now()
+		response, err := client.Do(request)
+		if err != nil {
+			return date, sent, received, err
+		}
+		received = time.Now()
+		if date, err = http.ParseTime(response.Header.Get("Date")); err != nil {
+			_ = response.Body.Close()
+			return date, sent, received, ErrNoDate
+		}
+		// The connection is used again only if the body was read to its end.
+		_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxBody))
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			return date, sent, received, err
+		}
+	}
+	return date, sent, received, nil
+}
+
+// verifyIgnoringTime verifies the chain and the name at a time at which the certificate is valid.
+func (c *Client) verifyIgnoringTime(state tls.ConnectionState) error {
+	leaf := state.PeerCertificates[0]
+	options := x509.VerifyOptions{Roots: c.roots, DNSName: cmp.Or(c.serverName, c.Host),
+		Intermediates: x509.NewCertPool(), CurrentTime: leaf.NotBefore}
+	for _, cert := range state.PeerCertificates[1:] {
+		options.Intermediates.AddCert(cert)
+	}
+	_, err := leaf.Verify(options)
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		// The authority may be younger than the leaf's NotBefore, which is often backdated.
+		options.CurrentTime = leaf.NotAfter
+		_, err = leaf.Verify(options)
+	}
+	return err
 }

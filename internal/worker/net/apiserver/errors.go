@@ -1,26 +1,33 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// StatusError is a response other than success.
+// StatusError is a response with a status other than success.
 type StatusError struct {
 	Code int
-	// Message is what the API server said.
+	// Message is the API server's own.
 	Message string
+	// RetryAfter is how long the server asks the client to wait; 0 if it does not.
+	RetryAfter time.Duration
 }
 
-// maxStatusMessage bounds how much of a response is repeated in a message.
+// maxStatusMessage limits how much of a response is repeated in a message.
 const maxStatusMessage = 300
 
-// NewStatusError reads the error out of a response: a Status object's message, else the
-// beginning of the body.
+// NewStatusError takes the message from the response's Status object, else from the beginning of its body.
 func NewStatusError(r Response) *StatusError {
 	var status struct {
 		Kind    string `json:"kind"`
@@ -31,31 +38,29 @@ func NewStatusError(r Response) *StatusError {
 		message = status.Message
 	}
 	message = strings.TrimSpace(message)
-	if len(message) > maxStatusMessage {
-		message = message[:maxStatusMessage]
-	}
-	return &StatusError{Code: r.Status, Message: message}
+	message = message[:min(len(message), maxStatusMessage)]
+	return &StatusError{Code: r.Status, Message: message, RetryAfter: retryAfter(r.Header, time.Now())}
 }
 
 func (e *StatusError) Error() string {
-	what := fmt.Sprintf("answered %d %s", e.Code, http.StatusText(e.Code))
-	switch {
-	case e.Code == http.StatusUnauthorized:
-		what += ": the service account's token is not accepted"
-	case e.Code == http.StatusForbidden:
-		what += ": the worker's service account lacks a permission"
-	case e.Code == http.StatusTooManyRequests:
-		what += ": the API server sheds load"
-	case e.Code >= 500:
-		what += ": the API server, or what it depends on, is broken"
+	text := fmt.Sprintf("answered %d %s", e.Code, http.StatusText(e.Code))
+	switch e.Reason() {
+	case check.ReasonUnauthorized:
+		text += ": the service account's token is not accepted"
+	case check.ReasonForbidden:
+		text += ": the worker's service account lacks a permission"
+	case check.ReasonTooManyRequests:
+		text += ": the API server sheds load"
+	case check.ReasonAPIUnavailable:
+		text += ": the API server, or what it depends on, is broken"
 	}
 	if e.Message != "" {
-		what += " (" + e.Message + ")"
+		text += " (" + e.Message + ")"
 	}
-	return what
+	return text
 }
 
-// Reason says why in one word.
+// Reason is the check's reason for this status.
 func (e *StatusError) Reason() check.Reason {
 	switch {
 	case e.Code == http.StatusUnauthorized:
@@ -70,15 +75,68 @@ func (e *StatusError) Reason() check.Reason {
 	return check.ReasonUnexpectedStatus
 }
 
-// BodyError is a response that cannot be read.
+// HasStatus reports whether the error is a response with the given status.
+func HasStatus(err error, code int) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == code
+}
+
+// BodyError is a response that cannot be decoded.
 type BodyError struct{ Cause error }
 
 func (e *BodyError) Error() string {
 	return "answered something that is not the object asked for: " + e.Cause.Error()
 }
 
-// Reason says why in one word.
+// Reason is the check's reason for such a response.
 func (e *BodyError) Reason() check.Reason { return check.ReasonUnexpectedBody }
 
 // Unwrap returns the cause.
 func (e *BodyError) Unwrap() error { return e.Cause }
+
+func isRefusal(status int) bool { return (&StatusError{Code: status}).Reason().Refusal() }
+
+func isRefusalOrMissing(status int) bool { return isRefusal(status) || status == http.StatusNotFound }
+
+// sendWithRetry sends a request until it is answered with a status that is not retryable, within the context's deadline
+// and no sooner than the server asks for. If every answer is retryable, the result is the last answer, which says more
+// than a later timeout.
+func (c *Client) sendWithRetry(
+	ctx context.Context, retryable func(status int) bool, client *http.Client, host string, r Request,
+) (Response, error) {
+	type result struct {
+		Response
+		err error
+	}
+	last := retry.Do(ctx, retry.Lost, func(ctx context.Context) retry.Answer[result] {
+		response, err := c.send(ctx, client, host, r)
+		answer := retry.Answer[result]{Value: result{response, err}}
+		switch {
+		case err != nil:
+			if reason, text := neterror.Of(err); reason.Transient() {
+				answer.Again, answer.Text = reason, "the API server "+text
+			}
+		case retryable(response.Status):
+			status := NewStatusError(response)
+			answer.Again, answer.Text = status.Reason(), "the API server "+status.Error()
+			answer.After = status.RetryAfter
+		}
+		if answer.Again != check.NoReason {
+			client.CloseIdleConnections() // a new connection may lead to another API server
+		}
+		return answer
+	})
+	return last.Response, last.err
+}
+
+// retryAfter reads the Retry-After header (RFC 9110): seconds or a date. It is 0 without one.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return at.Sub(now)
+	}
+	return 0
+}

@@ -31,11 +31,11 @@ func FuzzAPIServer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		c := &Client{Host: "a", Port: "1", token: func() (string, error) { return "t", nil }, http: &http.Client{Transport: answering{100 + max(status, -status)%500, body}}}
-		ctx := t.Context() // without a deadline what is refused is not asked again
+		ctx := t.Context() // without a deadline there is no retry
 		_, err := c.Watch(ctx, "/")
 		errs := []error{err}
 		var object json.RawMessage
-		errs = append(errs, c.get(ctx, refused, "/", &object))
+		errs = append(errs, c.get(ctx, isRefusal, "/", &object))
 		_, err = c.Service(ctx, "n", "s")
 		errs = append(errs, err)
 		for _, err := range errs {

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,9 +22,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 )
 
-// kubeconfig is what is read of a kubeconfig file
-// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Package clientcmd, which
-// knows all of it, brings client-go's rest client with it.
+// kubeconfig holds the fields that are read of a kubeconfig file
+// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Package clientcmd, which reads all of it, imports
+// client-go's REST client.
 type kubeconfig struct {
 	CurrentContext string `yaml:"current-context"`
 	Contexts       []struct {
@@ -61,11 +62,11 @@ type kubeUser struct {
 	}
 }
 
-// pluginTime is what a credential plugin may take; some ask a cloud.
-const pluginTime = 20 * time.Second
+// pluginTimeout limits a credential plugin; some call a cloud provider.
+const pluginTimeout = 20 * time.Second
 
-// FromKubeconfig sets a client up for a person's dry run, from the current context of a
-// kubeconfig file. No connection is made to the API server.
+// FromKubeconfig makes a client for a dry run from the current context of a kubeconfig file. It makes no connection to
+// the API server.
 func FromKubeconfig(path string, r *resolver.Resolver) (*Client, error) {
 	data, err := input.ReadFile(path, maxFile)
 	if err != nil {
@@ -101,11 +102,9 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 		case settings.Insecure:
 			return nil, fmt.Errorf("cluster %s: insecure-skip-tls-verify, with which nothing would be proved", cluster)
 		}
-		c := &Client{Host: server.Hostname(), Port: server.Port(), prefix: strings.TrimSuffix(server.Path, "/"), serverName: settings.ServerName, resolver: r}
-		if c.Port == "" {
-			c.Port = "443"
-		}
-		ca, err := given(settings.CAData, settings.CA, dir)
+		c := &Client{Host: server.Hostname(), Port: cmp.Or(server.Port(), "443"),
+			prefix: strings.TrimSuffix(server.Path, "/"), serverName: settings.ServerName, resolver: r}
+		ca, err := inlineOrFile(settings.CAData, settings.CA, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -126,21 +125,21 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 	return nil, fmt.Errorf("there is no cluster for the current context %q", k.CurrentContext)
 }
 
-// authenticate takes over how a user proves who it is.
+// authenticate sets the user's credentials.
 func (c *Client) authenticate(u kubeUser, dir string) error {
 	c.token = func() (string, error) { return u.Token, nil }
 	switch {
 	case u.TokenFile != "":
 		c.token = tokenFrom(absolute(u.TokenFile, dir))
 	case u.Exec != nil:
-		token, err := c.plugin(u, dir)
+		token, err := runCredentialPlugin(u, dir)
 		if err != nil {
 			return fmt.Errorf("credential plugin %s: %w", u.Exec.Command, err)
 		}
 		c.token = func() (string, error) { return token, nil }
 	}
-	cert, err := given(u.CertData, u.Cert, dir)
-	key, keyErr := given(u.KeyData, u.Key, dir)
+	cert, err := inlineOrFile(u.CertData, u.Cert, dir)
+	key, keyErr := inlineOrFile(u.KeyData, u.Key, dir)
 	if err = errors.Join(err, keyErr); err != nil || len(cert) == 0 {
 		return err
 	}
@@ -151,16 +150,17 @@ func (c *Client) authenticate(u kubeUser, dir string) error {
 	return err
 }
 
-// plugin runs a credential plugin (client.authentication.k8s.io) for its token.
-func (c *Client) plugin(u kubeUser, dir string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), pluginTime)
+// runCredentialPlugin returns the token of a credential plugin (client.authentication.k8s.io).
+func runCredentialPlugin(u kubeUser, dir string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), pluginTimeout)
 	defer cancel()
 	command := u.Exec.Command
 	if strings.ContainsRune(command, filepath.Separator) {
 		command = absolute(command, dir)
 	}
 	cmd := exec.CommandContext(ctx, command, u.Exec.Args...)
-	cmd.Env = append(os.Environ(), `KUBERNETES_EXEC_INFO={"kind":"ExecCredential","apiVersion":"`+u.Exec.APIVersion+`","spec":{"interactive":false}}`)
+	cmd.Env = append(os.Environ(), `KUBERNETES_EXEC_INFO={"kind":"ExecCredential","apiVersion":"`+u.Exec.APIVersion+
+		`","spec":{"interactive":false}}`)
 	for _, e := range u.Exec.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
@@ -176,8 +176,8 @@ func (c *Client) plugin(u kubeUser, dir string) (string, error) {
 	return credential.Status.Token, nil
 }
 
-// given is what stands in the file itself, in base64, or in another one.
-func given(data, path, dir string) ([]byte, error) {
+// inlineOrFile returns data that is inline, in base64, or in a file.
+func inlineOrFile(data, path, dir string) ([]byte, error) {
 	if data != "" {
 		return base64.StdEncoding.DecodeString(data)
 	}

@@ -22,14 +22,14 @@ type Service struct {
 	} `json:"spec"`
 }
 
-// ServicePort is one port of a Service.
+// ServicePort is one port of a Service or an EndpointSlice.
 type ServicePort struct {
 	Name     string `json:"name"`
 	Protocol string `json:"protocol"`
 	Port     uint16 `json:"port"`
 }
 
-// Headless is true for a Service without a cluster IP.
+// Headless reports whether the Service has no cluster IP.
 func (s Service) Headless() bool { return s.Spec.ClusterIP == "None" }
 
 // IPs are the Service's cluster IPs.
@@ -52,9 +52,9 @@ type EndpointSlice struct {
 	Endpoints   []struct {
 		Addresses  []string `json:"addresses"`
 		Conditions struct {
-			// Ready is true or absent for an endpoint that may be used.
+			// Ready is true or absent for an endpoint that takes traffic.
 			Ready *bool `json:"ready"`
-			// Serving is what Ready is without publishNotReadyAddresses; absent where it is not known.
+			// Serving is like Ready but ignores publishNotReadyAddresses; absent if unknown.
 			Serving *bool `json:"serving"`
 		} `json:"conditions"`
 		TargetRef *struct {
@@ -63,36 +63,24 @@ type EndpointSlice struct {
 			Name      string `json:"name"`
 			UID       string `json:"uid"`
 		} `json:"targetRef"`
-		// NodeName and Zone are where the endpoint is; absent for what is no pod.
+		// NodeName and Zone are absent for an endpoint that is no pod.
 		NodeName string `json:"nodeName"`
 		Zone     string `json:"zone"`
 	} `json:"endpoints"`
-	Ports []struct {
-		Name     string `json:"name"`
-		Protocol string `json:"protocol"`
-		Port     uint16 `json:"port"`
-	} `json:"ports"`
-}
-
-// list is any list.
-type list[T any] struct {
-	Metadata struct {
-		Continue string `json:"continue"`
-	} `json:"metadata"`
-	Items []T `json:"items"`
+	Ports []ServicePort `json:"ports"`
 }
 
 const (
-	// pageSize of lists that are read whole: small enough for the worker's memory, as long as objects have 16 KiB.
+	// pageSize of a list that is read to its end: small enough for maxBody if objects have at most 16 KiB.
 	pageSize = 250
-	// maxSlices bounds a list that is read whole.
+	// maxSlices limits how much of such a list is kept.
 	maxSlices = 10_000
 )
 
-// Service reads a Service, and waits for one that is not there.
+// Service reads a Service, and waits for one that does not exist yet.
 func (c *Client) Service(ctx context.Context, namespace, name string) (Service, error) {
 	var s Service
-	err := c.get(ctx, refusedOrMissing, servicePath(namespace, name), &s)
+	err := c.get(ctx, isRefusalOrMissing, servicePath(namespace, name), &s)
 	return s, err
 }
 
@@ -100,23 +88,23 @@ func servicePath(namespace, name string) string {
 	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/services/" + url.PathEscape(name)
 }
 
-// FindService reads the Services of the given names, as namespace/name, and returns the first that
-// is wanted, else the first that exists. Those that may not be read are passed over. With an error, name is the one that it
-// is about.
-func (c *Client) FindService(ctx context.Context, names []string, wanted func(Service) bool) (name string, s Service, err error) {
-	broken := func(status int) bool { return refused(status) && status != http.StatusForbidden }
+// FindService reads the Services of the given names, as namespace/name, and returns the first that is wanted, else the
+// first that exists. It skips those that it may not read. With an error, name is the Service that the error is about.
+func (c *Client) FindService(
+	ctx context.Context, names []string, wanted func(Service) bool,
+) (name string, s Service, err error) {
+	retryable := func(status int) bool { return isRefusal(status) && status != http.StatusForbidden }
 	missing := 0
 	for _, n := range names {
 		var candidate Service
-		err := c.get(ctx, broken, servicePath(SplitName(n)), &candidate)
-		var status *StatusError
+		err := c.get(ctx, retryable, servicePath(SplitName(n)), &candidate)
 		switch {
 		case err == nil && wanted(candidate):
 			return n, candidate, nil
 		case err == nil && name == "":
 			name, s = n, candidate
-		case err == nil, errors.As(err, &status) && status.Code == http.StatusForbidden:
-		case IsNotFound(err):
+		case err == nil, HasStatus(err, http.StatusForbidden):
+		case HasStatus(err, http.StatusNotFound):
 			if missing++; missing == len(names) {
 				return names[0], s, err
 			}
@@ -127,7 +115,7 @@ func (c *Client) FindService(ctx context.Context, names []string, wanted func(Se
 	if name != "" {
 		return name, s, nil
 	}
-	// The right to read the most common one may be on its way.
+	// The role binding that allows reading the most common one may not be in effect yet: Service waits for it.
 	namespace, first := SplitName(names[0])
 	s, err = c.Service(ctx, namespace, first)
 	return names[0], s, err
@@ -146,7 +134,7 @@ func (c *Client) EndpointSlices(ctx context.Context, namespace, service string) 
 	return all, nil
 }
 
-// EndpointSlicePages reads a Service's slices, size at a time, until more is false or there are no more.
+// EndpointSlicePages reads a Service's slices, size at a time, until more is false.
 func (c *Client) EndpointSlicePages(
 	ctx context.Context, namespace, service string, size int, more func([]EndpointSlice) bool,
 ) error {
@@ -154,16 +142,20 @@ func (c *Client) EndpointSlicePages(
 	return listPages(ctx, c, path, url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}, size, more)
 }
 
-// listPages reads a list page by page. A page that is too large is asked for again, and from then on, with half as
-// many. The requests name no resourceVersion: at 0 the API server answers from its watch cache, which ignores the
-// limit.
+// listPages reads a list page by page. When a page is too large, it halves the page size from then on. The requests
+// have no resourceVersion: at 0 the API server answers from its watch cache, which ignores the limit.
 func listPages[T any](
 	ctx context.Context, c *Client, path string, query url.Values, size int, more func([]T) bool,
 ) error {
 	for {
 		query.Set("limit", fmt.Sprint(size))
-		var page list[T]
-		err := c.get(ctx, refused, path+"?"+query.Encode(), &page)
+		var page struct {
+			Metadata struct {
+				Continue string `json:"continue"`
+			} `json:"metadata"`
+			Items []T `json:"items"`
+		}
+		err := c.get(ctx, isRefusal, path+"?"+query.Encode(), &page)
 		if errors.Is(err, errTooLarge) && size > 1 {
 			size /= 2
 			continue
@@ -178,25 +170,21 @@ func listPages[T any](
 	}
 }
 
-// WhoAmI asks the API server, at the given host, for whom it takes the worker: the user
-// name of a SelfSubjectReview, which every authenticated user may create.
+// WhoAmI returns the user name as which the API server at the given host authenticates the worker. It creates a
+// SelfSubjectReview, which every authenticated user may do.
 func (c *Client) WhoAmI(ctx context.Context, client *http.Client, host string) (string, error) {
-	review := map[string]string{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-	var answer struct {
+	var review struct {
 		Status struct {
 			UserInfo struct {
 				Username string `json:"username"`
 			} `json:"userInfo"`
 		} `json:"status"`
 	}
-	err := c.call(ctx, refused, client, http.MethodPost, c.URL(host, "/apis/authentication.k8s.io/v1/selfsubjectreviews"), review, &answer)
-	return answer.Status.UserInfo.Username, err
-}
-
-// IsNotFound is true for a 404.
-func IsNotFound(err error) bool {
-	var status *StatusError
-	return errors.As(err, &status) && status.Code == http.StatusNotFound
+	err := c.call(ctx, isRefusal, client, host, Request{
+		Method: http.MethodPost, Path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", ContentType: "application/json",
+		Body: []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`),
+	}, &review)
+	return review.Status.UserInfo.Username, err
 }
 
 // SplitName splits namespace/name.
@@ -205,11 +193,53 @@ func SplitName(s string) (namespace, name string) {
 	return namespace, name
 }
 
-// Failure is why what of a Service, given as namespace/name, could not be read.
+// Failure is the finding when what could not be read of a Service, given as namespace/name.
 func (c *Client) Failure(what, service string, err error) *check.Finding {
-	if IsNotFound(err) {
+	if HasStatus(err, http.StatusNotFound) {
 		return check.Failure(check.ReasonServiceNotFound, "Service %s does not exist", service)
 	}
 	reason, phrase := neterror.Of(err)
 	return check.Failure(reason, "reading %s %s: the API server at %s %s", what, service, c.Address(), phrase)
+}
+
+// ZoneLabel holds the zone on pods, since Kubernetes 1.35.
+const ZoneLabel = "topology.kubernetes.io/zone"
+
+// Pod holds what the checks read of a v1 Pod.
+type Pod struct {
+	Metadata struct {
+		Name              string            `json:"name"`
+		UID               string            `json:"uid"`
+		Labels            map[string]string `json:"labels"`
+		DeletionTimestamp *string           `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName"`
+	} `json:"spec"`
+	Status struct {
+		PodIP      string `json:"podIP"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+// Ready reports whether the pod is ready and not terminating.
+func (p Pod) Ready() bool {
+	if p.Metadata.DeletionTimestamp != nil || p.Status.PodIP == "" {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True"
+		}
+	}
+	return false
+}
+
+// PodPages reads the running pods of a namespace that a label selector matches, size at a time, until more is false.
+func (c *Client) PodPages(ctx context.Context, namespace, selector string, size int, more func([]Pod) bool) error {
+	return listPages(ctx, c, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods",
+		url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase=Running"}}, size, more)
 }

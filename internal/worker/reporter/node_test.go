@@ -24,7 +24,7 @@ func TestTheTransitionTimeMovesWithTheStatus(t *testing.T) {
 		{"another status", &condition{Status: "False", LastTransitionTime: earlier}, "True", second},
 		{"one without a time", &condition{Status: "True"}, "True", second},
 	} {
-		got := next(c.present, "T", observation{c.status, "R", "M"}, noon)
+		got := nextCondition(c.present, "T", observation{c.status, "R", "M"}, noon)
 		if want := (condition{"T", c.status, second, c.want, "R", "M"}); got != want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, want)
 		}
@@ -67,7 +67,7 @@ func TestDue(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	asked := func(d time.Duration) error {
-		return &refusal{&apiserver.StatusError{Code: http.StatusTooManyRequests}, d}
+		return &apiserver.StatusError{Code: http.StatusTooManyRequests, RetryAfter: d}
 	}
 	for _, c := range []struct {
 		name        string

@@ -1,4 +1,4 @@
-package probe_test
+package tcp_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/probe"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/tcp"
 )
 
 func TestAfterTheConnectionIsAccepted(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAfterTheConnectionIsAccepted(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			began := time.Now()
-			_, err = probe.Connect(ctx, l.Addr().String())
+			_, err = tcp.Connect(ctx, l.Addr().String())
 			if errors.Is(err, syscall.ECONNRESET) != c.resets || (err != nil) != c.resets {
 				t.Errorf("got %v", err)
 			}
