@@ -190,11 +190,6 @@ func labelledByHand(in Input) bool {
 	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
 }
 
-// releaseLabelled removes the taints. Record and condition keep the result of the checks.
-func (p *Plan) releaseLabelled() {
-	p.Step, p.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
-}
-
 // NextCondition is the node's condition once the plan's change is written; nil if the change records no pass.
 func (p *Plan) NextCondition(in Input) *marks.Condition {
 	if p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Passed {

@@ -20,11 +20,6 @@ func protected(in Input) bool {
 	return in.Node.Virtual || in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
 }
 
-// hasUnsupportedOS reports whether the node carries a gating taint that stays, because the node is not Linux.
-func hasUnsupportedOS(in Input) bool {
-	return in.Selected && !in.Node.Skip && in.Node.Gated && in.Node.OtherOS != ""
-}
-
 // NeedsVerification reports whether the node must be verified now. A node that never had the taint and never was
 // verified is left alone, so that an installation into a live cluster touches nothing.
 func NeedsVerification(in Input, now time.Time) bool {

@@ -1,5 +1,17 @@
-// Package decide decides what to do about a node: verification, attribution of failures, remediation and its guards,
-// conditions and events. It is pure: it imports no client, logger or clock.
+// Package decide decides what to do about a node. It is pure: it imports no client, logger or clock.
+//
+// Next is the entry, and Resolve loads the evidence that it needs. A decision goes through these files:
+//
+//   - eligible.go: whether the node must be verified
+//   - pods.go, termination.go: which worker pods are deleted, kept or waited for
+//   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
+//   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
+//   - next.go, backoff.go, prerequisites.go, namespaces.go: whether and when the next attempt starts
+//   - deadline.go: the round, its deadline, and the cause of missing it
+//   - condition.go, event.go: what the node reports
+//   - eviction.go: NoExecute taints on nodes that run ordinary pods
+//
+// admission.go, adoption.go and nodepool.go decide for other controllers; status.go and timeline.go are for metrics.
 package decide
 
 import (

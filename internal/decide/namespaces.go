@@ -62,25 +62,20 @@ func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) W
 	return WorkerNamespaces{Namespace: namespace, Seconds: seconds, Former: former}
 }
 
-// orphanNamespace is the former namespace in which a worker of the node may run longest; ok is false if there is none.
-func (d *decision) orphanNamespace() (last FormerNamespace, ok bool) {
-	for _, f := range d.in.FormerNamespaces {
-		existed := d.in.Node.Created.Before(f.Since.Add(clockTolerance))
-		if existed && d.now.Before(f.Until()) && (!ok || f.Until().After(last.Until())) {
-			last, ok = f, true
-		}
-	}
-	return last, ok
-}
-
 // noOrphanedWorker reports whether no worker of the node can run in a former namespace. If one can, the plan waits for
 // its deadline.
 func (d *decision) noOrphanedWorker() bool {
-	f, ok := d.orphanNamespace()
-	if !ok {
+	var f FormerNamespace // the one in which a worker may run longest
+	for _, x := range d.in.FormerNamespaces {
+		existed := d.in.Node.Created.Before(x.Since.Add(clockTolerance))
+		if existed && d.now.Before(x.Until()) && (f == FormerNamespace{} || x.Until().After(f.Until())) {
+			f = x
+		}
+	}
+	if (f == FormerNamespace{}) {
 		return true
 	}
-	number := d.in.Node.Record.Sequence + 1
+	number := d.in.NextAttempt().Number
 	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID}, number)
 	until := f.Until().UTC().Format(time.RFC3339)
 	d.requeueAfter(f.Until().Sub(d.now))

@@ -62,7 +62,7 @@ func (d *decision) idle() {
 		return
 	}
 	d.Condition = verifiedCondition(d.in)
-	if hasUnsupportedOS(d.in) {
+	if d.in.Node.Gated && d.in.Node.OtherOS != "" && !d.in.Node.Skip {
 		d.reportUnsupportedOS()
 	}
 	d.ClearCondition = d.Condition == nil && d.in.Node.Condition != nil
@@ -74,7 +74,8 @@ func (d *decision) idle() {
 func (d *decision) verify(current *workerpod.Observation) {
 	switch {
 	case labelledByHand(d.in):
-		d.releaseLabelled()
+		// Record and condition keep the result of the checks.
+		d.Step, d.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
 	case d.beginRound(current):
 	case d.resolveIntent(current):
 	case d.in.LocalWorker != nil && d.in.LocalWorker.Attempt.Number == d.in.NextAttempt().Number:

@@ -46,16 +46,6 @@ func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
 	return at.Add(began.Sub(seen.Terminating)), true
 }
 
-// workerStuck reports whether the next attempt cannot start because the last worker does not end.
-func (d *decision) workerStuck() bool {
-	pod := d.occupyingWorker()
-	if pod == nil {
-		return false
-	}
-	at, ok := d.stuckAt(*pod)
-	return ok && !d.now.Before(at)
-}
-
 // recordsStuck reports whether the last recorded failure is a worker that did not end. A reason beside a check's name
 // is the worker's own and may be anything.
 func recordsStuck(r marks.Record) bool {
@@ -64,7 +54,17 @@ func recordsStuck(r marks.Record) bool {
 
 // stuckResolved reports whether a worker is recorded as stuck that is gone now, or that this process has not itself
 // observed for long enough. Such a record neither delays the next attempt nor leads to a deletion.
-func (d *decision) stuckResolved() bool { return recordsStuck(d.in.Node.Record) && !d.workerStuck() }
+func (d *decision) stuckResolved() bool {
+	if !recordsStuck(d.in.Node.Record) {
+		return false
+	}
+	pod := d.occupyingWorker()
+	if pod == nil {
+		return true
+	}
+	at, ok := d.stuckAt(*pod)
+	return !ok || d.now.Before(at)
+}
 
 // awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt,
 // which cannot start, is recorded as failed.

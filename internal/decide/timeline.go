@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -22,17 +23,6 @@ const (
 // Phases lists the phases in their order.
 func Phases() []Phase {
 	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseChecks, PhaseRegistration, PhaseRelease}
-}
-
-// phaseOf is the phase of a node that waits for it.
-func phaseOf(w Unmet) Phase {
-	switch w.Kind {
-	case UnmetSlot:
-		return PhaseSlot
-	case UnmetRegistration:
-		return PhaseRegistration
-	}
-	return PhasePrerequisites
 }
 
 // Timeline measures the phases of one node, on the clock of its caller.
@@ -69,7 +59,8 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	}
 	switch {
 	case len(plan.Unmet) > 0:
-		t.enter(phaseOf(plan.Unmet[0]), at)
+		phases := map[string]Phase{UnmetSlot: PhaseSlot, UnmetRegistration: PhaseRegistration}
+		t.enter(cmp.Or(phases[plan.Unmet[0].Kind], PhasePrerequisites), at)
 	case plan.Step == StepStart:
 		t.enter(PhaseStart, at)
 	case plan.Releases():
