@@ -282,13 +282,13 @@ func TestProbesGoOnceTheyServedTheirTime(t *testing.T) {
 		deletes bool
 		wait    time.Duration
 	}{
-		"under way":        {probe("n"), false, 122 * time.Second},
-		"overdue":          {probe("n", seenFor(125*time.Second)), true, 0},
-		"never started":    {probe("n", pending, seenFor(300*time.Second)), true, 0},
-		"ended":            {probe("n", ended(attempt.Passed), kept), false, time.Second},
-		"ended for long":   {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor))), true, 0},
-		"on its way out":   {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor)), terminating), false, 0},
-		"no image for now": {probe("n", imageMissing, kept), false, time.Second},
+		"under way":         {probe("n"), false, 122 * time.Second},
+		"past its deadline": {probe("n", seenFor(125*time.Second)), true, 0},
+		"never started":     {probe("n", pending, seenFor(300*time.Second)), true, 0},
+		"ended":             {probe("n", ended(attempt.Passed), kept), false, time.Second},
+		"ended for long":    {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor))), true, 0},
+		"on its way out":    {probe("n", ended(attempt.Passed), resultSeen(now.Add(-probeKeptFor)), terminating), false, 0},
+		"no image for now":  {probe("n", imageMissing, kept), false, time.Second},
 	} {
 		plan, asked := ask(t, verified(with(tc.probe)), world{})
 		if deleted := len(plan.Delete) == 1; deleted != tc.deletes || plan.RequeueAfter != tc.wait || len(asked) > 0 {
@@ -320,7 +320,7 @@ func TestFailureThatNobodySaw(t *testing.T) {
 		"an earlier leader saw it":          {failed(1, ran), own, "Timeout", 1, false},
 		"again":                             {failed(1, ran, before, inRun), passing, "Timeout", 1, false},
 		"again, in the run after a pass":    {failed(1, ran, before), passing, attempt.ReasonFailureUnseen, 0, true},
-		"no probe would judge it":           {failed(1, ran, noProbe), passing, "Timeout", 1, false},
+		"no probe is needed":                {failed(1, ran, noProbe), passing, "Timeout", 1, false},
 		"deletion is off":                   {given(ran), passing, "Timeout", 1, false},
 		"it hangs, and its time is over":    {failed(1, with(pod(1, seenFor(1<<40), shownEnded))), passing, attempt.ReasonTimeout, 1, false},
 		"a check's reason of the same name": {failed(1, with(pod(1, ended(attempt.Failed), resultSeen(failedAt), reported(attempt.ReasonFailureUnseen)))), passing, attempt.ReasonFailureUnseen, 1, false},

@@ -17,8 +17,8 @@ import (
 // workerImage is what the workers below need on their node.
 const workerImage = "registry.example.com/worker:1"
 
-// overdue is a node of two hours that was to pass within one, which this process has known for all that time.
-func overdue(in *Input) {
+// missedDeadline is a node of two hours that was to pass within one, which this process has known for all that time.
+func missedDeadline(in *Input) {
 	in.Profile.VerificationDeadlineSeconds = 3600
 	in.Node.Created, in.NeedsVerificationSince = now.Add(-2*time.Hour), now.Add(-2*time.Hour)
 	in.Config.NodeManagement.DeleteFailedNodes = true
@@ -73,20 +73,20 @@ func TestDeadlineOf(t *testing.T) {
 		in   Input
 		want *time.Time
 	}{
-		"from the creation":                          {given(overdue), ago(time.Hour)},
-		"whatever the boot":                          {given(overdue, rebootedTo("b2")), ago(time.Hour)},
-		"none is configured":                         {given(overdue, func(in *Input) { in.Profile.VerificationDeadlineSeconds = 0 }), nil},
-		"nobody keeps account":                       {given(overdue, func(in *Input) { in.NeedsVerificationSince = time.Time{} }), nil},
-		"a new leader grants a full attempt":         {given(overdue, known(0)), ptr.To(now.Add(takes))},
-		"and no more":                                {given(overdue, known(takes)), ago(0)},
-		"a month-old node without a record, too":     {given(overdue, old, known(time.Minute), func(in *Input) { in.Node.Record = marks.Record{} }), ptr.To(now.Add(takes - time.Minute))},
-		"once it passed, from when it was needed":    {given(overdue, old, passedAgo(3*time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
-		"and a full attempt there as well":           {given(overdue, old, passedAgo(3*time.Hour), since(2*time.Hour), known(0)), ptr.To(now.Add(takes))},
-		"that was not written yet":                   {given(overdue, old, passedAgo(3*time.Hour)), nil},
-		"that is of a round before":                  {given(overdue, old, passedAgo(time.Hour), since(2*time.Hour)), nil},
-		"that is the future":                         {given(overdue, old, passedAgo(3*time.Hour), since(-time.Hour)), nil},
-		"a pass in the future is no measure":         {given(overdue, old, passedAgo(-time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
-		"nor is its creation where its past is lost": {given(overdue, func(in *Input) { in.Node.Record.HistoryLost = true }), nil},
+		"from the creation":                          {given(missedDeadline), ago(time.Hour)},
+		"whatever the boot":                          {given(missedDeadline, rebootedTo("b2")), ago(time.Hour)},
+		"none is configured":                         {given(missedDeadline, func(in *Input) { in.Profile.VerificationDeadlineSeconds = 0 }), nil},
+		"nobody keeps account":                       {given(missedDeadline, func(in *Input) { in.NeedsVerificationSince = time.Time{} }), nil},
+		"a new leader grants a full attempt":         {given(missedDeadline, known(0)), ptr.To(now.Add(takes))},
+		"and no more":                                {given(missedDeadline, known(takes)), ago(0)},
+		"a month-old node without a record, too":     {given(missedDeadline, old, known(time.Minute), func(in *Input) { in.Node.Record = marks.Record{} }), ptr.To(now.Add(takes - time.Minute))},
+		"once it passed, from when it was needed":    {given(missedDeadline, old, passedAgo(3*time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
+		"and a full attempt there as well":           {given(missedDeadline, old, passedAgo(3*time.Hour), since(2*time.Hour), known(0)), ptr.To(now.Add(takes))},
+		"that was not written yet":                   {given(missedDeadline, old, passedAgo(3*time.Hour)), nil},
+		"that is of a round before":                  {given(missedDeadline, old, passedAgo(time.Hour), since(2*time.Hour)), nil},
+		"that is the future":                         {given(missedDeadline, old, passedAgo(3*time.Hour), since(-time.Hour)), nil},
+		"a pass in the future is no measure":         {given(missedDeadline, old, passedAgo(-time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
+		"nor is its creation where its past is lost": {given(missedDeadline, func(in *Input) { in.Node.Record.HistoryLost = true }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, ok := verificationDeadline(tc.in, now)
@@ -139,20 +139,20 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 		says  string // of the message; empty: another condition
 		else_ string
 	}{
-		"a prerequisite":       {in: given(overdue, noDeletion), world: waits, says: "Waiting for the node's condition Ready"},
-		"a slot":               {in: given(overdue), world: world{full: true}, says: "maxConcurrentVerifications"},
-		"the kubelet":          {in: given(overdue, lost), says: "Waiting for the kubelet"},
-		"registration":         {in: given(overdue, unregistered, with(pod(1, ended(attempt.Passed)))), says: owner.LabelRegistered},
-		"the first attempt":    {in: given(overdue, with(pod(1))), says: "no attempt has ended"},
-		"between attempts":     {in: puzzling(3, overdue), says: "ImagePull: no such image"},
-		"another attempt":      {in: puzzling(3, overdue, with(pod(4))), says: "ImagePull: no such image"},
-		"a failed check":       {in: failing(2, overdue), says: "check dns: Timeout: no answer"},
-		"what is shared":       {in: given(overdue, blamed(marks.FaultShared, time.Minute)), world: waits, says: "not deleted: what it was"},
-		"a deletion":           {in: puzzling(3, overdue, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n"} }), world: world{owner: owner.Owner{Terminating: true}}, says: "Node n is being deleted"},
-		"exhausted":            {in: failing(5, overdue, noDeletion), else_: marks.ReasonRetriesExhausted},
-		"held":                 {in: failing(5, overdue, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},
-		"held without attempt": {in: given(overdue, heldBy(GuardSparePods), blamed(marks.FaultNode, time.Minute)), world: world{waits: waits.waits, workloads: Workloads{Names: []string{"a/b"}}, fleet: deletable().fleet}, else_: marks.ReasonRemediationHeld},
-		"before it":            {in: given(overdue, with(pod(1)), func(in *Input) { in.NeedsVerificationSince = now }), else_: marks.ReasonVerifying},
+		"a prerequisite":       {in: given(missedDeadline, noDeletion), world: waits, says: "Waiting for the node's condition Ready"},
+		"a slot":               {in: given(missedDeadline), world: world{full: true}, says: "maxConcurrentVerifications"},
+		"the kubelet":          {in: given(missedDeadline, lost), says: "Waiting for the kubelet"},
+		"registration":         {in: given(missedDeadline, unregistered, with(pod(1, ended(attempt.Passed)))), says: owner.LabelRegistered},
+		"the first attempt":    {in: given(missedDeadline, with(pod(1))), says: "no attempt has ended"},
+		"between attempts":     {in: puzzling(3, missedDeadline), says: "ImagePull: no such image"},
+		"another attempt":      {in: puzzling(3, missedDeadline, with(pod(4))), says: "ImagePull: no such image"},
+		"a failed check":       {in: failing(2, missedDeadline), says: "check dns: Timeout: no answer"},
+		"what is shared":       {in: given(missedDeadline, blamed(marks.FaultShared, time.Minute)), world: waits, says: "not deleted: what it was"},
+		"a deletion":           {in: puzzling(3, missedDeadline, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n"} }), world: world{owner: owner.Owner{Terminating: true}}, says: "Node n is being deleted"},
+		"exhausted":            {in: failing(5, missedDeadline, noDeletion), else_: marks.ReasonRetriesExhausted},
+		"held":                 {in: failing(5, missedDeadline, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},
+		"held without attempt": {in: given(missedDeadline, heldBy(GuardSparePods), blamed(marks.FaultNode, time.Minute)), world: world{waits: waits.waits, workloads: Workloads{Names: []string{"a/b"}}, fleet: deletable().fleet}, else_: marks.ReasonRemediationHeld},
+		"before it":            {in: given(missedDeadline, with(pod(1)), func(in *Input) { in.NeedsVerificationSince = now }), else_: marks.ReasonVerifying},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, _ := ask(t, tc.in, tc.world)
@@ -195,7 +195,9 @@ func TestWhoseFaultItIs(t *testing.T) {
 	rejected := with(pod(1, inconclusively(attempt.ReasonKubeletRejected)))
 	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}
 	lacks := []Unmet{{Kind: "pods", Message: "a pod of the agent"}}
-	ends := func(reason string) Input { return given(overdue, hasImage, with(pod(1, inconclusively(reason)))) }
+	ends := func(reason string) Input {
+		return given(missedDeadline, hasImage, with(pod(1, inconclusively(reason))))
+	}
 	fine := world{probes: passing, fleet: healthyNodes(3, "")}
 	for name, tc := range map[string]struct {
 		in    Input
@@ -203,38 +205,38 @@ func TestWhoseFaultItIs(t *testing.T) {
 		fault string // empty: nothing is found out
 		step  Step
 	}{
-		"the kubelet rejects":                         {given(overdue, rejected), fine, marks.FaultNode, StepRecord},
-		"even without remediation.controlProbe":       {given(overdue, rejected, noProbe), world{fleet: healthyNodes(3, "")}, "", StepProbe},
-		"it does not start":                           {given(overdue, hasImage, with(pod(1, stuck))), fine, marks.FaultNode, StepRecord},
-		"and its image is not there":                  {given(overdue, with(pod(1, stuck))), fine, "", StepRecord},
-		"nor is what else it needs":                   {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = append(o.Images, "init:1") }))), fine, "", StepRecord},
-		"it was not to start by itself":               {given(overdue, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = nil }))), fine, "", StepRecord},
-		"it lacks what another has":                   {given(overdue), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
-		"which the other lacks too":                   {given(overdue), world{waits: lacks, elsewhere: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
-		"and there is no other":                       {given(overdue), world{waits: lacks}, marks.FaultShared, StepRecord},
-		"no other to compare a rejection with":        {given(overdue, rejected), world{}, marks.FaultShared, StepRecord},
-		"another has it, and was not probed":          {given(overdue), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepProbe},
-		"the probe fails":                             {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Failed))}, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
-		"the probe proves nothing":                    {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Inconclusive))}, fleet: healthyNodes(3, "")}, "", StepProbe},
-		"the probe is awaited":                        {given(overdue), world{waits: lacks, probes: []workerpod.Observation{probe("m0")}, fleet: healthyNodes(3, "")}, "", StepNone},
-		"the probe was made before the deadline":      {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), seenFor(2*time.Hour))}, fleet: healthyNodes(3, "")}, "", StepProbe},
-		"the probe ran other checks":                  {given(overdue, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), otherChecks)}, fleet: healthyNodes(3, "")}, "", StepProbe},
-		"the probe is refused":                        {given(overdue, rejected), world{probeRefused: "quota", fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
-		"just after it was shared":                    {given(overdue, rejected, blamed(marks.FaultShared, time.Hour)), fine, marks.FaultUnclear, StepRecord},
-		"after an outage that a failed attempt saw":   {given(overdue, rejected, heldBy(GuardControlProbe)), fine, marks.FaultUnclear, StepRecord},
-		"and once more":                               {given(overdue, rejected, blamed(marks.FaultUnclear, time.Hour)), fine, marks.FaultNode, StepRecord},
-		"before the deadline":                         {given(overdue, rejected, func(in *Input) { in.Node.Created = now.Add(-time.Minute) }), fine, "", StepRecord},
-		"before a new leader granted an attempt":      {given(overdue, rejected, func(in *Input) { in.NeedsVerificationSince = now.Add(-time.Minute) }), fine, "", StepRecord},
-		"deletion is off":                             {given(overdue, rejected, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), fine, "", StepRecord},
-		"the kubelet is gone":                         {given(overdue, rejected, lost), fine, "", StepRecord},
-		"it was rejected before a reboot":             {given(overdue, with(pod(1, inconclusively(attempt.ReasonKubeletRejected), fromBoot))), fine, "", StepRecord},
-		"a check gives the reason":                    {given(overdue, with(pod(1, ended(attempt.Inconclusive), func(o *workerpod.Observation) { o.Attempt.Result.Reason = attempt.ReasonKubeletRejected }))), fine, "", StepRecord},
-		"an image that cannot be pulled":              {given(overdue, hasImage, with(pod(1, imageMissing))), fine, "", StepRecord},
-		"a slot is missing":                           {given(overdue), world{full: true, fleet: healthyNodes(3, ""), probes: passing}, "", StepNone},
-		"a slot is missing for the probe":             {given(overdue), world{waits: lacks, full: true, fleet: healthyNodes(3, "")}, "", StepNone},
-		"no room":                                     {given(overdue, with(pod(1, stuck, unschedulable(time.Minute)))), fine, "", StepRecord},
-		"somebody deleted the worker":                 {given(overdue, with(pod(1, stuck, terminating))), fine, "", StepRecord},
-		"the worker vanished":                         {given(overdue, func(in *Input) { in.VanishedAttempt = 1 }), fine, "", StepRecord},
+		"the kubelet rejects":                         {given(missedDeadline, rejected), fine, marks.FaultNode, StepRecord},
+		"even without remediation.controlProbe":       {given(missedDeadline, rejected, noProbe), world{fleet: healthyNodes(3, "")}, "", StepProbe},
+		"it does not start":                           {given(missedDeadline, hasImage, with(pod(1, stuck))), fine, marks.FaultNode, StepRecord},
+		"and its image is not there":                  {given(missedDeadline, with(pod(1, stuck))), fine, "", StepRecord},
+		"nor is what else it needs":                   {given(missedDeadline, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = append(o.Images, "init:1") }))), fine, "", StepRecord},
+		"it was not to start by itself":               {given(missedDeadline, hasImage, with(pod(1, stuck, func(o *workerpod.Observation) { o.Images = nil }))), fine, "", StepRecord},
+		"it lacks what another has":                   {given(missedDeadline), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
+		"which the other lacks too":                   {given(missedDeadline), world{waits: lacks, elsewhere: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
+		"and there is no other":                       {given(missedDeadline), world{waits: lacks}, marks.FaultShared, StepRecord},
+		"no other to compare a rejection with":        {given(missedDeadline, rejected), world{}, marks.FaultShared, StepRecord},
+		"another has it, and was not probed":          {given(missedDeadline), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe fails":                             {given(missedDeadline, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Failed))}, fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
+		"the probe proves nothing":                    {given(missedDeadline, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Inconclusive))}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe is awaited":                        {given(missedDeadline), world{waits: lacks, probes: []workerpod.Observation{probe("m0")}, fleet: healthyNodes(3, "")}, "", StepNone},
+		"the probe was made before the deadline":      {given(missedDeadline, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), seenFor(2*time.Hour))}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe ran other checks":                  {given(missedDeadline, rejected), world{probes: []workerpod.Observation{probe("m0", ended(attempt.Passed), otherChecks)}, fleet: healthyNodes(3, "")}, "", StepProbe},
+		"the probe is refused":                        {given(missedDeadline, rejected), world{probeRefused: "quota", fleet: healthyNodes(3, "")}, marks.FaultShared, StepRecord},
+		"just after it was shared":                    {given(missedDeadline, rejected, blamed(marks.FaultShared, time.Hour)), fine, marks.FaultUnclear, StepRecord},
+		"after an outage that a failed attempt saw":   {given(missedDeadline, rejected, heldBy(GuardControlProbe)), fine, marks.FaultUnclear, StepRecord},
+		"and once more":                               {given(missedDeadline, rejected, blamed(marks.FaultUnclear, time.Hour)), fine, marks.FaultNode, StepRecord},
+		"before the deadline":                         {given(missedDeadline, rejected, func(in *Input) { in.Node.Created = now.Add(-time.Minute) }), fine, "", StepRecord},
+		"before a new leader granted an attempt":      {given(missedDeadline, rejected, func(in *Input) { in.NeedsVerificationSince = now.Add(-time.Minute) }), fine, "", StepRecord},
+		"deletion is off":                             {given(missedDeadline, rejected, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), fine, "", StepRecord},
+		"the kubelet is gone":                         {given(missedDeadline, rejected, lost), fine, "", StepRecord},
+		"it was rejected before a reboot":             {given(missedDeadline, with(pod(1, inconclusively(attempt.ReasonKubeletRejected), fromBoot))), fine, "", StepRecord},
+		"a check gives the reason":                    {given(missedDeadline, with(pod(1, ended(attempt.Inconclusive), func(o *workerpod.Observation) { o.Attempt.Result.Reason = attempt.ReasonKubeletRejected }))), fine, "", StepRecord},
+		"an image that cannot be pulled":              {given(missedDeadline, hasImage, with(pod(1, imageMissing))), fine, "", StepRecord},
+		"a slot is missing":                           {given(missedDeadline), world{full: true, fleet: healthyNodes(3, ""), probes: passing}, "", StepNone},
+		"a slot is missing for the probe":             {given(missedDeadline), world{waits: lacks, full: true, fleet: healthyNodes(3, "")}, "", StepNone},
+		"no room":                                     {given(missedDeadline, with(pod(1, stuck, unschedulable(time.Minute)))), fine, "", StepRecord},
+		"somebody deleted the worker":                 {given(missedDeadline, with(pod(1, stuck, terminating))), fine, "", StepRecord},
+		"the worker vanished":                         {given(missedDeadline, func(in *Input) { in.VanishedAttempt = 1 }), fine, "", StepRecord},
 		"exit 2":                                      {ends(attempt.ReasonConfigRefused), fine, "", StepRecord},
 		"exit 3":                                      {ends(attempt.ReasonClientSetup), fine, "", StepRecord},
 		"exit 4":                                      {ends(attempt.ReasonUndecided), fine, "", StepRecord},
@@ -246,12 +248,12 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"a container that cannot be made":             {ends(attempt.ReasonContainerConfig), fine, "", StepRecord},
 		"started late":                                {ends(attempt.ReasonStartedLate), fine, "", StepRecord},
 		"the node shut down":                          {ends(attempt.ReasonNodeShutdown), fine, "", StepRecord},
-		"known for ten minutes, with no other probe":  {given(overdue, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
-		"known to be shared, with no other probe":     {given(overdue, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
-		"what was shared is written once":             {given(overdue, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.DeadlineCause.Message = noControlNode }), world{waits: lacks}, "", StepNone},
-		"prerequisites known to lack, asked no more":  {given(overdue, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepNone},
-		"the guard that held goes on to decide":       {given(overdue, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
-		"what was found is void after another reason": {given(overdue, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},
+		"known for ten minutes, with no other probe":  {given(missedDeadline, rejected, blamed(marks.FaultNode, time.Minute)), world{}, marks.FaultNode, StepRecord},
+		"known to be shared, with no other probe":     {given(missedDeadline, rejected, blamed(marks.FaultShared, time.Minute)), fine, marks.FaultShared, StepRecord},
+		"what was shared is written once":             {given(missedDeadline, blamed(marks.FaultShared, time.Hour), func(in *Input) { in.Node.Record.DeadlineCause.Message = noControlNode }), world{waits: lacks}, "", StepNone},
+		"prerequisites known to lack, asked no more":  {given(missedDeadline, blamed(marks.FaultShared, time.Minute)), world{waits: lacks, fleet: healthyNodes(3, "")}, "", StepNone},
+		"the guard that held goes on to decide":       {given(missedDeadline, blamed(marks.FaultNode, time.Hour), heldBy(GuardMaxUnhealthy)), world{waits: lacks, probes: passing, fleet: healthyNodes(3, "")}, marks.FaultNode, StepRecord},
+		"what was found is void after another reason": {given(missedDeadline, with(pod(1, inconclusively(attempt.ReasonImagePull))), blamed(marks.FaultNode, time.Minute)), fine, "", StepRecord},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, _ := ask(t, tc.in, tc.world)
@@ -282,7 +284,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 func TestRemediateOverdue(t *testing.T) {
 	own := blamed(marks.FaultNode, time.Minute)
 	rejected := func(change ...func(*Input)) Input {
-		return puzzling(3, append([]func(*Input){overdue, own, lastReason(attempt.ReasonKubeletRejected)}, change...)...)
+		return puzzling(3, append([]func(*Input){missedDeadline, own, lastReason(attempt.ReasonKubeletRejected)}, change...)...)
 	}
 	lacking := world{waits: []Unmet{{Kind: "pods", Message: "a pod of the agent"}}, fleet: deletable().fleet}
 	for name, tc := range map[string]struct {
@@ -293,22 +295,22 @@ func TestRemediateOverdue(t *testing.T) {
 	}{
 		"rejected":                           {rejected(), deletable(), StepDelete, ""},
 		"rejected, and due":                  {rejected(due), deletable(), StepDelete, ""},
-		"never started":                      {puzzling(3, overdue, own, lastReason(attempt.ReasonStartTimeout)), deletable(), StepDelete, ""},
-		"lacks what others have":             {given(overdue, own), lacking, StepDelete, ""},
-		"lacks it no more":                   {given(overdue, own), deletable(), StepStart, ""},
-		"lacks it no more, its end was near": {given(overdue, own, func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n", Time: now} }), deletable(), StepRecord, ""},
+		"never started":                      {puzzling(3, missedDeadline, own, lastReason(attempt.ReasonStartTimeout)), deletable(), StepDelete, ""},
+		"lacks what others have":             {given(missedDeadline, own), lacking, StepDelete, ""},
+		"lacks it no more":                   {given(missedDeadline, own), deletable(), StepStart, ""},
+		"lacks it no more, its end was near": {given(missedDeadline, own, func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n", Time: now} }), deletable(), StepRecord, ""},
 		"opted out":                          {rejected(optOut), deletable(), StepRecord, GuardDoNotDelete},
 		"it was verified once": {rejected(func(in *Input) {
 			in.Node.Record.VerifiedTime, in.Node.Record.Since = ago(48*time.Hour), ago(2*time.Hour)
 		}), deletable(),
 			StepRecord, GuardNeverVerifiedOnly},
-		"ordinary pods":                     {given(overdue, own), world{waits: lacking.waits, fleet: lacking.fleet, workloads: Workloads{Names: []string{"a/b"}}}, StepRecord, GuardSparePods},
+		"ordinary pods":                     {given(missedDeadline, own), world{waits: lacking.waits, fleet: lacking.fleet, workloads: Workloads{Names: []string{"a/b"}}}, StepRecord, GuardSparePods},
 		"held, and due: it is tried":        {rejected(due, heldBy(GuardSparePods)), deletable(), StepStart, ""},
-		"held before its first attempt":     {given(overdue, own, heldBy(GuardSparePods)), lacking, StepDelete, ""},
+		"held before its first attempt":     {given(missedDeadline, own, heldBy(GuardSparePods)), lacking, StepDelete, ""},
 		"long ago":                          {rejected(blamed(marks.FaultNode, time.Hour), due), deletable(), StepStart, ""},
 		"in the boot before":                {rejected(due, func(in *Input) { in.Node.Record.DeadlineCause.BootID = "b0" }), deletable(), StepStart, ""},
 		"of a shared cause":                 {rejected(due, blamed(marks.FaultShared, time.Minute)), deletable(), StepStart, ""},
-		"another cause came after it":       {puzzling(3, overdue, own, due), deletable(), StepStart, ""},
+		"another cause came after it":       {puzzling(3, missedDeadline, own, due), deletable(), StepStart, ""},
 		"the kubelet is gone":               {rejected(lost), deletable(), StepNone, ""},
 		"a new leader, which knows nothing": {rejected(due, func(in *Input) { in.NeedsVerificationSince = now }), deletable(), StepStart, ""},
 		"deletion is off":                   {rejected(due, func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }), deletable(), StepStart, ""},

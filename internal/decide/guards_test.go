@@ -148,7 +148,7 @@ func TestYoungLedgerHolds(t *testing.T) {
 
 // A pause holds before all that a limit may say, and in a dry run too.
 func TestPauseHolds(t *testing.T) {
-	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.CompleteSince = "ticket 7", now }))
+	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.Version, w.ledger.CompleteSince = "ticket 7", "1", now }))
 	r := plan.Change.Record
 	if plan.Step != StepRecord || r.Held != GuardPaused || r.HeldMessage != "deletions are paused (ticket 7); kubectl node-ready resume ends that" {
 		t.Errorf("%s: %q %q", plan.Step, r.Held, r.HeldMessage)
