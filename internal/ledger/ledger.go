@@ -40,7 +40,7 @@ const (
 	clockSlack = time.Minute
 )
 
-// ErrUnreadable says that the ledger is there and cannot be understood. Trying again does not help.
+// ErrUnreadable: the ledger exists and cannot be parsed. A retry does not help.
 var ErrUnreadable = errors.New("the ledger of deletions is not readable")
 
 // Entry is one deletion. It is written before the deletion happens.
@@ -54,17 +54,17 @@ type Entry struct {
 	Kind string `json:"kind"`
 	// Name is that of the object of Kind.
 	Name string `json:"name,omitempty"`
-	// Reason is what led to it; of the last History entries.
+	// Reason is what led to it. Only the last History entries have one.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Contents are what the ConfigMap holds.
 type Contents struct {
-	// Version is its resourceVersion; empty where there is none.
+	// Version is its resourceVersion; empty if it does not exist.
 	Version string
-	// CompleteSince is since when every deletion is in Entries; zero where nobody knows.
+	// CompleteSince is since when Entries holds every deletion; zero if unknown.
 	CompleteSince time.Time
-	// Paused is why nothing may be deleted; empty where something may.
+	// Paused is why deletions are paused; empty if they are not.
 	Paused  string
 	Entries []Entry
 }
@@ -107,7 +107,7 @@ func (e Entry) valid() bool {
 		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
 }
 
-// Validate says what is missing from an entry that is to be written; nil for nothing.
+// Validate returns an error unless the entry may be written.
 func (e Entry) Validate() error {
 	if !e.valid() || e.Node == "" || e.Kind == "" {
 		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
@@ -115,9 +115,8 @@ func (e Entry) Validate() error {
 	return nil
 }
 
-// Prune drops the entries that are older than keep and not of the History, and sorts the others, the newest last. One
-// from the future, made by a clock that ran fast, counts as made now, and so does a beginning: it must neither be
-// missed nor outstay its time.
+// Prune drops entries older than keep, except the last History ones, and sorts the rest, the newest last. A time in the
+// future, from a fast clock, becomes now, so that it is neither missed nor counted for too long.
 func (c Contents) Prune(now time.Time, keep time.Duration) Contents {
 	kept := []Entry{} // never null in JSON
 	for _, e := range c.Entries {
@@ -138,12 +137,12 @@ func (c Contents) Prune(now time.Time, keep time.Duration) Contents {
 	return c
 }
 
-// NewerThan are the entries that are younger than age.
+// NewerThan returns the entries that are younger than age.
 func NewerThan(entries []Entry, now time.Time, age time.Duration) []Entry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return now.Sub(e.Time.Time) >= age })
 }
 
-// HasFutureTimes reports whether a time is so far in the future that it would outstay its time by much.
+// HasFutureTimes reports whether a time is in the future by more than clockSlack.
 func (c Contents) HasFutureTimes(now time.Time) bool {
 	return c.CompleteSince.Sub(now) > clockSlack ||
 		slices.ContainsFunc(c.Entries, func(e Entry) bool { return e.Time.Sub(now) > clockSlack })

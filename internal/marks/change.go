@@ -23,7 +23,7 @@ type Change struct {
 	// KeepRecord leaves the record as it is: only what rules ask for is written.
 	KeepRecord bool
 	Gate       Gate
-	// GateTaints are the taints of GateClose.
+	// GateTaints are the taints that GateClose puts on.
 	GateTaints []Taint
 	// Label sets the verified label (true) or removes it (false); nil leaves it.
 	Label *bool

@@ -1,5 +1,5 @@
-// Package marks is our vocabulary on a Node: taints, the verified label, the record annotation, the opt-outs and the
-// condition, read and written.
+// Package marks reads and writes our marks on a Node: taints, the verified label, the record annotation, the opt-outs
+// and the condition.
 package marks
 
 import (
@@ -57,11 +57,11 @@ type Label struct {
 
 // Vocabulary is the part of the marks that is configured.
 type Vocabulary struct {
-	// Gating are the taints of which any gates a node, whatever its labels, and all of which a pass removes.
+	// Gating are the gating taints. Any of them gates a node, whatever its labels, and a pass removes all of them.
 	Gating []Taint
 	// Verified marks a node that passed.
 	Verified Label
-	// Completed is the annotation that says when a node was released; empty where none does.
+	// Completed is the annotation with the time of the release; empty if none is configured.
 	Completed string
 }
 
@@ -82,16 +82,16 @@ type Facts struct {
 	ControlPlane      bool
 	// OtherOS is the operating system that the label kubernetes.io/os names; empty where it names none or linux.
 	OtherOS string
-	// Virtual: no machine is behind the node; see virtualLabels.
+	// Virtual: the node has no machine; see virtualLabels.
 	Virtual  bool
 	Deleting bool
-	// Leaving says why the node is on its way out, for a message; empty for one that is not, as far as the Node shows it.
+	// Leaving says why the node is leaving (being deleted, drained or disrupted), as far as the Node shows it; else empty.
 	Leaving   string
 	Ready     bool // condition Ready is True
 	Lost      bool // condition Ready is Unknown: the kubelet stopped reporting
 	HasRecord bool // carries a record annotation, readable or not
 	Record    Record
-	// RecordProblem says why the record annotation cannot be read; what could be saved of it is in Record.
+	// RecordProblem says why the record annotation cannot be read. Record then only keeps that the node may have passed.
 	RecordProblem string
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
@@ -195,14 +195,13 @@ func contains(taints []corev1.Taint, t corev1.Taint) bool {
 	return false
 }
 
-// Fallback is what goes on in place of a NoExecute taint where that would evict pods: the same taint with effect
-// NoSchedule.
+// Fallback is the taint in place of a NoExecute taint that would evict pods: the same one with effect NoSchedule.
 func (t Taint) Fallback() Taint {
 	t.Effect = corev1.TaintEffectNoSchedule
 	return t
 }
 
-// WithFallbacks returns the taints, each of effect NoExecute followed by what may stand in for it.
+// WithFallbacks returns the taints, each NoExecute taint followed by its fallback.
 func WithFallbacks(taints []Taint) []Taint {
 	var out []Taint
 	for _, t := range taints {

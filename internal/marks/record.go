@@ -112,9 +112,9 @@ func (r Record) Encode() string {
 // there, and no sum of two overflows.
 const maxCount = 1 << 29
 
-// readRecord reads a node's record; a missing one, and one of another node of the same name, is the zero Record. fault
-// says why it cannot be read; then only what guards the node from deletion is saved.
-func readRecord(n *corev1.Node) (r Record, fault string) {
+// readRecord reads a node's record. A missing record, and one of another node of the same name, is the zero Record.
+// problem says why a record cannot be read; then only what protects the node from deletion is kept.
+func readRecord(n *corev1.Node) (r Record, problem string) {
 	raw, ok := n.Annotations[AnnotationRecord]
 	if !ok {
 		return Record{}, ""
@@ -122,20 +122,20 @@ func readRecord(n *corev1.Node) (r Record, fault string) {
 	err := json.Unmarshal([]byte(raw), &r)
 	switch {
 	case err != nil:
-		fault = "is not a record: " + attempt.Text(err.Error())
+		problem = "is not a record: " + attempt.Text(err.Error())
 	case r.NodeUID != string(n.UID):
 		return Record{}, ""
 	case !plausibleCount(r.Sequence) || !plausibleCount(r.Attempts) || !plausibleCount(r.Inconclusive) ||
 		!plausibleCount(r.Superseded) || !plausibleCount(r.Shared) || r.DurationMs < 0:
-		fault = fmt.Sprintf("has a count that is negative or over %d", maxCount)
+		problem = fmt.Sprintf("has a count that is negative or over %d", maxCount)
 	case !encodableTime(r.LastTime) || !encodableTime(r.VerifiedTime) || !encodableTime(r.NextAttemptTime) ||
 		!encodableTime(r.Since) || r.Deletion != nil && !encodableTime(&r.Deletion.Time) ||
 		r.DeadlineCause != nil && !encodableTime(&r.DeadlineCause.Time):
-		fault = "has a time before 1970 or after 9999"
+		problem = "has a time before 1970 or after 9999"
 	default:
 		return r, ""
 	}
-	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + fault +
+	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
 		"; the node starts afresh, and counts as one that was verified before"
 }
 
@@ -147,8 +147,8 @@ func encodableTime(t *time.Time) bool {
 	return t == nil || t.UTC().Year() >= 1970 && t.UTC().Year() <= 9999
 }
 
-// RecordCache are records that were read, for one who reads those of all nodes again and again, where few have changed:
-// to read one takes longer than all else of Observe.
+// RecordCache holds decoded records by node UID, for callers that read all nodes repeatedly. Decoding a record takes
+// longer than the rest of Observe.
 type RecordCache map[types.UID]cachedRecord
 
 // cachedRecord is a record, and the annotation that it was read from.
@@ -157,12 +157,12 @@ type cachedRecord struct {
 	record *Record
 }
 
-// Observe is the function of that name, by way of the record that was read before, if the annotation still says the
-// same. What it used it adds to next. The Record must not be modified.
+// Observe is the function Observe with the cached record, if the annotation has not changed. It adds the record to
+// next. The Record must not be modified.
 func (r RecordCache) Observe(n *corev1.Node, v Vocabulary, next RecordCache) Facts {
 	raw := n.Annotations[AnnotationRecord]
 	if k, ok := r[n.UID]; ok && k.raw == raw {
-		next[n.UID] = cachedRecord{raw, k.record} // not k: its string would keep an older version of the node in memory
+		next[n.UID] = cachedRecord{raw, k.record} // not k: its string would keep an old version of the node in memory
 		f := observe(n, v)
 		f.Record = *k.record
 		return f
