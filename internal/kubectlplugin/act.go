@@ -2,65 +2,83 @@ package kubectlplugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// reverify makes the controller verify nodes now.
-func reverify(ctx context.Context, v *invocation) error {
+// forEachNode changes each node that the command line names, and reports the result.
+func (v *invocation) forEachNode(do func(name string) (result string, err error)) error {
 	var errs []error
 	for _, name := range v.args {
-		message, err := v.reverify(ctx, name)
+		result, err := do(name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", name, err))
 			continue
 		}
-		v.changed("node/"+name, message)
-	}
-	if l := v.leader(ctx); l.Dead && v.output == "" {
-		fmt.Fprintln(&v.out, plain(l.line(v.now)))
+		v.report("node/"+name, result)
 	}
 	return errors.Join(errs...)
 }
 
-// reverify decides on a fresh read and again whenever the node changed before the patch.
-func (v *invocation) reverify(ctx context.Context, name string) (message string, err error) {
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, err := v.cluster.node(ctx, name)
-		if err != nil {
-			return err
-		}
-		var patch []byte
-		patch, message, err = s.reverify(v.now)
-		if err != nil || patch == nil {
-			return err
-		}
-		_, err = v.cluster.core.Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-node-ready"})
-		return err
-	})
-	return message, err
+func (v *invocation) patchNode(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+	return v.cluster.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
 }
 
-// reverify is the patch that makes the controller verify the node now; none where an attempt is under way. The record is
-// wound back and not removed: it also holds the number of the last attempt, so that none is counted twice, and that the
+// annotationPatch is a merge patch that sets an annotation, or removes it where value is nil.
+func annotationPatch(key string, value any) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+}
+
+// reverify makes the controller verify nodes now. It decides on a fresh read, and again whenever the node changed
+// before the patch.
+func reverify(ctx context.Context, v *invocation) error {
+	err := v.forEachNode(func(name string) (message string, err error) {
+		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			s, err := v.cluster.node(ctx, name)
+			if err != nil {
+				return err
+			}
+			var patch []byte
+			if patch, message, err = s.reverify(v.now); err == nil && patch != nil {
+				_, err = v.patchNode(ctx, name, patch)
+			}
+			return err
+		})
+		return message, err
+	})
+	if l := v.leader(ctx); l.Dead && v.text() {
+		fmt.Fprintln(&v.out, singleLine(l.line(v.now)))
+	}
+	return err
+}
+
+// reverify is the patch that makes the controller verify the node now; none where an attempt is under way. The record
+// is reset and not removed: it also holds the number of the last attempt, so that none is counted twice, and that the
 // node was verified before, so that it is not deleted as one that never was.
-func (s subject) reverify(now time.Time) (patch []byte, message string, err error) {
-	f, r := s.in.Node, s.in.Node.Record
+func (s nodeState) reverify(now time.Time) (patch []byte, message string, err error) {
+	n, r := s.in.Node, s.in.Node.Record
 	switch current := decide.CurrentPod(r, s.in.Pods); {
-	case f.Deleting:
+	case n.Deleting:
 		return nil, "", errors.New("it is being deleted")
 	case !decide.Eligible(s.in):
 		return nil, "", fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
@@ -68,15 +86,42 @@ func (s subject) reverify(now time.Time) (patch []byte, message string, err erro
 	case current != nil && decide.NeedsVerification(s.in, now):
 		return nil, fmt.Sprintf("attempt %d is under way already", current.Attempt.Number), nil
 	}
-	change := marks.Change{Record: marks.Record{NodeUID: f.UID, BootID: r.BootID, Sequence: r.Sequence,
+	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,
 		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded}}
-	if f.Labelled {
+	if n.Labelled {
 		change.Label = ptr.To(false)
 	}
 	return change.Patch(s.node, s.in.Config.Vocabulary()), fmt.Sprintf("attempt %d is due now", r.Sequence+1), nil
 }
 
-// logs prints the log of the attempt under way, else of the last worker that is still there.
+// skip leaves nodes out of verification.
+func skip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, "true") }
+
+// unskip lets them be verified again.
+func unskip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, nil) }
+
+func (v *invocation) setSkip(ctx context.Context, value any) error {
+	patch, err := annotationPatch(marks.AnnotationSkip, value)
+	if err != nil {
+		return err
+	}
+	return v.forEachNode(func(name string) (string, error) {
+		n, err := v.patchNode(ctx, name, patch)
+		switch {
+		case err != nil:
+			return "", err
+		case value == nil:
+			return "verified as any other node", nil
+		}
+		text := "neither verified nor deleted"
+		if taints := observe(v.cluster.config, n, nil).summary(v.now).Taints; len(taints) > 0 {
+			text += "; it keeps " + strings.Join(taints, ", ")
+		}
+		return text, nil
+	})
+}
+
+// logs prints the log of the attempt under way, else of the last worker that still exists.
 func logs(ctx context.Context, v *invocation) error {
 	s, err := v.cluster.node(ctx, v.args[0])
 	if err != nil {
@@ -86,19 +131,124 @@ func logs(ctx context.Context, v *invocation) error {
 	if at < 0 {
 		text := fmt.Sprintf("node %s has no worker pod; its status is %s", s.node.Name, s.status(v.now))
 		if r := s.in.Node.Record; r.LastOutcome != "" {
-			text += fmt.Sprintf(". Attempt %d (%s) is gone: the last failed worker is kept for worker.keepFailedSeconds, others are not", r.Sequence, r.LastOutcome)
+			text += fmt.Sprintf(". Attempt %d (%s) is gone: the last failed worker is kept for "+
+				"worker.keepFailedSeconds, others are not", r.Sequence, r.LastOutcome)
 		}
 		return errors.New(text)
 	}
 	pod := s.pods[at]
-	stream, err := v.cluster.core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: v.container, Follow: v.followLog}).Stream(ctx)
+	options := &corev1.PodLogOptions{Container: v.container, Follow: v.followLog}
+	stream, err := v.cluster.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if apierrors.IsBadRequest(err) && s.in.Pods[at].State == workerpod.Pending {
+		return fmt.Errorf("worker %s/%s has not started: %w", pod.Namespace, pod.Name, err)
+	}
 	if err != nil {
-		if apierrors.IsBadRequest(err) && s.in.Pods[at].State == workerpod.Pending {
-			return fmt.Errorf("worker %s/%s has not started: %w", pod.Namespace, pod.Name, err)
-		}
 		return err
 	}
-	defer func() { _ = stream.Close() }() // only read
+	defer func() { _ = stream.Close() }() // it is only read
 	_, err = io.Copy(v.stream, stream)
 	return err
+}
+
+const (
+	checkPoll = 500 * time.Millisecond
+	// cleanUp bounds the deletion of the pod, also after an interrupt.
+	cleanUp = 10 * time.Second
+)
+
+// checkResult is what check -o json prints.
+type checkResult struct {
+	Node       string          `json:"node"`
+	Outcome    attempt.Outcome `json:"outcome"`
+	Reason     string          `json:"reason,omitempty"`
+	Message    string          `json:"message,omitempty"`
+	DurationMs int64           `json:"durationMs"`
+	Report     *result.Report  `json:"report,omitempty"`
+}
+
+// check runs the checks of a node's profile on it, in a pod that the controller ignores, and prints the results.
+func check(ctx context.Context, v *invocation) error {
+	s, err := v.cluster.node(ctx, v.args[0])
+	if err != nil {
+		return err
+	}
+	namespace, err := v.cluster.workerNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	cfg, n := v.cluster.config, s.in.Node
+	builder, err := workerpod.NewBuilder(cfg, namespace, cfg.Worker.Image.Reference(version.Version))
+	if err != nil {
+		return err
+	}
+	if s.in.Profile.Unchecked() {
+		return fmt.Errorf("profile %q of node %s has no checks", s.in.Profile.Profile, n.Name)
+	}
+	target := workerpod.Target{Name: n.Name, UID: n.UID, BootID: n.BootID, Gated: n.Gated}
+	pod := builder.Check(target, s.in.Profile, rand.String(8))
+	pods := v.cluster.client.CoreV1().Pods(namespace)
+	tried, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return fmt.Errorf("the API server does not take the pod: %w", err)
+	}
+	if workerpod.MayPreempt(tried) {
+		workerpod.Bind(pod)
+	}
+	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+		defer cancel()
+		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+			_, _ = fmt.Fprintf(v.warnings, "warning: pod %s/%s is left behind: %v\n", namespace, pod.Name, err)
+		}
+	}()
+	o, err := v.awaitEnd(ctx, pod)
+	if err != nil {
+		return err
+	}
+	r := o.Attempt.Result
+	switch {
+	case v.structured():
+		err = v.printObject(checkResult{n.Name, r.Outcome, r.Reason, r.Message, r.Duration.Milliseconds(), r.Report})
+	case v.output == "name":
+		fmt.Fprintln(&v.out, "node/"+n.Name)
+	default:
+		fmt.Fprintf(&v.out, "node/%s: %s after %s\n", n.Name, r.Outcome, r.Duration.Round(time.Millisecond))
+		v.printChecks(r.Report)
+	}
+	if r.Outcome == attempt.Passed || err != nil {
+		return err
+	}
+	text := r.Reason
+	if r.Message != "" {
+		text += ": " + singleLine(r.Message)
+	}
+	return codedError{fmt.Errorf("the checks did not pass: %s", text), exitFailed}
+}
+
+// awaitEnd waits until the pod has a result.
+func (v *invocation) awaitEnd(ctx context.Context, pod *corev1.Pod) (workerpod.Observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	o := workerpod.Observe(pod)
+	for {
+		have, err := v.cluster.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil {
+			if o = workerpod.Observe(have); o.Attempt.Result != nil {
+				return o, nil
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(checkPoll):
+				continue
+			}
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return o, codedError{fmt.Errorf("pod %s/%s is %s after %s; %s",
+				pod.Namespace, pod.Name, o.State, v.timeout, o.Unschedulable), exitTime}
+		}
+		return o, errors.Join(err, ctx.Err())
+	}
 }

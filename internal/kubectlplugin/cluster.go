@@ -2,59 +2,93 @@ package kubectlplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // configKey is the chart's key of the controller's configuration in its ConfigMap.
 const configKey = "config.yaml"
 
-// Components that the chart's labels give what verifies nodes, by deploymentMode.
+// Components that the chart's labels give the pods that verify nodes, by deploymentMode.
 const (
 	componentController = "controller"
 	componentDaemonSet  = "daemonset"
 )
 
-// pageSize is how many objects one list request asks for; kubectl's own is 500 too.
-const pageSize = 500
+// fieldManager names this program as the writer of what it changes.
+const fieldManager = "kubectl-node-ready"
 
-// cluster reads what the API server holds about nodes and their workers.
+// cluster reads what the API server has of nodes and their workers.
 type cluster struct {
-	client kubernetes.Interface
-	core   corev1client.CoreV1Interface
-	config *config.Config
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	config  *config.Config
 	// component is componentDaemonSet in DaemonSet mode.
 	component string
 	// namespace of the worker pods; empty for all.
 	namespace string
 	// controllerNamespace is empty where it is not known; see controllers.
 	controllerNamespace string
-	leases              coordinationclient.LeasesGetter
-	pools               dynamic.NamespaceableResourceInterface // NodePools
-	owners              func(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface
-	rules               dynamic.NamespaceableResourceInterface // NodeReadinessRules
-	reviews             authorizationclient.SubjectAccessReviewInterface
+}
+
+// connect makes the clients.
+func (v *invocation) connect() error {
+	rc, err := v.connection.ToRESTConfig()
+	if err != nil {
+		return err
+	}
+	rc.UserAgent = "kubectl-node_ready/" + version.Version
+	rc.QPS, rc.Burst = 50, 300 // as kubectl has them; doctor makes many requests
+	v.time = &serverTime{}
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		v.time.next = next
+		return v.time
+	})
+	connection, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return err
+	}
+	v.cluster = &cluster{}
+	if v.cluster.client, err = kubernetes.NewForConfigAndClient(rc, connection); err != nil {
+		return err
+	}
+	v.cluster.dynamic, err = dynamic.NewForConfigAndClient(rc, connection)
+	return err
+}
+
+// configure finds the controller's configuration.
+func (v *invocation) configure(ctx context.Context) error {
+	err := v.cluster.configure(ctx, v.configPath, *v.connection.Namespace, func(text string) {
+		_, _ = fmt.Fprintf(v.warnings, "warning: %s\n", text)
+	})
+	v.now = v.time.now()
+	return err
 }
 
 // configure finds the controller's configuration: in the file at path if there is one, else in
 // the ConfigMap that the chart makes, in namespace if that is given. Without either, the
-// defaults count, and warn is told so.
+// defaults count, and warn is called.
 func (c *cluster) configure(ctx context.Context, path, namespace string, warn func(string)) error {
 	c.namespace, c.controllerNamespace, c.component = namespace, namespace, componentController
 	if path != "" {
@@ -68,7 +102,8 @@ func (c *cluster) configure(ctx context.Context, path, namespace string, warn fu
 	found, err := c.configMaps(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		warn("the controller's configuration cannot be read, its defaults are assumed (give it with --config): " + err.Error())
+		warn("the controller's configuration cannot be read, its defaults are assumed (give it with --config): " +
+			err.Error())
 	case err != nil:
 		return err
 	case len(found) == 0:
@@ -83,19 +118,19 @@ func (c *cluster) configure(ctx context.Context, path, namespace string, warn fu
 		m := found[0]
 		c.component = m.Labels[workerpod.LabelComponent]
 		cfg, err := parse(m, "configmap ")
-		if err != nil {
-			warn("the controller's configuration is of another version, its defaults are assumed (give it with --config):\n" + err.Error())
-			break
+		if err == nil {
+			c.use(cfg, m.Namespace)
+			return nil
 		}
-		c.use(cfg, m.Namespace)
-		return nil
+		warn("the controller's configuration is of another version, its defaults are assumed (give it with --config):\n" +
+			err.Error())
 	}
 	c.config = &config.Config{}
 	c.config.SetDefaults()
 	return nil
 }
 
-// use takes over a configuration; the worker pods are in the namespace that it names, else
+// use takes a configuration; the worker pods are in the namespace that it names, else
 // in the controller's.
 func (c *cluster) use(cfg *config.Config, controllers string) {
 	c.config, c.namespace, c.controllerNamespace = cfg, controllers, controllers
@@ -114,7 +149,7 @@ func parse(m corev1.ConfigMap, kind string) (*config.Config, error) {
 }
 
 func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
-	list, err := c.core.ConfigMaps(namespace).List(ctx, metav1.ListOptions{
+	list, err := c.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: fmt.Sprintf("%s=%s,%s in (%s,%s)", workerpod.LabelName, workerpod.Name,
 			workerpod.LabelComponent, componentController, componentDaemonSet)})
 	if err != nil {
@@ -123,24 +158,50 @@ func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.Co
 	return slices.DeleteFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Data[configKey] == "" }), nil
 }
 
-// node reads one node and its worker pods.
-func (c *cluster) node(ctx context.Context, name string) (subject, error) {
-	n, err := c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+// controllers is the namespace of the controller: that of its configuration, else the one that was given, else that
+// of the only ledger.
+func (c *cluster) controllers(ctx context.Context) (string, error) {
+	if c.controllerNamespace != "" {
+		return c.controllerNamespace, nil
+	}
+	list, err := c.client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ledger.Name).String()})
 	if err != nil {
-		return subject{}, err
+		return "", err
+	}
+	if len(list.Items) != 1 {
+		return "", errors.New("the controller's namespace is not known: give it with --namespace")
+	}
+	c.controllerNamespace = list.Items[0].Namespace
+	return c.controllerNamespace, nil
+}
+
+// workerNamespace is the namespace in which workers are created.
+func (c *cluster) workerNamespace(ctx context.Context) (string, error) {
+	if c.namespace != "" {
+		return c.namespace, nil
+	}
+	return c.controllers(ctx)
+}
+
+// node reads one node and its worker pods.
+func (c *cluster) node(ctx context.Context, name string) (nodeState, error) {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nodeState{}, err
 	}
 	pods, err := c.pods(ctx, labels.Set{workerpod.LabelNodeUID: string(n.UID)})
 	return observe(c.config, n, pods), err
 }
 
 // nodes reads the nodes that a label selector selects, sorted by name, and their worker pods.
-func (c *cluster) nodes(ctx context.Context, selector string) ([]subject, error) {
-	var nodes []corev1.Node
-	err := pages(ctx, c.core.Nodes().List, selector, func(page *corev1.NodeList) { nodes = append(nodes, page.Items...) })
+func (c *cluster) nodes(ctx context.Context, selector string) ([]nodeState, error) {
+	var nodes []*corev1.Node
+	err := each(ctx, c.client.CoreV1().Nodes().List, selector, func(n *corev1.Node) { nodes = append(nodes, n) })
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	pods, err := c.pods(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -150,9 +211,9 @@ func (c *cluster) nodes(ctx context.Context, selector string) ([]subject, error)
 		uid := p.Labels[workerpod.LabelNodeUID]
 		byNode[uid] = append(byNode[uid], p)
 	}
-	var all []subject
-	for i := range nodes {
-		all = append(all, observe(c.config, &nodes[i], byNode[string(nodes[i].UID)]))
+	var all []nodeState
+	for _, n := range nodes {
+		all = append(all, observe(c.config, n, byNode[string(n.UID)]))
 	}
 	return all, nil
 }
@@ -161,26 +222,23 @@ func (c *cluster) nodes(ctx context.Context, selector string) ([]subject, error)
 func (c *cluster) pods(ctx context.Context, with labels.Set) ([]corev1.Pod, error) {
 	var pods []corev1.Pod
 	selector := labels.Merge(with, labels.Set{workerpod.LabelComponent: workerpod.Component}).String()
-	err := pages(ctx, c.core.Pods(c.namespace).List, selector, func(page *corev1.PodList) { pods = append(pods, page.Items...) })
+	err := each(ctx, c.client.CoreV1().Pods(c.namespace).List, selector, func(p *corev1.Pod) { pods = append(pods, *p) })
 	if err != nil {
 		return nil, fmt.Errorf("list the worker pods: %w", err)
 	}
 	return pods, nil
 }
 
-// pages lists what a label selector selects, pageSize at a time.
-func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), selector string, each func(L)) error {
-	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}
-	for {
-		page, err := list(ctx, options)
-		if err != nil {
-			return err
-		}
-		each(page)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return nil
-		}
-	}
+// each lists what a label selector selects, by pages, and calls do for each object.
+func each[O any, L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error),
+	selector string, do func(*O)) error {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return list(ctx, options)
+	})
+	return pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(o runtime.Object) error {
+		do(any(o).(*O))
+		return nil
+	})
 }
 
 const (
@@ -193,12 +251,49 @@ const (
 // events are the last ones that the controller emitted on a node, oldest first.
 func (c *cluster) events(ctx context.Context, n *corev1.Node) ([]corev1.Event, error) {
 	// Events about cluster-scoped objects are in the namespace default.
-	list, err := c.core.Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		"involvedObject.kind": "Node", "involvedObject.name": n.Name, "involvedObject.uid": string(n.UID), "reportingComponent": eventSource}.String()})
+	list, err := c.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		"involvedObject.kind": "Node", "involvedObject.name": n.Name, "involvedObject.uid": string(n.UID),
+		"reportingComponent": eventSource}.String()})
 	if err != nil {
 		return nil, err
 	}
 	// Events of events.k8s.io/v1 have an eventTime, and neither a first nor a last timestamp.
 	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	return list.Items[max(0, len(list.Items)-maxEvents):], nil
+}
+
+// serverTime is a transport that notes the API server's time: the clock of this machine may be minutes off, and a
+// Lease lasts seconds.
+type serverTime struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	ahead time.Duration // of this machine's clock
+}
+
+// clockTolerance is how far off a clock may be and count as right: the header Date has whole seconds.
+const clockTolerance = 2 * time.Second
+
+// RoundTrip notes the time of the answer.
+func (s *serverTime) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err != nil {
+		return resp, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		ahead := time.Until(date)
+		if ahead.Abs() < clockTolerance {
+			ahead = 0
+		}
+		s.mu.Lock()
+		s.ahead = ahead
+		s.mu.Unlock()
+	}
+	return resp, nil
+}
+
+// now is the API server's time.
+func (s *serverTime) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead)
 }

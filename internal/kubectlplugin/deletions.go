@@ -3,8 +3,6 @@ package kubectlplugin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -23,7 +20,7 @@ import (
 
 // deletionsView is what deletions -o json prints.
 type deletionsView struct {
-	// Begun is since when the ledger knows of every deletion; nil where it was not begun yet.
+	// Begun is since when the ledger has every deletion; nil where it was not begun yet.
 	Begun *time.Time `json:"begun,omitempty"`
 	// Paused is why nothing is deleted.
 	Paused string `json:"paused,omitempty"`
@@ -34,7 +31,7 @@ type deletionsView struct {
 	Deletions []ledger.Entry `json:"deletions"`
 }
 
-// line is the view without the list, for people.
+// line is the view without the list, as text.
 func (d deletionsView) line() string {
 	text := fmt.Sprintf("%d of at most %d in the last hour", d.LastHour, d.Limit)
 	if d.Paused != "" {
@@ -45,9 +42,16 @@ func (d deletionsView) line() string {
 
 // deletionsView reads the ledger.
 func (v *invocation) deletionsView(ctx context.Context) (deletionsView, error) {
-	out := deletionsView{Limit: *v.cluster.config.NodeManagement.Remediation.MaxDeletionsPerHour, Deletions: []ledger.Entry{}}
-	cm, err := v.cluster.ledger(ctx)
+	limit := *v.cluster.config.NodeManagement.Remediation.MaxDeletionsPerHour
+	out := deletionsView{Limit: limit, Deletions: []ledger.Entry{}}
+	namespace, err := v.cluster.controllers(ctx)
 	if err != nil {
+		return out, err
+	}
+	cm, err := v.cluster.client.CoreV1().ConfigMaps(namespace).Get(ctx, ledger.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		cm = nil
+	} else if err != nil {
 		return out, err
 	}
 	c, err := ledger.Parse(cm)
@@ -66,23 +70,36 @@ func (v *invocation) deletionsView(ctx context.Context) (deletionsView, error) {
 // deletions prints what was deleted, and why.
 func deletions(ctx context.Context, v *invocation) error {
 	view, err := v.deletionsView(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if v.output != "" {
+	case v.structured():
 		return v.printObject(view)
+	case v.output == "name":
+		for _, e := range view.Deletions {
+			fmt.Fprintln(&v.out, singleLine(strings.ToLower(e.Kind)+"/"+e.Name))
+		}
+		return nil
 	}
 	fmt.Fprintf(&v.out, "Deletions: %s\n", view.line())
 	if view.Begun != nil {
-		fmt.Fprintf(&v.out, "Counted since: %s\n", v.at(view.Begun))
+		fmt.Fprintf(&v.out, "Counted since: %s\n", v.timestamp(view.Begun))
 	}
 	if len(view.Deletions) == 0 {
 		fmt.Fprintln(&v.out, "Nothing was deleted.")
 		return nil
 	}
 	rows := [][]string{{"AGE", "NODE", "DELETED", "POOL", "ZONE", "REASON"}}
+	if v.output == "wide" {
+		rows[0] = slices.Insert(rows[0], 2, "NODE-UID")
+	}
 	for _, e := range view.Deletions {
-		rows = append(rows, []string{age(&e.Time.Time, v.now), plain(e.Node), plain(strings.TrimSuffix(e.Kind+"/"+e.Name, "/")), orDash(e.Pool), orDash(e.Zone), orDash(e.Reason)})
+		row := []string{age(&e.Time.Time, v.now), singleLine(e.Node),
+			singleLine(strings.TrimSuffix(e.Kind+"/"+e.Name, "/")), orDash(e.Pool), orDash(e.Zone), orDash(e.Reason)}
+		if v.output == "wide" {
+			row = slices.Insert(row, 2, orDash(e.UID))
+		}
+		rows = append(rows, row)
 	}
 	v.print(rows, nil)
 	return nil
@@ -90,65 +107,46 @@ func deletions(ctx context.Context, v *invocation) error {
 
 // pause stops deletions: the controller reads the annotation before each.
 func pause(ctx context.Context, v *invocation) error {
-	return v.setPaused(ctx, cmp.Or(strings.Join(v.args, " "), "true"), "nothing is deleted until 'kubectl node-ready resume'")
-}
-
-// resume lets them go on.
-func resume(ctx context.Context, v *invocation) error {
-	return v.setPaused(ctx, "", "deletions go on as the configuration says")
-}
-
-func (v *invocation) setPaused(ctx context.Context, why, said string) error {
-	namespace, err := v.cluster.controllers(ctx)
-	if err != nil {
-		return err
-	}
-	var value any // null removes it
-	if why != "" {
-		value = why
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{ledger.AnnotationPaused: value}}})
-	if err != nil {
-		return err
-	}
-	maps := v.cluster.core.ConfigMaps(namespace)
-	_, err = maps.Patch(ctx, ledger.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-node-ready"})
-	if apierrors.IsNotFound(err) && why != "" {
-		_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledger.Name, Labels: map[string]string{workerpod.LabelName: workerpod.Name},
-			Annotations: map[string]string{ledger.AnnotationPaused: why}}}, metav1.CreateOptions{FieldManager: "kubectl-node-ready"})
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(&v.out, "configmap/%s in %s: %s\n", ledger.Name, namespace, said)
-	return nil
-}
-
-// ledger reads the ledger of deletions; nil where there is none.
-func (c *cluster) ledger(ctx context.Context) (*corev1.ConfigMap, error) {
-	namespace, err := c.controllers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cm, err := c.core.ConfigMaps(namespace).Get(ctx, ledger.Name, metav1.GetOptions{})
+	why := cmp.Or(strings.Join(v.args, " "), "true")
+	namespace, err := v.patchLedger(ctx, why)
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		_, err = v.cluster.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: ledger.Name, Labels: map[string]string{workerpod.LabelName: workerpod.Name},
+				Annotations: map[string]string{ledger.AnnotationPaused: why}}}, metav1.CreateOptions{FieldManager: fieldManager})
 	}
-	return cm, err
+	if err == nil {
+		v.reportLedger(namespace, "nothing is deleted until 'kubectl node-ready resume'")
+	}
+	return err
 }
 
-// controllers is the namespace of the controller: that of its configuration, else the one that was given, else that of the only ledger.
-func (c *cluster) controllers(ctx context.Context) (string, error) {
-	if c.controllerNamespace != "" {
-		return c.controllerNamespace, nil
+// resume lets deletions go on.
+func resume(ctx context.Context, v *invocation) error {
+	namespace, err := v.patchLedger(ctx, nil)
+	if err == nil {
+		v.reportLedger(namespace, "deletions go on as the configuration says")
 	}
-	list, err := c.core.ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ledger.Name).String()})
+	return err
+}
+
+// patchLedger sets the annotation that pauses deletions, or removes it where why is nil.
+func (v *invocation) patchLedger(ctx context.Context, why any) (namespace string, err error) {
+	if namespace, err = v.cluster.controllers(ctx); err != nil {
+		return "", err
+	}
+	patch, err := annotationPatch(ledger.AnnotationPaused, why)
 	if err != nil {
 		return "", err
 	}
-	if len(list.Items) != 1 {
-		return "", errors.New("the controller's namespace is not known: give it with --namespace")
+	_, err = v.cluster.client.CoreV1().ConfigMaps(namespace).Patch(ctx, ledger.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
+	return namespace, err
+}
+
+func (v *invocation) reportLedger(namespace, result string) {
+	name := "configmap/" + ledger.Name
+	if v.text() {
+		name += " in " + namespace
 	}
-	c.controllerNamespace = list.Items[0].Namespace
-	return c.controllerNamespace, nil
+	v.report(name, result)
 }

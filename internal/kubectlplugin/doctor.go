@@ -3,7 +3,17 @@ package kubectlplugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/rights"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // finding is something that is wrong, and what to do about it.
@@ -19,12 +29,12 @@ type diagnosis struct {
 	Findings []finding `json:"findings"`
 	// Notes are what an operator should know and may accept.
 	Notes []finding `json:"notes,omitempty"`
-	// Passed are checks that found nothing to say.
+	// Passed are checks that found neither.
 	Passed []string `json:"passed,omitempty"`
 	// Unchecked are checks that could not be made, each with why.
 	Unchecked []string `json:"unchecked,omitempty"`
 
-	head head // read once, for all checks but that of the installation
+	overview overview // read once, for all checks but that of the installation
 }
 
 func (d *diagnosis) found(check, what, fix string) {
@@ -39,7 +49,7 @@ func (d *diagnosis) note(check, what, fix string) {
 var examinations = []struct {
 	name string
 	run  func(context.Context, *invocation, *diagnosis) error
-	// passed says what holds where nothing is wrong.
+	// passed is what holds where nothing is wrong.
 	passed string
 }{
 	{"installation", examineInstallation, "kube-node-ready is installed"},
@@ -66,7 +76,7 @@ func examineInstallation(ctx context.Context, v *invocation, d *diagnosis) error
 	return err
 }
 
-// doctor looks for what is set up wrong, and says how to fix each.
+// doctor finds what is set up wrong, and how to fix each.
 func doctor(ctx context.Context, v *invocation) error {
 	d := diagnosis{Findings: []finding{}}
 	var passed []string
@@ -81,22 +91,27 @@ func doctor(ctx context.Context, v *invocation) error {
 			continue
 		}
 		if len(d.Findings) > 0 {
-			break // there is nothing to look at
+			break // nothing else can be checked
 		}
-		d.head = v.head(ctx)
+		d.overview = v.overview(ctx)
 	}
-	if v.output != "" {
+	switch {
+	case v.structured():
 		if err := v.printObject(d); err != nil {
 			return err
 		}
-	} else {
+	case v.output == "name":
+		for _, f := range d.Findings {
+			fmt.Fprintln(&v.out, f.Check)
+		}
+	default:
 		v.printDiagnosis(d, passed)
 	}
 	if n := len(d.Findings); n > 0 {
 		return fmt.Errorf("%d found", n)
 	}
 	if n := len(d.Unchecked); n > 0 {
-		return coded{fmt.Errorf("%d of %d checks could not be made", n, len(examinations)), exitUnchecked}
+		return codedError{fmt.Errorf("%d of %d checks could not be made", n, len(examinations)), exitUnchecked}
 	}
 	return nil
 }
@@ -104,16 +119,16 @@ func doctor(ctx context.Context, v *invocation) error {
 func (v *invocation) printDiagnosis(d diagnosis, passed []string) {
 	list := func(all []finding, prefix string) {
 		for _, f := range all {
-			fmt.Fprintf(&v.out, "%s%s: %s\n", prefix, f.Check, plain(f.What))
+			fmt.Fprintf(&v.out, "%s%s: %s\n", prefix, f.Check, singleLine(f.What))
 			if f.Fix != "" {
-				fmt.Fprintf(&v.out, "  fix: %s\n", plain(f.Fix))
+				fmt.Fprintf(&v.out, "  fix: %s\n", singleLine(f.Fix))
 			}
 		}
 	}
 	list(d.Findings, "")
 	list(d.Notes, "note: ")
 	for _, u := range d.Unchecked {
-		fmt.Fprintf(&v.out, "not checked: %s\n", plain(u))
+		fmt.Fprintf(&v.out, "not checked: %s\n", singleLine(u))
 	}
 	for _, p := range passed {
 		fmt.Fprintf(&v.out, "ok: %s\n", p)
@@ -121,4 +136,83 @@ func (v *invocation) printDiagnosis(d diagnosis, passed []string) {
 	if len(d.Findings)+len(d.Unchecked) == 0 {
 		fmt.Fprintln(&v.out, "Nothing wrong was found.")
 	}
+}
+
+// account is the service account of the pods that verify nodes. In DaemonSet mode there may be no pod, so the DaemonSet
+// is read.
+func (v *invocation) account(ctx context.Context, o overview) (namespace, name string, err error) {
+	if c := v.cluster; c.component == componentDaemonSet {
+		of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: c.component}.String()
+		list, err := c.client.AppsV1().DaemonSets(c.controllerNamespace).List(ctx, metav1.ListOptions{LabelSelector: of})
+		if err != nil || len(list.Items) == 0 {
+			return "", "", errors.Join(err, errors.New("no DaemonSet says which service account verifies nodes"))
+		}
+		d := list.Items[0]
+		return d.Namespace, d.Spec.Template.Spec.ServiceAccountName, nil
+	}
+	if o.podsErr != nil {
+		return "", "", o.podsErr
+	}
+	if len(o.pods) == 0 {
+		return "", "", errors.New("no pod of the controller says which service account it has")
+	}
+	return o.pods[0].Namespace, o.pods[0].Spec.ServiceAccountName, nil
+}
+
+// examineRights asks the API server's authorizer what our service accounts may do. That takes the right to create
+// SubjectAccessReviews, which cluster administrators have.
+func examineRights(ctx context.Context, v *invocation, d *diagnosis) error {
+	namespace, account, err := v.account(ctx, d.overview)
+	if err != nil {
+		return err
+	}
+	cfg := v.cluster.config
+	checks := rights.Worker(cfg, namespace, false)
+	if v.cluster.component == componentDaemonSet {
+		return v.examineAccount(ctx, d, namespace, account, append(rights.DaemonSet(cfg), checks...))
+	}
+	needed := rights.Controller(cfg, namespace, d.overview.DryRun)
+	if err := v.examineAccount(ctx, d, namespace, account, needed); err != nil {
+		return err
+	}
+	return v.examineAccount(ctx, d, cmp.Or(cfg.Worker.Namespace, namespace), cfg.Worker.ServiceAccountName, checks)
+}
+
+func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace, account string,
+	needed []rights.Right) error {
+	reviewed := map[string]bool{}
+	for _, r := range needed {
+		if r.Guessed {
+			continue // the condition of the node on which it is refused reports it
+		}
+		var missing []string
+		for _, verb := range r.Verbs {
+			if reviewed[verb+r.String()] {
+				continue
+			}
+			reviewed[verb+r.String()] = true
+			resource, subresource, _ := strings.Cut(r.Resource, "/")
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:   "system:serviceaccount:" + namespace + ":" + account,
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: verb, Group: r.Group,
+					Version: "*", Resource: resource, Subresource: subresource, Name: r.Name},
+			}}
+			review, err := v.cluster.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if !review.Status.Allowed {
+				missing = append(missing, verb)
+			}
+		}
+		if len(missing) > 0 {
+			slices.Sort(missing)
+			verbs := strings.Join(missing, ", ")
+			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s", namespace, account, verbs, r),
+				"helm upgrade the release, which makes the roles that the configuration needs; "+
+					"with controller.rbac.create=false grant it (docs/security.md)")
+		}
+	}
+	return nil
 }

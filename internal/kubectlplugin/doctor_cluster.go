@@ -20,48 +20,50 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 )
 
-// The doctor's checks of what is around the controller.
+// The doctor's checks of the cluster around the controller.
 
-// examineDNS looks for cluster DNS that no node takes: the workers prove that names resolve, so no node would ever pass.
+// examineDNS looks for cluster DNS that can run on no node. The workers resolve names, so no node would ever pass.
 func examineDNS(ctx context.Context, v *invocation, d *diagnosis) error {
 	var nodes []corev1.Node
-	if err := pages(ctx, v.cluster.core.Nodes().List, "", func(page *corev1.NodeList) { nodes = append(nodes, page.Items...) }); err != nil {
+	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) { nodes = append(nodes, *n) })
+	if err != nil || len(nodes) == 0 {
 		return err
-	}
-	if len(nodes) == 0 {
-		return nil
 	}
 	for _, service := range dns.Services {
 		namespace, name, _ := strings.Cut(service, "/")
-		s, err := v.cluster.core.Services(namespace).Get(ctx, name, metav1.GetOptions{})
+		s, err := v.cluster.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && len(s.Spec.Selector) == 0 {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		pods, err := v.cluster.core.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set(s.Spec.Selector).String()})
+		pods, err := v.cluster.client.CoreV1().Pods(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: labels.Set(s.Spec.Selector).String()})
 		if err != nil {
 			return err
 		}
-		if len(pods.Items) > 0 && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return placed(&p, nodes) }) {
-			d.found("dns", fmt.Sprintf("every node has a taint that the pods of Service %s do not tolerate: cluster DNS can run nowhere, so no worker can resolve a name", service),
+		fits := func(p corev1.Pod) bool { return toleratesAny(&p, nodes) }
+		if len(pods.Items) > 0 && !slices.ContainsFunc(pods.Items, fits) {
+			d.found("dns", fmt.Sprintf("every node has a taint that the pods of Service %s do not tolerate: "+
+				"cluster DNS can run nowhere, so no worker can resolve a name", service),
 				"keep a group of nodes without the gating taint, or let DNS tolerate it (docs/autoscalers.md)")
 		}
 		return nil
 	}
-	d.note("dns", "no Service of cluster DNS with a selector is known: whether DNS can run is not looked at", "")
+	d.note("dns", "no Service of cluster DNS with a selector is known: whether DNS can run is not checked", "")
 	return nil
 }
 
-// placed reports whether the pod's tolerations, and nothing else, let it onto some node.
-func placed(p *corev1.Pod, nodes []corev1.Node) bool {
+// toleratesAny reports whether the pod tolerates the taints of some node.
+func toleratesAny(p *corev1.Pod, nodes []corev1.Node) bool {
 	keepsOff := func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool {
-		_, kept := schedulinghelpers.FindMatchingUntoleratedTaint(logr.Discard(), n.Spec.Taints, p.Spec.Tolerations, keepsOff, true)
-		return !kept
+		_, found := schedulinghelpers.FindMatchingUntoleratedTaint(logr.Discard(), n.Spec.Taints, p.Spec.Tolerations,
+			keepsOff, true)
+		return !found
 	})
 }
 
@@ -73,16 +75,19 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 		return err
 	}
 	for _, u := range decide.UnknownTaints(gating, pools) {
-		d.found("autoscaler", u.String(), fmt.Sprintf("add {key: %s, value: %q, effect: %s} to spec.template.spec.startupTaints (docs/autoscalers.md)", u.Taint.Key, u.Taint.Value, u.Taint.Effect))
+		d.found("autoscaler", u.String(), fmt.Sprintf("add {key: %s, value: %q, effect: %s} to "+
+			"spec.template.spec.startupTaints (docs/autoscalers.md)", u.Taint.Key, u.Taint.Value, u.Taint.Effect))
 	}
 	for _, p := range pools {
 		if p.DoNotDisrupt && v.cluster.config.NodeManagement.DeleteFailedNodes {
-			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted", p.Name, owner.AnnotationDoNotDisrupt),
+			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted",
+				p.Name, owner.AnnotationDoNotDisrupt),
 				"remove the annotation from spec.template.metadata.annotations if failed nodes are to be replaced")
 		}
 		for _, t := range gating {
 			if decide.HasTaint(p.Taints, t) {
-				d.found("autoscaler", fmt.Sprintf("NodePool %s has the gating taint %s:%s under taints, which are for good: Karpenter makes its nodes only for pods that tolerate it", p.Name, t.Key, t.Effect),
+				d.found("autoscaler", fmt.Sprintf("NodePool %s has the gating taint %s:%s under taints, which are permanent: "+
+					"Karpenter launches its nodes only for pods that tolerate it", p.Name, t.Key, t.Effect),
 					"move it to spec.template.spec.startupTaints")
 			}
 		}
@@ -93,21 +98,17 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 // nodePools reads Karpenter's NodePools; none where Karpenter is not there.
 func (c *cluster) nodePools(ctx context.Context) ([]decide.NodePool, error) {
 	carried := nodepool.Carried{}
-	err := pages(ctx, c.core.Nodes().List, owner.LabelNodePool, func(page *corev1.NodeList) {
-		for i := range page.Items {
-			carried.Add(&page.Items[i], c.config.Vocabulary().Gating)
-		}
+	err := each(ctx, c.client.CoreV1().Nodes().List, owner.LabelNodePool, func(n *corev1.Node) {
+		carried.Add(n, c.config.Vocabulary().Gating)
 	})
 	if err != nil {
 		return nil, err
 	}
 	var pools []decide.NodePool
-	err = pages(ctx, c.pools.List, "", func(page *unstructured.UnstructuredList) {
-		for i := range page.Items {
-			p := nodepool.Of(&page.Items[i])
-			p.Carried = carried[p.Name]
-			pools = append(pools, p)
-		}
+	err = each(ctx, c.dynamic.Resource(nodepool.Resource).List, "", func(o *unstructured.Unstructured) {
+		p := nodepool.Of(o)
+		p.Carried = carried[p.Name]
+		pools = append(pools, p)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -116,17 +117,21 @@ func (c *cluster) nodePools(ctx context.Context) ([]decide.NodePool, error) {
 }
 
 // autoscalerPods select the pods of Cluster Autoscaler, as its own manifests, its chart and clouds label them.
-var autoscalerPods = []string{"app=cluster-autoscaler", "k8s-app=cluster-autoscaler", "app.kubernetes.io/name in (cluster-autoscaler,aws-cluster-autoscaler)"}
+var autoscalerPods = []string{"app=cluster-autoscaler", "k8s-app=cluster-autoscaler",
+	"app.kubernetes.io/name in (cluster-autoscaler,aws-cluster-autoscaler)"}
 
-// autoscalerKnows are the prefixes of taints that Cluster Autoscaler takes for start-up taints (cluster-autoscaler/utils/taints in
-// k8s.io/autoscaler).
-var autoscalerKnows = []string{"startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/"}
+// autoscalerKnows are the prefixes of keys that Cluster Autoscaler takes for start-up taints
+// (cluster-autoscaler/utils/taints/taints.go in k8s.io/autoscaler).
+var autoscalerKnows = []string{"startup-taint.cluster-autoscaler.kubernetes.io/",
+	"ignore-taint.cluster-autoscaler.kubernetes.io/"}
 
-// examineClusterAutoscaler reads the flags of a Cluster Autoscaler that runs in the cluster. Of one that a cloud runs nobody knows.
+// examineClusterAutoscaler reads the flags of a Cluster Autoscaler that runs in the cluster. The flags of one that a
+// cloud runs are not known.
 func (v *invocation) examineClusterAutoscaler(ctx context.Context, d *diagnosis) error {
 	var args []string
 	for _, selector := range autoscalerPods {
-		list, err := v.cluster.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+		list, err := v.cluster.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+			metav1.ListOptions{LabelSelector: selector, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -143,11 +148,17 @@ func (v *invocation) examineClusterAutoscaler(ctx context.Context, d *diagnosis)
 		known := slices.ContainsFunc(autoscalerKnows, func(prefix string) bool { return strings.HasPrefix(t.Key, prefix) })
 		for _, a := range args {
 			flag, value, _ := strings.Cut(strings.TrimLeft(a, "-"), "=")
-			known = known || (flag == "startup-taint" || flag == "ignore-taint") && value == t.Key || flag == "startup-taint-prefix" && value != "" && strings.HasPrefix(t.Key, value)
+			switch flag {
+			case "startup-taint", "ignore-taint":
+				known = known || value == t.Key
+			case "startup-taint-prefix":
+				known = known || value != "" && strings.HasPrefix(t.Key, value)
+			}
 		}
 		if !known {
-			d.found("autoscaler", fmt.Sprintf("Cluster Autoscaler does not know the gating taint %s: it launches more nodes than are needed", t.Key),
-				fmt.Sprintf("start it with --startup-taint=%s, or use a key with the prefix %s (docs/autoscalers.md)", t.Key, autoscalerKnows[0]))
+			d.found("autoscaler", fmt.Sprintf("Cluster Autoscaler does not know the gating taint %s: "+
+				"it launches more nodes than are needed", t.Key), fmt.Sprintf("start it with --startup-taint=%s, "+
+				"or use a key with the prefix %s (docs/autoscalers.md)", t.Key, autoscalerKnows[0]))
 		}
 	}
 	return nil

@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -19,11 +23,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// The doctor's checks of the controller itself.
+// The doctor's checks of the controller and its workers.
 
 func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
-	if l := d.head.Leader; l.Dead {
-		d.found("leader", l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name=kube-node-ready,app.kubernetes.io/component=controller, and their logs; docs/runbooks/KubeNodeReadyNoLeader.md")
+	if l := d.overview.Leader; l.Dead {
+		d.found("leader", l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name="+
+			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; docs/runbooks/KubeNodeReadyNoLeader.md")
 	} else if l.Name == "" && *v.cluster.config.LeaderElection.Enabled && v.cluster.component == componentController {
 		return fmt.Errorf("%s", l.Problem)
 	}
@@ -31,21 +36,26 @@ func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 }
 
 func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
-	h := d.head
-	if own := leader.VersionLabel(version.Version); h.Leader.Version != "" && h.Leader.Version != own {
-		d.found("versions", fmt.Sprintf("the controller that leads is of version %s, this plugin of %s", h.Leader.Version, own), "use the plugin of the controller's version: what it says of the other's marks may be wrong")
+	o := d.overview
+	if own := leader.VersionLabel(version.Version); o.Leader.Version != "" && o.Leader.Version != own {
+		d.found("versions", fmt.Sprintf("the controller that leads is of version %s, this plugin of %s",
+			o.Leader.Version, own), "use the plugin of the controller's version: it may misread the marks of another")
 	}
-	if h.unlisted != nil {
-		return h.unlisted
+	if o.podsErr != nil {
+		return o.podsErr
 	}
-	images := h.Replicas.Images
+	images := o.Replicas.Images
 	if len(images) > 1 {
-		d.found("versions", "the controller's replicas run different images: "+strings.Join(images, ", "), "finish or undo the rollout: kubectl rollout status deployment of the controller")
+		d.found("versions", "the controller's replicas run different images: "+strings.Join(images, ", "),
+			"finish or undo the rollout: kubectl rollout status deployment of the controller")
 	}
 	worker := v.cluster.config.Worker.Image
 	if len(images) == 1 && worker.Tag != "" && worker.Digest == "" {
-		if repository, tag, ok := strings.Cut(images[0], ":"); ok && repository == worker.Repository && tag != worker.Tag {
-			d.found("versions", fmt.Sprintf("the controller runs %s, its workers %s:%s", images[0], worker.Repository, worker.Tag), "leave worker.image empty, so that it follows controller.image, or set both to one tag")
+		repository, tag, ok := strings.Cut(images[0], ":")
+		if ok && repository == worker.Repository && tag != worker.Tag {
+			d.found("versions", fmt.Sprintf("the controller runs %s, its workers %s:%s",
+				images[0], worker.Repository, worker.Tag),
+				"leave worker.image empty, so that it follows controller.image, or set both to one tag")
 		}
 	}
 	return nil
@@ -53,32 +63,30 @@ func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 
 // examineControllers looks for two controllers that both act on a taint.
 func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error {
-	maps, err := v.cluster.configMaps(ctx, metav1.NamespaceAll)
+	found, err := v.cluster.configMaps(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return err
 	}
-	type installation struct {
-		name string
-		cfg  *config.Config
-	}
-	var others []installation
-	for _, m := range maps {
+	others := map[string]*config.Config{}
+	for _, m := range found {
 		name := m.Namespace + "/" + m.Name
 		cfg, err := parse(m, "")
 		if err != nil {
-			d.found("controllers", "the configuration in ConfigMap "+name+" is refused: "+err.Error(), "correct it (kubectl node-ready config validate FILE)")
+			d.found("controllers", "the configuration in ConfigMap "+name+" is refused: "+err.Error(),
+				"correct it (kubectl node-ready config validate FILE)")
 			continue
 		}
-		for _, o := range others {
+		for _, other := range slices.Sorted(maps.Keys(others)) {
 			for _, t := range cfg.Vocabulary().Gating {
-				shared := decide.HasTaint(o.cfg.Vocabulary().Gating, t)
-				if shared && overlap(cfg.NodeManagement.NodeSelector, o.cfg.NodeManagement.NodeSelector) {
-					d.found("controllers", fmt.Sprintf("%s and %s both act on nodes with the taint %s:%s", o.name, name, t.Key, t.Effect),
+				shared := decide.HasTaint(others[other].Vocabulary().Gating, t)
+				if shared && overlap(cfg.NodeManagement.NodeSelector, others[other].NodeManagement.NodeSelector) {
+					d.found("controllers", fmt.Sprintf("%s and %s both act on nodes with the taint %s:%s",
+						other, name, t.Key, t.Effect),
 						"give each its own nodeManagement.taints, or nodeManagement.nodeSelectors that leave out each other's nodes")
 				}
 			}
 		}
-		others = append(others, installation{name, cfg})
+		others[name] = cfg
 	}
 	return nil
 }
@@ -86,39 +94,136 @@ func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error 
 // examineWorkers looks for worker pods in namespaces in which no controller creates any: they are from before
 // worker.namespace was changed, and no controller sees them.
 func examineWorkers(ctx context.Context, v *invocation, d *diagnosis) error {
-	maps, err := v.cluster.configMaps(ctx, metav1.NamespaceAll)
+	found, err := v.cluster.configMaps(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return err
 	}
 	namespaces := []string{v.cluster.namespace}
-	for _, m := range maps {
+	for _, m := range found {
 		cfg, err := parse(m, "")
 		if err != nil {
 			return fmt.Errorf("where the workers of ConfigMap %s/%s are is not known: %w", m.Namespace, m.Name, err)
 		}
 		namespaces = append(namespaces, cmp.Or(cfg.Worker.Namespace, m.Namespace))
 	}
-	if v.cluster.namespace == "" && len(maps) == 0 {
+	if v.cluster.namespace == "" && len(found) == 0 {
 		return errors.New("no configuration of a controller says in which namespace workers are created")
 	}
 	of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}.String()
-	return pages(ctx, v.cluster.core.Pods(metav1.NamespaceAll).List, of, func(page *corev1.PodList) {
-		for _, p := range page.Items {
-			if !slices.Contains(namespaces, p.Namespace) {
-				d.found("workers", fmt.Sprintf("worker pod %s/%s of node %s is where no controller creates workers: "+
-					"worker.namespace was changed, and no controller sees the pod", p.Namespace, p.Name, p.Annotations[workerpod.AnnotationNode]),
-					fmt.Sprintf("it ends by its own deadline and goes with its node; to remove it now: "+
-						"kubectl -n %s delete pod %s", p.Namespace, p.Name))
-			}
+	return each(ctx, v.cluster.client.CoreV1().Pods(metav1.NamespaceAll).List, of, func(p *corev1.Pod) {
+		if !slices.Contains(namespaces, p.Namespace) {
+			d.found("workers", fmt.Sprintf("worker pod %s/%s of node %s is where no controller creates workers: "+
+				"worker.namespace was changed, and no controller sees the pod",
+				p.Namespace, p.Name, p.Annotations[workerpod.AnnotationNode]),
+				fmt.Sprintf("it ends by its own deadline and goes with its node; to remove it now: "+
+					"kubectl -n %s delete pod %s", p.Namespace, p.Name))
 		}
 	})
 }
 
-// overlap reports whether two selectors are known to select a node both: one selects every node, or they are the same. Of others
-// that is not said.
+// overlap reports whether two selectors are known to select one node: one selects every node, or they are equal.
 func overlap(a, b *metav1.LabelSelector) bool {
 	none := func(s *metav1.LabelSelector) bool {
 		return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
 	}
 	return none(a) || none(b) || metav1.FormatLabelSelector(a) == metav1.FormatLabelSelector(b)
+}
+
+// repository is the chart's path of the image below a registry, which may be a mirror.
+const repository = "kube-node-ready/kube-node-ready"
+
+// examineImage looks for workers of another product: one that exits with 0 releases its node, whatever it checked.
+func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
+	if d.overview.podsErr != nil {
+		return d.overview.podsErr
+	}
+	worker := v.cluster.config.Worker.Image.Repository
+	own := strings.TrimSuffix(worker, "-worker")
+	ours := own == repository || strings.HasSuffix(own, "/"+repository)
+	for _, p := range d.overview.pods {
+		for _, c := range p.Spec.Containers {
+			named, err := reference.ParseNamed(c.Image)
+			ours = ours || err == nil && v.cluster.component == componentController && named.Name() == own
+		}
+	}
+	if !ours {
+		d.found("image", fmt.Sprintf("workers run the image %s, of another repository than the chart's: one that exits "+
+			"with 0 releases its node without the checks of the configuration", worker),
+			"leave worker.image empty, so that it follows controller.image; end a mirror's name in /"+repository)
+	}
+	selector := fields.Set{"involvedObject.kind": "Node", "reason": decide.EventReportMissing.Name,
+		"reportingComponent": eventSource}.String()
+	events, err := v.cluster.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
+		metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		return err
+	}
+	var nodes []string
+	for _, e := range events.Items {
+		nodes = append(nodes, e.InvolvedObject.Name)
+	}
+	slices.Sort(nodes)
+	if nodes = slices.Compact(nodes); len(nodes) > 0 {
+		d.found("image", fmt.Sprintf("workers passed without a report within the last hour, so nobody knows what they "+
+			"checked, on %d nodes, %s among them", len(nodes), nodes[0]),
+			"use the workers' image of the controller's version, then kubectl node-ready reverify NODE...")
+	}
+	return nil
+}
+
+// labelEnforce is the namespace's label of Pod Security admission.
+const labelEnforce = "pod-security.kubernetes.io/enforce"
+
+// examineToken notes what a stolen token of the controller allows where no admission policy limits it.
+func examineToken(ctx context.Context, v *invocation, d *diagnosis) error {
+	if v.cluster.component == componentDaemonSet {
+		return nil // its policy is always there
+	}
+	if d.overview.podsErr != nil {
+		return d.overview.podsErr
+	}
+	selector := labels.Set{workerpod.LabelName: workerpod.Name}
+	if pods := d.overview.pods; len(pods) > 0 && pods[0].Labels[labelInstance] != "" {
+		selector[labelInstance] = pods[0].Labels[labelInstance]
+	}
+	bindings, err := v.cluster.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx,
+		metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(bindings.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
+		return strings.HasSuffix(b.Spec.PolicyName, "-pods") && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
+	}) {
+		return nil
+	}
+	workers, err := v.cluster.workerNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	namespace, err := v.cluster.client.CoreV1().Namespaces().Get(ctx, workers, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	what, fix := stolenToken(namespace, v.cluster.config.NodeManagement.DeleteFailedNodes)
+	d.note("token", what, fix)
+	return nil
+}
+
+// labelInstance is the chart's label of the release.
+const labelInstance = "app.kubernetes.io/instance"
+
+// stolenToken is what a stolen token of the controller allows without the admission policies.
+func stolenToken(workers *corev1.Namespace, deletes bool) (what, fix string) {
+	what = "admissionPolicy is off: a stolen token of the controller can take any taint off any node"
+	fix = "set admissionPolicy.enabled (docs/security.md)"
+	if deletes {
+		what += ", delete nodes and the objects that own them"
+	}
+	switch level := workers.Labels[labelEnforce]; level {
+	case "restricted", "baseline":
+		return what + fmt.Sprintf("; privileged pods are refused in namespace %s (Pod Security %s)", workers.Name, level), fix
+	}
+	return what + fmt.Sprintf(", and by a privileged pod in namespace %s, whose labels enforce no Pod Security, become "+
+			"administrator of the cluster", workers.Name),
+		fmt.Sprintf("kubectl label namespace %s %s=restricted; %s", workers.Name, labelEnforce, fix)
 }

@@ -28,13 +28,12 @@ func TestDoctorAsksForEachRight(t *testing.T) {
 	client.PrependReactor("create", "subjectaccessreviews", func(kubernetestesting.Action) (bool, runtime.Object, error) {
 		return true, &authorizationv1.SubjectAccessReview{}, nil // which allows nothing
 	})
-	c := &cluster{client: client, core: client.CoreV1(), leases: client.CoordinationV1(), component: componentController,
-		reviews: client.AuthorizationV1().SubjectAccessReviews(), controllerNamespace: "own", namespace: "own",
+	c := &cluster{client: client, component: componentController, controllerNamespace: "own", namespace: "own",
 		config: configuration(t, `{nodeManagement: {deleteFailedNodes: true, prerequisites: {
 			pods: [{namespace: a, selector: {matchLabels: {a: b}}, currentRevision: true}],
 			resources: [{apiVersion: example.com/v1, kind: Ox, condition: Ready}]}}}`),
-		pools: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList"}).Resource(nodepool.Resource)}
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList"})}
 	v := &invocation{cluster: c, connection: genericclioptions.NewConfigFlags(true), configPath: "given"}
 	if err := doctor(t.Context(), v); err == nil {
 		t.Error("an account without rights is nothing to it")
@@ -79,7 +78,7 @@ func TestStolenToken(t *testing.T) {
 	} {
 		for _, deletes := range []bool{false, true} {
 			n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{labelEnforce: level}}}
-			what, fix := stolen(n, deletes)
+			what, fix := stolenToken(n, deletes)
 			if !strings.Contains(what, want) || strings.Contains(what, "delete nodes") != deletes || fix == "" {
 				t.Errorf("%q, deletes %v: %s; %s", level, deletes, what, fix)
 			}

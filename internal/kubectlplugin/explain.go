@@ -20,59 +20,63 @@ func explain(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return err
 	}
-	one := []subject{s}
-	v.karpenter(ctx, one)
-	v.rules(ctx, one)
+	if v.output == "name" {
+		fmt.Fprintln(&v.out, "node/"+s.node.Name)
+		return nil
+	}
+	one := []nodeState{s}
+	v.addKarpenter(ctx, one)
+	v.addRules(ctx, one)
 	s = one[0]
 	l := v.leader(ctx)
-	v.dead = l.Dead
-	n, report := v.summary(s), s.report()
-	if v.output != "" {
+	v.noLeader = l.Dead
+	n, report := v.summary(s), s.lastReport()
+	if v.structured() {
 		return v.printObject(struct {
 			summary
 			Report *result.Report `json:"report,omitempty"`
 		}{n, report})
 	}
 	if l.Dead {
-		fmt.Fprintf(&v.out, "%s\n\n", plain(l.line(v.now)))
+		fmt.Fprintf(&v.out, "%s\n\n", singleLine(l.line(v.now)))
 	}
 	rows := v.facts(s, n)
-	if trouble := v.cluster.rulesTrouble(ctx); trouble != "" && len(n.Rules) > 0 {
-		rows = append(rows, []string{"Rules", plain(trouble)})
+	if problem := v.cluster.rulesProblem(ctx); problem != "" && len(n.Rules) > 0 {
+		rows = append(rows, []string{"Rules", singleLine(problem)})
 	}
 	v.print(rows, func(_, column int, text string) string {
 		if column == 1 {
 			return coloured(text)
 		}
-		return "\x1b[1m" + text + "\x1b[0m"
+		return bold(text)
 	})
-	v.checks(report)
-	return v.events(ctx, s.node)
+	v.printChecks(report)
+	return v.printEvents(ctx, s.node)
 }
 
-// facts is the upper part of what explain prints: a name and a value to a line.
-func (v *invocation) facts(s subject, n summary) (rows [][]string) {
+// facts is the upper part of what explain prints: a name and a value on each line.
+func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	add := func(name, value string) {
 		if value != "" {
-			rows = append(rows, []string{name, plain(value)})
+			rows = append(rows, []string{name, singleLine(value)})
 		}
 	}
 	add("Node", n.Name)
 	add("Status", n.Status)
-	add("Since", v.at(s.since()))
+	add("Since", v.timestamp(s.since()))
 	add("Why", n.Why)
 	if c := n.Condition; c != nil && c.Status != corev1.ConditionTrue && !c.LastHeartbeatTime.IsZero() {
-		add("That since", v.at(&c.LastHeartbeatTime.Time)) // a status may last longer than what it is for
+		add("That since", v.timestamp(&c.LastHeartbeatTime.Time)) // the reason may be younger than the status
 	}
 	if began, ok := decide.RoundStart(s.in, v.now); ok && slices.Contains(attention, n.Status) {
-		add("Unverified", v.at(&began))
+		add("Unverified", v.timestamp(&began))
 		if limit := s.in.Profile.VerificationDeadlineSeconds; limit > 0 {
 			deadline := began.Add(time.Duration(limit) * time.Second)
-			add("Deadline", v.at(&deadline))
+			add("Deadline", v.timestamp(&deadline))
 		}
 	}
 	if o := s.in.Node.Record.DeadlineCause; o != nil {
-		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.at(&o.Time)))
+		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.timestamp(&o.Time)))
 	}
 	for _, r := range n.Rules {
 		switch {
@@ -84,7 +88,7 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	}
 	add("Karpenter", n.Karpenter)
 	if n.Next != nil {
-		add("Next", v.at(&n.Next.Time))
+		add("Next", v.timestamp(&n.Next.Time))
 	}
 	if l := n.Last; l != nil {
 		add("Retries", fmt.Sprintf("%d of %d spent, %d attempts inconclusive", n.Attempts, n.MaxRetries, n.Inconclusive))
@@ -92,18 +96,20 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 		if l.DurationMs > 0 {
 			text += " after " + (time.Duration(l.DurationMs) * time.Millisecond).String()
 		}
-		add("Last", strings.Join(slices.DeleteFunc([]string{text, v.at(l.Time), decide.LastFailure(s.in.Node.Record)}, func(s string) bool { return s == "" }), "; "))
+		parts := []string{text, v.timestamp(l.Time), decide.LastFailure(s.in.Node.Record)}
+		add("Last", strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; "))
 	}
-	add("Verified", v.at(n.VerifiedTime))
+	add("Verified", v.timestamp(n.VerifiedTime))
 	if n.Held != nil {
 		add("Deletion held", n.Held.Guard+": "+n.Held.Message)
 	}
 	if d := n.Deletion; d != nil {
-		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.at(&d.Time)))
+		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.timestamp(&d.Time)))
 	}
 	add("Record", n.RecordProblem)
 	if w := n.Worker; w != nil {
-		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s", w.Namespace, w.Name, w.Attempt, w.State, v.at(&w.Created)))
+		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s",
+			w.Namespace, w.Name, w.Attempt, w.State, v.timestamp(&w.Created)))
 	}
 	add("Pool", n.Pool)
 	add("Profile", n.Profile)
@@ -123,22 +129,22 @@ func (v *invocation) facts(s subject, n summary) (rows [][]string) {
 	return rows
 }
 
-// checks prints what the last worker whose report is still there found, failures first.
-func (v *invocation) checks(report *result.Report) {
+// printChecks prints the results in a worker's report, failures first.
+func (v *invocation) printChecks(report *result.Report) {
 	if report == nil {
 		return
 	}
 	fmt.Fprintln(&v.out, "\nChecks of the last worker:")
 	rows := [][]string{{"  OUTCOME", "CHECK", "TYPE", "DURATION", "REASON", "MESSAGE"}}
 	for _, c := range report.Checks {
-		rows = append(rows, []string{"  " + plain(string(c.Outcome)), plain(c.Name), plain(c.Type),
-			(time.Duration(c.DurationMs) * time.Millisecond).String(), orDash(c.Reason), plain(c.Message)})
+		rows = append(rows, []string{"  " + singleLine(string(c.Outcome)), singleLine(c.Name), singleLine(c.Type),
+			(time.Duration(c.DurationMs) * time.Millisecond).String(), orDash(c.Reason), singleLine(c.Message)})
 	}
 	v.print(rows, nil)
 }
 
-// events prints the last events on the node.
-func (v *invocation) events(ctx context.Context, n *corev1.Node) error {
+// printEvents prints the last events on the node.
+func (v *invocation) printEvents(ctx context.Context, n *corev1.Node) error {
 	events, err := v.cluster.events(ctx, n)
 	if err != nil || len(events) == 0 {
 		return err
@@ -146,19 +152,9 @@ func (v *invocation) events(ctx context.Context, n *corev1.Node) error {
 	fmt.Fprintln(&v.out, "\nEvents:")
 	rows := [][]string{{"  AGE", "TYPE", "REASON", "MESSAGE"}}
 	for _, e := range events {
-		rows = append(rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, plain(e.Reason), plain(e.Message)})
+		rows = append(rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, singleLine(e.Reason),
+			singleLine(e.Message)})
 	}
 	v.print(rows, nil)
 	return nil
-}
-
-// at is a time and how far it is from now; empty for none.
-func (v *invocation) at(t *time.Time) string {
-	switch {
-	case t == nil || t.IsZero():
-		return ""
-	case t.After(v.now):
-		return fmt.Sprintf("%s (%s)", until(*t, v.now), t.UTC().Format(time.RFC3339))
-	}
-	return fmt.Sprintf("%s ago (%s)", age(t, v.now), t.UTC().Format(time.RFC3339))
 }

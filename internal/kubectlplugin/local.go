@@ -2,22 +2,18 @@ package kubectlplugin
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
+	comingfrom "github.com/kube-node-ready/kube-node-ready/docs/coming-from"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// validate is config validate FILE: what the controller does with its file at start. It needs no cluster.
+// validate is config validate FILE: it does with the file what the controller does at its start.
 func validate(_ context.Context, v *invocation) error {
 	path := v.args[0]
 	var content []byte
@@ -35,39 +31,41 @@ func validate(_ context.Context, v *invocation) error {
 		return err
 	}
 	if _, err := workerpod.NewBuilder(cfg, "default", "image"); err != nil {
-		return refused("%w", err)
+		return usageErrorf("%w", err)
 	}
 	fmt.Fprintf(&v.out, "%s is valid\n", path)
 	return nil
 }
 
-// skip leaves nodes out of verification.
-func skip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, "true") }
-
-// unskip lets them be verified again.
-func unskip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, nil) }
-
-func (v *invocation) setSkip(ctx context.Context, value any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{marks.AnnotationSkip: value}}})
+// comingFrom prints the page for those who used another controller, or the names of the pages.
+func comingFrom(_ context.Context, v *invocation) error {
+	names := comingFromNames()
+	if len(v.args) == 0 {
+		fmt.Fprintln(&v.out, strings.Join(names, "\n"))
+		return nil
+	}
+	page, err := comingfrom.Pages.ReadFile(v.args[0] + ".md")
 	if err != nil {
-		return err
+		return usageErrorf("coming-from takes %s, not %q", strings.Join(names, ", "), v.args[0])
 	}
-	var errs []error
-	for _, name := range v.args {
-		n, err := v.cluster.core.Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-node-ready"})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("node %s: %w", name, err))
-			continue
-		}
-		text := "verified as any other node"
-		if value != nil {
-			text = "neither verified nor deleted"
-			s := observe(v.cluster.config, n, nil)
-			if taints := s.summary(v.now).Taints; len(taints) > 0 {
-				text += "; it keeps " + strings.Join(taints, ", ")
-			}
-		}
-		v.changed("node/"+name, text)
+	v.out.Write(page)
+	return nil
+}
+
+func comingFromNames() (names []string) {
+	files, _ := comingfrom.Pages.ReadDir(".") // embedded: it cannot fail
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".md"))
 	}
-	return errors.Join(errs...)
+	return names
+}
+
+// printVersion prints which build this is.
+func printVersion(_ context.Context, v *invocation) error {
+	if v.structured() {
+		return v.printObject(map[string]string{
+			"version": version.Version, "commit": version.Commit, "buildDate": version.BuildDate})
+	}
+	fmt.Fprintln(&v.out, "kubectl-node_ready "+version.String())
+	return nil
 }

@@ -5,7 +5,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
+
+// TestMain fails if a goroutine outlives the tests.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ran is what a command did.
 type ran struct {
@@ -37,7 +44,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"version"}, 0, "kubectl-node_ready ", ""},
 		{[]string{"statsu"}, 2, "", `error: unknown command "statsu", did you mean status?`},
 		{[]string{"status", "--nope"}, 2, "", "unknown flag: --nope"},
-		{[]string{"status", "-o", "xml"}, 2, "", "the output of status can be wide or json or yaml or name"},
+		{[]string{"status", "-o", "xml"}, 2, "", "the output of status can be wide or json or yaml or name, not \"xml\""},
 		{[]string{"resume", "a"}, 2, "", `unknown command "a" for "kubectl node-ready resume"; see 'kubectl node-ready resume --help'`},
 		{[]string{"status", "a", "-l", "b=c"}, 2, "", "give either names of nodes or --selector"},
 		{[]string{"status", "--follow"}, 2, "", "unknown flag: --follow; see 'kubectl node-ready status --help'"},
@@ -51,7 +58,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"__complete", "stat"}, 0, "status\tShow where each node stands, and why\n:4\n", ""},
 		{[]string{"__complete", "status", "-o", ""}, 0, "wide\njson\nyaml\nname\n:4\n", ""},
 		{[]string{"__complete", "wait", "--ti"}, 0, "--timeout\tHow long to wait; 0 is no limit\n:4\n", ""},
-		{[]string{"__complete", "config", ""}, 0, "validate\tSay of a configuration file, - for the standard input, what the controller would at its start\n:4\n", ""},
+		{[]string{"__complete", "config", ""}, 0, "validate\tCheck a configuration file (- for standard input) as the controller does at its start\n:4\n", ""},
 		{[]string{"__complete", "config", "validate", ""}, 0, ":0\n", ""},
 		{[]string{"__complete", "explain", "a", ""}, 0, ":4\n", ""},
 		{[]string{"explain"}, 2, "", "accepts 1 arg(s), received 0"},
@@ -60,6 +67,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"coming-from", "../admission"}, 2, "", `coming-from takes nidhogg, node-readiness-controller, nodetaintshandler, original, not "../admission"`},
 		{[]string{"__complete", "coming-from", "node"}, 0, "node-readiness-controller\nnodetaintshandler\n:4\n", ""},
 		{[]string{"explain", "a", "b"}, 2, "", "accepts 1 arg(s), received 2"},
+		{[]string{"version", "-o", "name"}, 2, "", `the output of version can be json or yaml, not "name"`},
 		{[]string{"logs", "a", "-o", "json"}, 2, "", "unknown shorthand flag: 'o' in -o"},
 		{[]string{"status", "--kubeconfig", "/nowhere/at/all"}, 1, "", "/nowhere/at/all"},
 	} {
@@ -68,4 +76,27 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("%q: code %d, output %q, error %q; want %d, %q, %q", test.args, got.code, got.out, got.err, test.code, test.out, test.err)
 		}
 	}
+}
+
+// Each command has help with an example, and each that works on a cluster has every output format; a log is text.
+func TestEachCommandHasHelpAndFormats(t *testing.T) {
+	v := &invocation{connection: genericclioptions.NewConfigFlags(true)}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+		if c.Short == "" || !strings.HasPrefix(c.Example, "  kubectl node-ready ") && !strings.HasPrefix(c.Example, "  # ") {
+			t.Errorf("%s: short %q, example %q", c.Name(), c.Short, c.Example)
+		}
+		output := c.Flags().Lookup("output")
+		switch c.Name() {
+		case "kubectl-node_ready", "config", "validate", "coming-from", "version", "logs":
+			return
+		}
+		if output == nil || output.Usage != "Output format. One of: (wide, json, yaml, name)" {
+			t.Errorf("%s: output %+v", c.Name(), output)
+		}
+	}
+	visit(v.root())
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// rulesTrouble says why rules are not served; empty where they are, or where nobody says. Who may not read the Lease in which the
-// controller says how they stand is shown the nodes all the same.
-func (c *cluster) rulesTrouble(ctx context.Context) string {
-	l, err := c.leases.Leases(rule.LeaseNamespace).Get(ctx, rule.LeaseName, metav1.GetOptions{})
+// rulesProblem is why rules are not served; empty where they are, or where that is not known: who may not read the
+// Lease on which the controller reports it is shown the nodes all the same.
+func (c *cluster) rulesProblem(ctx context.Context) string {
+	l, err := c.client.CoordinationV1().Leases(rule.LeaseNamespace).Get(ctx, rule.LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
-	return rulesTrouble(l.Annotations[rule.StateAnnotation])
+	return rulesProblem(l.Annotations[rule.StateAnnotation])
 }
 
-func rulesTrouble(annotation string) string {
+func rulesProblem(annotation string) string {
 	state, why, _ := strings.Cut(annotation, ": ")
 	if state == "" || state == string(rule.Serving) || state == string(rule.Absent) {
 		return ""
@@ -34,12 +34,12 @@ func rulesTrouble(annotation string) string {
 	return "NodeReadinessRules are not served (" + state + "): " + why
 }
 
-// ruleView is how a node stands with a NodeReadinessRule that selects it and decides about its taint.
+// ruleView is the state of a node under a NodeReadinessRule that selects it and decides about its taint.
 type ruleView struct {
 	Name string `json:"name"`
 	// State is held, released, or dry-run for a rule that changes no node.
 	State rule.State `json:"state"`
-	// Why says why the node is held or left open.
+	// Why is why the node is held or left open.
 	Why string `json:"why,omitempty"`
 	// Taint is the rule's, as key:effect; Tainted reports whether it is on the node.
 	Taint   string `json:"taint"`
@@ -50,19 +50,18 @@ type ruleView struct {
 	Conditions []v1alpha1.ConditionResult `json:"conditions"`
 }
 
-// rules adds to nodes how they stand with the NodeReadinessRules that there are, by the controller's own decision.
+// addRules adds to nodes their state under the NodeReadinessRules that exist, as the controller decides it.
 // Where there are none, or they may not be read, nothing is added.
-func (v *invocation) rules(ctx context.Context, list []subject) {
+func (v *invocation) addRules(ctx context.Context, list []nodeState) {
 	if len(list) == 0 || !*v.cluster.config.Rules.Enabled {
 		return
 	}
 	v.ruleSet = nil
-	_ = pages(ctx, v.cluster.rules.List, "", func(page *unstructured.UnstructuredList) {
-		for _, o := range page.Items {
-			r := &v1alpha1.NodeReadinessRule{}
-			if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, r) == nil {
-				v.ruleSet = append(v.ruleSet, rule.Compile(r, v.cluster.config.Vocabulary().Gating))
-			}
+	rules := v.cluster.dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource))
+	_ = each(ctx, rules.List, "", func(o *unstructured.Unstructured) {
+		r := &v1alpha1.NodeReadinessRule{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, r) == nil {
+			v.ruleSet = append(v.ruleSet, rule.Compile(r, v.cluster.config.Vocabulary().Gating))
 		}
 	})
 	rule.Sort(v.ruleSet)
@@ -71,8 +70,8 @@ func (v *invocation) rules(ctx context.Context, list []subject) {
 	}
 }
 
-// evaluateRules is how a node stands with the rules that were read. What only the controller has seen, as how long a
-// condition was not renewed (rules.staleAfter), is left out.
+// evaluateRules evaluates a node under the rules that were read. What only the controller can know, for example since
+// when a condition was not renewed (rules.staleAfter), is left out.
 func (v *invocation) evaluateRules(n *corev1.Node) (views []ruleView) {
 	cfg := v.cluster.config
 	observed := rule.Node{Node: n, Gating: cfg.Vocabulary().Gating, Limited: cfg.Rules.MaxClosedPercent > 0}
@@ -98,7 +97,7 @@ func heldByRule(rules []ruleView) string {
 }
 
 // heldByRules counts the nodes that each rule holds; empty for none.
-func heldByRules(list []subject) string {
+func heldByRules(list []nodeState) string {
 	counts := map[string]int{}
 	for _, s := range list {
 		for _, r := range s.rules {
@@ -114,10 +113,10 @@ func heldByRules(list []subject) string {
 	return strings.Join(parts, ", ")
 }
 
-// refusedRules says which rules are refused, a line each.
+// refusedRules lists the rules that are refused, a line each.
 func (v *invocation) refusedRules() (lines []string) {
-	for i := range v.ruleSet {
-		if r := &v.ruleSet[i]; r.Invalid != "" {
+	for _, r := range v.ruleSet {
+		if r.Invalid != "" {
 			lines = append(lines, fmt.Sprintf("NodeReadinessRule %s is refused: %s", r.Name, r.Invalid))
 		}
 	}

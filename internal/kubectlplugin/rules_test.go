@@ -19,7 +19,7 @@ func TestWhyRulesAreNotServed(t *testing.T) {
 		"absent: the API server has no NodeReadinessRules": "",
 		"standing-back: Lease a/b is held by c: at work":   "NodeReadinessRules are not served (standing-back): Lease a/b is held by c: at work",
 	} {
-		if got := rulesTrouble(state); got != want {
+		if got := rulesProblem(state); got != want {
 			t.Errorf("%q: %q, want %q", state, got, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestWhichRuleHoldsANode(t *testing.T) {
 // Of a large cluster status shows a node that a rule holds although it is verified.
 func TestNodesThatRulesHoldAreShown(t *testing.T) {
 	v := ruled(t, "", agentRule())
-	var list []subject
+	var list []nodeState
 	for i := range maxRows + 10 {
 		n := makeNode(labelled)
 		n.Name = fmt.Sprintf("n%d", i)

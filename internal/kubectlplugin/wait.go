@@ -8,15 +8,24 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// wait waits until every node that was asked for is verified. One that is not there yet is waited for by its name; by a selector
-// those count that are there.
+// wait waits until every node that the command line names or selects is verified. A name may be of a node that has not
+// joined yet; a selector selects among the nodes that exist.
 func wait(ctx context.Context, v *invocation) error {
-	pending := map[string]string{} // what the nodes that are not verified say
+	pending := map[string]string{} // nodes that are not verified, with why
 	for _, name := range v.args {
-		pending[name] = "it is not there"
+		pending[name] = "it does not exist"
 	}
 	if v.selector != "" {
 		list, err := v.cluster.nodes(ctx, v.selector)
@@ -30,8 +39,8 @@ func wait(ctx context.Context, v *invocation) error {
 			pending[s.node.Name] = ""
 		}
 	}
-	if l := v.leader(ctx); l.Dead && v.output == "" {
-		_, _ = fmt.Fprintf(v.stream, "%s\n", plain(l.line(v.now)))
+	if l := v.leader(ctx); l.Dead && v.text() {
+		_, _ = fmt.Fprintf(v.stream, "%s\n", singleLine(l.line(v.now)))
 	}
 	if v.timeout > 0 {
 		var cancel context.CancelFunc
@@ -39,30 +48,31 @@ func wait(ctx context.Context, v *invocation) error {
 		defer cancel()
 	}
 	var never error
-	err := v.follow(ctx, func(name string, s *subject) bool {
-		if _, asked := pending[name]; !asked {
+	err := v.follow(ctx, func(name string, s *nodeState) bool {
+		if _, awaited := pending[name]; !awaited {
 			return true
 		}
 		if s == nil {
 			pending[name] = "it is gone"
 			if v.selector != "" {
-				never = coded{fmt.Errorf("node %s is gone", name), exitNever}
+				never = codedError{fmt.Errorf("node %s is gone", name), exitNever}
 			}
 			return never == nil
 		}
 		n := s.summary(v.now)
 		switch n.Status {
 		case string(decide.StatusVerified):
-			text := "node/" + name
-			if v.output == "" {
-				text += " is verified"
+			if v.text() {
+				_, _ = fmt.Fprintf(v.stream, "node/%s is verified\n", name)
+			} else {
+				v.report("node/"+name, "verified")
+				_, _ = v.out.WriteTo(v.stream)
 			}
-			_, _ = fmt.Fprintln(v.stream, text)
 			delete(pending, name)
 		case excluded, unmanaged, deleting:
-			never = coded{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
+			never = codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
 		default:
-			pending[name] = strings.TrimSuffix(n.Status+": "+plain(n.Why), ": ")
+			pending[name] = strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ")
 		}
 		return never == nil && len(pending) > 0
 	})
@@ -76,7 +86,79 @@ func wait(ctx context.Context, v *invocation) error {
 		if more := len(left) - most; more > 0 {
 			left = append(left[:most], fmt.Sprintf("and %d more", more))
 		}
-		return coded{fmt.Errorf("not verified after %s:\n%s", v.timeout.Round(time.Millisecond), strings.Join(left, "\n")), exitTime}
+		return codedError{fmt.Errorf("not verified after %s:\n%s", v.timeout.Round(time.Millisecond),
+			strings.Join(left, "\n")), exitTime}
 	}
 	return errors.Join(never, err)
+}
+
+// indexNode indexes worker pods by their node's UID.
+const indexNode = "node"
+
+// follow calls do with every node that the command line names or selects, and again whenever the node or its workers
+// change; with nil when it is gone. It ends when do returns false, or with ctx.
+func (v *invocation) follow(ctx context.Context, do func(name string, s *nodeState) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	changed := workqueue.NewTyped[string]() // names of nodes
+	context.AfterFunc(ctx, changed.ShutDown)
+	run := func(i cache.SharedIndexInformer, nodeName func(any) string) {
+		_ = i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { // it fails only once the informer runs
+			if !i.HasSynced() {
+				cancel(fmt.Errorf("watch: %w", err))
+			}
+		})
+		enqueue := func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if name := nodeName(o); name != "" && (len(v.args) == 0 || slices.Contains(v.args, name)) {
+				changed.Add(name)
+			}
+		}
+		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{ // it fails only once the informer has stopped
+			AddFunc: enqueue, DeleteFunc: enqueue, UpdateFunc: func(_, o any) { enqueue(o) }})
+		go i.RunWithContext(ctx)
+	}
+	nodes := informers.NewFilteredNodeInformer(v.cluster.client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = v.selector
+		if len(v.args) == 1 {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.args[0]).String()
+		}
+	})
+	run(nodes, func(o any) string { return o.(*corev1.Node).Name })
+	uid := func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Labels[workerpod.LabelNodeUID]}, nil }
+	pods := informers.NewFilteredPodInformer(v.cluster.client, v.cluster.namespace, 0, cache.Indexers{indexNode: uid},
+		func(o *metav1.ListOptions) {
+			o.LabelSelector = labels.Set{workerpod.LabelComponent: workerpod.Component}.String()
+		})
+	run(pods, func(o any) string { return o.(*corev1.Pod).Annotations[workerpod.AnnotationNode] })
+	if !cache.WaitFor(ctx, "", nodes.HasSyncedChecker(), pods.HasSyncedChecker()) {
+		return context.Cause(ctx)
+	}
+	existed := map[string]bool{}
+	for {
+		name, shutdown := changed.Get()
+		if shutdown {
+			return context.Cause(ctx)
+		}
+		v.now = v.time.now()
+		var s *nodeState
+		if o, exists, _ := nodes.GetStore().GetByKey(name); exists { // reading memory cannot fail
+			n := o.(*corev1.Node)
+			workers, _ := pods.GetIndexer().ByIndex(indexNode, string(n.UID))
+			list := make([]corev1.Pod, 0, len(workers))
+			for _, p := range workers {
+				list = append(list, *p.(*corev1.Pod))
+			}
+			observed := observe(v.cluster.config, n, list)
+			s = &observed
+		}
+		// A worker's node may be gone, or not selected.
+		if (s != nil || existed[name]) && !do(name, s) {
+			return nil
+		}
+		existed[name] = s != nil
+		changed.Done(name)
+	}
 }

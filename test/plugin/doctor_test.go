@@ -46,7 +46,7 @@ func (e *environment) finds(ctx context.Context, t *testing.T, want ...string) {
 	}
 }
 
-// Each thing that doctor looks for is broken on a real API server, and mended again.
+// Each thing that doctor looks for is broken on a real API server, and fixed again.
 func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	must := func(err error) {
 		t.Helper()

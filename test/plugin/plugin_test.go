@@ -256,7 +256,7 @@ func TestOnCluster(t *testing.T) {
 			err  string
 		}{
 			{[]string{"wait", "skipped"}, 4, "node skipped is excluded: it will not be verified"},
-			{[]string{"wait", "none", "--timeout", "300ms"}, 3, "not verified after 300ms:\nnode none: it is not there"},
+			{[]string{"wait", "none", "--timeout", "300ms"}, 3, "not verified after 300ms:\nnode none: it does not exist"},
 			{[]string{"wait", "-l", "pool=b"}, 1, "no node matches pool=b"},
 			{[]string{"wait"}, 2, "wait needs the names of nodes, or --selector"},
 		} {
@@ -335,6 +335,34 @@ func TestOnCluster(t *testing.T) {
 		}
 	})
 
+	// What programs read is an object in every command, and -o name prints names only.
+	t.Run("formats", func(t *testing.T) {
+		for _, c := range []struct{ command, name string }{
+			{"status good", `^node/good$`}, {"explain good", `^node/good$`}, {"wait good", `^node/good$`},
+			{"check good", `^node/good$`}, {"deletions", `^nodeclaim/c-lately$`}, {"doctor -n kube-node-ready", `^versions$|^$`},
+			{"pause", `^configmap/kube-node-ready-remediations$`}, {"resume", `^configmap/kube-node-ready-remediations$`},
+			{"reverify skipped", `^$`}, {"skip skipped", `^node/skipped$`},
+		} {
+			args := strings.Fields(c.command)
+			for _, format := range []string{"json", "yaml"} {
+				var object map[string]any
+				got := e.run(ctx, append(args, "-o", format)...)
+				if err := yaml.Unmarshal([]byte(got.out), &object); err != nil || len(object) == 0 ||
+					(format == "json") != strings.HasPrefix(got.out, "{") {
+					t.Errorf("%s -o %s: %+v, %v", c.command, format, got, err)
+				}
+			}
+			first, _, _ := strings.Cut(e.run(ctx, append(args, "-o", "name")...).out, "\n")
+			if !regexp.MustCompile(c.name).MatchString(first) {
+				t.Errorf("%s -o name: %q", c.command, first)
+			}
+		}
+		wide := e.run(ctx, "deletions", "-o", "wide")
+		if !strings.Contains(wide.out, "NODE-UID") {
+			t.Errorf("deletions -o wide: %+v", wide)
+		}
+	})
+
 	t.Run("rules", func(t *testing.T) { e.rules(ctx, t) })
 
 	t.Run("doctor", func(t *testing.T) { e.doctor(ctx, t) })
@@ -347,7 +375,7 @@ func TestOnCluster(t *testing.T) {
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got.out, "no leader") && time.Now().Before(deadline); time.Sleep(time.Second) {
 			got = e.run(ctx, "status", "late")
 		}
-		matchLines(t, got, []string{`^Controller +no leader: \S+ was last heard of \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Deletions`, `^Nodes +1 pending$`, `^$`,
+		matchLines(t, got, []string{`^Controller +no leader: \S+ last renewed its Lease \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Deletions`, `^Nodes +1 pending$`, `^$`,
 			`^NODE`, `^late +pending +- +- +- +Karpenter: StartupTaintsExist$`})
 		if got := e.run(ctx, "explain", "late"); !strings.HasPrefix(got.out, "no leader: ") || !strings.Contains(got.out, `Karpenter        StartupTaintsExist: StartupTaint`) {
 			t.Errorf("explain: %+v", got)

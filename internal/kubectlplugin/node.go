@@ -1,0 +1,249 @@
+package kubectlplugin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// Statuses of nodes that have none of decide.Statuses.
+const (
+	unmanaged = "unmanaged" // never had a gating taint and never was verified
+	excluded  = "excluded"  // the configuration or an annotation leaves it out
+	deleting  = "deleting"  // has a deletion timestamp
+)
+
+// attention lists the statuses of nodes that must be verified and are not.
+var attention = []string{string(decide.StatusPending), string(decide.StatusVerifying), string(decide.StatusFailed),
+	string(decide.StatusHeld)}
+
+// nodeState is a node and its worker pods as the API server has them, and as the controller evaluates them.
+type nodeState struct {
+	node *corev1.Node
+	pods []corev1.Pod // those that the controller made
+	in   decide.Input // its Pods are those of pods, in the same order
+	// karpenter is why Karpenter does not call the node initialised.
+	karpenter string
+	// rules are the NodeReadinessRules that select the node.
+	rules []ruleView
+}
+
+func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) nodeState {
+	s := nodeState{node: n, in: decide.Input{Config: cfg, Profile: cfg.For(n.Labels), Selected: cfg.Selects(n.Labels),
+		Node: marks.Observe(n, cfg.Vocabulary())}}
+	target := workerpod.Target{Name: n.Name, UID: string(n.UID)}
+	for i := range pods {
+		if workerpod.Ours(&pods[i], pods[i].Namespace, target) {
+			s.pods, s.in.Pods = append(s.pods, pods[i]), append(s.in.Pods, workerpod.Observe(&pods[i]))
+		}
+	}
+	return s
+}
+
+// summary is where a node stands. Its JSON form is that of status -o json.
+type summary struct {
+	Name string `json:"name"`
+	// Status is one of decide.Statuses or of those above.
+	Status string `json:"status"`
+	// Why is the condition's message, else what the record has of the last attempt.
+	Why string `json:"why,omitempty"`
+	// Next is the attempt that is to come, if its time is known.
+	Next    *nextAttempt `json:"next,omitempty"`
+	Pool    string       `json:"pool,omitempty"`
+	Profile string       `json:"profile,omitempty"`
+	// Taints are the gating ones, as key=value:effect.
+	Taints   []string `json:"taints,omitempty"`
+	Labelled bool     `json:"labelled"`
+	// Attempts that failed, of MaxRetries; Inconclusive ones do not count.
+	Attempts     int32        `json:"attempts"`
+	MaxRetries   int32        `json:"maxRetries"`
+	Inconclusive int32        `json:"inconclusive"`
+	Last         *lastAttempt `json:"last,omitempty"`
+	VerifiedTime *time.Time   `json:"verifiedTime,omitempty"`
+	Held         *hold        `json:"held,omitempty"`
+	// Deletion is what was decided to be deleted.
+	Deletion *marks.Deletion `json:"deletion,omitempty"`
+	// Karpenter is why Karpenter does not call the node initialised, while it waits.
+	Karpenter string `json:"karpenter,omitempty"`
+	// Rules are the NodeReadinessRules that select the node.
+	Rules []ruleView `json:"rules,omitempty"`
+	// RecordProblem is why the record cannot be read.
+	RecordProblem string      `json:"recordProblem,omitempty"`
+	Worker        *workerView `json:"worker,omitempty"`
+	// Condition is node-ready/Verified as it is on the node.
+	Condition *corev1.NodeCondition `json:"condition,omitempty"`
+}
+
+type nextAttempt struct {
+	Time time.Time `json:"time"`
+}
+
+// lastAttempt is the last attempt that has a result.
+type lastAttempt struct {
+	Number     int32           `json:"number"`
+	Outcome    attempt.Outcome `json:"outcome"`
+	Check      string          `json:"check,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+	Message    string          `json:"message,omitempty"`
+	Time       *time.Time      `json:"time,omitempty"`
+	DurationMs int64           `json:"durationMs,omitempty"`
+}
+
+// hold is the remediation guard that holds the node's deletion.
+type hold struct {
+	Guard   string `json:"guard"`
+	Message string `json:"message"`
+}
+
+// workerView is the pod of the attempt under way.
+type workerView struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Attempt   int32           `json:"attempt"`
+	State     workerpod.State `json:"state"`
+	Created   time.Time       `json:"created"`
+}
+
+// summary is where a node stands; without a leader no next attempt is to come.
+func (v *invocation) summary(s nodeState) summary {
+	n := s.summary(v.now)
+	if v.noLeader {
+		n.Next = nil
+	}
+	return n
+}
+
+func (s nodeState) summary(now time.Time) summary {
+	n, r := s.in.Node, s.in.Node.Record
+	out := summary{
+		Name: n.Name, Status: s.status(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool, Profile: s.in.Profile.Profile,
+		Labelled: n.Labelled, Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries,
+		Inconclusive: r.Inconclusive, VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: n.RecordProblem,
+		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules,
+	}
+	if n.Condition != nil {
+		out.Why = n.Condition.Message
+	}
+	if r.NextAttemptTime != nil && r.NextAttemptTime.After(now) && slices.Contains(attention, out.Status) {
+		out.Next = &nextAttempt{Time: *r.NextAttemptTime}
+	}
+	for _, t := range s.node.Spec.Taints {
+		if s.in.Config.Vocabulary().Gates(t) {
+			out.Taints = append(out.Taints, t.ToString())
+		}
+	}
+	if r.LastOutcome != "" {
+		out.Last = &lastAttempt{Number: r.Sequence, Outcome: r.LastOutcome, Check: r.LastCheck, Reason: r.LastReason,
+			Message: r.LastMessage, Time: r.LastTime, DurationMs: r.DurationMs}
+	}
+	if r.Held != "" {
+		out.Held = &hold{Guard: r.Held, Message: r.HeldMessage}
+	}
+	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
+		pod := s.pods[slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return string(p.UID) == o.UID })]
+		out.Worker = &workerView{Namespace: pod.Namespace, Name: o.Name, Attempt: o.Attempt.Number, State: o.State,
+			Created: pod.CreationTimestamp.UTC()}
+	}
+	return out
+}
+
+func (s nodeState) status(now time.Time) string {
+	status := string(decide.StatusOf(s.in, now))
+	switch {
+	case s.in.Node.Deleting:
+		return deleting
+	case status != "":
+		return status
+	case !decide.Eligible(s.in):
+		return excluded
+	}
+	return unmanaged
+}
+
+// since is when the node's status began, as far as its marks have it; nil where they do not.
+func (s nodeState) since() *time.Time {
+	if c := s.in.Node.Condition; c != nil {
+		return &c.LastTransitionTime.Time
+	}
+	return cmp.Or(s.in.Node.Record.LastTime, s.in.Node.Record.VerifiedTime)
+}
+
+// lastWorker is the index of the verify pod with the highest attempt; -1 where there is none.
+func (s nodeState) lastWorker() int {
+	last := -1
+	for i, o := range s.in.Pods {
+		if o.Purpose == workerpod.PurposeVerify && (last < 0 || o.Attempt.Number > s.in.Pods[last].Attempt.Number) {
+			last = i
+		}
+	}
+	return last
+}
+
+// lastReport is the report of the last worker that left one; nil where there is none.
+func (s nodeState) lastReport() *result.Report {
+	var last attempt.Attempt
+	for _, o := range s.in.Pods {
+		if a := o.Attempt; a.Result != nil && a.Result.Report != nil && a.Number > last.Number {
+			last = a
+		}
+	}
+	if last.Result == nil {
+		return nil
+	}
+	return last.Result.Report
+}
+
+// addKarpenter adds to nodes that wait why Karpenter does not call them initialised, as their owners have it. Where no
+// owner is served or may be read, nothing is added.
+func (v *invocation) addKarpenter(ctx context.Context, list []nodeState) {
+	waits := func(s nodeState) bool { return slices.Contains(attention, s.status(v.now)) }
+	if !slices.ContainsFunc(list, func(s nodeState) bool { return s.in.Node.Owner.Managed && waits(s) }) {
+		return
+	}
+	reasons := map[string]string{}
+	for _, kind := range owner.Kinds() {
+		if kind.Name == owner.Node {
+			continue
+		}
+		_ = each(ctx, v.cluster.dynamic.Resource(kind.Resource).List, "", func(o *unstructured.Unstructured) {
+			if _, node := kind.Machine(o); node != "" {
+				reasons[node] = cmp.Or(uninitialised(o), reasons[node])
+			}
+		})
+	}
+	for i := range list {
+		if waits(list[i]) {
+			list[i].karpenter = reasons[list[i].node.Name]
+		}
+	}
+}
+
+// uninitialised is the reason and message of the owner's condition Initialized; empty where it is True or missing.
+func uninitialised(o *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, x := range conditions {
+		condition, ok := x.(map[string]any)
+		if !ok || condition["type"] != "Initialized" || condition["status"] == string(metav1.ConditionTrue) {
+			continue
+		}
+		reason, _ := condition["reason"].(string)
+		if message, _ := condition["message"].(string); message != "" && message != reason {
+			return reason + ": " + message
+		}
+		return reason
+	}
+	return ""
+}

@@ -1,0 +1,142 @@
+package kubectlplugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+)
+
+// formats are the values of --output.
+var formats = []string{"wide", "json", "yaml", "name"}
+
+// structured reports whether the output is for programs.
+func (v *invocation) structured() bool { return v.output == "json" || v.output == "yaml" }
+
+// text reports whether the output is for people.
+func (v *invocation) text() bool { return v.output == "" || v.output == "wide" }
+
+// objectResult is what a command did to an object, in the output of -o json.
+type objectResult struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+}
+
+// report reports what was done to an object, or what became of it.
+func (v *invocation) report(name, result string) {
+	switch {
+	case v.structured():
+		v.results = append(v.results, objectResult{name, result})
+	case v.output == "name":
+		fmt.Fprintln(&v.out, name)
+	default:
+		fmt.Fprintf(&v.out, "%s: %s\n", name, result)
+	}
+}
+
+// printObject prints x as --output says.
+func (v *invocation) printObject(x any) error {
+	if v.output == "yaml" {
+		text, err := yaml.Marshal(x)
+		v.out.Write(text)
+		return err
+	}
+	e := json.NewEncoder(&v.out)
+	e.SetIndent("", "  ")
+	return e.Encode(x)
+}
+
+// print prints a table as kubectl does. Colours are added to the finished layout, because the printer would count
+// their characters.
+func (v *invocation) print(rows [][]string, paint func(row, column int, text string) string) {
+	var layout bytes.Buffer
+	w := printers.GetNewTabWriter(&layout)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush()
+	for n, row := range rows {
+		line, _ := layout.ReadString('\n')
+		for i, cell := range row {
+			before, after, _ := strings.Cut(line, cell)
+			if v.colour && paint != nil {
+				cell = paint(n, i, cell)
+			}
+			v.out.WriteString(before + cell)
+			line = after
+		}
+		v.out.WriteByte('\n')
+	}
+}
+
+// colours of the statuses, as ANSI attributes.
+var colours = map[string]string{"verified": "32", "verifying": "36", "pending": "33", "failed": "31", "held": "35",
+	excluded: "2", unmanaged: "2", deleting: "2"}
+
+func coloured(status string) string {
+	if code := colours[status]; code != "" {
+		return "\x1b[" + code + "m" + status + "\x1b[0m"
+	}
+	return status
+}
+
+func bold(text string) string { return "\x1b[1m" + text + "\x1b[0m" }
+
+// truncate cuts text to a table's cell.
+func truncate(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// singleLine makes one line of text that others wrote, a worker's report for example. It drops the characters that
+// would control the terminal.
+func singleLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < ' ' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError:
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return singleLine(s)
+}
+
+// age is how long before now t was; empty for none.
+func age(t *time.Time, now time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(now.Sub(*t))
+}
+
+// until is how long after now t is.
+func until(t, now time.Time) string {
+	return "in " + duration.HumanDuration(t.Sub(now).Round(time.Second))
+}
+
+// timestamp is a time and how far it is from now; empty for none.
+func (v *invocation) timestamp(t *time.Time) string {
+	switch {
+	case t == nil || t.IsZero():
+		return ""
+	case t.After(v.now):
+		return fmt.Sprintf("%s (%s)", until(*t, v.now), t.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%s ago (%s)", age(t, v.now), t.UTC().Format(time.RFC3339))
+}
