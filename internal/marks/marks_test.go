@@ -153,3 +153,17 @@ func TestStandIns(t *testing.T) {
 		t.Errorf("a pass leaves %v", left)
 	}
 }
+
+// A gating taint whose key has the prefix of rules is no rule's: the node does not wait for rules that cannot be served.
+func TestAGatingTaintIsNoRules(t *testing.T) {
+	gate := corev1.Taint{Key: RuleTaintPrefix + "node-ready", Effect: corev1.TaintEffectNoSchedule}
+	v := Vocabulary{Gating: []Taint{{Key: gate.Key, Effect: gate.Effect}}}
+	n := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{gate}}}
+	if HasRuleTaint(n, v) {
+		t.Error("a node with the gating taint alone counts as one with a rule's")
+	}
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: RuleTaintPrefix + "agent", Effect: corev1.TaintEffectNoSchedule})
+	if !HasRuleTaint(n, v) {
+		t.Error("a rule's taint beside the gating one is not found")
+	}
+}

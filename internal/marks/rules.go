@@ -117,12 +117,12 @@ func CutRulePrefix(key string) (prefix, name string, ok bool) {
 }
 
 // HasRuleTaint reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that
-// which other programs use as well and AnnotationRules names it.
-func HasRuleTaint(n *corev1.Node) bool {
+// which other programs use as well and AnnotationRules names it. A gating taint is no rule's, whatever its prefix.
+func HasRuleTaint(n *corev1.Node, v Vocabulary) bool {
 	owned := slices.Collect(maps.Values(OwnedOn(n)))
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		prefix, _, ok := CutRulePrefix(t.Key)
-		return ok && (prefix == RuleTaintPrefix || slices.Contains(owned, TaintIDOf(t)))
+		return ok && !v.Gates(t) && (prefix == RuleTaintPrefix || slices.Contains(owned, TaintIDOf(t)))
 	})
 }
 

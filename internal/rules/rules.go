@@ -265,7 +265,7 @@ func (r *Rules) concern(n *corev1.Node, state rule.ServingState) bool {
 	case r.set != nil:
 		return rule.Concern(n, r.set.rules)
 	}
-	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n)
+	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, marks.Vocabulary{Gating: r.Gating})
 }
 
 // unfinalized says why a rule that selects the node puts no taint on it: the API server refuses our finalizer, without

@@ -130,7 +130,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 // something is to be done about it, and what they might have missed is less urgent than on a node that is held.
 func (r *Reconciler) settled(n *corev1.Node) bool {
 	v := r.View.Config.Vocabulary()
-	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.HasRuleTaint(n) && !slices.ContainsFunc(n.Spec.Taints, v.Gates)
+	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.HasRuleTaint(n, v) &&
+		!slices.ContainsFunc(n.Spec.Taints, v.Gates)
 }
 
 var (
@@ -252,7 +253,8 @@ func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fr
 	if d.rules.Unavailable == "" {
 		return nil
 	}
-	d.plan = decide.RulesUnavailable(d.in, marks.HasRuleTaint(n), d.rules.Unavailable, r.View.Tracker.Now())
+	tainted := marks.HasRuleTaint(n, r.View.Config.Vocabulary())
+	d.plan = decide.RulesUnavailable(d.in, tainted, d.rules.Unavailable, r.View.Tracker.Now())
 	return decide.ErrStop
 }
 

@@ -115,7 +115,7 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		in := r.View.Observe(o.(*corev1.Node))
 		r.Fleet.See(in)
 		priority := urgency(in.Node)
-		if priority == tidy && marks.HasRuleTaint(o.(*corev1.Node)) {
+		if priority == tidy && marks.HasRuleTaint(o.(*corev1.Node), r.View.Config.Vocabulary()) {
 			priority = 0
 		}
 		enqueue(q, in.Node.Name, priority)
