@@ -42,9 +42,10 @@ func (u UnknownTaint) Event() Event {
 	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.ID().String(), Message: u.String()}
 }
 
-// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a
-// NodePool does not although its nodes carry them. A pool whose nodes are not gated need not list any. Taints of rules
-// Karpenter takes for start-up taints wherever they come from (1.13 and later).
+// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool
+// does not although its nodes carry them. A pool whose nodes are not gated need not list any. Keys with the prefix of rules
+// need not be listed: Karpenter 1.13 and later knows them by itself. Keys with Cluster Autoscaler's prefix are meant for
+// other nodes than Karpenter's, so they count only where a pool's nodes carry them.
 func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
 	if len(pools) == 0 {
 		return nil
@@ -53,7 +54,8 @@ func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTai
 		if strings.HasPrefix(t.Key, marks.RuleTaintPrefix) {
 			continue
 		}
-		if !slices.ContainsFunc(pools, func(p NodePool) bool { return HasTaint(p.Startup, t) }) {
+		listed := slices.ContainsFunc(pools, func(p NodePool) bool { return HasTaint(p.Startup, t) })
+		if !listed && !strings.HasPrefix(t.Key, marks.RuleAutoscalerPrefix) {
 			unknown = append(unknown, UnknownTaint{Taint: t})
 			continue
 		}

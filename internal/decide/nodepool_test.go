@@ -13,6 +13,7 @@ func TestUnknownTaints(t *testing.T) {
 	gate := marks.Taint{Key: "a/gate", Effect: corev1.TaintEffectNoSchedule}
 	other := marks.Taint{Key: "a/gate", Effect: corev1.TaintEffectNoExecute}
 	known := marks.Taint{Key: "readiness.k8s.io/gate", Effect: corev1.TaintEffectNoSchedule}
+	scaled := marks.Taint{Key: "startup-taint.cluster-autoscaler.kubernetes.io/gate", Effect: corev1.TaintEffectNoSchedule}
 	one := []marks.Taint{gate}
 	for name, tc := range map[string]struct {
 		gating []marks.Taint
@@ -26,6 +27,8 @@ func TestUnknownTaints(t *testing.T) {
 		"under taints it is for good":        {one, []NodePool{{Name: "p", Taints: one}}, "[/NoSchedule]"},
 		"carried by a pool that lacks it":    {one, []NodePool{{Name: "p", Startup: one}, {Name: "q", Carried: one}}, "[q/NoSchedule]"},
 		"a prefix that Karpenter knows":      {[]marks.Taint{known}, []NodePool{{Name: "p"}}, "[]"},
+		"Cluster Autoscaler's, elsewhere":    {[]marks.Taint{scaled}, []NodePool{{Name: "p"}}, "[]"},
+		"Cluster Autoscaler's, on its nodes": {[]marks.Taint{scaled}, []NodePool{{Name: "p", Carried: []marks.Taint{scaled}}}, "[p/NoSchedule]"},
 		"of two, the one that is not listed": {[]marks.Taint{gate, other}, []NodePool{{Name: "p", Startup: one}}, "[/NoExecute]"},
 	} {
 		got := []string{}
