@@ -238,6 +238,10 @@ func TestFaults(t *testing.T) {
 			"1: nodeManagement.taints[0].key: Invalid", "1: nodeManagement.taints[0].value: Invalid", "1: nodeManagement.taints[0].effect: Unsupported",
 			"1: nodeManagement.taints[1].key: Required", "1: nodeManagement.taints[1].effect: Required"}},
 		{"nodeManagement: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: Invalid"}},
+		{"nodeManagement:\n  taints:\n  - {key: readiness.k8s.io/a, effect: NoSchedule}\n" +
+			"  - {key: startup-taint.cluster-autoscaler.kubernetes.io/a, effect: NoSchedule}\n", []string{
+			`4: nodeManagement.taints[1].key: Invalid value: "startup-taint.cluster-autoscaler.kubernetes.io/a": Cluster Autoscaler ` +
+				`knows this key by itself and does not know readiness.k8s.io/a`}},
 		{"nodeManagement: {taints: [{key: a, value: true, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].value: must be a string, not the boolean true; put it in quotes"}},
 		{"nodeManagement: {taints: [{key: 1, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: must be a string"}},
 		{"nodeManagement: {verifiedLabel: {key: '', value: a b}}", []string{"1: nodeManagement.verifiedLabel.key: Required", "1: nodeManagement.verifiedLabel.value: Invalid"}},
