@@ -155,23 +155,12 @@ func hasKey(m map[string]string, key string) bool {
 // Gates reports whether t is one of the gating taints. The value does not count: an autoscaler or a person may have set
 // another one.
 func (v Vocabulary) Gates(t corev1.Taint) bool {
-	for _, g := range v.Gating {
-		if g.Key == t.Key && g.Effect == t.Effect {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Gating, func(g Taint) bool { return g.ID() == TaintIDOf(t) })
 }
 
 // without returns taints less the gating ones, in their order.
 func (v Vocabulary) without(taints []corev1.Taint) []corev1.Taint {
-	kept := []corev1.Taint{} // not null: a merge patch takes [] as none
-	for _, t := range taints {
-		if !v.Gates(t) {
-			kept = append(kept, t)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(append([]corev1.Taint{}, taints...), v.Gates) // never null: a merge patch takes [] as none
 }
 
 // with returns taints and those of ours that are missing. The API server refuses two taints with one key and effect.
@@ -179,20 +168,11 @@ func with(taints []corev1.Taint, ours []Taint) []corev1.Taint {
 	out := append([]corev1.Taint{}, taints...)
 	for _, o := range ours {
 		t := corev1.Taint{Key: o.Key, Value: o.Value, Effect: o.Effect}
-		if !contains(out, t) {
+		if !slices.ContainsFunc(out, func(have corev1.Taint) bool { return have.MatchTaint(&t) }) {
 			out = append(out, t)
 		}
 	}
 	return out
-}
-
-func contains(taints []corev1.Taint, t corev1.Taint) bool {
-	for _, have := range taints {
-		if have.MatchTaint(&t) {
-			return true
-		}
-	}
-	return false
 }
 
 // Fallback is the taint in place of a NoExecute taint that would evict pods: the same one with effect NoSchedule.

@@ -165,11 +165,6 @@ func (c RuleChange) annotations() map[string]any {
 
 // taints are the node's after the change.
 func (c RuleChange) taints(have []corev1.Taint) []corev1.Taint {
-	kept := []corev1.Taint{} // not null: a merge patch takes [] as none
-	for _, t := range have {
-		if !slices.Contains(c.Remove, TaintIDOf(t)) {
-			kept = append(kept, t)
-		}
-	}
-	return with(kept, c.Add)
+	removed := func(t corev1.Taint) bool { return slices.Contains(c.Remove, TaintIDOf(t)) }
+	return with(slices.DeleteFunc(slices.Clone(have), removed), c.Add)
 }

@@ -97,19 +97,13 @@ func (r Report) ExitCode() int {
 	}
 }
 
+// rank orders outcomes in a report: passed and unknown ones are last.
 func (o Outcome) rank() int {
-	switch o {
-	case Failed:
-		return 0
-	case Inconclusive:
-		return 1
-	case Warning:
-		return 2
-	case Skipped:
-		return 3
-	default:
-		return 4
+	order := []Outcome{Failed, Inconclusive, Warning, Skipped}
+	if i := slices.Index(order, o); i >= 0 {
+		return i
 	}
+	return len(order)
 }
 
 func (r Report) marshal() []byte {
