@@ -28,7 +28,7 @@ expected() {
 	case $1 in
 	kubernetes) echo "about 7 min" ;;
 	kubernetes-node) echo "about 3 min" ;;
-	karpenter) echo "about 6 min" ;;
+	karpenter | cluster-api) echo "about 6 min" ;;
 	golangci-lint | goreleaser | syft) echo "about 4 min" ;;
 	coredns | helm | prometheus) echo "about 2 min" ;;
 	*) echo "about 1 min" ;;
@@ -167,12 +167,17 @@ ldflags() {
 }
 
 # Prometheus without service discovery: tests scrape fixed addresses, and the clouds' SDKs are
-# most of what it would compile.
-tags() { [[ $1 != prometheus ]] || echo remove_all_sd; }
+# most of what it would compile. node-problem-detector has its custom plugins alone, for the same reason.
+tags() {
+	case $1 in
+	prometheus) echo remove_all_sd ;;
+	node-problem-detector) echo disable_stackdriver_exporter,disable_system_log_monitor,disable_system_stats_monitor ;;
+	esac
+}
 
 # A folder's fingerprint: what must change for its binaries to be rebuilt.
 pin() {
-	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(packages "$1" $(programs "$1"); tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
+	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(find "$(folder "$1")" -name '*.go' -exec cat {} +) <(packages "$1" $(programs "$1"); tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
 }
 
 build() {
@@ -218,9 +223,13 @@ build() {
 		return 1
 	fi
 	trap - EXIT
-	# Two of the programs are not named after their package's folder.
-	[[ $name != etcd ]] || mv "$out/server" "$out/etcd"
-	[[ $name != karpenter ]] || mv "$out/kwok" "$out/karpenter-kwok"
+	# Some programs are not named after their package's folder.
+	case $name in
+	etcd) mv "$out/server" "$out/etcd" ;;
+	karpenter) mv "$out/kwok" "$out/karpenter-kwok" && mv "$out/repair" "$out/karpenter-repair" ;;
+	cluster-api) mv "$out/core" "$out/cluster-api" ;;
+	node-problem-detector) mv "$out/nodeproblemdetector" "$out/node-problem-detector" ;;
+	esac
 	mv -f "$out"/* "$bin/" && rmdir "$out"
 	echo "$want" >"$stamp"
 	echo "tools: $name built in $((SECONDS - started)) s"
