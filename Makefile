@@ -29,6 +29,8 @@ CLUSTER_TOOLS := etcd kubernetes coredns
 TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus
 # Real nodes, and Karpenter.
 E2E_TOOLS := $(TEST_TOOLS) kubernetes-node containerd karpenter
+# What repairs nodes, and what suspects them.
+REPAIR_TOOLS := $(CLUSTER_TOOLS) cluster-api karpenter node-problem-detector
 
 # Modules of this project other than the root's; test/tools holds pins alone.
 NESTED := $(filter-out test/tools/%,$(patsubst %/go.mod,%,$(wildcard test/*/go.mod test/cluster/realnode/*/go.mod)))
@@ -201,12 +203,21 @@ chaos-planted: cluster-tools ## Show that make chaos finds every planted bug (PL
 	@$(TOOLS) helm
 	PLANTED=$(PLANTED) go test ./test/chaos -run TestPlanted -count=1 -timeout 12h -v
 
+.PHONY: repair-tools
+repair-tools: ## Build what make repair runs on: Cluster API, Karpenter, node-problem-detector (minutes, once)
+	@$(TOOLS) $(REPAIR_TOOLS)
+
+.PHONY: repair
+repair: repair-tools ## Show real repairers acting on a node's condition, on a real API server
+	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags repair -count=1 -v -timeout 20m ./test/repair
+
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
 	@$(TOOLS) golangci-lint
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	.cache/tools/bin/golangci-lint run --build-tags e2e ./...
+	.cache/tools/bin/golangci-lint run --build-tags e2e,repair ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && golangci-lint run"; (cd $$module && $(CURDIR)/.cache/tools/bin/golangci-lint run ./...); done
 
 .PHONY: fmt
