@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,21 @@ type cache struct {
 	pods  []corev1.Pod
 	lists int
 	err   error // of a list
+	// version is up to which the store of the informer is complete.
+	version string
+}
+
+func (c *cache) LastStoreSyncResourceVersion() string { return c.version }
+
+// show puts a pod into the cache, in place of one of its name.
+func (c *cache) show(p *corev1.Pod) {
+	c.hide(p)
+	c.pods = append(c.pods, *p.DeepCopy())
+}
+
+// hide removes a pod from the cache.
+func (c *cache) hide(p *corev1.Pod) {
+	c.pods = slices.DeleteFunc(c.pods, func(have corev1.Pod) bool { return have.Name == p.Name && have.Namespace == p.Namespace })
 }
 
 func (c *cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -65,6 +81,10 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 			matches := p.Namespace == o.Namespace
 			if o.FieldSelector != nil {
 				for _, r := range o.FieldSelector.Requirements() {
+					if r.Field == indexOccupies {
+						matches = matches && workerpod.Observe(&p).Occupies
+						continue
+					}
 					label := map[string]string{indexNodeUID: workerpod.LabelNodeUID, indexGroup: workerpod.LabelProbeGroup}[r.Field]
 					matches = matches && label != "" && p.Labels[label] == r.Value
 				}
@@ -90,7 +110,8 @@ func view(t *testing.T, change ...func(*config.Config)) (*View, *cache, *clock) 
 		t.Fatal(err)
 	}
 	c, at := &cache{}, &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}, c, at
+	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), Pods: c,
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}, c, at
 }
 
 // node is a gated node.

@@ -3,158 +3,129 @@ package controller
 import (
 	"context"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Slots bounds how many of our pods occupy nodes at once. It counts those that the watch has shown, and adds those that
-// were created and not seen yet (Tracker.Unseen). A pod on a lost node, or one that should have ended, holds no slot:
-// others need not wait for what may never end. Nodes without a slot are woken when there is one, first come first
-// served.
+// Slots reserves the creation of worker pods and bounds how many of them occupy nodes at once. It counts the pods in
+// the cache, and the reservations that the cache does not show yet. A pod on a lost node, or one that should have
+// ended, holds no slot: others need not wait for what may never end. Nodes that got no slot are woken when there is
+// one, first come, first served.
 type Slots struct {
 	limit int // 0: none
 	view  *View
 
 	mu        sync.Mutex
-	seeded    bool
-	occupying map[string]occupant // by the name of the pod
-	reserved  map[string]bool     // by node, until the slot is given back
-	waiting   []string            // names of nodes
+	waiting   []string // names of nodes
 	isWaiting map[string]bool
 }
 
-// occupant is a pod that occupies a node.
-type occupant struct {
-	node    string
-	overdue time.Time // when it should have ended; zero for one that is not terminating
-}
-
-// NewSlots makes the account, with reconciliation.maxConcurrentVerifications as its limit.
+// NewSlots makes Slots with reconciliation.maxConcurrentVerifications as the limit.
 func NewSlots(v *View) *Slots {
-	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v,
-		occupying: map[string]occupant{}, reserved: map[string]bool{}, isWaiting: map[string]bool{}}
+	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v, isWaiting: map[string]bool{}}
 }
 
-// Take reserves a slot for a pod that is made on a node's behalf; GiveBack must follow once that is being created, or is not to be. A
-// node that gets none is remembered for Next.
+// Take reserves a slot for a pod that is made on a node's behalf; GiveBack must follow. A node that gets none is
+// remembered for Next. The error is ErrVanished while the cache does not hold yet the pod that was created on the
+// node's behalf last.
 func (s *Slots) Take(ctx context.Context, node string) (bool, error) {
-	if s.limit <= 0 {
-		return true, nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.seed(ctx); err != nil {
-		return false, err
+	held, err := s.view.reserved.held(node, s.view.synced())
+	if held || err != nil {
+		return held, err
 	}
-	if s.reserved[node] || s.free() > 0 {
-		s.reserved[node] = true
-		delete(s.isWaiting, node)
-		return true, nil
+	if s.limit > 0 {
+		free, err := s.free(ctx)
+		if err != nil {
+			return false, err
+		}
+		if free <= 0 {
+			if !s.isWaiting[node] {
+				s.isWaiting[node] = true
+				s.waiting = append(s.waiting, node)
+			}
+			return false, nil
+		}
 	}
-	if !s.isWaiting[node] {
-		s.isWaiting[node] = true
-		s.waiting = append(s.waiting, node)
-	}
-	return false, nil
+	delete(s.isWaiting, node)
+	s.view.reserved.set(node, reservation{})
+	return true, nil
 }
 
-// seed counts the pods of before our time, whose events may still be on their way.
-func (s *Slots) seed(ctx context.Context) error {
-	if s.seeded {
-		return nil
-	}
+// free is the number of slots that are left. s.mu must be held.
+func (s *Slots) free(ctx context.Context) (int, error) {
+	synced := s.view.synced() // before the list, which then shows what is not pending any more
 	var list corev1.PodList
-	if err := s.view.Cache.List(ctx, &list, client.InNamespace(s.view.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return err
+	if err := s.view.Cache.List(ctx, &list, client.InNamespace(s.view.Builder.Namespace),
+		client.MatchingFields{indexOccupies: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, err
 	}
+	free, now, shown := s.limit, s.view.Tracker.Now(), map[string]bool{}
 	for i := range list.Items {
 		p := &list.Items[i]
 		if !s.view.Ours(p) {
 			continue
 		}
+		shown[p.Name] = true
 		o := s.view.Tracker.observe(p)
-		if !o.Occupies {
-			continue
-		}
-		s.occupying[o.Name] = occupant{o.Node, o.EndsBy()}
-		n := &corev1.Node{}
-		if err := s.view.Cache.Get(ctx, client.ObjectKey{Name: o.Node}, n); err == nil {
-			s.view.Observe(n) // whether it is lost
-		} else if !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	s.seeded = true
-	return nil
-}
-
-// free is how many slots there are. s.mu must be held.
-func (s *Slots) free() int {
-	free, now := s.limit-len(s.reserved), s.view.Tracker.Now()
-	for _, o := range s.occupying {
-		if (o.overdue.IsZero() || now.Before(o.overdue)) && !s.view.Tracker.Lost(o.node) {
+		if ends := o.EndsBy(); (ends.IsZero() || now.Before(ends)) && !s.view.Tracker.Lost(o.Node) {
 			free--
 		}
 	}
-	for pod := range s.view.Tracker.Unseen() {
-		if _, shown := s.occupying[pod]; !shown {
-			free--
-		}
-	}
-	return free
+	return free - s.view.reserved.pending(synced, shown), nil
 }
 
-// GiveBack ends a node's reservation.
-func (s *Slots) GiveBack(node string) {
+// Creating turns a node's slot into that of the pod, which is about to be created. It returns false for a probe whose
+// group has another one on its way.
+func (s *Slots) Creating(node string, pod *corev1.Pod) bool {
+	group := pod.Labels[workerpod.LabelProbeGroup]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.reserved, node)
+	if group != "" && s.view.reserved.probing(group, node, s.view.synced()) {
+		return false
+	}
+	s.view.reserved.set(node, reservation{name: pod.Name, group: group, nodeUID: pod.Labels[workerpod.LabelNodeUID]})
+	return true
 }
 
-// SeePod accounts for what the watch has shown of one of our pods.
-func (s *Slots) SeePod(o workerpod.Observation) {
-	if s.limit <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.Occupies {
-		s.occupying[o.Name] = occupant{o.Node, o.EndsBy()}
-	} else {
-		delete(s.occupying, o.Name)
-	}
+// Created keeps the reservation until the cache holds the pod, which is as the API server has it and must not be
+// changed any more.
+func (s *Slots) Created(node string, pod *corev1.Pod) {
+	s.view.Tracker.Created(pod)
+	s.view.reserved.set(node, reservation{name: pod.Name, group: pod.Labels[workerpod.LabelProbeGroup],
+		nodeUID: pod.Labels[workerpod.LabelNodeUID], pod: pod})
 }
 
-// PodGone drops a pod.
-func (s *Slots) PodGone(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.occupying, name)
-}
+// GiveBack ends a node's reservation, unless a pod was created of it.
+func (s *Slots) GiveBack(node string) { s.view.reserved.giveBack(node) }
 
 // Forget drops a node that is gone, or that waits no longer.
 func (s *Slots) Forget(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.reserved, node)
+	s.view.reserved.drop(node)
 	delete(s.isWaiting, node)
 }
 
-// Next returns the nodes to look at again: as many as there are free slots. A node that no longer wants one leaves it to
-// the next call.
-func (s *Slots) Next() []string {
-	if s.limit <= 0 {
-		return nil
-	}
+// Next returns the nodes to reconcile again: as many as there are free slots. A node that no longer needs one leaves
+// it to the next call.
+func (s *Slots) Next(ctx context.Context) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	free, err := s.free(ctx)
+	if err != nil {
+		return nil // the cache is gone with ctx
+	}
 	var names []string
-	for free := s.free(); len(s.waiting) > 0 && len(names) < free; {
+	for len(s.waiting) > 0 && len(names) < free {
 		name := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		if s.isWaiting[name] {
@@ -163,4 +134,104 @@ func (s *Slots) Next() []string {
 		}
 	}
 	return names
+}
+
+// reservations are the worker pods that this process is about to create, and those it created that the cache may not
+// hold yet. There is one at most on behalf of a node: the next pod waits until the store holds the last. The zero
+// value is ready for use.
+type reservations struct {
+	mu sync.Mutex
+	of map[string]reservation // by the node on whose behalf the pod is created
+}
+
+type reservation struct {
+	// name is the pod's, group that of a probe, and nodeUID the node's that the pod runs on; empty until it is about to
+	// be created.
+	name, group, nodeUID string
+	pod                  *corev1.Pod // as the API server has it; nil before it answered
+}
+
+// pending reports whether a store that is complete up to a version may lack the pod. A version that cannot be
+// compared ends it: the pod's name keeps it from being created twice.
+func (r reservation) pending(synced string) bool {
+	return r.pod == nil || newer(r.pod.ResourceVersion, synced)
+}
+
+func (r *reservations) set(node string, to reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[string]reservation{}
+	}
+	r.of[node] = to
+}
+
+// held reports whether the node has a slot for a pod that is not created yet.
+func (r *reservations) held(node, synced string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	have, ok := r.of[node]
+	if ok && have.pod != nil && have.pending(synced) {
+		return false, ErrVanished
+	}
+	return ok && have.pod == nil, nil
+}
+
+func (r *reservations) giveBack(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of[node].pod == nil {
+		delete(r.of, node)
+	}
+}
+
+func (r *reservations) drop(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, node)
+}
+
+// pending counts what is not in the cache yet, which shows pods of these names.
+func (r *reservations) pending(synced string, shown map[string]bool) (count int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, have := range r.of {
+		if have.pending(synced) && !shown[have.name] {
+			count++
+		}
+	}
+	return count
+}
+
+// probing reports whether a probe of the group is on its way, on behalf of another node.
+func (r *reservations) probing(group, node, synced string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for on, have := range r.of {
+		if on != node && have.group == group && have.pending(synced) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle ends the reservations of pods on a node whose creation a store that is complete up to a version holds, and
+// returns those that are gone from it again: the node's pods in it have these UIDs. The error is ErrVanished while
+// one is pending.
+func (r *reservations) settle(nodeUID, synced string, listed map[types.UID]bool) (gone []*corev1.Pod, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for on, have := range r.of {
+		switch {
+		case have.nodeUID != nodeUID:
+		case have.pod != nil && listed[have.pod.UID]:
+			delete(r.of, on)
+		case have.pending(synced):
+			err = ErrVanished
+		default:
+			delete(r.of, on)
+			gone = append(gone, have.pod)
+		}
+	}
+	return gone, err
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -12,9 +13,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
-// slotted is an account with a limit.
+// slotted is Slots with a limit.
 func slotted(t *testing.T, limit int32) (*Slots, *View, *cache, *clock) {
 	v, c, at := view(t, func(c *config.Config) { c.Reconciliation.MaxConcurrentVerifications = limit })
+	c.version = "10"
 	return NewSlots(v), v, c, at
 }
 
@@ -27,20 +29,23 @@ func take(t *testing.T, s *Slots, name string) bool {
 	return ok
 }
 
-// seen is what the reconciler does with what a watch has shown.
-func seen(s *Slots, p *corev1.Pod) {
-	s.SeePod(s.view.Tracker.SeePod(p))
-	s.view.Tracker.Shown(p.Name)
+// shows is a pod that the cache shows, and its event.
+func shows(s *Slots, c *cache, p *corev1.Pod) {
+	c.show(p)
+	s.view.Tracker.SeePod(p)
 }
 
-// creates is what the reconciler does with the slot of a node.
-func creates(s *Slots, n string, p *corev1.Pod) {
-	s.view.Tracker.Creating(p)
+// creates is a pod that is created with a node's slot, as the version.
+func creates(s *Slots, n string, p *corev1.Pod, version string) {
+	s.Creating(n, p)
+	created := p.DeepCopy()
+	created.ResourceVersion = version
+	s.Created(n, created)
 	s.GiveBack(n)
 }
 
 func TestSlots(t *testing.T) {
-	s, v, _, at := slotted(t, 2)
+	s, v, c, _ := slotted(t, 2)
 	p1, p2 := worker(v, node("n1"), 1), worker(v, node("n2"), 1)
 	if !take(t, s, "n1") || !take(t, s, "n2") || take(t, s, "n3") || take(t, s, "n4") {
 		t.Fatal("two of four nodes have a slot")
@@ -48,56 +53,88 @@ func TestSlots(t *testing.T) {
 	if !take(t, s, "n1") {
 		t.Error("the same node needs a second slot")
 	}
-	creates(s, "n1", p1)
-	creates(s, "n2", p2)
-	seen(s, p1)
+	creates(s, "n1", p1, "11")
+	creates(s, "n2", p2, "12")
+	if _, err := s.Take(t.Context(), "n1"); !errors.Is(err, ErrVanished) {
+		t.Errorf("a node whose pod is not in the cache yet: %v", err)
+	}
+	shows(s, c, p1)
 	if take(t, s, "n3") {
 		t.Error("a pod lost its slot as it came into the cache")
 	}
+	c.version = "11"
+	if take(t, s, "n3") {
+		t.Error("a pod that the cache lacks still lost its slot")
+	}
 	running(p1)
-	if seen(s, p1); s.Next() != nil {
+	if shows(s, c, p1); s.Next(t.Context()) != nil {
 		t.Error("a pod that runs gave its slot away")
 	}
 	exited(1)(p1)
-	seen(s, p1)
-	if got := s.Next(); !slices.Equal(got, []string{"n3"}) {
+	shows(s, c, p1)
+	if got := s.Next(t.Context()); !slices.Equal(got, []string{"n3"}) {
 		t.Errorf("the next node is %v, want the first that waited, once", got)
 	}
 	if !take(t, s, "n3") {
 		t.Error("no slot after a pod ended")
 	}
 	s.Forget("n4")
-	v.Tracker.Shown(p2.Name)
-	s.PodGone(p2.Name)
-	if got := s.Next(); got != nil {
+	if got := s.Next(t.Context()); got != nil {
 		t.Errorf("a node that is gone is woken: %v", got)
 	}
-	if !take(t, s, "n5") || take(t, s, "n6") {
-		t.Error("of two slots one is taken")
-	}
-	creates(s, "n5", worker(v, node("n5"), 1))
-	at.pass(unseenFor + 1)
-	if !take(t, s, "n6") || take(t, s, "n7") {
-		t.Error("a pod that never reached the cache keeps its slot for as long as we live")
+	if c.version = "13"; !take(t, s, "n5") || take(t, s, "n6") {
+		t.Error("a pod that is gone again before the cache showed it keeps its slot")
 	}
 }
 
 // An API server that takes its time over a pod must not make room for another.
 func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
-	s, v, _, at := slotted(t, 1)
+	s, v, c, at := slotted(t, 1)
 	if !take(t, s, "n1") {
 		t.Fatal("no slot")
 	}
-	at.pass(time.Minute)
-	if take(t, s, "n2") {
+	p := worker(v, node("n1"), 1)
+	s.Creating("n1", p)
+	c.version = "12"
+	if at.pass(time.Minute); take(t, s, "n2") {
 		t.Error("another node has it while the pod is being created")
 	}
-	creates(s, "n1", worker(v, node("n1"), 1))
-	if at.pass(unseenFor); take(t, s, "n2") {
+	creates(s, "n1", p, "13")
+	if take(t, s, "n2") {
 		t.Error("another node has it before the pod can be in the cache")
 	}
-	if at.pass(1); !take(t, s, "n2") {
-		t.Error("a pod that never reached the cache keeps its slot")
+	if c.version = "13"; !take(t, s, "n2") {
+		t.Error("a pod that the cache would show keeps its slot")
+	}
+}
+
+// Of a group one probe is on its way at a time, whatever the API server takes over it.
+func TestOneProbeOfAGroupIsCreated(t *testing.T) {
+	s, v, c, _ := slotted(t, 0)
+	probe := func(on, subject string) *corev1.Pod {
+		return v.Builder.Probe(target(node(on)), v.Config.For(nil), subject, "g")
+	}
+	first, second := probe("n", "uid-a/1"), probe("m", "uid-b/1")
+	if !take(t, s, "a") || !take(t, s, "b") || !s.Creating("a", first) || s.Creating("b", second) {
+		t.Error("the second one is created too")
+	}
+	if _, err := v.Probes(t.Context(), "g"); !errors.Is(err, ErrVanished) {
+		t.Errorf("one is being created: %v", err)
+	}
+	if s.GiveBack("a"); !s.Creating("b", second) {
+		t.Error("one that was not created keeps its group from another")
+	}
+	creates(s, "b", second, "11")
+	if _, err := v.Probes(t.Context(), "g"); !errors.Is(err, ErrVanished) || s.Creating("a", first) {
+		t.Errorf("one was created: %v", err)
+	}
+	if _, err := v.Gather(t.Context(), node("m")); !errors.Is(err, ErrVanished) {
+		t.Errorf("the node that it runs on: %v", err)
+	}
+	c.version = "11"
+	c.show(second)
+	if probes, err := v.Probes(t.Context(), "g"); err != nil || len(probes) != 1 {
+		t.Errorf("%v, %v", probes, err)
 	}
 }
 
@@ -109,14 +146,14 @@ func TestASlotIsTakenForAsLongAsAPodOccupies(t *testing.T) {
 		"no image":            imageMissing,
 		"in its grace period": func(p *corev1.Pod) { running(p); p.DeletionTimestamp = &p.CreationTimestamp },
 	} {
-		s, v, _, _ := slotted(t, 1)
+		s, v, c, _ := slotted(t, 1)
 		p := worker(v, node("n1"), 1)
 		change(p)
-		if seen(s, p); take(t, s, "n2") {
+		if shows(s, c, p); take(t, s, "n2") {
 			t.Errorf("%s: another node has its slot", name)
 		}
 		exited(0)(p)
-		if seen(s, p); !take(t, s, "n2") {
+		if shows(s, c, p); !take(t, s, "n2") {
 			t.Errorf("%s, then ended: no slot", name)
 		}
 	}
@@ -131,10 +168,10 @@ func ready(name string, status corev1.ConditionStatus) *corev1.Node {
 
 // Workers on nodes whose kubelet is gone must not hold up the rest. They count again when it is back.
 func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
-	s, v, _, _ := slotted(t, 2)
+	s, v, c, _ := slotted(t, 2)
 	for _, name := range []string{"dead1", "dead2"} {
 		v.Observe(ready(name, corev1.ConditionTrue))
-		seen(s, worker(v, node(name), 1, running))
+		shows(s, c, worker(v, node(name), 1, running))
 	}
 	if take(t, s, "n") {
 		t.Fatal("there is no slot")
@@ -142,7 +179,7 @@ func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
 	for _, name := range []string{"dead1", "dead2"} {
 		v.Observe(ready(name, corev1.ConditionUnknown))
 	}
-	if got := s.Next(); !slices.Equal(got, []string{"n"}) || !take(t, s, "n") || !take(t, s, "m") || take(t, s, "o") {
+	if got := s.Next(t.Context()); !slices.Equal(got, []string{"n"}) || !take(t, s, "n") || !take(t, s, "m") || take(t, s, "o") {
 		t.Errorf("woken: %v", got)
 	}
 	s.GiveBack("n")
@@ -156,45 +193,37 @@ func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
 
 // What should have ended long ago may never end.
 func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
-	s, v, _, at := slotted(t, 1)
+	s, v, c, at := slotted(t, 1)
 	p := worker(v, node("n1"), 1, running)
-	seen(s, p)
+	shows(s, c, p)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &p.CreationTimestamp, ptr.To[int64](5)
-	seen(s, p)
+	shows(s, c, p)
 	if at.pass(65*time.Second - 1); take(t, s, "n2") {
 		t.Error("a pod that still may end has no slot")
 	}
-	if at.pass(1); !slices.Equal(s.Next(), []string{"n2"}) || !take(t, s, "n2") {
+	if at.pass(1); !slices.Equal(s.Next(t.Context()), []string{"n2"}) || !take(t, s, "n2") {
 		t.Error("a pod that does not end keeps its slot")
 	}
 }
 
-// A leader that takes over sees at once which nodes are lost, and grants a terminating pod its time.
+// A leader that takes over counts the pods of before its time, and only ours. What its watches delivered by then says which
+// nodes are lost; a terminating pod has its time.
 func TestSlotsOfASuccessor(t *testing.T) {
 	s, v, c, at := slotted(t, 2)
-	c.nodes = []corev1.Node{*ready("dead", corev1.ConditionUnknown), *ready("n1", corev1.ConditionTrue)}
+	foreign := worker(v, node("x"), 1)
+	foreign.OwnerReferences = nil
 	c.pods = []corev1.Pod{*worker(v, node("dead"), 1, running), *worker(v, node("n1"), 1, running, func(p *corev1.Pod) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at.at.Add(-time.Hour)}, ptr.To[int64](5)
-	})}
+	}), *worker(v, node("n9"), 2, exited(1)), *foreign}
+	v.Observe(ready("dead", corev1.ConditionUnknown))
+	for i := range c.pods[:2] {
+		v.Tracker.SeePod(&c.pods[i])
+	}
 	if !take(t, s, "n2") || take(t, s, "n3") {
 		t.Error("of two slots one is taken")
 	}
 	if at.pass(65 * time.Second); !take(t, s, "n3") {
 		t.Error("a pod that does not end keeps its slot")
-	}
-}
-
-// A leader that takes over counts the pods of before its time, and only ours.
-func TestSlotsAreSeededOnce(t *testing.T) {
-	s, v, c, _ := slotted(t, 2)
-	foreign := worker(v, node("x"), 1)
-	foreign.OwnerReferences = nil
-	c.pods = []corev1.Pod{*worker(v, node("n1"), 1, running), *worker(v, node("n2"), 1, exited(1)), *foreign}
-	if !take(t, s, "n3") || take(t, s, "n4") {
-		t.Error("of two slots one is taken by the worker that runs")
-	}
-	if c.lists != 1 {
-		t.Errorf("%d lists", c.lists)
 	}
 }
 
@@ -204,7 +233,7 @@ func TestASlotIsGivenBack(t *testing.T) {
 		t.Fatal("one of two nodes has a slot")
 	}
 	s.GiveBack("n1")
-	if got := s.Next(); !slices.Equal(got, []string{"n2"}) || !take(t, s, "n2") {
+	if got := s.Next(t.Context()); !slices.Equal(got, []string{"n2"}) || !take(t, s, "n2") {
 		t.Errorf("then %v", got)
 	}
 }
@@ -217,29 +246,29 @@ func TestNoLimit(t *testing.T) {
 			t.Fatal("a limit of 0 is none")
 		}
 	}
-	seen(s, worker(v, node("n"), 1))
-	if s.Next() != nil || c.lists != 0 || len(s.occupying) != 0 {
-		t.Error("without a limit there is nothing to account for")
+	shows(s, c, worker(v, node("n"), 1))
+	if s.Next(t.Context()) != nil || c.lists != 0 {
+		t.Error("without a limit there is nothing to count")
 	}
 }
 
 // Nodes are woken in the order in which they began to wait, as many as there are slots.
 func TestNodesAreWokenInOrder(t *testing.T) {
-	s, v, _, _ := slotted(t, 2)
+	s, v, c, _ := slotted(t, 2)
 	p1, p2 := worker(v, node("p1"), 1), worker(v, node("p2"), 1)
-	seen(s, p1)
-	seen(s, p2)
+	shows(s, c, p1)
+	shows(s, c, p2)
 	for _, n := range []string{"a", "b", "c", "a"} {
 		if take(t, s, n) {
 			t.Fatal("there is no slot")
 		}
 	}
-	s.PodGone(p1.Name)
-	s.PodGone(p2.Name)
-	if got := s.Next(); !slices.Equal(got, []string{"a", "b"}) {
+	c.hide(p1)
+	c.hide(p2)
+	if got := s.Next(t.Context()); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("woken: %v", got)
 	}
-	if got := s.Next(); !slices.Equal(got, []string{"c"}) {
+	if got := s.Next(t.Context()); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("a and b took none: %v", got)
 	}
 }

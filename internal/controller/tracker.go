@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -16,30 +15,19 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Tracker remembers when this process first saw what of a pod and of a node. Elapsed time is measured on this clock alone:
-// those of kubelets, schedulers and the API server may be minutes off. It is a hint: a successor counts from its own first
-// observation, which makes it slower and never wrong.
+// Tracker remembers when this process first saw what of a pod and of a node. Elapsed time is measured on this clock
+// alone: those of kubelets, schedulers and the API server may be minutes off. It is a hint: a successor counts from
+// its own first observation, which makes it slower and never wrong.
 type Tracker struct {
 	// Now is the clock.
 	Now func() time.Time
 	// DryRun: this is a dry run, whose recorded pods are all the record there is.
 	DryRun bool
 
-	mu      sync.Mutex
-	pods    map[types.UID]workerpod.FirstSeen
-	nodes   map[string]*trackedNode
-	created map[string]created // by the name of a pod that no watch has shown yet
+	mu    sync.Mutex
+	pods  map[types.UID]workerpod.FirstSeen
+	nodes map[string]*trackedNode
 }
-
-// created is a pod that this process began to create, or read from the API server, at a time.
-type created struct {
-	group string      // of a probe
-	pod   *corev1.Pod // nil until the API server has answered
-	at    time.Time
-}
-
-// unseenFor bounds how long a created pod may take to reach the cache. One that was deleted before it did never will.
-const unseenFor = 15 * time.Second
 
 // trackedNode is what was seen of a node of this UID.
 type trackedNode struct {
@@ -69,28 +57,12 @@ type refusal struct {
 
 // NewTracker makes an account on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
-	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}, created: map[string]created{}}
+	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}}
 }
 
-// Creating accounts for a pod that is about to be created: until a watch shows it (Shown), what it is made for must not be done twice.
-// It returns false for a probe whose group has one on its way.
-func (s *Tracker) Creating(pod *corev1.Pod) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	group := pod.Labels[workerpod.LabelProbeGroup]
-	for _, c := range s.unseen() {
-		if group != "" && c.group == group {
-			return false
-		}
-	}
-	s.created[pod.Name] = created{group: group, at: s.Now()}
-	return true
-}
-
-// CreatingAttempt is Creating for the pod of a node's attempt. Unlike that, it is remembered as long as the node is: a pod that the API server
-// created may have been answered with an error.
-func (s *Tracker) CreatingAttempt(in decide.Input, pod *corev1.Pod, number int32) {
-	s.Creating(pod)
+// Asked records that this process is about to ask the API server for the pod of a node's attempt. It is remembered as
+// long as the node is: a pod that the API server created may have been answered with an error.
+func (s *Tracker) Asked(in decide.Input, number int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.node(in.Node.Name, types.UID(in.Node.UID))
@@ -105,49 +77,14 @@ func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
 	return n != nil && n.uid == types.UID(in.Node.UID) && n.asked > number
 }
 
-// Predecessor accounts for a pod of an earlier leader, as the API server has it, that this process may not have been shown yet.
-func (s *Tracker) Predecessor(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.created[pod.Name] = created{group: pod.Labels[workerpod.LabelProbeGroup], pod: pod, at: s.Now()}
-}
-
-// Created accounts for a pod as the API server took it. It must not be changed any more.
+// Created records a pod that the API server created for this process: it is under way, even if a watch shows it first
+// when it has ended.
 func (s *Tracker) Created(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c, ok := s.created[pod.Name]; ok { // else it was shown meanwhile
-		c.pod = pod
-		s.created[pod.Name] = c
+	if _, ok := s.pods[pod.UID]; !ok {
+		s.pods[pod.UID] = workerpod.FirstSeen{First: s.Now(), UnderWay: true}
 	}
-}
-
-// Shown drops a pod that a watch has shown, or that was not created.
-func (s *Tracker) Shown(pod string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.created, pod)
-}
-
-// Unseen are the pods, by name, that this process created or is creating, and that no watch has shown yet; nil where the API server
-// has not answered.
-func (s *Tracker) Unseen() iter.Seq2[string, *corev1.Pod] {
-	return func(yield func(string, *corev1.Pod) bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for name, c := range s.unseen() {
-			if !yield(name, c.pod) {
-				return
-			}
-		}
-	}
-}
-
-// unseen drops what will never be shown, and returns the rest. s.mu must be held.
-func (s *Tracker) unseen() map[string]created {
-	now := s.Now()
-	maps.DeleteFunc(s.created, func(_ string, c created) bool { return now.Sub(c.at) > unseenFor })
-	return s.created
 }
 
 // SeePod accounts for what a watch has shown of a pod.
@@ -155,7 +92,7 @@ func (s *Tracker) SeePod(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.Seen = update(s.before(pod), o, s.Now())
+	o.Seen = update(s.pods[pod.UID], o, s.Now())
 	s.pods[pod.UID] = o.Seen
 	if n := s.attempted(pod, o); n != nil {
 		n.ends(pod)
@@ -166,9 +103,9 @@ func (s *Tracker) SeePod(pod *corev1.Pod) workerpod.Observation {
 	return o
 }
 
-// attempted is what was seen of the node that a pod's attempt is on; nil where there is nothing to account for: for a probe, for a result on
-// a node of which nothing was seen, and for a pod that goes after its node, since what was seen of the one that has its name now must
-// not go with it. s.mu must be held.
+// attempted is what was seen of the node that a pod's attempt is on; nil where there is nothing to account for: for a
+// probe, for a result on a node of which nothing was seen, and for a pod that goes after its node, since what was
+// seen of the one that has its name now must not go with it. s.mu must be held.
 func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNode {
 	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
 	n := s.nodes[o.Node]
@@ -193,24 +130,15 @@ func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
 	return nil
 }
 
-// observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a watch has
-// shown it: of two pods the one that is looked at last may have ended first.
+// observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a
+// watch has shown it: of two pods the one that is looked at last may have ended first.
 func (s *Tracker) observe(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.Seen = update(s.before(pod), o, s.Now())
+	o.Seen = update(s.pods[pod.UID], o, s.Now())
 	o.Seen.Witnessed = s.pods[pod.UID].Witnessed && o.Attempt.Result != nil
 	return o
-}
-
-// before is what was seen of a pod so far. One that this process created was under way from then on. s.mu must be held.
-func (s *Tracker) before(pod *corev1.Pod) workerpod.FirstSeen {
-	seen, ok := s.pods[pod.UID]
-	if c, ours := s.created[pod.Name]; !ok && ours && c.pod != nil && c.pod.UID == pod.UID {
-		return workerpod.FirstSeen{First: c.at, UnderWay: true}
-	}
-	return seen
 }
 
 func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) workerpod.FirstSeen {
@@ -244,8 +172,8 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 	return seen
 }
 
-// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is seen; so is one that ended because
-// its pod was deleted, since both may be over before anybody looks at the node.
+// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is seen; so is one
+// that ended because its pod was deleted, since both may be over before anybody looks at the node.
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -439,8 +367,8 @@ func (s *Tracker) See(in decide.Input, plan decide.Plan) {
 	}
 }
 
-// Released ends the timeline of a node that was released; nil where it has none, as one that was under way when this process
-// began to lead.
+// Released ends the timeline of a node that was released; nil where it has none, as one that was under way when this
+// process began to lead.
 func (s *Tracker) Released(in decide.Input) map[decide.Phase]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

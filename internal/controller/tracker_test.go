@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -122,63 +121,6 @@ func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 	at.pass(time.Minute)
 	if in, _ := v.Gather(t.Context(), n); in.Pods[0].Seen.Running != then {
 		t.Errorf("%+v", in.Pods[0].Seen)
-	}
-}
-
-// A cache that lags behind our own writes shows them all the same, for as long as they may take to reach it.
-func TestAPodIsThereOnceItWasCreated(t *testing.T) {
-	v, c, at := view(t)
-	n := node("n")
-	verify, probe := worker(v, n, 3), v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g")
-	numbers := func() (numbers []int32) {
-		in, err := v.Gather(t.Context(), n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range in.Pods {
-			numbers = append(numbers, p.Attempt.Number)
-		}
-		return numbers
-	}
-	probes := func() int {
-		p, err := v.Probes(t.Context(), "g")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(p)
-	}
-	v.Tracker.Creating(verify)
-	if got := numbers(); got != nil {
-		t.Errorf("%v, before the API server has answered", got)
-	}
-	v.Tracker.Created(verify)
-	if got := numbers(); !slices.Equal(got, []int32{3}) || probes() != 0 {
-		t.Errorf("%v: it was created, and the cache does not show it", got)
-	}
-	c.pods = []corev1.Pod{*verify}
-	if got := numbers(); !slices.Equal(got, []int32{3}) {
-		t.Errorf("%v: the cache shows it, and its event has not come", got)
-	}
-	v.Tracker.Shown(verify.Name)
-	v.Tracker.Created(verify) // its answer comes after its event
-	c.pods = nil
-	if got := numbers(); got != nil {
-		t.Errorf("%v: it is gone again", got)
-	}
-
-	if !v.Tracker.Creating(probe) || v.Tracker.Creating(probe) {
-		t.Error("a group has one probe on its way, whatever the API server takes over it")
-	}
-	v.Tracker.Created(probe)
-	if at.pass(unseenFor); probes() != 1 {
-		t.Error("a probe is there for as long as it may take to reach the cache")
-	}
-	if at.pass(1); probes() != 0 || !v.Tracker.Creating(probe) {
-		t.Error("a probe that never reached the cache is waited for")
-	}
-	v.Tracker.Shown(probe.Name)
-	if !v.Tracker.Creating(probe) {
-		t.Error("a probe that was not created keeps its group from another one")
 	}
 }
 
@@ -441,7 +383,6 @@ func TestAPodThatThisProcessCreatedIsKnown(t *testing.T) {
 	v, _, at := view(t)
 	p := worker(v, node("n"), 1)
 	began := at.at
-	v.Tracker.Creating(p)
 	v.Tracker.Created(p)
 	at.pass(time.Second)
 	want := workerpod.FirstSeen{First: began, UnderWay: true, Result: at.at, Witnessed: true}
@@ -449,7 +390,6 @@ func TestAPodThatThisProcessCreatedIsKnown(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	foreign := worker(v, node("m"), 1)
-	v.Tracker.Creating(foreign)
 	v.Tracker.Created(foreign)
 	other := worker(v, node("m"), 1, exited(1))
 	other.UID = "another"

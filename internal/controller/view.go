@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,23 +25,27 @@ import (
 
 // Names of the cache's indexes on worker pods.
 const (
-	indexNodeUID = "worker/node-uid"
-	indexGroup   = "worker/probe-group"
+	indexNodeUID  = "worker/node-uid"
+	indexGroup    = "worker/probe-group"
+	indexOccupies = "worker/occupies"
 )
 
 // Index adds the indexes that a View reads by to the cache.
 func Index(ctx context.Context, i client.FieldIndexer) error {
-	for name, label := range map[string]string{indexNodeUID: workerpod.LabelNodeUID, indexGroup: workerpod.LabelProbeGroup} {
-		if err := i.IndexField(ctx, &corev1.Pod{}, name, func(o client.Object) []string {
-			if v := o.GetLabels()[label]; v != "" {
+	var errs []error
+	for name, value := range map[string]func(*corev1.Pod) string{
+		indexNodeUID:  func(p *corev1.Pod) string { return p.Labels[workerpod.LabelNodeUID] },
+		indexGroup:    func(p *corev1.Pod) string { return p.Labels[workerpod.LabelProbeGroup] },
+		indexOccupies: func(p *corev1.Pod) string { return strconv.FormatBool(workerpod.Observe(p).Occupies) },
+	} {
+		errs = append(errs, i.IndexField(ctx, &corev1.Pod{}, name, func(o client.Object) []string {
+			if v := value(o.(*corev1.Pod)); v != "" {
 				return []string{v}
 			}
 			return nil
-		}); err != nil {
-			return err
-		}
+		}))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Emitter writes events on nodes. It never blocks.
@@ -61,55 +66,72 @@ type View struct {
 	OwnerTerminating func(n *corev1.Node, shown marks.Facts) string
 	// Namespaces knows where workers may run that Cache does not show; nil where nobody keeps account.
 	Namespaces *Namespaces
+	// Pods is the store of the pods' informer. Nil counts as one that always holds what this process wrote.
+	Pods Store
+
+	reserved reservations
 }
 
-// pageOfWorkers is how many pods Begin lists at a time.
-const pageOfWorkers = 500
+const (
+	// pageOfWorkers is how many pods Begin lists at a time.
+	pageOfWorkers = 500
+	// shownWithin is how long Begin waits for the cache to hold them.
+	shownWithin = 15 * time.Second
+)
 
-// Begin learns of the pods that earlier leaders created and that the cache does not show yet. It must be called once this process leads,
-// and return before the first worker is created. live must not be a cache. Where the API server does not list the pods, the log says so
-// and nothing is held up: the cache could be read, so it is late at most. The error is the context's.
+// Begin waits until the cache holds the pods that earlier leaders created. It must be called once this process leads,
+// and return before the first worker is created. live must not be a cache. If the API server does not list the pods,
+// or the cache does not get them in time, the log says so and the controller goes on. The error is the context's.
 func (v *View) Begin(ctx context.Context, live client.Reader) error {
+	var workers []*corev1.Pod
 	var last error
 	backoff := wait.Backoff{Duration: time.Second, Steps: beginTries}
-	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
-		last = v.begin(ctx, live)
+	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		workers, last = v.workers(ctx, live)
 		return last == nil, nil
 	})
+	if last == nil {
+		last = wait.PollUntilContextTimeout(ctx, shownWithin/100, shownWithin, true, func(ctx context.Context) (bool, error) {
+			synced := v.synced()
+			workers = slices.DeleteFunc(workers, func(p *corev1.Pod) bool {
+				shown := &corev1.Pod{}
+				err := v.Cache.Get(ctx, client.ObjectKeyFromObject(p), shown)
+				return err == nil && shown.UID == p.UID || holds(synced, p.ResourceVersion)
+			})
+			return len(workers) == 0, nil
+		})
+	}
 	if last != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Error(last, "an earlier leader's last workers are known once the watch shows them")
 	}
-	if ctx.Err() != nil {
-		return err
-	}
-	return nil
+	return ctx.Err()
 }
 
-func (v *View) begin(ctx context.Context, live client.Reader) error {
-	empty := func() *corev1.PodList { return &corev1.PodList{} }
-	var failed error
-	use := func(page *corev1.PodList, _ bool) bool {
+// workers lists the pods that occupy nodes.
+func (v *View) workers(ctx context.Context, live client.Reader) (found []*corev1.Pod, err error) {
+	use := func(page *corev1.PodList, first bool) bool {
+		if first {
+			found = nil
+		}
 		for i := range page.Items {
 			if p := &page.Items[i]; v.Ours(p) && workerpod.Observe(p).Occupies {
-				failed = errors.Join(failed, v.predecessor(ctx, p))
+				found = append(found, p.DeepCopy()) // the page is not kept for its sake
 			}
 		}
 		return true
 	}
-	err := apiread.Pages(ctx, live, pageOfWorkers, empty, use, client.InNamespace(v.Builder.Namespace),
+	err = apiread.Pages(ctx, live, pageOfWorkers, func() *corev1.PodList { return &corev1.PodList{} }, use,
+		client.InNamespace(v.Builder.Namespace),
 		client.MatchingLabels{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component})
-	return errors.Join(err, failed)
+	return found, err
 }
 
-// predecessor accounts for a pod of an earlier leader, unless the cache shows it. It looks there last: the watch may show it meanwhile.
-func (v *View) predecessor(ctx context.Context, p *corev1.Pod) error {
-	v.Tracker.Predecessor(p)
-	shown := &corev1.Pod{}
-	err := v.Cache.Get(ctx, client.ObjectKeyFromObject(p), shown)
-	if err == nil && shown.UID == p.UID {
-		v.Tracker.Shown(p.Name)
+// synced is the version up to which the store of pods is complete; empty where nobody knows.
+func (v *View) synced() string {
+	if v.Pods == nil {
+		return ""
 	}
-	return client.IgnoreNotFound(err)
+	return v.Pods.LastStoreSyncResourceVersion()
 }
 
 // Observe is what decisions need of a node apart from its pods. It accounts for whether the node is Ready.
@@ -129,26 +151,36 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	return in
 }
 
-// Gather is Observe with the node's pods and what was seen of them. ErrVanished is returned while one has left the cache and the event that says
-// so has not come: what became of its attempt is in that, and until then it would look as if there had been none.
+// Gather is Observe with the node's pods and what was observed of them. It returns ErrVanished while the cache and
+// what was observed disagree about a pod of the node: without its end, an attempt would look as if it had never been
+// made.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
-	missing := v.Tracker.UnderWay(n.Name, n.UID) // before the list: events come after the cache has changed
+	// Both before the list: the store changes first, and its events come after.
+	missing, synced := v.Tracker.UnderWay(n.Name, n.UID), v.synced()
 	var list corev1.PodList
-	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace),
+		client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
 		return in, err
 	}
 	t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}
+	listed := map[types.UID]bool{}
 	for i := range list.Items {
 		if workerpod.Ours(&list.Items[i], v.Builder.Namespace, t) {
 			in.Pods = append(in.Pods, v.Tracker.observe(&list.Items[i]))
 		}
-		missing = slices.DeleteFunc(missing, func(uid types.UID) bool { return uid == list.Items[i].UID })
+		listed[list.Items[i].UID] = true
 	}
-	if len(missing) > 0 {
+	if slices.ContainsFunc(missing, func(uid types.UID) bool { return !listed[uid] }) {
 		return in, ErrVanished
 	}
-	in.Pods = v.unseen(in.Pods, workerpod.LabelNodeUID, in.Node.UID)
+	gone, err := v.reserved.settle(in.Node.UID, synced, listed)
+	for _, p := range gone {
+		v.Tracker.PodGone(workerpod.Observe(p), p)
+	}
+	if err != nil {
+		return in, err
+	}
 	in.NeedsVerificationSince = v.Tracker.neededSince(in)
 	v.Tracker.ofNode(&in)
 	for _, p := range in.Pods {
@@ -157,7 +189,8 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished says that a pod is gone, or was made, and that the watch has not shown it yet.
+// ErrVanished: the pod left the cache but its delete event is pending, or it was created and the cache does not hold
+// it yet; requeue.
 var ErrVanished = errors.New("the watch has not shown yet what became of a worker pod")
 
 // GatherFresh is Gather of a node that was just read from the API server. It reads those of its pods from there too
@@ -184,10 +217,16 @@ func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.No
 	return in, nil
 }
 
-// Probes lists the control probes of a group, wherever they run.
+// Probes lists the control probes of a group, wherever they run. It returns ErrVanished while the cache does not hold
+// yet one that was created: their names derive from the failures they were made for, and two nodes that fail together
+// have two.
 func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observation, error) {
+	if v.reserved.probing(group, "", v.synced()) {
+		return nil, ErrVanished
+	}
 	var list corev1.PodList
-	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var out []workerpod.Observation
@@ -196,22 +235,7 @@ func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observatio
 			out = append(out, v.Tracker.observe(p))
 		}
 	}
-	return v.unseen(out, workerpod.LabelProbeGroup, group), nil
-}
-
-// unseen adds the pods with the label that this process created and that no watch has shown yet: a cache that lags behind our own writes
-// would have them made twice.
-func (v *View) unseen(pods []workerpod.Observation, label, value string) []workerpod.Observation {
-	var more []*corev1.Pod
-	for name, p := range v.Tracker.Unseen() {
-		if p != nil && p.Labels[label] == value && !slices.ContainsFunc(pods, func(o workerpod.Observation) bool { return o.Name == name }) {
-			more = append(more, p)
-		}
-	}
-	for _, p := range more {
-		pods = append(pods, v.Tracker.observe(p))
-	}
-	return pods
+	return out, nil
 }
 
 // Ours reports whether the pod is one that the controller makes for the node that it names.

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,43 +122,75 @@ func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
 	gathers("a pod of the node before it", nil, 0)
 }
 
-// TestBeginKnowsAnEarlierLeadersWorkers: the cache of a new leader may lag behind what the leader before it created.
-func TestBeginKnowsAnEarlierLeadersWorkers(t *testing.T) {
-	v, c, at := view(t)
-	n, m := node("n"), node("m")
-	ended := worker(v, n, 1, exited(0))
-	last := worker(v, n, 2, running)
-	c.pods = []corev1.Pod{*worker(v, m, 1, running)}
-	live := &cache{pods: []corev1.Pod{*ended, *last, *worker(v, m, 1, running)}}
-	if err := v.Begin(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
-	numbers := func(n *corev1.Node) (out []int32) {
-		in, err := v.Gather(t.Context(), n)
-		if err != nil {
-			t.Fatal(err)
+// What this process created is awaited until the store of the cache has come as far, also where that has lost it again.
+func TestGatherAwaitsWhatWasCreated(t *testing.T) {
+	s, v, c, _ := slotted(t, 0)
+	n := node("n")
+	gathers := func(what string, pods int, want error, vanished int32) {
+		t.Helper()
+		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || len(in.Pods) != pods || in.VanishedAttempt != vanished {
+			t.Errorf("%s: %v, %d pods, vanished %d; want %v, %d, %d", what, err, len(in.Pods), in.VanishedAttempt, want, pods, vanished)
 		}
-		for _, p := range in.Pods {
-			out = append(out, p.Attempt.Number)
-		}
-		return out
 	}
-	if got := numbers(n); !slices.Equal(got, []int32{2}) {
-		t.Errorf("attempts %v: want the one that occupies the node", got)
+	first, second := worker(v, n, 1), worker(v, n, 2)
+	take(t, s, "n")
+	gathers("a slot", 0, nil, 0)
+	s.Creating("n", first)
+	gathers("before the API server has answered", 0, ErrVanished, 0)
+	s.GiveBack("n")
+	gathers("not created", 0, nil, 0)
+	creates(s, "n", first, "11")
+	gathers("created", 0, ErrVanished, 0)
+	c.show(first)
+	gathers("in the cache", 1, nil, 0)
+	c.hide(first)
+	c.version = "12"
+	gathers("awaited once", 0, nil, 0)
+	creates(s, "n", second, "13")
+	gathers("the next one", 0, ErrVanished, 0)
+	c.version = "13"
+	gathers("made and gone between two lists of the watch", 0, nil, 2)
+	if len(v.Tracker.pods) != 1 || len(v.reserved.of) > 0 { // the first one's event is yet to come
+		t.Errorf("%v, %v", v.Tracker.pods, v.reserved.of)
 	}
-	if got := numbers(m); !slices.Equal(got, []int32{1}) {
-		t.Errorf("attempts %v: want the one that the cache shows, once", got)
-	}
-	unseen := 0
-	for range v.Tracker.Unseen() {
-		unseen++
-	}
-	if unseen != 1 {
-		t.Errorf("%d pods are awaited: want none that the cache shows", unseen)
-	}
-	at.pass(unseenFor + time.Second)
-	if got := numbers(n); len(got) != 0 {
-		t.Errorf("attempts %v of a pod that the watch never showed", got)
+	creates(s, "n", worker(v, n, 3), "14")
+	c.version = ""
+	gathers("a store that does not say how far it has come", 0, nil, 3)
+}
+
+// The cache of a new leader may lag behind what the leader before it created.
+func TestBeginAwaitsAnEarlierLeadersWorkers(t *testing.T) {
+	for name, test := range map[string]struct {
+		show  bool
+		until string
+		takes time.Duration
+	}{
+		"the cache shows it":                  {show: true, takes: time.Second},
+		"it is gone, and the store beyond it": {until: "12", takes: time.Second},
+		"the watch never shows it":            {until: "11", takes: shownWithin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, v, c, _ := slotted(t, 0)
+				n, m := node("n"), node("m")
+				ended, last := worker(v, n, 1, exited(0)), worker(v, n, 2, running)
+				last.ResourceVersion, ended.ResourceVersion = "12", "13"
+				c.pods = []corev1.Pod{*worker(v, m, 1, running)}
+				live := &cache{pods: []corev1.Pod{*ended, *last, *worker(v, m, 1, running)}}
+				began := time.Now()
+				time.AfterFunc(time.Second, func() {
+					if c.version = test.until; test.show {
+						c.show(last)
+					}
+				})
+				if err := v.Begin(t.Context(), live); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took < test.takes || took > test.takes+time.Second {
+					t.Errorf("it took %s, want %s", took, test.takes)
+				}
+			})
+		})
 	}
 }
 

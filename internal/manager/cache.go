@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,9 +23,13 @@ func cacheOptions(cfg *config.Config, workerNamespace string) cache.Options {
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}: {Transform: slimNode(awaited(cfg))},
-			&corev1.Pod{}: {Transform: slimPod, Namespaces: map[string]cache.Config{workerNamespace: {
-				LabelSelector: labels.SelectorFromSet(labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),
-			}}},
+			&corev1.Pod{}: {
+				Transform: slimPod,
+				// Not Namespaces: an informer of several does not show its store. This one lists by namespace, too.
+				Field: fields.OneTermEqualSelector("metadata.namespace", workerNamespace),
+				Label: labels.SelectorFromSet(labels.Set{
+					workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),
+			},
 		},
 	}
 }
@@ -48,8 +53,8 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	return names
 }
 
-// slimNode drops what no decision reads: the image list alone is most of a Node. Of what is allocatable it keeps the resources
-// that are awaited, so that no other one's change wakes the node.
+// slimNode drops what no decision reads: the image list alone is most of a Node. Of what is allocatable it keeps the
+// resources that are awaited, so that no other one's change wakes the node.
 func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 	return func(o any) (any, error) {
 		if n, ok := o.(*corev1.Node); ok {

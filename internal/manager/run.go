@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -140,14 +141,23 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	if err != nil {
 		return nil, err
 	}
-	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not even so.
+	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not
+	// even so.
 	marked := mgr.GetClient()
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
 		cfg.NodeManagement.Remediation.DryRun = true
 		cfg.WithoutDeadlines() // they need records
 	}
-	versions := controller.NewVersions(time.Now)
+	nodeStore, err := storeOf(mgr.GetCache(), &corev1.Node{})
+	if err != nil {
+		return nil, err
+	}
+	podStore, err := storeOf(mgr.GetCache(), &corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	versions := controller.NewVersions(time.Now, nodeStore)
 	marked = versions.Writer(marked)
 	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
 		return nil, err
@@ -159,7 +169,8 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	}
 	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
 	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
-		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating, Namespaces: namespaces}
+		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating,
+		Namespaces: namespaces, Pods: podStore}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{

@@ -11,6 +11,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -51,7 +52,7 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		return mgr.GetCache().WaitForCacheSync(now)
 	}
 	leader := elected(mgr)
-	nodes, err := nodeStore(mgr.GetCache())
+	nodes, err := storeOf(mgr.GetCache(), &corev1.Node{})
 	if err != nil {
 		return err
 	}
@@ -73,15 +74,15 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 	})
 }
 
-// nodeStore is where the cache keeps the nodes.
-func nodeStore(c cache.Cache) (toolscache.Store, error) {
-	informer, err := c.GetInformer(context.Background(), &corev1.Node{}, cache.BlockUntilSynced(false))
+// storeOf is where the cache keeps the objects of a type.
+func storeOf(c cache.Cache, o client.Object) (toolscache.Store, error) {
+	informer, err := c.GetInformer(context.Background(), o, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
 	}
 	i, ok := informer.(toolscache.SharedInformer)
 	if !ok {
-		return nil, fmt.Errorf("the cache's informer of nodes is a %T and shows no store", informer)
+		return nil, fmt.Errorf("the cache's informer of a %T is a %T and shows no store", o, informer)
 	}
 	return i.GetStore(), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -99,6 +101,12 @@ func (l *Leader) cache() client.WithWatch {
 					labels[label] = v
 				}
 			}
+			if _, ok := o.FieldSelector.RequiresExactMatch("worker/occupies"); ok {
+				pods := list.(*corev1.PodList)
+				err := API.List(ctx, pods, client.InNamespace(o.Namespace))
+				pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !workerpod.Observe(&p).Occupies })
+				return err
+			}
 			if len(labels) != 1 {
 				return fmt.Errorf("no index for %s", o.FieldSelector)
 			}
@@ -106,6 +114,32 @@ func (l *Leader) cache() client.WithWatch {
 		},
 	})
 }
+
+// nodeStore is the store of a leader's cache of nodes: complete up to the oldest of them.
+type nodeStore struct{ *Leader }
+
+func (s nodeStore) LastStoreSyncResourceVersion() string {
+	oldest := newest
+	for _, n := range s.StaleNodes {
+		if order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, oldest); err == nil && order < 0 {
+			oldest = n.ResourceVersion
+		}
+	}
+	return oldest
+}
+
+// podStore is the store of a leader's cache of pods.
+type podStore struct{ *Leader }
+
+func (s podStore) LastStoreSyncResourceVersion() string {
+	if s.StalePods != nil {
+		return "1"
+	}
+	return newest
+}
+
+// newest is a version that comes after all others.
+const newest = "9223372036854775807"
 
 func (l *Leader) list(ctx context.Context, c client.Reader, list client.ObjectList, opts ...client.ListOption) error {
 	switch list.(type) {

@@ -66,7 +66,7 @@ func (l *Leader) Deliver() {
 	l.W.Must(API.List(l.W.Ctx, &nodes, client.MatchingLabels{WorldLabel: l.W.Namespace}))
 	for i := range nodes.Items {
 		l.Fleet.See(l.Nodes.View.Observe(&nodes.Items[i]))
-		l.Versions.See(&nodes.Items[i])
+		l.Versions.Observe()
 	}
 	l.showPods(l.W.Pods(""))
 	if l.ruling != nil {

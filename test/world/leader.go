@@ -76,12 +76,12 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	if l.DryRun {
 		marked = client.NewDryRunClient(writer)
 	}
-	l.Versions = controller.NewVersions(w.Clock.Now)
+	l.Versions = controller.NewVersions(w.Clock.Now, nodeStore{l})
 	marked = l.Versions.Writer(marked)
 	w.Must(l.Versions.Begin(w.Ctx, live, Typed.Discovery()))
 	l.Lists = nil
 	view := &controller.View{Config: w.Config, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.Clock.Now, l.DryRun),
-		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }, Pods: podStore{l}}
 	l.Fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil)
 	l.Deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.Fleet, Counters: counters, Events: w,
@@ -180,12 +180,12 @@ func (l *Leader) showPods(pods []corev1.Pod) {
 			continue
 		}
 		here[p.UID] = true
-		l.Nodes.SeePod(&p)
+		l.Nodes.View.Tracker.SeePod(&p)
 		l.seen[p.UID] = p.DeepCopy()
 	}
 	for uid, p := range l.seen {
 		if !here[uid] {
-			l.Nodes.PodGone(p)
+			l.Nodes.View.Tracker.PodGone(workerpod.Observe(p), p)
 			delete(l.seen, uid)
 		}
 	}

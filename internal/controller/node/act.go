@@ -117,8 +117,9 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		return err
 	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Scheduling)
-	r.View.Tracker.CreatingAttempt(d.in, pod, d.plan.Number)
-	err := r.create(ctx, pod)
+	r.View.Tracker.Asked(d.in, d.plan.Number)
+	r.Slots.Creating(d.node.Name, pod)
+	err := r.create(ctx, d, pod)
 	switch {
 	case err == nil:
 		log.FromContext(ctx).Info("worker created", "pod", pod.Name, "attempt", d.plan.Number)
@@ -134,18 +135,17 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	return err
 }
 
-// create creates a pod of which Tracker.Creating knows.
-func (r *Reconciler) create(ctx context.Context, pod *corev1.Pod) error {
-	if err := r.Pods.Create(ctx, pod); err != nil {
-		r.View.Tracker.Shown(pod.Name)
-		return err
+// create creates a pod for which the node has a slot.
+func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod) error {
+	err := r.Pods.Create(ctx, pod)
+	if err == nil {
+		r.Slots.Created(d.node.Name, pod)
 	}
-	r.View.Tracker.Created(pod)
-	return nil
+	return err
 }
 
-// endUnseen ends the worker of a last attempt that is recorded as refused, where it was made all the same and the cache may not show
-// it yet: two workers of one node would disturb each other. It reports whether it is there.
+// endUnseen ends the worker of a last attempt that is recorded as refused, where it was made all the same and the
+// cache may not show it yet: two workers of one node would disturb each other. It reports whether it is there.
 func (r *Reconciler) endUnseen(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
 	if d.in.Node.Record.LastReason != attempt.ReasonPodRefused {
 		return false, nil
@@ -190,9 +190,9 @@ func (r *Reconciler) unshown(ctx context.Context, d decision, t workerpod.Target
 	return nil
 }
 
-// refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its webhook
-// being down, a namespace or service account that is missing, a pod that is too large, too much load. The pod of an answer
-// that came after it was stored is ended like any other of a recorded attempt.
+// refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its
+// webhook being down, a namespace or service account that is missing, a pod that is too large, too much load. The pod
+// of an answer that came after it was stored is ended like any other of a recorded attempt.
 //
 // It is the status that counts, and not its reason: a webhook may give a code alone.
 func refused(err error) bool {
@@ -263,6 +263,7 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 		}
 		return errDecideAgain
 	}
+	r.Slots.Created(d.node.Name, have)
 	return nil // created a moment ago; its events will come
 }
 

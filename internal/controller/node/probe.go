@@ -18,10 +18,10 @@ import (
 func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	p, now := d.plan.Probe, r.View.Tracker.Now()
 	pod := r.View.Builder.Probe(p.On, d.in.Profile, p.Subject, p.Group)
-	if !r.View.Tracker.Creating(pod) {
+	if !r.Slots.Creating(d.node.Name, pod) {
 		return nil // another node of the group has just asked for one
 	}
-	err := r.create(ctx, pod)
+	err := r.create(ctx, d, pod)
 	if err == nil {
 		log.FromContext(ctx).Info("control probe created", "pod", pod.Name, "on", p.On.Name)
 		return nil
@@ -34,6 +34,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 			return client.IgnoreNotFound(err)
 		}
 		if workerpod.Ours(have, r.Pods.Namespace, p.On) {
+			r.Slots.Created(d.node.Name, have)
 			return nil // created a moment ago; its events will come
 		}
 		why = fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
@@ -45,6 +46,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	default:
 		return fmt.Errorf("create probe %s on node %s: %w", pod.Name, p.On.Name, err)
 	}
+	r.Slots.GiveBack(d.node.Name)             // what is not created is not awaited
 	d.ev.Probes, d.ev.ProbeRefused = nil, why // the probes are listed again
 	loaders := r.loaders(ctx, &d)
 	delete(loaders, decide.NeedFresh) // the probe was decided on for this reading of the node

@@ -82,22 +82,22 @@ type Reconciler struct {
 
 // Reconcile brings one node a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
-	n := &corev1.Node{}
+	n, synced := &corev1.Node{}, r.Versions.Synced()
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); apierrors.IsNotFound(err) {
-		r.gone(req.Name)
+		r.gone(ctx, req.Name)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return r.failed(err)
 	}
-	if r.Versions.Behind(n) {
+	if r.Versions.Behind(n.Name, synced) {
 		return ctrl.Result{RequeueAfter: wokenRetry}, nil
 	}
-	fresh, refused := false, errNotYet{}
+	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, errNotYet{}
 	for try := 0; ; try++ {
-		wait, priority, err := r.step(ctx, n, fresh)
+		wait, priority, err := r.step(ctx, n, ev)
 		switch {
 		case err == nil:
-			r.wakeWaiting()
+			r.wakeWaiting(ctx)
 			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
 			if r.settled(n) {
 				interval *= settledRounds
@@ -122,12 +122,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			r.impeded(ctx, n, err)
 			return r.failed(err)
 		}
-		n, fresh = now, true
+		n, ev = now, decide.Evidence{Fresh: true}
 	}
 }
 
-// settled reports whether the node carries the label of a verified one and no taint that is ours to remove: only watches can show that
-// something is to be done about it, and what they might have missed is less urgent than on a node that is held.
+// settled reports whether the node carries the label of a verified one and no taint that is ours to remove: only
+// watches can show that something is to be done about it, and what they might have missed is less urgent than on a
+// node that is held.
 func (r *Reconciler) settled(n *corev1.Node) bool {
 	v := r.View.Config.Vocabulary()
 	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.HasRuleTaint(n, v) &&
@@ -141,8 +142,9 @@ var (
 	errDecideAgain = errors.New("decide again")
 )
 
-// failed counts an error on its way to the queue, which tries again with backoff. A node that is gone although the cache still has it is
-// forgotten once the watch shows that: until then what is known of it is what keeps the cache's from being believed.
+// failed counts an error on its way to the queue, which tries again with backoff. A node that is gone although the
+// cache still has it is forgotten once the watch shows that: until then what is known of it is what keeps the cache's
+// from being believed.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: wokenRetry}, nil
@@ -152,7 +154,7 @@ func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 }
 
 // gone forgets a node that the cache does not have.
-func (r *Reconciler) gone(name string) {
+func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
@@ -161,12 +163,12 @@ func (r *Reconciler) gone(name string) {
 	if r.Rules != nil {
 		r.Rules.NodeGone(name)
 	}
-	r.wakeWaiting()
+	r.wakeWaiting(ctx)
 }
 
-// step decides and acts once. It returns when to look again, and how urgent that is.
-func (r *Reconciler) step(ctx context.Context, n *corev1.Node, fresh bool) (wait time.Duration, priority int, err error) {
-	d, err := r.decide(ctx, n, fresh)
+// step decides and acts once. ev says how the node was read. It returns when to look again, and how urgent that is.
+func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidence) (wait time.Duration, priority int, err error) {
+	d, err := r.decide(ctx, n, ev)
 	defer r.Slots.GiveBack(n.Name) // unless a pod was made of it
 	defer d.ruled()
 	if err != nil {
@@ -217,9 +219,9 @@ func (d decision) log(ctx context.Context) {
 }
 
 // decide asks what is next.
-func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (decision, error) {
-	d := decision{ruled: func() {}}
-	switch err := r.gather(ctx, &d, n, fresh); {
+func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evidence) (decision, error) {
+	d := decision{ev: ev, ruled: func() {}}
+	switch err := r.gather(ctx, &d, n, ev.Fresh); {
 	case errors.Is(err, decide.ErrStop):
 		return d, nil
 	case err != nil:
@@ -228,7 +230,6 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, fresh bool) (de
 		r.View.Tracker.See(d.in, decide.Plan{})
 		return d, errNothingToDo
 	}
-	d.ev = decide.Evidence{Fresh: fresh, Current: r.Versions.Current(n)}
 	plan, err := decide.Resolve(&d.in, &d.ev, r.View.Tracker.Now, r.loaders(ctx, &d))
 	if d.rules.Unavailable == "" { // else that is what was decided
 		d.plan = plan
@@ -258,7 +259,8 @@ func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fr
 	return decide.ErrStop
 }
 
-// loaders load the evidence of d. A decision that needs the evidence of a deletion is handed over to the deletion queue.
+// loaders load the evidence of d. A decision that needs the evidence of a deletion is handed over to the deletion
+// queue.
 func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 	handOver := func(decide.Plan) error {
 		r.Deletions.Consider(d.node.Name)
@@ -305,8 +307,8 @@ func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error
 	return n, nil
 }
 
-// occupants are the ordinary pods on a node. Where they cannot be listed the node counts as one that runs some: a taint that evicts
-// nobody closes the gate as well, and at once.
+// occupants are the ordinary pods on a node. Where they cannot be listed the node counts as one that runs some: a
+// taint that evicts nobody closes the gate as well, and at once.
 func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workloads {
 	w, err := r.Workloads(ctx, node)
 	if err != nil {
@@ -330,8 +332,8 @@ func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prereq
 }
 
 // wakeWaiting lets nodes that wait for a slot look again while there is one.
-func (r *Reconciler) wakeWaiting() {
-	for _, name := range r.Slots.Next() {
+func (r *Reconciler) wakeWaiting(ctx context.Context) {
+	for _, name := range r.Slots.Next(ctx) {
 		r.queue.wake(name, 0)
 	}
 }

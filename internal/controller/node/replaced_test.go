@@ -43,7 +43,7 @@ func reconciler(t *testing.T) (*Reconciler, *podCache) {
 	cache := &podCache{}
 	view := &controller.View{Config: cfg, Cache: cache, Builder: builder, Tracker: controller.NewTracker(time.Now, false),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
-	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view), Versions: controller.NewVersions(time.Now)}, cache
+	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view), Versions: controller.NewVersions(time.Now, nil)}, cache
 }
 
 // A relist that finds another pod under the name of one that is gone reports both in one update. The pod that is gone
@@ -115,7 +115,7 @@ func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 
 // A node that was replaced under its name by one that looks the same is looked at.
 func TestNodeReplacedUnderItsName(t *testing.T) {
-	r := Reconciler{Versions: controller.NewVersions(time.Now)}
+	r := Reconciler{Versions: controller.NewVersions(time.Now, nil)}
 	before, after := &corev1.Node{}, &corev1.Node{}
 	before.UID, before.ResourceVersion, after.UID, after.ResourceVersion = "first", "1", "second", "2"
 	if !r.nodeChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
@@ -123,7 +123,8 @@ func TestNodeReplacedUnderItsName(t *testing.T) {
 	}
 }
 
-// A record that somebody removes has attempts counted from 1 again. A later one whose creation was answered with an error may be there.
+// A record that somebody removes has attempts counted from 1 again. A later one whose creation was answered with an
+// error may be there.
 func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
 	r, _ := reconciler(t)
 	d := decision{in: decide.Input{Node: marks.Facts{Name: "n", UID: "uid-n"}}, plan: decide.Plan{Number: 1}}
@@ -139,8 +140,7 @@ func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
 	}
 	live.pods = []corev1.Pod{*second}
 	await("a first attempt costs no list", nil)
-	r.View.Tracker.CreatingAttempt(d.in, second, 2)
-	r.View.Tracker.Shown(second.Name) // its creation failed
+	r.View.Tracker.Asked(d.in, 2)
 	await("the second was asked for and is there", controller.ErrVanished)
 	d.in.Node.Record.NodeUID = "uid-n"
 	await("a record that somebody wrote counts from 1, too", controller.ErrVanished)

@@ -31,8 +31,8 @@ import (
 // workers is how many nodes are reconciled at once. A reconcile mostly waits for the API server.
 const workers = 32
 
-// Setup registers the reconciler and its watches with the manager. unmet delivers the nodes whose prerequisites changed; the first node is
-// reconciled once known returns.
+// Setup registers the reconciler and its watches with the manager. unmet delivers the nodes whose prerequisites
+// changed; the first node is reconciled once known returns.
 func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
@@ -81,8 +81,9 @@ func (w *wakeable) wake(name string, priority int) {
 // Wake has the reconciler look at a node. It never blocks.
 func (r *Reconciler) Wake(name string) { r.queue.wake(name, 0) }
 
-// Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one goes first, and what only
-// tidies up goes last. Nodes that fail go after those that come, which must not wait for an outage.
+// Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one
+// goes first, and what only tidies up goes last. Nodes that fail go after those that come, which must not wait for an
+// outage.
 const (
 	release = 10
 	failing = -5
@@ -148,18 +149,18 @@ func isWorker(o client.Object) bool {
 	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
 }
 
-// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat, which shows no more than that the watch is
-// alive.
+// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat, which shows no more than
+// that the watch is alive.
 func (r *Reconciler) nodeChanges() predicate.Predicate {
 	return predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool {
-		r.Versions.See(e.Object.(*corev1.Node))
+		r.Versions.Observe()
 		return true
 	}, UpdateFunc: func(e event.UpdateEvent) bool {
 		old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 		if old.ResourceVersion == now.ResourceVersion {
 			return false // the informer's resync; ours is RequeueAfter
 		}
-		r.Versions.See(now)
+		r.Versions.Observe()
 		return old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
 			!maps.Equal(old.Labels, now.Labels) ||
 			!maps.Equal(old.Annotations, now.Annotations) ||
@@ -195,18 +196,19 @@ func overdue(n *corev1.Node) bool {
 	})
 }
 
-// podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no slot.
+// podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no
+// slot.
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {
-			r.wakeNode(r.SeePod(pod), q)
+			r.wakeNode(r.View.Tracker.SeePod(pod), q)
 		}
 	}
 	gone := func(ctx context.Context, pod *corev1.Pod, q queue) {
 		if !r.View.Ours(pod) {
 			return
 		}
-		o := r.PodGone(pod)
+		o := r.podGone(pod)
 		if o.Attempt.Result == nil || o.Occupies {
 			r.wakeNode(o, q)
 		}
@@ -226,11 +228,11 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 			}
 			if !r.View.Ours(now) {
 				if r.View.Ours(old) { // somebody took its labels
-					r.wakeNode(r.PodGone(old), q)
+					r.wakeNode(r.podGone(old), q)
 				}
 				return
 			}
-			before, after := workerpod.Observe(old), r.SeePod(now)
+			before, after := workerpod.Observe(old), r.View.Tracker.SeePod(now)
 			if !matters(before, after) {
 				return
 			}
@@ -241,20 +243,10 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 	}
 }
 
-// SeePod accounts for what the watch has shown of one of our pods.
-func (r *Reconciler) SeePod(pod *corev1.Pod) workerpod.Observation {
-	o := r.View.Tracker.SeePod(pod)
-	r.Slots.SeePod(o)
-	r.View.Tracker.Shown(pod.Name) // last: else its slot would be free for a moment
-	return o
-}
-
-// PodGone accounts for the end of one of our pods.
-func (r *Reconciler) PodGone(pod *corev1.Pod) workerpod.Observation {
+// podGone records the end of one of our pods.
+func (r *Reconciler) podGone(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	r.View.Tracker.PodGone(o, pod)
-	r.View.Tracker.Shown(pod.Name)
-	r.Slots.PodGone(pod.Name)
 	return o
 }
 
@@ -277,10 +269,11 @@ func (r *Reconciler) wakeNode(o workerpod.Observation, q queue) {
 	enqueue(q, o.Node, priority)
 }
 
-// ended lets what waited for a pod go on: nodes that wait for a slot, and after a probe those with a failure to be attributed.
+// ended lets what waited for a pod go on: nodes that wait for a slot, and after a probe those with a failure to be
+// attributed.
 func (r *Reconciler) ended(ctx context.Context, before, after workerpod.Observation, q queue) {
 	if before.Occupies && !after.Occupies {
-		r.wakeWaiting()
+		r.wakeWaiting(ctx)
 	}
 	if after.Purpose != workerpod.PurposeProbe || (before.Attempt.Result == nil) == (after.Attempt.Result == nil) && before.Occupies == after.Occupies {
 		return

@@ -23,7 +23,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 		n.ResourceVersion = version
 		return n
 	}
-	r := Reconciler{Versions: controller.NewVersions(time.Now)}
+	r := Reconciler{Versions: controller.NewVersions(time.Now, nil)}
 	for _, test := range []struct {
 		old, now *corev1.Node
 		want     bool
