@@ -9,7 +9,8 @@ import (
 // readTimeout bounds one read: the client sets no timeout of its own, and other readers wait for the same answer.
 const readTimeout = 30 * time.Second
 
-// Last keeps the last answer for a while, errors too, so that many readers cost one request. The zero value is ready for use.
+// Last keeps the last answer for a while, errors too, so that many readers cost one request. The zero value is ready
+// for use.
 type Last[T any] struct {
 	init sync.Once
 	lock chan struct{} // a mutex whose wait ends with the context
@@ -19,7 +20,8 @@ type Last[T any] struct {
 	err   error
 }
 
-// Get returns an answer that is no older than age, and one read after the call if fresh is set. A read takes 30 seconds at most.
+// Get returns an answer that is no older than age, and one read after the call if fresh is set. A read takes 30
+// seconds at most.
 func (m *Last[T]) Get(ctx context.Context, age time.Duration, fresh bool, read func(context.Context) (T, error)) (T, error) {
 	if err := m.acquire(ctx); err != nil {
 		var none T

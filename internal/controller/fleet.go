@@ -13,8 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// Fleet is what decisions need of all nodes, kept up to date by the events of each: reading five thousand nodes for every
-// one that failed would take a core.
+// Fleet is what decisions need of all nodes, kept up to date by the events of each: reading five thousand nodes for
+// every one that failed would take a core.
 type Fleet struct {
 	view *View
 
@@ -76,8 +76,8 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 // fleetPage is how many nodes are read at once: so many of 10 to 20 KiB each are held in memory.
 const fleetPage = 250
 
-// ReadSummaries lists the fleet as the API server has it. Before something is deleted the cache is not enough: where its watch lags in an
-// outage, it shows as healthy what has failed meanwhile.
+// ReadSummaries lists the fleet as the API server has it. Before something is deleted the cache is not enough: where
+// its watch lags in an outage, it shows as healthy what has failed meanwhile.
 func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
 	var nodes []decide.NodeSummary
 	err := apiread.Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {

@@ -19,8 +19,8 @@ type Pods struct {
 	Namespace string
 }
 
-// Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any: where
-// the scheduler might have it do so, or that cannot be found out, it is bound directly.
+// Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any:
+// where the scheduler might have it do so, or that cannot be found out, it is bound directly.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
@@ -41,8 +41,8 @@ func (p Pods) Keep(ctx context.Context, o workerpod.Observation) error {
 	return nil
 }
 
-// Delete deletes a pod, on condition that it is still the one observed. A container that may run is given its grace; where
-// none runs, or the kubelet is gone and none ever did, nobody would confirm the end.
+// Delete deletes a pod, on condition that it is still the one observed. A container that may run is given its grace;
+// where none runs, or the kubelet is gone and none ever did, nobody would confirm the end.
 func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observation) error {
 	uid := types.UID(o.UID)
 	opts := []client.DeleteOption{client.Preconditions{UID: &uid}}
@@ -71,12 +71,12 @@ func (p Pods) named(name string) *corev1.Pod {
 	return pod
 }
 
-// ConflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before the object
-// goes back into the queue: a node that just joined is written by many.
+// ConflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before
+// the object goes back into the queue: a node that just joined is written by many.
 const ConflictRetries = 8
 
-// ignoreReplaced drops the errors that say that the object of the UID is gone: NotFound, and Conflict (or Invalid, for a
-// patch: a UID cannot change) where another one has its name.
+// ignoreReplaced drops the errors that say that the object of the UID is gone: NotFound, and Conflict (or Invalid,
+// for a patch: a UID cannot change) where another one has its name.
 func ignoreReplaced(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil

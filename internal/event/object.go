@@ -26,15 +26,17 @@ const (
 	maxReportingInstance = 128
 )
 
-// hashBytes of the hash are in an event's name: 64 bits, for the few events of one node within the hour that they are kept.
+// hashBytes of the hash are in an event's name: 64 bits, for the few events of one node within the hour that they are
+// kept.
 const hashBytes = 8
 
-// object makes the Event. Its deprecated fields and its series stay unset: the API server refuses the first in events.k8s.io/v1,
-// and an event that is written once is no series.
+// object makes the Event. Its deprecated fields and its series stay unset: the API server refuses the first in
+// events.k8s.io/v1, and an event that is written once is no series.
 func object(instance string, of corev1.ObjectReference, at time.Time, e decide.Event) *eventsv1.Event {
 	return &eventsv1.Event{
-		// What we emit events on has no namespace, and an event must have one: client-go puts events of such objects into "default"
-		// (tools/events/event_recorder.go), and the API server takes them nowhere else but in kube-system.
+		// What we emit events on has no namespace, and an event must have one: client-go puts events of such objects
+		// into "default" (tools/events/event_recorder.go), and the API server takes them nowhere else but in
+		// kube-system.
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(of, e)},
 		Regarding:           of,
 		EventTime:           metav1.NewMicroTime(at),
@@ -47,8 +49,8 @@ func object(instance string, of corev1.ObjectReference, at time.Time, e decide.E
 	}
 }
 
-// name derives from what the event says, so that the same event is written once. The object's name is in it for people; the
-// hash tells apart objects that had the same name, and long names that are cut at the same place.
+// name derives from what the event says, so that the same event is written once. The object's name is in it for
+// people; the hash tells apart objects that had the same name, and long names that are cut at the same place.
 func name(of corev1.ObjectReference, e decide.Event) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", of.UID, e.Reason.Name, e.Key))
 	suffix := "." + hex.EncodeToString(sum[:hashBytes])
@@ -57,8 +59,8 @@ func name(of corev1.ObjectReference, e decide.Event) string {
 	return strings.TrimRight(prefix, "-.") + suffix
 }
 
-// instance names this process among the replicas, as client-go does (tools/events/event_broadcaster.go). In a pod, the host's
-// name is the pod's.
+// instance names this process among the replicas, as client-go does (tools/events/event_broadcaster.go). In a pod,
+// the host's name is the pod's.
 func instance() string {
 	host, err := os.Hostname()
 	if err != nil {

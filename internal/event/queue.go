@@ -34,8 +34,8 @@ func (q *queue) len() int {
 	return n
 }
 
-// add puts an item last in its rank, and returns what is dropped for it where the queue is full: the oldest of the lowest
-// rank, or the new item itself if all others rank higher.
+// add puts an item last in its rank, and returns what is dropped for it where the queue is full: the oldest of the
+// lowest rank, or the new item itself if all others rank higher.
 func (q *queue) add(it *item) (dropped *item) {
 	if q.len() >= q.limit {
 		for rank := range q.byRank {
@@ -52,8 +52,8 @@ func (q *queue) add(it *item) (dropped *item) {
 	return dropped
 }
 
-// take removes the first item of the highest rank that may be tried now. Where there is none, it returns how long to wait
-// for one, or 0 if the queue is empty.
+// take removes the first item of the highest rank that may be tried now. Where there is none, it returns how long to
+// wait for one, or 0 if the queue is empty.
 func (q *queue) take(now time.Time) (it *item, wait time.Duration) {
 	for rank := ranks - 1; rank >= 0; rank-- {
 		for i, it := range q.byRank[rank] {

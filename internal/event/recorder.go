@@ -58,8 +58,8 @@ type Recorder struct {
 	closed bool
 }
 
-// New makes a recorder; Start runs it. dropped is called for each event that will not be written, by any goroutine; it must
-// not block, as a Prometheus counter's Inc does not.
+// New makes a recorder; Start runs it. dropped is called for each event that will not be written, by any goroutine;
+// it must not block, as a Prometheus counter's Inc does not.
 func New(c Creator, dropped func()) *Recorder {
 	return &Recorder{
 		client: c, dropped: dropped, instance: instance(),
@@ -70,8 +70,8 @@ func New(c Creator, dropped func()) *Recorder {
 	}
 }
 
-// Emit queues an event on the node, which happened at the given time. It never blocks; a full queue drops the least useful event.
-// One that is on its way already (same node, reason and key) is not queued again.
+// Emit queues an event on the node, which happened at the given time. It never blocks; a full queue drops the least
+// useful event. One that is on its way already (same node, reason and key) is not queued again.
 func (r *Recorder) Emit(node *corev1.Node, at time.Time, e decide.Event) {
 	r.EmitOn(onNode(node), at, e)
 }
@@ -127,7 +127,8 @@ func (r *Recorder) take(now time.Time) (*item, time.Duration) {
 	return it, wait
 }
 
-// Start writes events until ctx is done, and then what is still queued, for 5 s at most. It is a manager.Runnable of the leader.
+// Start writes events until ctx is done, and then what is still queued, for 5 s at most. It is a manager.Runnable of
+// the leader.
 func (r *Recorder) Start(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -177,8 +178,8 @@ func (r *Recorder) next(ctx context.Context) *item {
 	return nil
 }
 
-// drain writes what is left, unpaced: the reconciles end as well, and the lease is not released before this has. A server
-// that does not take a write is not pressed: once each writer has met that, what is left is dropped.
+// drain writes what is left, unpaced: the reconciles end as well, and the lease is not released before this has. A
+// server that does not take a write is not pressed: once each writer has met that, what is left is dropped.
 func (r *Recorder) drain(writing context.Context) {
 	for writing.Err() == nil {
 		it, _ := r.take(time.Now().Add(maxRetryAfter)) // what waits for another try gets it now
@@ -231,8 +232,8 @@ func (r *Recorder) forget(it *item) {
 	delete(r.names, it.object.Name)
 }
 
-// transient reports whether another try may succeed. What is no answer of the API server's (no connection, no answer in time,
-// not leading at the moment) may well.
+// transient reports whether another try may succeed. What is no answer of the API server's (no connection, no answer
+// in time, not leading at the moment) may well.
 func transient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -80,7 +80,8 @@ func TestHangingWritesHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// TestWritersWakeEachOther: two events may leave one token, and each deserves a writer; what is not due must not keep them awake.
+// TestWritersWakeEachOther: two events may leave one token, and each deserves a writer; what is not due must not keep
+// them awake.
 func TestWritersWakeEachOther(t *testing.T) {
 	r, _ := newRecorder(&api{})
 	emit(r, decide.RankOutcome, "1")

@@ -100,8 +100,8 @@ func leads(f *Fence) bool {
 	return open && age < RenewDeadline
 }
 
-// TestOneWritesAtATime runs client-go's elector on two replicas. The first is cut off from the lease, which stops renewals as
-// a stopped process does, but leaves its goroutines running.
+// TestOneWritesAtATime runs client-go's elector on two replicas. The first is cut off from the lease, which stops
+// renewals as a stopped process does, but leaves its goroutines running.
 func TestOneWritesAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,6 @@
-// Package leader keeps a controller that was stopped for a while (SIGSTOP, a suspended machine, a starved CPU) from writing
-// beside its successor. client-go's elector notices a lost lease only when it next runs; until then every goroutine that
-// wakes up with it goes on acting. The fence asks at each write whether the lease is still ours.
+// Package leader keeps a controller that was stopped for a while (SIGSTOP, a suspended machine, a starved CPU) from
+// writing beside its successor. client-go's elector notices a lost lease only when it next runs; until then every
+// goroutine that wakes up with it goes on acting. The fence asks at each write whether the lease is still ours.
 package leader
 
 import (
@@ -13,8 +13,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Fence is the resource lock of an election, and refuses writes through its Transport unless the lock was renewed less than
-// RenewDeadline ago. It is made before the manager, and wraps every client that only the leader may write with:
+// Fence is the resource lock of an election, and refuses writes through its Transport unless the lock was renewed
+// less than RenewDeadline ago. It is made before the manager, and wraps every client that only the leader may write
+// with:
 //
 //	fence, err := leader.New(rc, namespace, cfg.LeaderElection.ID, nil) // before rc.Wrap: the lease itself is not fenced
 //	rc.Wrap(fence.Transport)
@@ -31,8 +32,9 @@ import (
 //
 // Without leader election the Fence is nil, and its Transport lets everything through.
 //
-// What no clock of the process shows, the fence cannot see: a virtual machine that its host stops and continues may find
-// both of its clocks where they were. Writes need their preconditions (resourceVersion, UID, name) beside the fence.
+// What no clock of the process shows, the fence cannot see: a virtual machine that its host stops and continues may
+// find both of its clocks where they were. Writes need their preconditions (resourceVersion, UID, name) beside the
+// fence.
 type Fence struct {
 	resourcelock.Interface
 
@@ -65,21 +67,22 @@ func readClocks() reading {
 	return reading{monotonic: now, wall: now.Round(0)}
 }
 
-// since is the time between two instants, by the clock that says more. A suspended machine stops the monotonic clock but not
-// the wall clock; a wall clock that is set back says less, and then the monotonic one counts. A wall clock that is set
-// forward closes the fence until the next renewal, RetryPeriod at most: a delayed write is better than one beside the successor's.
+// since is the time between two instants, by the clock that says more. A suspended machine stops the monotonic clock
+// but not the wall clock; a wall clock that is set back says less, and then the monotonic one counts. A wall clock
+// that is set forward closes the fence until the next renewal, RetryPeriod at most: a delayed write is better than
+// one beside the successor's.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.monotonic.Sub(earlier.monotonic), r.wall.Sub(earlier.wall))
 }
 
-// Wrap makes a fence of a lock. The lock's own client must not go through the fence's Transport: the first renewal would
-// be refused for want of a renewal.
+// Wrap makes a fence of a lock. The lock's own client must not go through the fence's Transport: the first renewal
+// would be refused for want of a renewal.
 func Wrap(lock resourcelock.Interface) *Fence {
 	return &Fence{Interface: lock, now: readClocks}
 }
 
-// Get reads the record, or returns what it last read while nothing shows a change. One that names another holder closes the
-// fence at once.
+// Get reads the record, or returns what it last read while nothing shows a change. One that names another holder
+// closes the fence at once.
 func (f *Fence) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if s := f.unchanged(); s != nil {
 		return s.record, s.raw, nil
@@ -121,8 +124,8 @@ func (f *Fence) changed() {
 	f.seen = nil
 }
 
-// note remembers when a request that failed was sent. One that another replica was faster than has not failed, nor one for a lease that is
-// still to be made.
+// note remembers when a request that failed was sent. One that another replica was faster than has not failed, nor
+// one for a lease that is still to be made.
 func (f *Fence) note(err error, sent reading) error {
 	if !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 		f.mu.Lock()
@@ -150,7 +153,8 @@ func (f *Fence) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return f.write(ctx, record, f.Interface.Create)
 }
 
-// Update writes a record: a renewal, or a release, which names nobody. A renewal that comes within RetryPeriod of the last is not sent.
+// Update writes a record: a renewal, or a release, which names nobody. A renewal that comes within RetryPeriod of the
+// last is not sent.
 func (f *Fence) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if age, open := f.age(); open && age < RetryPeriod && record.HolderIdentity == f.Identity() {
 		return nil

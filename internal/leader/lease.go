@@ -33,10 +33,10 @@ func VersionLabel(v string) string {
 	return strings.Trim(v[:min(len(v), validation.LabelValueMaxLength)], "-_.")
 }
 
-// New makes a fence of the Lease namespace/name, as controller-runtime makes its lock (pkg/leaderelection). It copies cfg,
-// which may be wrapped with the fence's Transport afterwards. recorder may be nil: then no event says who leads, and the
-// Lease, the log and leader_election_master_status still do. One that is given must not write through the fence either:
-// its last event comes after the release.
+// New makes a fence of the Lease namespace/name, as controller-runtime makes its lock (pkg/leaderelection). It copies
+// cfg, which may be wrapped with the fence's Transport afterwards. recorder may be nil: then no event says who leads,
+// and the Lease, the log and leader_election_master_status still do. One that is given must not write through the
+// fence either: its last event comes after the release.
 func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRecorder) (*Fence, error) {
 	if namespace == "" || name == "" {
 		return nil, errors.New("leader election needs the namespace and the name of a Lease")

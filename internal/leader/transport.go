@@ -27,9 +27,10 @@ func (e *RefusedError) Error() string {
 // Unwrap returns ErrNotLeading.
 func (e *RefusedError) Unwrap() error { return ErrNotLeading }
 
-// Transport wraps next (rest.Config.Wrap takes it) and refuses writes that the lease does not cover with a RefusedError. GET,
-// HEAD and OPTIONS always pass. All else is a write, also the POST of a TokenReview or a SelfSubjectAccessReview, which changes
-// nothing: the controller makes none, and a replica that needs one while another leads must do so by an unfenced client.
+// Transport wraps next (rest.Config.Wrap takes it) and refuses writes that the lease does not cover with a
+// RefusedError. GET, HEAD and OPTIONS always pass. All else is a write, also the POST of a TokenReview or a
+// SelfSubjectAccessReview, which changes nothing: the controller makes none, and a replica that needs one while
+// another leads must do so by an unfenced client.
 func (f *Fence) Transport(next http.RoundTripper) http.RoundTripper {
 	if f == nil {
 		return next
@@ -42,7 +43,8 @@ type transport struct {
 	next  http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go reach the transport below (k8s.io/apimachinery/pkg/util/net), to close idle connections.
+// WrappedRoundTripper lets client-go reach the transport below (k8s.io/apimachinery/pkg/util/net), to close idle
+// connections.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip sends a read, and a write that the lease covers.

@@ -7,8 +7,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Start watches the lease until ctx ends, so that a successor need not wait for its next look (manager.Runnable). Where the watch is broken
-// or forbidden, a look every RetryPeriod shows the same.
+// Start watches the lease until ctx ends, so that a successor need not wait for its next look (manager.Runnable).
+// Where the watch is broken or forbidden, a look every RetryPeriod shows the same.
 func (f *Fence) Start(ctx context.Context) error {
 	if f.watch == nil {
 		return nil

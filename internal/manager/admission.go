@@ -30,8 +30,8 @@ type hook struct {
 	rules        *rules.Lister     // nil where no rules are served
 }
 
-// newWebhook makes the webhook; nil where nodes are tainted otherwise or not at all, and in a dry run, which taints none.
-// rc is not held to leadership: every replica serves, and any may renew the certificates.
+// newWebhook makes the webhook; nil where nodes are tainted otherwise or not at all, and in a dry run, which taints
+// none. rc is not held to leadership: every replica serves, and any may renew the certificates.
 func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options) (*hook, error) {
 	mode, err := admissionMode(cfg.Admission.Mode, rc)
 	if err != nil || mode != config.AdmissionWebhook || o.DryRun {
@@ -93,7 +93,8 @@ func watchCertificates(o *cache.Options, r *webhook.Rotation) {
 	o.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Field: one}
 }
 
-// add has the manager look after the certificates and the rules, and be ready only when the webhook is. It waits for no rule.
+// add has the manager look after the certificates and the rules, and be ready only when the webhook is. It waits for
+// no rule.
 func (h *hook) add(mgr ctrl.Manager) error {
 	err := mgr.AddReadyzCheck("webhook", h.Ready)
 	if h.certificates != nil {

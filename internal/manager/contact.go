@@ -10,8 +10,8 @@ import (
 // duration, after which another replica would act.
 const contactWithin = 15 * time.Second
 
-// contact remembers when the API server last answered and last did not, and the same of the collections that decisions are
-// made on: without their watch the controller goes on with what it saw last, and looks well.
+// contact remembers when the API server last answered and last did not, and the same of the collections that
+// decisions are made on: without their watch the controller goes on with what it saw last, and looks well.
 type contact struct {
 	any answers
 	// watched are the collections' paths, as /api/v1/nodes. It is not changed once requests are made.

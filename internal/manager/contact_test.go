@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A watch that is refused, as after a change of RBAC, leaves the controller with what it saw last, while its other requests
-// are answered.
+// A watch that is refused, as after a change of RBAC, leaves the controller with what it saw last, while its other
+// requests are answered.
 func TestContact(t *testing.T) {
 	const nodes = "https://server/api/v1/nodes?watch=true"
 	get := func(c *contact, url string, status int) {

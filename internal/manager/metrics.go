@@ -20,7 +20,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
-// metricsOptions are how /metrics is served. rc is for asking who scrapes: not the manager's, through which only the leader writes.
+// metricsOptions are how /metrics is served. rc is for asking who scrapes: not the manager's, through which only the
+// leader writes.
 func metricsOptions(m config.Metrics, rc *rest.Config) (server.Options, error) {
 	if !*m.Enabled {
 		return server.Options{BindAddress: "0"}, nil // controller-runtime's "off"
@@ -50,8 +51,9 @@ func metricsOptions(m config.Metrics, rc *rest.Config) (server.Options, error) {
 	return o, nil
 }
 
-// admit lets those through whose bearer token the API server knows and whom it lets get the path. controller-runtime's filter does the
-// same by way of the API server's own packages, which would nearly double this program.
+// admit lets those through whose bearer token the API server knows and whom it lets get the path.
+// controller-runtime's filter does the same by way of the API server's own packages, which would nearly double this
+// program.
 func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

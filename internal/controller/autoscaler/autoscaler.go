@@ -1,5 +1,5 @@
-// Package autoscaler says where Karpenter does not know a gating taint: it then launches more nodes than are needed, and nothing on a
-// node shows why.
+// Package autoscaler says where Karpenter does not know a gating taint: it then launches more nodes than are needed,
+// and nothing on a node shows why.
 package autoscaler
 
 import (

@@ -1,5 +1,6 @@
-// Package backfill taints nodes that admission missed: those that were created while nothing that taints a node on its creation
-// was at work. It has a queue of its own and takes one node after the other, so that the rate is limited and no verification waits.
+// Package backfill taints nodes that admission missed: those that were created while nothing that taints a node on
+// its creation was at work. It has a queue of its own and takes one node after the other, so that the rate is limited
+// and no verification waits.
 package backfill
 
 import (
@@ -28,9 +29,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
-// PerSecond is how many nodes are looked at in a second, each by a read, a list of its pods and, at most, a write; and how many may
-// be at once before that. An autoscaler's burst of some hundred nodes is through before its nodes are Ready and can take a pod,
-// and a configuration that would taint what it should not is seen before it has tainted a fleet.
+// PerSecond is how many nodes are looked at in a second, each by a read, a list of its pods and, at most, a write;
+// and how many may be at once before that. An autoscaler's burst of some hundred nodes is through before its nodes
+// are Ready and can take a pod, and a configuration that would taint what it should not is seen before it has tainted
+// a fleet.
 const PerSecond = 10
 
 // Reconciler taints nodes that admission missed. It is not for a dry run.
@@ -83,8 +85,8 @@ func (r *Reconciler) arrivals() predicate.Predicate {
 	}
 }
 
-// Reconcile looks at one node. One that runs ordinary pods has been taken into service: it is looked at again only when its marks
-// change, or by a successor.
+// Reconcile looks at one node. One that runs ordinary pods has been taken into service: it is looked at again only
+// when its marks change, or by a successor.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
@@ -109,7 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-// backfill decides on a fresh read of the node, and of its pods after that, and writes on condition that the node is still the same.
+// backfill decides on a fresh read of the node, and of its pods after that, and writes on condition that the node is
+// still the same.
 func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	n := &corev1.Node{}
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {

@@ -37,9 +37,9 @@ type Ledger struct {
 	last apiread.Last[ledger.Contents]
 }
 
-// Read returns the deletions that still matter, the oldest first. fresh reads the ledger anew, which a deletion is decided
-// on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is kept is begun now.
-// One that cannot be read, understood or begun is an error and holds every deletion.
+// Read returns the deletions that still matter, the oldest first. fresh reads the ledger anew, which a deletion is
+// decided on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is
+// kept is begun now. One that cannot be read, understood or begun is an error and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
 	have, err := l.read(ctx, now, fresh)
 	if err == nil && have.CompleteSince.IsZero() && !l.ReadOnly {
@@ -88,9 +88,9 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 	})
 }
 
-// Append enters a deletion that is about to happen at e.Time, which is the present, and was decided on the ledger of the
-// version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A Conflict error
-// means that somebody else wrote since, so that the limits may not hold any more: decide again.
+// Append enters a deletion that is about to happen at e.Time, which is the present, and was decided on the ledger of
+// the version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A
+// Conflict error means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
 	if err := e.Validate(); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package deletion deletes what stands behind a node that failed for good: its guards' evidence, the decision, the intent
-// in the node's record, the ledger, and the deletion, one node at a time in a queue of its own. Nothing here delays the
-// release of a healthy node.
+// Package deletion deletes what stands behind a node that failed for good: its guards' evidence, the decision, the
+// intent in the node's record, the ledger, and the deletion, one node at a time in a queue of its own. Nothing here
+// delays the release of a healthy node.
 package deletion
 
 import (
@@ -44,7 +44,8 @@ type Reconciler struct {
 	Pods controller.Pods
 	// Waits evaluates the prerequisites of a node, and does not make it wait.
 	Waits func(*corev1.Node, config.Prerequisites) []decide.Unmet
-	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut off, and tried again.
+	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut
+	// off, and tried again.
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
 	// Owners finds the object that owns a node and deletes it.
@@ -84,8 +85,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// begin begins the ledger when this replica leads, where that is yet to be done: the time that a new one holds deletions runs
-// from then, and not from when the first node failed.
+// begin begins the ledger when this replica leads, where that is yet to be done: the time that a new one holds
+// deletions runs from then, and not from when the first node failed.
 func (r *Reconciler) begin(ctx context.Context) error {
 	_ = wait.PollUntilContextTimeout(ctx, beginRetry, beginFor, true, func(ctx context.Context) (bool, error) {
 		_, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), true)
@@ -94,8 +95,8 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	return nil // who asks for it next begins it
 }
 
-// beginRetry and beginFor are after what time the ledger is tried to be begun again, and how long before that is left to the first who
-// needs it.
+// beginRetry and beginFor are after what time the ledger is tried to be begun again, and how long before that is left
+// to the first who needs it.
 const (
 	beginRetry = 2 * time.Second
 	beginFor   = time.Minute
@@ -108,7 +109,8 @@ func (r *Reconciler) Consider(name string) {
 	}
 }
 
-// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node reconciler asks for it.
+// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node reconciler asks
+// for it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
@@ -273,8 +275,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID. Cut
-// short anywhere it is decided again; the ledger counts it once.
+// delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID.
+// Cut short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
 	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool, Zone: in.Node.Zone,

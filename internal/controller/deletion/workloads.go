@@ -21,9 +21,9 @@ const (
 	podsNamed = 3
 )
 
-// OrdinaryPods finds the pods on a node that would be lost with it: all but the finished ones and those that belong to
-// the node itself (owned by a DaemonSet or by the Node, or static pods). It reads no further than it takes to name a few.
-// reader must not be a cache.
+// OrdinaryPods finds the pods on a node that would be lost with it: all but the finished ones and those that belong
+// to the node itself (owned by a DaemonSet or by the Node, or static pods). It reads no further than it takes to name
+// a few. reader must not be a cache.
 func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
 	var names []string
 	err := apiread.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
