@@ -22,7 +22,8 @@ type Last[T any] struct {
 
 // Get returns an answer that is no older than age, and one read after the call if fresh is set. A read takes 30
 // seconds at most.
-func (m *Last[T]) Get(ctx context.Context, age time.Duration, fresh bool, read func(context.Context) (T, error)) (T, error) {
+func (m *Last[T]) Get(ctx context.Context, age time.Duration, fresh bool,
+	read func(context.Context) (T, error)) (T, error) {
 	if err := m.acquire(ctx); err != nil {
 		var none T
 		return none, err

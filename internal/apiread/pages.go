@@ -17,7 +17,8 @@ func Pages[L client.ObjectList](ctx context.Context, reader client.Reader, limit
 	token, again := "", false
 	for {
 		page := empty() // decoding into a used list would keep fields of its old items
-		err := reader.List(ctx, page, slices.Concat(opts, []client.ListOption{client.Limit(limit), client.Continue(token)})...)
+		paged := []client.ListOption{client.Limit(limit), client.Continue(token)}
+		err := reader.List(ctx, page, slices.Concat(opts, paged)...)
 		switch {
 		case err != nil && token != "" && !again && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)):
 			token, again = "", true

@@ -49,8 +49,8 @@ func object(instance string, of corev1.ObjectReference, at time.Time, e decide.E
 	}
 }
 
-// name derives from what the event says, so that the same event is written once. The object's name is in it for
-// people; the hash tells apart objects that had the same name, and long names that are cut at the same place.
+// name derives from the content of the event, so that the same event is written once. The object's name in it is for
+// people. The hash keeps apart objects that had the same name, and long names that are cut at the same place.
 func name(of corev1.ObjectReference, e decide.Event) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", of.UID, e.Reason.Name, e.Key))
 	suffix := "." + hex.EncodeToString(sum[:hashBytes])

@@ -240,7 +240,8 @@ func transient(err error) bool {
 		return true
 	}
 	code := status.Status().Code
-	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests ||
+		code == http.StatusRequestTimeout
 }
 
 func retryDelay(tries int, err error) time.Duration {

@@ -1,6 +1,6 @@
 // Package leader keeps a controller that was stopped for a while (SIGSTOP, a suspended machine, a starved CPU) from
-// writing beside its successor. client-go's elector notices a lost lease only when it next runs; until then every
-// goroutine that wakes up with it goes on acting. The fence asks at each write whether the lease is still ours.
+// writing beside its successor. client-go's leader election notices a lost lease only when it next runs. Until then
+// every goroutine that resumes goes on writing. The fence checks at each write whether the lease is still ours.
 package leader
 
 import (
@@ -11,6 +11,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The times of the election. The fence reckons with them, so the manager is given the same.
+const (
+	// LeaseDuration is how long the others wait after the last renewal that they saw before one of them leads.
+	LeaseDuration = 15 * unit
+	// RenewDeadline is how long a leader tries to renew before it gives up, and the age of the last renewal from which on
+	// the fence refuses writes. What lies between it and LeaseDuration is for the request in flight: the API server may
+	// carry out a write some seconds after it was sent, and by then nobody else may lead. A longer limit would leave it no
+	// time; a shorter one would refuse writes of a leader whose elector is still content.
+	RenewDeadline = 10 * unit
+	// RetryPeriod is the time between two renewals, between two looks at another's lease that shows no change, and
+	// until what failed is tried again.
+	RetryPeriod = 2 * unit
+	// Tick is how often the elector is to run. Most of its rounds send nothing: the fence answers from what it last
+	// read or wrote until RetryPeriod has passed, or its watch has shown a change. A successor then acts within two
+	// ticks of a release, and not within two of client-go's own rounds, which may be nine seconds.
+	Tick = unit / 10
 )
 
 // Fence is the resource lock of an election, and refuses writes through its Transport unless the lock was renewed
@@ -67,10 +85,10 @@ func readClocks() reading {
 	return reading{monotonic: now, wall: now.Round(0)}
 }
 
-// since is the time between two instants, by the clock that says more. A suspended machine stops the monotonic clock
-// but not the wall clock; a wall clock that is set back says less, and then the monotonic one counts. A wall clock
-// that is set forward closes the fence until the next renewal, RetryPeriod at most: a delayed write is better than
-// one beside the successor's.
+// since is the time between two instants by the clock on which more time passed. A suspended machine stops the
+// monotonic clock, but not the wall clock. If the wall clock is set back, the monotonic one counts. If it is set
+// forward, the fence is closed until the next renewal, at most for RetryPeriod: a delayed write is better than one
+// beside the successor's.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.monotonic.Sub(earlier.monotonic), r.wall.Sub(earlier.wall))
 }
@@ -162,7 +180,8 @@ func (f *Fence) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return f.write(ctx, record, f.Interface.Update)
 }
 
-func (f *Fence) write(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (f *Fence) write(ctx context.Context, record resourcelock.LeaderElectionRecord,
+	send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	defer f.changed()
 	if record.HolderIdentity != f.Identity() {
 		// Before it is sent: a release takes effect even where its answer is lost.

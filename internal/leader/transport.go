@@ -12,7 +12,7 @@ import (
 // ErrNotLeading is what a refused write's error wraps. Such a write was not sent.
 var ErrNotLeading = errors.New("not leading")
 
-// RefusedError says which write was refused, and why. It wraps ErrNotLeading.
+// RefusedError is the error of a refused write. It wraps ErrNotLeading.
 type RefusedError struct {
 	Method, Path string
 	// Why is for a person: the lease was released, never held, or last renewed so long ago.
