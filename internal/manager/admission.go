@@ -47,7 +47,8 @@ func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options
 		lifetime := settings.CertificateLifetime.Duration
 		from.Rotation = &webhook.Rotation{
 			Rules:     webhook.Rules{Host: fmt.Sprintf("%s.%s.svc", settings.Name, namespace), Lifetime: lifetime},
-			Namespace: namespace, Name: settings.Name, Overlap: min(lifetime/10, webhook.MaxOverlap), Client: direct, Now: time.Now,
+			Namespace: namespace, Name: settings.Name, Overlap: min(lifetime/10, webhook.MaxOverlap),
+			Client: direct, Now: time.Now,
 		}
 	}
 	h, tainter := &hook{certificates: from.Rotation}, &webhook.Tainter{Config: cfg}

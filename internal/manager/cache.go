@@ -59,7 +59,9 @@ func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 	return func(o any) (any, error) {
 		if n, ok := o.(*corev1.Node); ok {
 			n.ManagedFields = nil
-			maps.DeleteFunc(n.Status.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool { return !awaited[name] })
+			maps.DeleteFunc(n.Status.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool {
+				return !awaited[name]
+			})
 			if len(n.Status.Allocatable) == 0 {
 				n.Status.Allocatable = nil
 			}
@@ -76,11 +78,12 @@ func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 	}
 }
 
-// slimPod keeps of a worker pod what tells its identity and its end, and which images it needs.
+// slimPod keeps of a worker pod what identifies it, how it ended, and which images it needs.
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName,
+			InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
 	}
 	return o, nil
 }

@@ -1,13 +1,17 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
 
@@ -17,11 +21,12 @@ const userAgent = "kube-node-ready-controller"
 // connect finds the API server and our own namespace in it.
 func connect(cfg *config.Config, kubeconfig string) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = orElse(kubeconfig, cfg.Kubernetes.KubeconfigPath)
+	rules.ExplicitPath = cmp.Or(kubeconfig, cfg.Kubernetes.KubeconfigPath)
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
 	rc, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("no way to the API server: set --kubeconfig, kubernetes.kubeconfigPath or KUBECONFIG, or run in a pod with a service account: %w", err)
+		return nil, "", fmt.Errorf("no way to the API server: set --kubeconfig, kubernetes.kubeconfigPath "+
+			"or KUBECONFIG, or run in a pod with a service account: %w", err)
 	}
 	rc.UserAgent = userAgent + "/" + version.Version
 	rc.QPS, rc.Burst = cfg.Kubernetes.QPS, int(cfg.Kubernetes.Burst)
@@ -38,9 +43,20 @@ func connect(cfg *config.Config, kubeconfig string) (*rest.Config, string, error
 	return rc, namespace, nil
 }
 
-func orElse(s, fallback string) string {
-	if s != "" {
-		return s
+// elect makes the fenced lock of the election; nil where there is none.
+func elect(cfg *config.Config, rc *rest.Config, namespace string) (*leader.Fence, error) {
+	if !*cfg.LeaderElection.Enabled {
+		return nil, nil
 	}
-	return fallback
+	return leader.New(rc, cmp.Or(cfg.LeaderElection.Namespace, namespace), cfg.LeaderElection.ID, nil)
+}
+
+// fenced has the manager elect by the fence's lock, with the times that the fence reckons with.
+func fenced(o *ctrl.Options, cfg *config.Config, f *leader.Fence) {
+	o.LeaderElection = true
+	o.LeaderElectionID = cfg.LeaderElection.ID
+	o.LeaderElectionResourceLockInterface = f
+	o.LeaderElectionReleaseOnCancel = true
+	o.LeaseDuration, o.RenewDeadline = ptr.To(leader.LeaseDuration), ptr.To(leader.RenewDeadline)
+	o.RetryPeriod = ptr.To(leader.Tick)
 }

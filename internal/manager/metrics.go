@@ -61,7 +61,8 @@ func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handle
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		who, err := c.AuthenticationV1().TokenReviews().Create(r.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		who, err := c.AuthenticationV1().TokenReviews().Create(r.Context(),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
 			l.Error(err, "who scrapes cannot be found out")
 			http.Error(w, "the token cannot be reviewed", http.StatusInternalServerError)
@@ -76,7 +77,8 @@ func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handle
 		for k, v := range user.Extra {
 			extra[k] = authorizationv1.ExtraValue(v)
 		}
-		may, err := c.AuthorizationV1().SubjectAccessReviews().Create(r.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		reviews := c.AuthorizationV1().SubjectAccessReviews()
+		may, err := reviews.Create(r.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)},
 		}}, metav1.CreateOptions{})

@@ -18,7 +18,8 @@ import (
 
 // serveRules makes the controller of rules, which starts once they are defined, and has the node reconciler ask it.
 // writer writes rules.
-func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string, writer client.Client, events emitter, nodes *node.Reconciler) error {
+func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string,
+	writer client.Client, events emitter, nodes *node.Reconciler) error {
 	if !*cfg.Rules.Enabled {
 		return nil
 	}

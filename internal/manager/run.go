@@ -2,6 +2,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	workerNamespace := orElse(cfg.Worker.Namespace, namespace)
+	workerNamespace := cmp.Or(cfg.Worker.Namespace, namespace)
 	contact := newContact("/api/v1/nodes", "/api/v1/namespaces/"+workerNamespace+"/pods")
 	rc.Wrap(contact.observe)
 	direct := rest.CopyConfig(rc) // not held to leadership
@@ -97,19 +98,19 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 			return err
 		}
 	}
-	built, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
+	view, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
 	if err != nil {
 		return err
 	}
-	if err := serveStatus(cfg, mgr, built.view, built.counters, contact); err != nil {
+	if err := serveStatus(cfg, mgr, view, counters, contact); err != nil {
 		return err
 	}
 	o.Log.Info("starting", "version", version.Version, "commit", version.Commit, "namespace", namespace,
-		"workerNamespace", workerNamespace, "image", built.view.Builder.Image, "dryRun", o.DryRun)
+		"workerNamespace", workerNamespace, "image", view.Builder.Image, "dryRun", o.DryRun)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !o.DryRun {
-		if err := sayUnreadable(ctx, cfg, mgr, direct, namespace, built.view); err != nil {
+		if err := reportUnreadable(ctx, cfg, mgr, direct, namespace, view); err != nil {
 			return err
 		}
 	}
@@ -122,24 +123,19 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	return hook.Beside(ctx, mgr.Start)
 }
 
-// built is what the reconcilers share.
-type built struct {
-	view     *controller.View
-	counters *metrics.Counters
-}
-
 // build makes the reconcilers and registers them with the manager.
-func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace, workerNamespace string) (*built, error) {
+func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
+	namespace, workerNamespace string) (*controller.View, *metrics.Counters, error) {
 	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := controller.Index(context.Background(), mgr.GetFieldIndexer()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	watches, owners, err := watchOthers(cfg, rc, mgr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not
 	// even so.
@@ -151,21 +147,21 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 	}
 	nodeStore, err := storeOf(mgr.GetCache(), &corev1.Node{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	podStore, err := storeOf(mgr.GetCache(), &corev1.Pod{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	versions := controller.NewVersions(time.Now, nodeStore)
 	marked = versions.Writer(marked)
 	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	counters := metrics.NewCounters(checkTypes(cfg))
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
 	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
@@ -184,47 +180,50 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, nam
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
 	if err := deletions.Setup(mgr); err != nil {
-		return nil, fmt.Errorf("set up the deletion reconciler: %w", err)
+		return nil, nil, fmt.Errorf("set up the deletion reconciler: %w", err)
 	}
 	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
 		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
 	}
 	nodes := &node.Reconciler{
-		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Versions: versions, Fleet: fleet, Counters: counters, Events: events,
+		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Versions: versions, Fleet: fleet,
+		Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
 		Workloads: workloads,
 	}
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
-		return nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
+		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	known := func(ctx context.Context) error {
 		return errors.Join(owners.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
 	}
 	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
-		return nil, fmt.Errorf("set up the node reconciler: %w", err)
+		return nil, nil, fmt.Errorf("set up the node reconciler: %w", err)
 	}
 	switch {
 	case cfg.Admission.Backfill && o.DryRun:
 		o.Log.Info("dry run: admission.backfill is off, no node is tainted")
 	case cfg.Admission.Backfill:
-		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads, Counters: counters, Events: events, Limit: backfill.NewLimit()}
+		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads,
+			Counters: counters, Events: events, Limit: backfill.NewLimit()}
 		if err := late.Setup(mgr); err != nil {
-			return nil, fmt.Errorf("set up the backfill reconciler: %w", err)
+			return nil, nil, fmt.Errorf("set up the backfill reconciler: %w", err)
 		}
 	}
 	if !o.DryRun {
 		labelled := &adoption.Reconciler{View: view, Writer: marked, Counters: counters, Limit: adoption.NewLimit()}
 		if err := labelled.Setup(mgr); err != nil {
-			return nil, fmt.Errorf("set up the adoption of nodes: %w", err)
+			return nil, nil, fmt.Errorf("set up the adoption of nodes: %w", err)
 		}
 	}
 	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
-		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second, Emit: events.emitPool, Count: counters.UnknownTaints}
+		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second,
+		Emit:  events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &built{view: view, counters: counters}, nil
+	return view, counters, nil
 }
 
 // namespacesOf keeps account of where workers are created; nil without election, which leaves no place for it.
@@ -232,7 +231,7 @@ func namespacesOf(cfg *config.Config, mgr ctrl.Manager, namespace, workerNamespa
 	if !*cfg.LeaderElection.Enabled {
 		return nil
 	}
-	lease := client.ObjectKey{Namespace: orElse(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
+	lease := client.ObjectKey{Namespace: cmp.Or(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
 	return &controller.Namespaces{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Lease: lease,
 		Namespace: workerNamespace, Seconds: workerpod.LongestSeconds(cfg)}
 }
@@ -250,7 +249,8 @@ func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.
 }
 
 // watchOthers watches the objects of others: what prerequisites need, and owners of nodes.
-func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*prerequisite.Watches, prerequisite.Owners, error) {
+func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (
+	*prerequisite.Watches, prerequisite.Owners, error) {
 	typed, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, nil, err

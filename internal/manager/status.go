@@ -45,7 +45,8 @@ func elected(mgr ctrl.Manager) func() bool {
 }
 
 // serveStatus registers metrics and health checks.
-func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, counters *metrics.Counters, c *contact) error {
+func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, counters *metrics.Counters,
+	c *contact) error {
 	synced := func() bool {
 		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
@@ -57,7 +58,9 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, co
 		return err
 	}
 	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes}
-	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Tracker.Waiting, func() bool { return synced() && c.recent(time.Now()) }, leader, time.Now)
+	upToDate := func() bool { return synced() && c.recent(time.Now()) }
+	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Tracker.Waiting,
+		upToDate, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -23,8 +24,8 @@ import (
 // lease: a lease that is the same at two of them is nobody's.
 const unreadableEvery = 20 * time.Second
 
-// unreadable has nodes say why they are not verified while the API server refuses to list worker pods. Until they are
-// listed no replica is elected, so every replica says it, and nobody does while another replica leads.
+// unreadable sets the condition of nodes while the API server refuses to list worker pods. Until they are listed no
+// replica is elected, so every replica does it, and none does while another replica leads.
 type unreadable struct {
 	view   *controller.View
 	client client.Client // not held to leadership
@@ -35,8 +36,8 @@ type unreadable struct {
 	lease string // its version at the last look
 }
 
-// sayUnreadable begins the looks of a manager that is about to start; they end with ctx.
-func sayUnreadable(ctx context.Context, cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, namespace string,
+// reportUnreadable begins the looks of a manager that is about to start; they end with ctx.
+func reportUnreadable(ctx context.Context, cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, namespace string,
 	view *controller.View) error {
 	c, err := client.New(rc, client.Options{Scheme: mgr.GetScheme()})
 	if err != nil {
@@ -44,7 +45,7 @@ func sayUnreadable(ctx context.Context, cfg *config.Config, mgr ctrl.Manager, rc
 	}
 	u := &unreadable{view: view, client: c, log: mgr.GetLogger()}
 	if *cfg.LeaderElection.Enabled {
-		u.election = client.ObjectKey{Namespace: orElse(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
+		u.election = client.ObjectKey{Namespace: cmp.Or(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
 	}
 	go u.run(ctx, mgr.GetCache())
 	return nil
@@ -62,7 +63,7 @@ func (u *unreadable) run(ctx context.Context, caches cache.Cache) {
 			return true, nil
 		}
 		if err := u.look(ctx); err != nil && ctx.Err() == nil {
-			u.log.Error(err, "nodes cannot say why they are not verified")
+			u.log.Error(err, "the conditions of nodes do not show why they are not verified")
 		}
 		return false, nil
 	}) // it fails with ctx alone
