@@ -13,8 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// Fleet is what decisions need of all nodes, kept up to date by the events of each: reading five thousand nodes for
-// every one that failed would take a core.
+// Fleet summarises all nodes for decisions. The events of each node keep it up to date: to read five thousand nodes
+// for each one that failed would take a core.
 type Fleet struct {
 	view *View
 
@@ -24,17 +24,17 @@ type Fleet struct {
 	list   []decide.NodeSummary // nodes, sorted by name; nil when they changed
 }
 
-// NewFleet makes the account.
+// NewFleet makes an empty one.
 func NewFleet(v *View) *Fleet { return &Fleet{view: v, nodes: map[string]decide.NodeSummary{}} }
 
-// See accounts for a node.
-func (f *Fleet) See(in decide.Input) {
+// Observe records a node.
+func (f *Fleet) Observe(in decide.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.see(in)
+	f.observe(in)
 }
 
-func (f *Fleet) see(in decide.Input) {
+func (f *Fleet) observe(in decide.Input) {
 	if m := decide.SummaryOf(in); f.nodes[m.Name] != m {
 		f.nodes[m.Name], f.list = m, nil
 	}
@@ -59,7 +59,7 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 			return nil, err
 		}
 		for i := range nodes.Items {
-			f.see(f.view.Observe(&nodes.Items[i]))
+			f.observe(f.view.Observe(&nodes.Items[i]))
 		}
 		f.seeded = true
 	}
@@ -76,11 +76,12 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 // fleetPage is how many nodes are read at once: so many of 10 to 20 KiB each are held in memory.
 const fleetPage = 250
 
-// ReadSummaries lists the fleet as the API server has it. Before something is deleted the cache is not enough: where
-// its watch lags in an outage, it shows as healthy what has failed meanwhile.
+// ReadSummaries lists the fleet as the API server has it. A deletion cannot rely on the cache: if its watch lags in an
+// outage, it shows nodes as healthy that have failed meanwhile.
 func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
 	var nodes []decide.NodeSummary
-	err := apiread.Pages(ctx, live, fleetPage, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, first bool) bool {
+	empty := func() *corev1.NodeList { return &corev1.NodeList{} }
+	err := apiread.Pages(ctx, live, fleetPage, empty, func(page *corev1.NodeList, first bool) bool {
 		if first {
 			nodes = nil
 		}

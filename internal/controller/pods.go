@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,11 +77,26 @@ func (p Pods) named(name string) *corev1.Pod {
 // the object goes back into the queue: a node that just joined is written by many.
 const ConflictRetries = 8
 
-// ignoreReplaced drops the errors that say that the object of the UID is gone: NotFound, and Conflict (or Invalid,
-// for a patch: a UID cannot change) where another one has its name.
+// ignoreReplaced drops the errors by which the API server answers that the object of the UID is gone: NotFound; and,
+// where another object has its name, Conflict, or Invalid for a patch, since a UID cannot change.
 func ignoreReplaced(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil
 	}
 	return err
+}
+
+// Refusal is the API server's message where it refuses a request and will do so again until somebody changes a
+// permission or an admission policy; empty for a nil error and for every other one, which may pass: no answer, a
+// conflict, an object that is not there or expired, too many requests, an error of the server.
+func Refusal(err error) string {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	switch s := answer.Status(); s.Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
+		return s.Message
+	}
+	return ""
 }

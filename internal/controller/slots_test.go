@@ -32,7 +32,7 @@ func take(t *testing.T, s *Slots, name string) bool {
 // shows is a pod that the cache shows, and its event.
 func shows(s *Slots, c *cache, p *corev1.Pod) {
 	c.show(p)
-	s.view.Tracker.SeePod(p)
+	s.view.Tracker.ObservePod(p)
 }
 
 // creates is a pod that is created with a node's slot, as the version.
@@ -217,7 +217,7 @@ func TestSlotsOfASuccessor(t *testing.T) {
 	}), *worker(v, node("n9"), 2, exited(1)), *foreign}
 	v.Observe(ready("dead", corev1.ConditionUnknown))
 	for i := range c.pods[:2] {
-		v.Tracker.SeePod(&c.pods[i])
+		v.Tracker.ObservePod(&c.pods[i])
 	}
 	if !take(t, s, "n2") || take(t, s, "n3") {
 		t.Error("of two slots one is taken")

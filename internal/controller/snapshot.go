@@ -26,9 +26,9 @@ type Snapshotter struct {
 	read atomic.Pointer[marks.RecordCache]
 }
 
-// Snapshot is every node with our pods on it, by name: that is the order in which the series have to be in the end,
-// and sorting them is faster where they are. A node is observed when it is asked for: thousands of observations are
-// not held at once.
+// Snapshot is every node with our pods on it, sorted by name: the series have to be sorted in the end, which is
+// faster if they come in order. A node is observed when it is asked for, so that thousands of observations are not
+// held at once.
 func (s *Snapshotter) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
 	v := s.View
 	var pods corev1.PodList

@@ -15,9 +15,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Tracker remembers when this process first saw what of a pod and of a node. Elapsed time is measured on this clock
-// alone: those of kubelets, schedulers and the API server may be minutes off. It is a hint: a successor counts from
-// its own first observation, which makes it slower and never wrong.
+// Tracker remembers when this process first observed what of a pod and of a node. Elapsed time is measured on this
+// clock alone: the clocks of kubelets, schedulers and the API server may be minutes off. What it remembers is a hint.
+// A successor counts from its own first observation, which makes it slower and never wrong.
 type Tracker struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -29,7 +29,7 @@ type Tracker struct {
 	nodes map[string]*trackedNode
 }
 
-// trackedNode is what was seen of a node of this UID.
+// trackedNode is what was observed of the node of this UID.
 type trackedNode struct {
 	uid        types.UID
 	underWay   []types.UID // pods of attempts that a watch has shown without a result, and has not shown to be gone
@@ -49,13 +49,13 @@ type trackedNode struct {
 	refused map[string]string
 }
 
-// refusal is since when the API server has refused the pod of a name.
+// refusal is when the API server first refused the pod of a name.
 type refusal struct {
 	name  string
 	since time.Time
 }
 
-// NewTracker makes an account on the clock.
+// NewTracker makes a Tracker on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
 	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}}
 }
@@ -87,8 +87,8 @@ func (s *Tracker) Created(pod *corev1.Pod) {
 	}
 }
 
-// SeePod accounts for what a watch has shown of a pod.
-func (s *Tracker) SeePod(pod *corev1.Pod) workerpod.Observation {
+// ObservePod records what a watch has shown of a pod.
+func (s *Tracker) ObservePod(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +103,9 @@ func (s *Tracker) SeePod(pod *corev1.Pod) workerpod.Observation {
 	return o
 }
 
-// attempted is what was seen of the node that a pod's attempt is on; nil where there is nothing to account for: for a
-// probe, for a result on a node of which nothing was seen, and for a pod that goes after its node, since what was
-// seen of the one that has its name now must not go with it. s.mu must be held.
+// attempted is the node that a pod's attempt is on. It is nil where there is nothing to remember: for a probe, for a
+// result on a node of which nothing was observed, and for a pod that ends after its node, since another node may have
+// the name now. s.mu must be held.
 func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNode {
 	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
 	n := s.nodes[o.Node]
@@ -130,8 +130,8 @@ func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
 	return nil
 }
 
-// observe is a pod as it was seen. What no watch has shown yet counts as seen now. An end is not witnessed until a
-// watch has shown it: of two pods the one that is looked at last may have ended first.
+// observe is a pod as it was observed. What no watch has shown yet counts as observed now. An end counts as witnessed
+// only once a watch has shown it: of two pods in the cache, the one that is read last may have ended first.
 func (s *Tracker) observe(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
@@ -172,8 +172,8 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 	return seen
 }
 
-// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is seen; so is one
-// that ended because its pod was deleted, since both may be over before anybody looks at the node.
+// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is observed. So is
+// an attempt that ended because its pod was deleted: both may be over before the node is reconciled.
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,9 +186,9 @@ func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	}
 }
 
-// GateMoved accounts for a node that a watch has shown to gain its gate, or to lose it. Both may be in one look at the
-// node.
-func (s *Tracker) GateMoved(in decide.Input) {
+// GateChanged records a node that a watch has shown to gain its gate, or to lose it. Both may be in one look at
+// the node.
+func (s *Tracker) GateChanged(in decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.node(in.Node.Name, types.UID(in.Node.UID)).gateOpen = s.Now()
@@ -220,8 +220,8 @@ func (s *Tracker) ofNode(in *decide.Input) {
 	}
 }
 
-// SeeNode accounts for whether a node was Ready.
-func (s *Tracker) SeeNode(f marks.Facts) {
+// observeNode records whether a node was Ready.
+func (s *Tracker) observeNode(f marks.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.nodes[f.Name]; f.Ready && (n == nil || n.uid != types.UID(f.UID)) {
@@ -233,7 +233,7 @@ func (s *Tracker) SeeNode(f marks.Facts) {
 	}
 }
 
-// Lost reports whether the node's condition Ready was Unknown when it was last seen: its kubelet stopped reporting.
+// Lost reports whether the node's condition Ready was last observed as Unknown: its kubelet stopped reporting.
 func (s *Tracker) Lost(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *Tracker) neededSince(in decide.Input) time.Time {
 	return n.needed
 }
 
-// PodRefused accounts for a pod that the API server refused to create on the node's behalf, and returns for how long it
+// PodRefused records a pod that the API server refused to create on the node's behalf, and returns for how long it
 // has.
 func (s *Tracker) PodRefused(in decide.Input, pod string) time.Duration {
 	s.mu.Lock()
@@ -278,7 +278,7 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).dryRunDone = true
 }
 
-// Quiet is decide.ConditionDue with the account of what the node should say.
+// Quiet is decide.ConditionDue, with what is remembered of the condition that the node is to have.
 func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,8 +293,8 @@ func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait tim
 	return write, wait
 }
 
-// Refused remembers why the API server refuses something that is to be done about a node: what, as its condition says
-// it. An empty why forgets it.
+// Refused remembers why the API server refuses a request about a node. what names the request in the condition. An
+// empty why forgets it.
 func (s *Tracker) Refused(in decide.Input, what, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,15 +319,15 @@ func (s *Tracker) WithRefused(in decide.Input, c *marks.Condition) *marks.Condit
 	if n == nil || c == nil || c.Status == corev1.ConditionTrue {
 		return c
 	}
-	said := *c
+	out := *c
 	for _, what := range slices.Sorted(maps.Keys(n.refused)) {
-		said.Message = attempt.Text(said.Message + "; " + what + ": " + n.refused[what])
+		out.Message = attempt.Text(out.Message + "; " + what + ": " + n.refused[what])
 	}
-	return &said
+	return &out
 }
 
-// Once reports whether an event of the key is a new one for the node.
-func (s *Tracker) Once(in decide.Input, key string) bool {
+// FirstEvent reports whether an event of the key is a new one for the node.
+func (s *Tracker) FirstEvent(in decide.Input, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.node(in.Node.Name, types.UID(in.Node.UID))
@@ -338,8 +338,8 @@ func (s *Tracker) Once(in decide.Input, key string) bool {
 	return true
 }
 
-// Born begins the timeline of a node that was created a moment ago.
-func (s *Tracker) Born(in decide.Input) {
+// NodeCreated begins the timeline of a node that was created a moment ago.
+func (s *Tracker) NodeCreated(in decide.Input) {
 	if !in.Node.Gated || !decide.Eligible(in) {
 		return
 	}
@@ -348,8 +348,8 @@ func (s *Tracker) Born(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).timeline = decide.NewTimeline(s.Now())
 }
 
-// See accounts for what was decided about a node.
-func (s *Tracker) See(in decide.Input, plan decide.Plan) {
+// Decided records what was decided about a node.
+func (s *Tracker) Decided(in decide.Input, plan decide.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[in.Node.Name]

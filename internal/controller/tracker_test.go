@@ -23,24 +23,24 @@ func TestTimesAreOnOurOwnClock(t *testing.T) {
 		p.CreationTimestamp = metav1.NewTime(t0.Add(-time.Hour))
 		p.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(t0.Add(-10 * time.Minute))
 	}
-	v.Tracker.SeePod(worker(v, n, 1, unschedulable))
+	v.Tracker.ObservePod(worker(v, n, 1, unschedulable))
 	at.pass(time.Second)
-	v.Tracker.SeePod(worker(v, n, 1))
+	v.Tracker.ObservePod(worker(v, n, 1))
 	at.pass(time.Second)
-	v.Tracker.SeePod(worker(v, n, 1, unschedulable))
+	v.Tracker.ObservePod(worker(v, n, 1, unschedulable))
 	at.pass(time.Second)
-	v.Tracker.SeePod(worker(v, n, 1, behind))
+	v.Tracker.ObservePod(worker(v, n, 1, behind))
 	at.pass(time.Minute)
-	got := v.Tracker.SeePod(worker(v, n, 1, behind)).Seen
+	got := v.Tracker.ObservePod(worker(v, n, 1, behind)).Seen
 	want := workerpod.FirstSeen{First: t0, Running: t0.Add(3 * time.Second), UnderWay: true}
 	if got != want {
 		t.Errorf("running: %+v, want %+v", got, want)
 	}
 	at.pass(time.Minute)
 	want.Result, want.Witnessed = at.at, true
-	v.Tracker.SeePod(worker(v, n, 1, exited(1)))
+	v.Tracker.ObservePod(worker(v, n, 1, exited(1)))
 	at.pass(time.Minute)
-	if got = v.Tracker.SeePod(worker(v, n, 1, exited(1))).Seen; got != want {
+	if got = v.Tracker.ObservePod(worker(v, n, 1, exited(1))).Seen; got != want {
 		t.Errorf("ended: %+v, want %+v", got, want)
 	}
 }
@@ -49,14 +49,14 @@ func TestTimesAreOnOurOwnClock(t *testing.T) {
 func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
-	v.Tracker.SeePod(worker(v, n, 1))
-	v.Tracker.SeePod(worker(v, n, 1, imageMissing))
+	v.Tracker.ObservePod(worker(v, n, 1))
+	v.Tracker.ObservePod(worker(v, n, 1, imageMissing))
 	at.pass(time.Minute)
-	if seen := v.Tracker.SeePod(worker(v, n, 1, running)).Seen; !seen.Result.IsZero() || seen.Witnessed {
+	if seen := v.Tracker.ObservePod(worker(v, n, 1, running)).Seen; !seen.Result.IsZero() || seen.Witnessed {
 		t.Errorf("running: %+v", seen)
 	}
 	at.pass(time.Minute)
-	if seen := v.Tracker.SeePod(worker(v, n, 1, exited(1))).Seen; seen.Result != at.at || !seen.Witnessed {
+	if seen := v.Tracker.ObservePod(worker(v, n, 1, exited(1))).Seen; seen.Result != at.at || !seen.Witnessed {
 		t.Errorf("ended at %v: %+v", at.at, seen)
 	}
 }
@@ -64,7 +64,7 @@ func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 // A successor counts from its own first observation, and has not seen the end of what had ended before.
 func TestASuccessorSeesWithItsOwnEyes(t *testing.T) {
 	v, _, at := view(t)
-	got := v.Tracker.SeePod(worker(v, node("n"), 1, exited(0))).Seen
+	got := v.Tracker.ObservePod(worker(v, node("n"), 1, exited(0))).Seen
 	if want := (workerpod.FirstSeen{First: at.at, Result: at.at}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -79,7 +79,7 @@ func TestWhatDoesNotEndIsDated(t *testing.T) {
 	deleted := worker(v, node("n"), 1, running, func(p *corev1.Pod) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at.at.Add(-time.Hour)}, ptr.To[int64](7)
 	})
-	v.Tracker.SeePod(deleted)
+	v.Tracker.ObservePod(deleted)
 	terminating := at.at
 	at.pass(time.Minute)
 	c.pods = []corev1.Pod{*deleted}
@@ -116,7 +116,7 @@ func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 			t.Errorf("%+v at %v", seen, at.at)
 		}
 	}
-	v.Tracker.SeePod(&c.pods[0])
+	v.Tracker.ObservePod(&c.pods[0])
 	then := at.at
 	at.pass(time.Minute)
 	if in, _ := v.Gather(t.Context(), n); in.Pods[0].Seen.Running != then {
@@ -133,8 +133,8 @@ func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
 	probe := v.Builder.Probe(target(m), v.Config.For(nil), "uid-n/1", "g")
 	probe.UID = "probe"
 	running(probe)
-	v.Tracker.SeePod(failed)
-	v.Tracker.SeePod(probe)
+	v.Tracker.ObservePod(failed)
+	v.Tracker.ObservePod(probe)
 	exited(0)(probe) // it ended first
 	exited(1)(failed)
 	c.pods = []corev1.Pod{*failed, *probe}
@@ -154,12 +154,12 @@ func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
 	if _, p := look(); p.Witnessed {
 		t.Errorf("no event has come: %+v", p)
 	}
-	v.Tracker.SeePod(probe)
+	v.Tracker.ObservePod(probe)
 	if f, p := look(); !p.Witnessed || p.Result.After(f.Result) {
 		t.Errorf("the probe's has: failed %+v, probe %+v", f, p)
 	}
 	at.pass(time.Second)
-	v.Tracker.SeePod(failed)
+	v.Tracker.ObservePod(failed)
 	if f, p := look(); !p.Witnessed || !f.Witnessed || !p.Result.Before(f.Result) {
 		t.Errorf("both have: failed %+v, probe %+v", f, p)
 	}
@@ -169,7 +169,7 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
 	gone := func(p *corev1.Pod) {
-		v.Tracker.SeePod(p)
+		v.Tracker.ObservePod(p)
 		v.Tracker.PodGone(workerpod.Observe(p), p)
 	}
 	gather := func() decide.Input {
@@ -222,7 +222,7 @@ func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
 func TestAnEventThatNoWriteGuardsIsEmittedOnce(t *testing.T) {
 	v, _, _ := view(t)
 	in := of("n", "u1")
-	if !v.Tracker.Once(in, "a") || v.Tracker.Once(in, "a") || !v.Tracker.Once(in, "b") || !v.Tracker.Once(of("m", "u2"), "b") || !v.Tracker.Once(of("n", "u3"), "b") {
+	if !v.Tracker.FirstEvent(in, "a") || v.Tracker.FirstEvent(in, "a") || !v.Tracker.FirstEvent(in, "b") || !v.Tracker.FirstEvent(of("m", "u2"), "b") || !v.Tracker.FirstEvent(of("n", "u3"), "b") {
 		t.Error("an event is emitted once for each key and node")
 	}
 }
@@ -323,13 +323,13 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 func TestTimelinesOfNewNodes(t *testing.T) {
 	v, _, at := view(t)
 	in := v.Observe(node("n"))
-	v.Tracker.See(in, decide.Plan{Step: decide.StepStart})
+	v.Tracker.Decided(in, decide.Plan{Step: decide.StepStart})
 	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("a node from before: %v", spent)
 	}
-	v.Tracker.Born(in)
+	v.Tracker.NodeCreated(in)
 	at.pass(3 * time.Second)
-	v.Tracker.See(in, decide.Plan{Unmet: []decide.Unmet{{Kind: decide.UnmetSlot}}})
+	v.Tracker.Decided(in, decide.Plan{Unmet: []decide.Unmet{{Kind: decide.UnmetSlot}}})
 	at.pass(2 * time.Second)
 	other := in
 	other.Node.UID = "another"
@@ -342,14 +342,14 @@ func TestTimelinesOfNewNodes(t *testing.T) {
 	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("counted again: %v", spent)
 	}
-	v.Tracker.Born(in)
+	v.Tracker.NodeCreated(in)
 	open := in
 	open.Node.Gated = false
-	v.Tracker.See(open, decide.Plan{})
+	v.Tracker.Decided(open, decide.Plan{})
 	if spent := v.Tracker.Released(in); spent != nil {
 		t.Errorf("one that somebody else released: %v", spent)
 	}
-	v.Tracker.Born(open)
+	v.Tracker.NodeCreated(open)
 	if spent := v.Tracker.Released(open); spent != nil {
 		t.Errorf("one that was created without the taint: %v", spent)
 	}
@@ -362,13 +362,13 @@ func TestWaitingNodes(t *testing.T) {
 		in := of(name, name)
 		in.Node.Owner.Pool = "p"
 		pods := decide.Unmet{Kind: "pods", Name: "ns app=agent"}
-		v.Tracker.See(in, decide.Plan{Unmet: []decide.Unmet{pods, {Kind: "conditions", Name: "A"}, pods}})
+		v.Tracker.Decided(in, decide.Plan{Unmet: []decide.Unmet{pods, {Kind: "conditions", Name: "A"}, pods}})
 	}
 	agent := decide.WaitingLabels{For: "pods ns app=agent", Pool: "p"}
 	if got := v.Tracker.Waiting(); got[agent] != 2 || got[decide.WaitingLabels{For: "conditions A", Pool: "p"}] != 2 || len(got) != 2 {
 		t.Errorf("%v", got)
 	}
-	v.Tracker.See(of("a", "a"), decide.Plan{})
+	v.Tracker.Decided(of("a", "a"), decide.Plan{})
 	if got := v.Tracker.Waiting(); got[agent] != 1 {
 		t.Errorf("one of them waits no more: %v", got)
 	}
@@ -386,14 +386,14 @@ func TestAPodThatThisProcessCreatedIsKnown(t *testing.T) {
 	v.Tracker.Created(p)
 	at.pass(time.Second)
 	want := workerpod.FirstSeen{First: began, UnderWay: true, Result: at.at, Witnessed: true}
-	if got := v.Tracker.SeePod(worker(v, node("n"), 1, exited(1))).Seen; got != want {
+	if got := v.Tracker.ObservePod(worker(v, node("n"), 1, exited(1))).Seen; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	foreign := worker(v, node("m"), 1)
 	v.Tracker.Created(foreign)
 	other := worker(v, node("m"), 1, exited(1))
 	other.UID = "another"
-	if got := v.Tracker.SeePod(other).Seen; got.UnderWay || got.Witnessed {
+	if got := v.Tracker.ObservePod(other).Seen; got.UnderWay || got.Witnessed {
 		t.Errorf("another pod of the name: %+v", got)
 	}
 }

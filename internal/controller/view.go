@@ -1,5 +1,5 @@
-// Package controller is what the reconcilers that change nodes share: one view of a node and its worker pods, and the
-// effects on those pods. They are node (verification) and deletion.
+// Package controller holds what the reconcilers of nodes share: the view of a node and its worker pods, the tracker of
+// observations, slots, the fleet, and the effects on pods.
 package controller
 
 import (
@@ -134,15 +134,16 @@ func (v *View) synced() string {
 	return v.Pods.LastStoreSyncResourceVersion()
 }
 
-// Observe is what decisions need of a node apart from its pods. It accounts for whether the node is Ready.
+// Observe is what decisions need of a node apart from its pods. It records whether the node is Ready.
 func (v *View) Observe(n *corev1.Node) decide.Input {
 	in := v.input(n, marks.Observe(n, v.Config.Vocabulary()))
-	v.Tracker.SeeNode(in.Node)
+	v.Tracker.observeNode(in.Node)
 	return in
 }
 
 func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
-	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels), Node: facts}
+	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels),
+		Node: facts}
 	in.FormerNamespaces = v.Namespaces.Former()
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {

@@ -69,17 +69,17 @@ func TestFleet(t *testing.T) {
 	}
 	c.nodes = []corev1.Node{*node("c"), *node("a"), *node("x", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })}
 	f := NewFleet(v)
-	f.See(v.Observe(node("b")))
+	f.Observe(v.Observe(node("b")))
 	if got := names(f); got != "abcx-" || c.lists != 1 {
 		t.Errorf("%s after %d lists: want those of before our time too, sorted, and what is never verified for what it is", got, c.lists)
 	}
 	f.Gone("a")
-	f.See(v.Observe(node("b", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })))
+	f.Observe(v.Observe(node("b", func(n *corev1.Node) { n.Annotations[marks.AnnotationSkip] = "true" })))
 	if got := names(f); got != "b-cx-" || c.lists != 1 {
 		t.Errorf("%s after %d lists", got, c.lists)
 	}
 	before, _ := f.Summaries(t.Context())
-	f.See(v.Observe(node("c", func(n *corev1.Node) { n.UID = "new" })))
+	f.Observe(v.Observe(node("c", func(n *corev1.Node) { n.UID = "new" })))
 	after, _ := f.Summaries(t.Context())
 	if before[1].UID != "uid-c" || after[1].UID != "new" {
 		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
@@ -97,28 +97,28 @@ func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
 		}
 	}
 	first, second := worker(v, n, 1), worker(v, n, 2)
-	v.Tracker.SeePod(worker(v, node("m"), 1))
-	v.Tracker.SeePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
+	v.Tracker.ObservePod(worker(v, node("m"), 1))
+	v.Tracker.ObservePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
 	c.pods = []corev1.Pod{*first}
 	gathers("not shown yet", nil, 0)
-	v.Tracker.SeePod(first)
+	v.Tracker.ObservePod(first)
 	gathers("shown", nil, 0)
 	c.pods = nil
 	gathers("gone from the cache", ErrVanished, 0)
 	v.Tracker.PodGone(workerpod.Observe(first), first)
 	gathers("shown to be gone", nil, 1)
 
-	v.Tracker.SeePod(second)
+	v.Tracker.ObservePod(second)
 	gathers("the next one, gone from the cache", ErrVanished, 0)
 	exited(0)(second)
-	v.Tracker.SeePod(second)
+	v.Tracker.ObservePod(second)
 	gathers("and shown with a result", nil, 1)
 
-	v.Tracker.SeePod(worker(v, n, 3))
+	v.Tracker.ObservePod(worker(v, n, 3))
 	n.UID = "another"
 	gathers("another node of the name", nil, 0)
 	v.Tracker.neededSince(v.Observe(n))
-	v.Tracker.SeePod(worker(v, node("n"), 4))
+	v.Tracker.ObservePod(worker(v, node("n"), 4))
 	gathers("a pod of the node before it", nil, 0)
 }
 

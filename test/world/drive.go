@@ -65,7 +65,7 @@ func (l *Leader) Deliver() {
 	var nodes corev1.NodeList
 	l.W.Must(API.List(l.W.Ctx, &nodes, client.MatchingLabels{WorldLabel: l.W.Namespace}))
 	for i := range nodes.Items {
-		l.Fleet.See(l.Nodes.View.Observe(&nodes.Items[i]))
+		l.Fleet.Observe(l.Nodes.View.Observe(&nodes.Items[i]))
 		l.Versions.Observe()
 	}
 	l.showPods(l.W.Pods(""))

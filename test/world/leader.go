@@ -180,7 +180,7 @@ func (l *Leader) showPods(pods []corev1.Pod) {
 			continue
 		}
 		here[p.UID] = true
-		l.Nodes.View.Tracker.SeePod(&p)
+		l.Nodes.View.Tracker.ObservePod(&p)
 		l.seen[p.UID] = p.DeepCopy()
 	}
 	for uid, p := range l.seen {

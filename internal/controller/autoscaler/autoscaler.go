@@ -1,5 +1,5 @@
-// Package autoscaler says where Karpenter does not know a gating taint: it then launches more nodes than are needed,
-// and nothing on a node shows why.
+// Package autoscaler reports the gating taints that Karpenter does not know. Karpenter then launches more nodes than
+// are needed, and nothing on a node shows why.
 package autoscaler
 
 import (
@@ -30,7 +30,7 @@ type Poller struct {
 	Emit  func(decide.NodePool, decide.Event)
 	Count func([]decide.UnknownTaint)
 
-	told []decide.UnknownTaint
+	reported []decide.UnknownTaint
 }
 
 // Start looks until ctx is done.
@@ -74,7 +74,7 @@ func (r *Poller) look(ctx context.Context) error {
 	unknown := decide.UnknownTaints(r.Gating, pools)
 	r.Count(unknown)
 	for _, u := range unknown {
-		if slices.Contains(r.told, u) {
+		if slices.Contains(r.reported, u) {
 			continue
 		}
 		for _, p := range pools {
@@ -83,6 +83,6 @@ func (r *Poller) look(ctx context.Context) error {
 			}
 		}
 	}
-	r.told = unknown
+	r.reported = unknown
 	return nil
 }

@@ -6,6 +6,7 @@ package backfill
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +63,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(r.arrivals())).
 		WithOptions(ctrlcontroller.Options{
 			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, 30*time.Second),
 		}).
 		Complete(r)
 }
@@ -78,7 +80,7 @@ func (r *Reconciler) arrivals() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 			changed := !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
-				!equality.Semantic.DeepEqual(old.Labels, now.Labels) || !equality.Semantic.DeepEqual(old.Annotations, now.Annotations)
+				!maps.Equal(old.Labels, now.Labels) || !maps.Equal(old.Annotations, now.Annotations)
 			return changed && missed(now)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
@@ -135,7 +137,8 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	}
 	target := &corev1.Node{}
 	target.Name = name
-	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))); err != nil {
+	patch := client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))
+	if err := r.Writer.Patch(ctx, target, patch); err != nil {
 		return fmt.Errorf("taint node %s, which admission missed: %w", name, err)
 	}
 	l.Info("tainted: admission missed the node", "taints", change.GateTaints)

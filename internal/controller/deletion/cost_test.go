@@ -70,7 +70,7 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	for i := range 5000 {
 		other := held.DeepCopy()
 		other.Name, other.UID = fmt.Sprintf("other-%d", i), held.UID+"x"
-		l.Fleet.See(l.Nodes.View.Observe(other))
+		l.Fleet.Observe(l.Nodes.View.Observe(other))
 	}
 	written := l.WriteCount()
 	const looks = 500
@@ -79,7 +79,7 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 		other := held.DeepCopy() // the fleet changes between any two looks
 		other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
 		other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
-		l.Fleet.See(l.Nodes.View.Observe(other))
+		l.Fleet.Observe(l.Nodes.View.Observe(other))
 		if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
 			t.Fatal(err)
 		}

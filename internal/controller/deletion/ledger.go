@@ -130,7 +130,8 @@ func (l *Ledger) load(ctx context.Context) (*corev1.ConfigMap, ledger.Contents, 
 func (l *Ledger) save(ctx context.Context, cm *corev1.ConfigMap, c ledger.Contents) (version string, err error) {
 	missing := cm == nil
 	if missing {
-		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: ledger.Name, Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}}}
+		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: ledger.Name,
+			Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}}}
 	}
 	if err := c.Write(cm); err != nil {
 		return "", err

@@ -1,6 +1,6 @@
-// Package deletion deletes what stands behind a node that failed for good: its guards' evidence, the decision, the
-// intent in the node's record, the ledger, and the deletion, one node at a time in a queue of its own. Nothing here
-// delays the release of a healthy node.
+// Package deletion deletes the owner of a node that failed for good. It collects the evidence of the guards, decides,
+// writes the intent into the node's record, enters the deletion in the ledger, and deletes: one node at a time, in a
+// queue of its own, so that the release of a healthy node never waits for it.
 package deletion
 
 import (
@@ -80,17 +80,18 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		})).
 		WithOptions(ctrlcontroller.Options{
 			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, time.Minute),
 		}).
 		Complete(r)
 }
 
-// begin begins the ledger when this replica leads, where that is yet to be done: the time that a new one holds
-// deletions runs from then, and not from when the first node failed.
+// begin writes a new ledger when this replica becomes the leader. The time for which a new ledger holds deletions
+// runs from then, and not from the first failure of a node.
 func (r *Reconciler) begin(ctx context.Context) error {
 	_ = wait.PollUntilContextTimeout(ctx, beginRetry, beginFor, true, func(ctx context.Context) (bool, error) {
 		_, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), true)
-		return err == nil || problem(err) != "", nil // what a person has to fix is said of the nodes that it holds
+		return err == nil || problem(err) != "", nil // the nodes that it holds report what a person has to fix
 	})
 	return nil // who asks for it next begins it
 }
@@ -117,7 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
-	r.View.Tracker.Refused(r.View.Observe(n), "the deletion fails", controller.Refusal(err)) // the node's condition says so
+	// The node's condition says so.
+	r.View.Tracker.Refused(r.View.Observe(n), "the deletion fails", controller.Refusal(err))
 	switch {
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
 		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
@@ -128,7 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-// errOld says why a deletion was cut off.
+// errOld is the cause of a deletion that was cut off.
 var errOld = errors.New("what the deletion was decided on is too old by now")
 
 func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
@@ -181,7 +183,9 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
 			return ordinaryPods(true) // a taint must not evict a pod that came since
 		}),
-		decide.NeedWorkloads: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) { return ordinaryPods(ev.Fresh) }),
+		decide.NeedWorkloads: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
+			return ordinaryPods(ev.Fresh)
+		}),
 		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
 			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its owner is about to change
 			find := func() (owner.Owner, error) { return r.Owners.Find(ctx, n, ev.Fresh), nil }
@@ -196,7 +200,8 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	if err != nil || plan.Need != decide.NeedNothing {
 		return err
 	}
-	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held, "wait", plan.RequeueAfter)
+	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held,
+		"wait", plan.RequeueAfter)
 	return r.act(ctx, n, in, ev, plan)
 }
 
@@ -223,7 +228,7 @@ func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evide
 	return r.counts, nil
 }
 
-// problem says what an operator has to fix before evidence can be read, in words that stay the same; empty for an error
+// problem is what an operator has to fix before evidence can be read, in words that do not vary; empty for an error
 // that may pass.
 func problem(err error) string {
 	switch {
@@ -244,7 +249,8 @@ func unexplained(err error) error {
 }
 
 // act writes the decision down and, if it is to delete, deletes.
-func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence, plan decide.Plan) error {
+func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
+	plan decide.Plan) error {
 	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
 		return nil // what is next is not a deletion
 	}
@@ -279,8 +285,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 // Cut short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
-	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool, Zone: in.Node.Zone,
-		Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
+	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID,
+		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
@@ -292,7 +298,8 @@ func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Pl
 	if err := r.Owners.Act(ctx, t); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("deleted", "kind", t.Kind, "name", t.Name, "uid", t.UID, "reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)
+	log.FromContext(ctx).Info("deleted", "kind", t.Kind, "name", t.Name, "uid", t.UID,
+		"reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)
 	r.Counters.Remediation(t.Kind, metrics.RemediationDeleted)
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// act carries a plan out: the step first, since all the rest follows from what it leaves behind and is repaired by the
-// next reconcile if this one is cut short.
+// act carries a plan out, the step first. All the rest follows from the step, and the next reconcile repairs it if
+// this one is cut short.
 func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, err error) {
 	if d.plan.Step != decide.StepRecord { // else it goes along with that
 		if err := r.applyRules(ctx, d); err != nil {
@@ -43,8 +43,8 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 		return d.plan.RequeueAfter, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
 	}
 	if err != nil {
-		if errors.As(err, &errNotYet{}) { // until then the node says what it said between attempts
-			if _, failed := r.say(ctx, d); failed != nil {
+		if errors.As(err, &errRetryLater{}) { // until then the condition is that between attempts
+			if _, failed := r.setCondition(ctx, d); failed != nil {
 				return 0, failed
 			}
 		}
@@ -52,7 +52,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	}
 	wait = d.plan.RequeueAfter
 	d.plan.Condition = r.View.Tracker.WithRefused(d.in, d.plan.Condition)
-	if later, err := r.say(ctx, d); err != nil {
+	if later, err := r.setCondition(ctx, d); err != nil {
 		return 0, err
 	} else if later > 0 && (wait == 0 || later < wait) {
 		wait = later
@@ -60,8 +60,8 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	return wait, r.endPods(ctx, d)
 }
 
-// endPods marks and deletes the pods that the plan says. What the API server refuses holds nothing else up: it is tried
-// again at the next look, and the node's condition says so from then on.
+// endPods marks and deletes the pods of the plan. A request that the API server refuses holds nothing else up: it is
+// tried again at the next reconcile, and the node's condition reports it.
 func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	why := ""
 	end := func(err error) error {
@@ -88,32 +88,32 @@ func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	return errors.Join(errs...)
 }
 
-// noteRefusal accounts for a request that the API server refuses, and that is tried again at the next look.
+// noteRefusal records a request that the API server refuses, and that is tried again at the next look.
 func (r *Reconciler) noteRefusal(ctx context.Context, err error) {
 	r.Counters.ReconcileError()
 	log.FromContext(ctx).Error(err, "the API server refuses a request of the controller")
 }
 
-// impeded has the condition of a node say which request, without which it cannot be verified, the API server refuses.
-func (r *Reconciler) impeded(ctx context.Context, n *corev1.Node, err error) {
+// reportRefusal sets the condition of a node that cannot be verified because the API server refuses a request.
+func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err error) {
 	why := controller.Refusal(err)
 	if why == "" {
 		return
 	}
 	in := r.View.Observe(n)
 	plan := decide.RequestRefused(in, why, r.View.Tracker.Now())
-	if _, err := r.say(ctx, decision{node: n, in: in, plan: plan}); err != nil {
-		log.FromContext(ctx).Error(err, "the node does not say why it is not verified")
+	if _, err := r.setCondition(ctx, decision{node: n, in: in, plan: plan}); err != nil {
+		log.FromContext(ctx).Error(err, "the node's condition does not show why it is not verified")
 	}
 }
 
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
 	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Node.Gated}
-	if unseen, err := r.endUnseen(ctx, d, t); unseen || err != nil {
+	if unseen, err := r.endRefused(ctx, d, t); unseen || err != nil {
 		return err // its end is a watch event
 	}
-	if err := r.unshown(ctx, d, t); err != nil {
+	if err := r.awaitUnshown(ctx, d, t); err != nil {
 		return err
 	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Scheduling)
@@ -127,10 +127,11 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	case apierrors.IsAlreadyExists(err):
 		return r.existing(ctx, d, pod.Name, t)
 	case refused(err):
-		if again := r.notYet(d, pod.Name, err); again != nil {
+		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
-		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonPodRefused, "the API server did not take the worker pod: "+err.Error(), r.View.Tracker.Now()))
+		why := "the API server did not take the worker pod: " + err.Error()
+		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonPodRefused, why, r.View.Tracker.Now()))
 	}
 	return err
 }
@@ -144,9 +145,10 @@ func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod) er
 	return err
 }
 
-// endUnseen ends the worker of a last attempt that is recorded as refused, where it was made all the same and the
-// cache may not show it yet: two workers of one node would disturb each other. It reports whether it is there.
-func (r *Reconciler) endUnseen(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
+// endRefused ends the worker of the last attempt if that is recorded as refused, the API server made the pod all the
+// same, and the cache may not hold it yet: two workers on one node would disturb each other. It reports whether the
+// pod exists.
+func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
 	if d.in.Node.Record.LastReason != attempt.ReasonPodRefused {
 		return false, nil
 	}
@@ -165,11 +167,11 @@ func (r *Reconciler) endUnseen(ctx context.Context, d decision, t workerpod.Targ
 	return true, r.Pods.Delete(ctx, d.in, o)
 }
 
-// unshown returns controller.ErrVanished while a worker occupies the node that the cache does not show. Numbers, and so
-// the names of pods, keep two workers apart, unless somebody removes the record or makes it unreadable: then attempts
-// are counted from 1 again. A node without a record had one if it carries our condition, or if this process asked for
-// a later attempt. For any other docs/architecture.md shows that names are enough.
-func (r *Reconciler) unshown(ctx context.Context, d decision, t workerpod.Target) error {
+// awaitUnshown returns controller.ErrVanished while a worker occupies the node that the cache does not show. Numbers,
+// and so the names of pods, keep two workers apart, unless somebody removes the record or makes it unreadable: then
+// attempts are counted from 1 again. A node without a record had one if it carries our condition, or if this process
+// asked for a later attempt. For any other docs/architecture.md shows that names are enough.
+func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.Target) error {
 	f := d.in.Node
 	removed := f.Condition != nil && f.Record.NodeUID != f.UID
 	if !removed && !r.View.Tracker.AskedBeyond(d.in, d.plan.Number) {
@@ -208,17 +210,17 @@ const (
 	refusedFirst, refusedMost = 100 * time.Millisecond, 4 * time.Second
 )
 
-// errNotYet says that the API server did not take a pod, and may take it in a moment. Nothing is written meanwhile.
-type errNotYet struct{ retry time.Duration }
+// errRetryLater: the API server did not take a pod, and may take it soon. Nothing is written meanwhile.
+type errRetryLater struct{ retry time.Duration }
 
-func (e errNotYet) Error() string {
+func (e errRetryLater) Error() string {
 	return fmt.Sprintf("a pod was refused, and is created again in %s", e.retry)
 }
 
-// notYet returns an errNotYet where the creation of a pod that was refused is to be tried again before that is
+// retryLater returns an errRetryLater where the creation of a pod that was refused is to be tried again before that is
 // recorded. A pod that the API server made all the same is found by its name then.
-func (r *Reconciler) notYet(d decision, pod string, err error) error {
-	if !passes(err) {
+func (r *Reconciler) retryLater(d decision, pod string, err error) error {
+	if !transient(err) {
 		return nil
 	}
 	since := r.View.Tracker.PodRefused(d.in, pod)
@@ -226,13 +228,13 @@ func (r *Reconciler) notYet(d decision, pod string, err error) error {
 		return nil
 	}
 	// With jitter, nodes that were refused together do not come back together.
-	return errNotYet{wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
+	return errRetryLater{wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
 }
 
-// passes reports whether a refusal may be over in a moment: a conflict, as of many creations at once under one
+// transient reports whether a refusal may be over in a moment: a conflict, as of many creations at once under one
 // ResourceQuota, too much load, or an API server or webhook that fails. What a quota or a policy forbids stays
 // forbidden until somebody changes it.
-func passes(err error) bool {
+func transient(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !refused(err) || !errors.As(err, &status) {
 		return false
@@ -255,7 +257,8 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 		return err
 	}
 	if !workerpod.Ours(have, r.Pods.Namespace, t) {
-		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonNameTaken, fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name), r.View.Tracker.Now()))
+		why := fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
+		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonNameTaken, why, r.View.Tracker.Now()))
 	}
 	if o := workerpod.Observe(have); o.Recorded { // left from before somebody removed the record
 		if err := r.Pods.Delete(ctx, d.in, o); err != nil {
@@ -298,7 +301,8 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 // write writes a change of our marks together with what the rules ask for, in one patch.
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
 	c.Rules = d.rules.Change
-	err := r.Nodes.Patch(ctx, named(d.node), client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary())))
+	patch := client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary()))
+	err := r.Nodes.Patch(ctx, named(d.node), patch)
 	if err != nil {
 		// A conflict, also by another node of the name, is decided again at once.
 		if r.Rules != nil && !c.Rules.Empty() && refused(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -331,7 +335,7 @@ func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 	return nil
 }
 
-// finishDryRun ends a dry run's attempt: the node was not changed, so its pod has to say that it is done.
+// finishDryRun ends a dry run's attempt. The node is not changed, so its pod is marked as recorded.
 func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 	log.FromContext(ctx).Info("dry run: the node stays as it is")
 	r.View.Tracker.FinishDryRun(d.in)
@@ -341,8 +345,8 @@ func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 	return nil
 }
 
-// say writes the condition if it is time to, and returns when it is.
-func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, err error) {
+// setCondition writes the condition if it is time to, and returns when it is.
+func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Duration, err error) {
 	write, wait := r.View.Tracker.Quiet(d.in, d.plan)
 	patch := []byte(nil)
 	switch {
@@ -365,7 +369,7 @@ func (r *Reconciler) say(ctx context.Context, d decision) (wait time.Duration, e
 		}
 	}
 	for _, e := range d.plan.Events {
-		if d.plan.Step == decide.StepNone && wait == 0 && r.View.Tracker.Once(d.in, e.Key) {
+		if d.plan.Step == decide.StepNone && wait == 0 && r.View.Tracker.FirstEvent(d.in, e.Key) {
 			if e.Reason == decide.EventPrerequisiteStuck {
 				log.FromContext(ctx).Info("the node waits for what does not come by itself", "message", e.Message)
 			}

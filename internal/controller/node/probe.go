@@ -39,7 +39,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 		}
 		why = fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
 	case refused(err):
-		if again := r.notYet(d, pod.Name, err); again != nil {
+		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
 		why = "the API server did not take the probe: " + err.Error()

@@ -1,4 +1,5 @@
-// Package node verifies nodes: it gathers what is observed of one, lets decide say what is next, and does it.
+// Package node verifies nodes. A reconcile observes a node, has package decide decide the next step, and carries it
+// out.
 package node
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// settledRounds is how many rounds of the resync a verified node sits out.
+// settledRounds is how many intervals pass between two reconciles of a verified node.
 const settledRounds = 10
 
-// wokenRetry is how soon a node that waits for a watch to show something looks again by itself.
-const wokenRetry = 2 * time.Second
+// missedEventRetry is how soon a node that waits for a watch to show something looks again by itself.
+const missedEventRetry = 2 * time.Second
 
 // Prerequisites evaluates what must hold before a node's first worker.
 type Prerequisites interface {
@@ -48,7 +49,7 @@ type Deletions interface {
 type Rules interface {
 	// Plan is what they ask of the node now. done must be called when that is written or dropped.
 	Plan(n *corev1.Node) (plan rule.Plan, done func())
-	// Wrote accounts for a plan that was carried out, Failed for one that the API server did not take.
+	// Wrote records a plan that was carried out, Failed for one that the API server did not take.
 	Wrote(n *corev1.Node, plan rule.Plan)
 	Failed(n *corev1.Node, plan rule.Plan, err error)
 	// NodeGone drops a node that is gone.
@@ -77,7 +78,7 @@ type Reconciler struct {
 	Counters  *metrics.Counters
 	Events    controller.Emitter
 
-	queue wakeable
+	queue enqueuer
 }
 
 // Reconcile brings one node a step further.
@@ -90,14 +91,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		return r.failed(err)
 	}
 	if r.Versions.Behind(n.Name, synced) {
-		return ctrl.Result{RequeueAfter: wokenRetry}, nil
+		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
 	}
-	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, errNotYet{}
+	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, errRetryLater{}
 	for try := 0; ; try++ {
 		wait, priority, err := r.step(ctx, n, ev)
 		switch {
 		case err == nil:
-			r.wakeWaiting(ctx)
+			r.enqueueWaiting(ctx)
 			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
 			if r.settled(n) {
 				interval *= settledRounds
@@ -110,25 +111,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case errors.Is(err, errNothingToDo):
 			return ctrl.Result{}, nil
 		case errors.Is(err, controller.ErrVanished):
-			return ctrl.Result{RequeueAfter: wokenRetry}, nil // a watch wakes it; this is in case it was missed
+			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch wakes it; this is in case it was missed
 		case errors.As(err, &refused):
 			return ctrl.Result{RequeueAfter: refused.retry}, nil
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
-			r.impeded(ctx, n, err)
+			r.reportRefusal(ctx, n, err)
 			return r.failed(err)
 		}
 		now, err := r.read(ctx, req.Name)
 		if err != nil {
-			r.impeded(ctx, n, err)
+			r.reportRefusal(ctx, n, err)
 			return r.failed(err)
 		}
 		n, ev = now, decide.Evidence{Fresh: true}
 	}
 }
 
-// settled reports whether the node carries the label of a verified one and no taint that is ours to remove: only
-// watches can show that something is to be done about it, and what they might have missed is less urgent than on a
-// node that is held.
+// settled reports whether the node carries the label of a verified one and no taint that is ours to remove. Only a
+// watch can show that there is something to do about it, and that is less urgent than on a node that is held.
 func (r *Reconciler) settled(n *corev1.Node) bool {
 	v := r.View.Config.Vocabulary()
 	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.HasRuleTaint(n, v) &&
@@ -142,12 +142,11 @@ var (
 	errDecideAgain = errors.New("decide again")
 )
 
-// failed counts an error on its way to the queue, which tries again with backoff. A node that is gone although the
-// cache still has it is forgotten once the watch shows that: until then what is known of it is what keeps the cache's
-// from being believed.
+// failed counts an error on its way to the queue, which retries with backoff. A node that is gone although the cache
+// still has it is forgotten once the watch shows that: what is known of it keeps the cached node from being believed.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 	if apierrors.IsNotFound(err) {
-		return ctrl.Result{RequeueAfter: wokenRetry}, nil
+		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
 	}
 	r.Counters.ReconcileError()
 	return ctrl.Result{}, err
@@ -163,21 +162,23 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 	if r.Rules != nil {
 		r.Rules.NodeGone(name)
 	}
-	r.wakeWaiting(ctx)
+	r.enqueueWaiting(ctx)
 }
 
-// step decides and acts once. ev says how the node was read. It returns when to look again, and how urgent that is.
-func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidence) (wait time.Duration, priority int, err error) {
+// step decides and acts once. ev holds how the node was read. It returns when to reconcile the node again, and with
+// which priority.
+func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidence) (
+	wait time.Duration, priority int, err error) {
 	d, err := r.decide(ctx, n, ev)
 	defer r.Slots.GiveBack(n.Name) // unless a pod was made of it
 	defer d.ruled()
 	if err != nil {
 		return 0, 0, err
 	}
-	r.View.Tracker.See(d.in, d.plan)
+	r.View.Tracker.Decided(d.in, d.plan)
 	d.log(ctx)
 	if d.rules.Unavailable != "" {
-		wait, err = r.say(ctx, d)
+		wait, err = r.setCondition(ctx, d)
 		return wait, urgency(d.in.Node), err
 	}
 	if wait, err = r.act(ctx, d); err != nil {
@@ -203,7 +204,7 @@ type decision struct {
 	ruled func()
 }
 
-// log says at level debug what was decided, and on what.
+// log logs the decision, and what it was made on, at level debug.
 func (d decision) log(ctx context.Context) {
 	debug := log.FromContext(ctx).V(1)
 	if !debug.Enabled() {
@@ -227,7 +228,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 	case err != nil:
 		return d, err
 	case !decide.InScope(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns():
-		r.View.Tracker.See(d.in, decide.Plan{})
+		r.View.Tracker.Decided(d.in, decide.Plan{})
 		return d, errNothingToDo
 	}
 	plan, err := decide.Resolve(&d.in, &d.ev, r.View.Tracker.Now, r.loaders(ctx, &d))
@@ -331,9 +332,9 @@ func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prereq
 	return r.Prerequisites.Evaluate(n, p), nil
 }
 
-// wakeWaiting lets nodes that wait for a slot look again while there is one.
-func (r *Reconciler) wakeWaiting(ctx context.Context) {
+// enqueueWaiting lets nodes that wait for a slot look again while there is one.
+func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	for _, name := range r.Slots.Next(ctx) {
-		r.queue.wake(name, 0)
+		r.queue.enqueue(name, 0)
 	}
 }

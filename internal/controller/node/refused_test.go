@@ -32,7 +32,7 @@ func TestRefusalWithoutAReason(t *testing.T) {
 		if got := refused(c.err); got != c.refused {
 			t.Errorf("%s: refused is %t", name, got)
 		}
-		if got := passes(c.err); got != c.passes {
+		if got := transient(c.err); got != c.passes {
 			t.Errorf("%s: passes is %t", name, got)
 		}
 	}

@@ -134,7 +134,7 @@ func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
 	r.Live, r.Pods.Namespace = live, "ns"
 	await := func(what string, want error) {
 		t.Helper()
-		if err := r.unshown(t.Context(), d, target); !errors.Is(err, want) {
+		if err := r.awaitUnshown(t.Context(), d, target); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}

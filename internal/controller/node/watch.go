@@ -50,7 +50,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 				return mgr.GetLogger().WithValues("node", req.Name)
 			},
 			// Per node only: a limit over all nodes would make one node's conflicts slow the others.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				20*time.Millisecond, 30*time.Second),
 		}).
 		Complete(r)
 }
@@ -64,22 +65,22 @@ func (s synced) WaitForSync(ctx context.Context) error { return s(ctx) }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// wakeable is the reconciler's queue, for what wakes nodes outside a watch; empty until it runs.
-type wakeable struct{ queue atomic.Pointer[queue] }
+// enqueuer is the reconciler's queue, for what wakes nodes outside a watch; empty until it runs.
+type enqueuer struct{ queue atomic.Pointer[queue] }
 
-func (w *wakeable) set(_ context.Context, q queue) error {
+func (w *enqueuer) set(_ context.Context, q queue) error {
 	w.queue.Store(&q)
 	return nil
 }
 
-func (w *wakeable) wake(name string, priority int) {
+func (w *enqueuer) enqueue(name string, priority int) {
 	if q := w.queue.Load(); q != nil {
 		enqueue(*q, name, priority)
 	}
 }
 
 // Wake has the reconciler look at a node. It never blocks.
-func (r *Reconciler) Wake(name string) { r.queue.wake(name, 0) }
+func (r *Reconciler) Wake(name string) { r.queue.enqueue(name, 0) }
 
 // Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one
 // goes first, and what only tidies up goes last. Nodes that fail go after those that come, which must not wait for an
@@ -90,7 +91,7 @@ const (
 	tidy    = -10
 )
 
-// urgency of a look at a node that nothing else says more about.
+// urgency is the priority of a node about which nothing more is known.
 func urgency(f marks.Facts) int {
 	switch {
 	case !f.Gated:
@@ -110,11 +111,11 @@ func enqueue(q queue, name string, priority int) {
 	q.Add(req)
 }
 
-// nodeHandler wakes a node that changed, and accounts for it in the fleet.
+// nodeHandler wakes a node that changed, and records it in the fleet.
 func (r *Reconciler) nodeHandler() handler.EventHandler {
 	see := func(o client.Object, q queue) {
 		in := r.View.Observe(o.(*corev1.Node))
-		r.Fleet.See(in)
+		r.Fleet.Observe(in)
 		priority := urgency(in.Node)
 		if priority == tidy && marks.HasRuleTaint(o.(*corev1.Node), r.View.Config.Vocabulary()) {
 			priority = 0
@@ -124,23 +125,23 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			if !e.IsInInitialList { // else it was there before this process led
-				r.View.Tracker.Born(r.View.Observe(e.Object.(*corev1.Node)))
+				r.View.Tracker.NodeCreated(r.View.Observe(e.Object.(*corev1.Node)))
 			}
 			see(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			r.seeGate(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
+			r.observeGate(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
 			see(e.ObjectNew, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
 	}
 }
 
-// seeGate accounts for a gate that opens or closes: a queue that merges events would hide one that does both.
-func (r *Reconciler) seeGate(old, now *corev1.Node) {
+// observeGate records that a gate opened or closed. A queue that merges events would hide a gate that does both.
+func (r *Reconciler) observeGate(old, now *corev1.Node) {
 	gates := r.View.Config.Vocabulary().Gates
 	if old.UID == now.UID && slices.ContainsFunc(old.Spec.Taints, gates) != slices.ContainsFunc(now.Spec.Taints, gates) {
-		r.View.Tracker.GateMoved(r.View.Observe(now))
+		r.View.Tracker.GateChanged(r.View.Observe(now))
 	}
 }
 
@@ -166,9 +167,10 @@ func (r *Reconciler) nodeChanges() predicate.Predicate {
 			!maps.Equal(old.Annotations, now.Annotations) ||
 			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
 			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
-			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) || // what a prerequisite asks for: the cache drops the rest
+			// What a prerequisite asks for: the cache drops the rest.
+			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) ||
 			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
-			conditionsChanged(old, now) || overdue(old) != overdue(now)
+			conditionsChanged(old, now) || pastDeadline(old) != pastDeadline(now)
 	}}
 }
 
@@ -189,8 +191,8 @@ func statusesWithin(a, b *corev1.Node) bool {
 	return true
 }
 
-// overdue reports whether our condition says that the node is past its deadline, which counts in the fleet.
-func overdue(n *corev1.Node) bool {
+// pastDeadline reports whether our condition marks the node as past its deadline, which counts in the fleet.
+func pastDeadline(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == marks.ConditionType && c.Reason == marks.ReasonDeadlineExceeded
 	})
@@ -201,7 +203,7 @@ func overdue(n *corev1.Node) bool {
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {
-			r.wakeNode(r.View.Tracker.SeePod(pod), q)
+			r.enqueueNode(r.View.Tracker.ObservePod(pod), q)
 		}
 	}
 	gone := func(ctx context.Context, pod *corev1.Pod, q queue) {
@@ -210,7 +212,7 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 		}
 		o := r.podGone(pod)
 		if o.Attempt.Result == nil || o.Occupies {
-			r.wakeNode(o, q)
+			r.enqueueNode(o, q)
 		}
 		after := o
 		after.Occupies = false
@@ -228,15 +230,15 @@ func (r *Reconciler) podHandler() handler.EventHandler {
 			}
 			if !r.View.Ours(now) {
 				if r.View.Ours(old) { // somebody took its labels
-					r.wakeNode(r.podGone(old), q)
+					r.enqueueNode(r.podGone(old), q)
 				}
 				return
 			}
-			before, after := workerpod.Observe(old), r.View.Tracker.SeePod(now)
-			if !matters(before, after) {
+			before, after := workerpod.Observe(old), r.View.Tracker.ObservePod(now)
+			if !relevant(before, after) {
 				return
 			}
-			r.wakeNode(after, q)
+			r.enqueueNode(after, q)
 			r.ended(ctx, before, after, q)
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { gone(ctx, e.Object.(*corev1.Pod), q) },
@@ -250,15 +252,16 @@ func (r *Reconciler) podGone(pod *corev1.Pod) workerpod.Observation {
 	return o
 }
 
-// matters reports whether a decision can depend on a pod's change. Our own writes bring no new one.
-func matters(before, after workerpod.Observation) bool {
-	return before.State != after.State || before.Occupies != after.Occupies || before.Unschedulable != after.Unschedulable ||
+// relevant reports whether a decision can depend on a pod's change. Our own writes bring no new one.
+func relevant(before, after workerpod.Observation) bool {
+	return before.State != after.State || before.Occupies != after.Occupies ||
+		before.Unschedulable != after.Unschedulable ||
 		(before.Attempt.Result == nil) != (after.Attempt.Result == nil) ||
 		after.Terminating && !before.Terminating && (before.Attempt.Result == nil || after.Occupies)
 }
 
-// wakeNode enqueues the node that the pod runs on.
-func (r *Reconciler) wakeNode(o workerpod.Observation, q queue) {
+// enqueueNode enqueues the node that the pod runs on.
+func (r *Reconciler) enqueueNode(o workerpod.Observation, q queue) {
 	priority := tidy // a worker that begins only sets a timer
 	switch {
 	case o.Passed():
@@ -269,26 +272,29 @@ func (r *Reconciler) wakeNode(o workerpod.Observation, q queue) {
 	enqueue(q, o.Node, priority)
 }
 
-// ended lets what waited for a pod go on: nodes that wait for a slot, and after a probe those with a failure to be
+// ended enqueues what waited for a pod: nodes that wait for a slot and, after a probe, those with a failure to be
 // attributed.
 func (r *Reconciler) ended(ctx context.Context, before, after workerpod.Observation, q queue) {
 	if before.Occupies && !after.Occupies {
-		r.wakeWaiting(ctx)
+		r.enqueueWaiting(ctx)
 	}
-	if after.Purpose != workerpod.PurposeProbe || (before.Attempt.Result == nil) == (after.Attempt.Result == nil) && before.Occupies == after.Occupies {
+	sameEnd := (before.Attempt.Result == nil) == (after.Attempt.Result == nil) && before.Occupies == after.Occupies
+	if after.Purpose != workerpod.PurposeProbe || sameEnd {
 		return
 	}
 	var list corev1.PodList
-	if err := r.View.Cache.List(ctx, &list, client.InNamespace(r.Pods.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	err := r.View.Cache.List(ctx, &list, client.InNamespace(r.Pods.Namespace), client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return // the cache; a node that waits for a probe also looks again by itself
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
-		if p.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify || p.Annotations[workerpod.AnnotationRecorded] == "true" || !r.View.Ours(p) {
+		if p.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify ||
+			p.Annotations[workerpod.AnnotationRecorded] == "true" || !r.View.Ours(p) {
 			continue
 		}
 		if o := workerpod.Observe(p); o.Attempt.Result != nil {
-			r.wakeNode(o, q)
+			r.enqueueNode(o, q)
 		}
 	}
 }

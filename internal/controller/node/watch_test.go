@@ -67,7 +67,7 @@ func TestNodesThatFailGoLast(t *testing.T) {
 		"began":            {workerpod.Observation{Occupies: true}, tidy},
 	} {
 		q := priorityqueue.New[reconcile.Request]("test")
-		(&Reconciler{}).wakeNode(test.pod, q)
+		(&Reconciler{}).enqueueNode(test.pod, q)
 		if _, got, _ := q.GetWithPriority(); got != test.want {
 			t.Errorf("a pod that %s: %d, want %d", name, got, test.want)
 		}
