@@ -78,6 +78,7 @@ func TestRecipesRun(t *testing.T) {
 	t.Run("registry", func(t *testing.T) { t.Parallel(); testRegistry(t) })
 	t.Run("second family", func(t *testing.T) { t.Parallel(); testSecondFamily(t) })
 	t.Run("kernel", func(t *testing.T) { t.Parallel(); testKernel(t) })
+	t.Run("GPU", func(t *testing.T) { t.Parallel(); testGPU(t) })
 }
 
 // The hop limit is played: what it does is that the answer to PUT, and nothing else, never arrives.
@@ -195,5 +196,61 @@ func testKernel(t *testing.T) {
 			says = "vm.max_map_count is "
 		}
 		expect(t, "at least "+least, runRecipe(t, compared, nil, "resultFile: /results/", "resultFile: "+dir+"/"), reason, says)
+	}
+}
+
+// testGPU runs the init containers of recipes with a shell script in place of a tool, and then the checks.
+func testGPU(t *testing.T) {
+	port := func(state string) string { return "  Port 1:\n    State: " + state + "\n    Physical state: LinkUp" }
+	dcgm := func(status string) string {
+		return `{"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [{"name": "software",
+			"results": [{"status": "Pass"}, {"status": "` + status + `"}], "test_summary": {"status": "` + status + `"}}]}]}}`
+	}
+	for _, c := range []struct {
+		section, tool, output string
+		code                  int
+		outcome               result.Outcome
+		says                  string
+	}{
+		{"NVIDIA Health Validation", "health-validation", `{"overall_severity": "PASS"}`, 0, result.Passed, "PASS"},
+		{"NVIDIA Health Validation", "health-validation", `{"overall_severity": "WARNING"}`, 0, result.Passed, "WARNING"},
+		{"NVIDIA Health Validation", "health-validation", `{"overall_severity": "CRITICAL"}`, 1, result.Failed, "CRITICAL"},
+		{"NVIDIA Health Validation", "health-validation", `{"overall_severity": "UNKNOWN"}`, 1, result.Inconclusive, "UNKNOWN"},
+		{"NVIDIA Health Validation", "health-validation", "", 2, result.Inconclusive, "is missing"},
+		{"DCGM diagnostics", "dcgmi", dcgm("Pass"), 0, result.Passed, "status Pass"},
+		{"DCGM diagnostics", "dcgmi", dcgm("Fail"), 226, result.Failed, "status Fail"},
+		{"DCGM diagnostics", "dcgmi", dcgm("Skip"), 0, result.Inconclusive, "status Skip"},
+		{"DCGM diagnostics", "dcgmi", "Error: unable to establish a connection", 255, result.Inconclusive, "is invalid"},
+		{"NCCL and InfiniBand on one node", "all_reduce_perf", "# Avg bus bandwidth : 450 OK", 0, result.Passed, "450 OK"},
+		{"NCCL and InfiniBand on one node", "all_reduce_perf", "# Avg bus bandwidth : 40 FAILED", 1, result.Failed, "40 FAILED"},
+		{"NCCL and InfiniBand on one node", "ibstat", port("Active") + "\n" + port("Active"), 0, result.Passed, "2 of 2 ports are active"},
+		{"NCCL and InfiniBand on one node", "ibstat", port("Active") + "\n" + port("Initializing"), 0, result.Failed, "1 of 2 ports"},
+		{"NCCL and InfiniBand on one node", "ibstat", "", 0, result.Failed, "0 of 0 ports"},
+		{"NCCL and InfiniBand on one node", "ibstat", "cannot open", 255, result.Inconclusive, "cannot open"},
+	} {
+		dir := t.TempDir()
+		yaml := strings.ReplaceAll(recipe(t, c.section), "/results/", dir+"/")
+		parsed, err := config.Parse([]byte(yaml), "recipe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tool := fmt.Sprintf("#!/bin/sh\ncat <<'EOF'\n%s\nEOF\nexit %d\n", c.output, c.code)
+		if err := os.WriteFile(filepath.Join(dir, c.tool), []byte(tool), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, container := range parsed.Worker.InitContainers {
+			if script := container.Command[len(container.Command)-1]; strings.Contains(script, c.tool+" ") {
+				cmd := exec.CommandContext(t.Context(), container.Command[0], "-c", script)
+				cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v: %s", c.tool, err, out)
+				}
+			}
+		}
+		only := map[string]string{"all_reduce_perf": "nccl", "ibstat": "infiniband", "dcgmi": "dcgm"}[c.tool]
+		r := worker.Run(t.Context(), worker.Options{Config: parsed.Worker.Config, Getenv: func(string) string { return "" }, Only: strings.Fields(only)})
+		if r.Outcome != c.outcome || !strings.Contains(fmt.Sprint(r.Checks), c.says) {
+			t.Errorf("%s answers %q with %d: got %+v, want %s with %q", c.tool, c.output, c.code, r, c.outcome, c.says)
+		}
 	}
 }

@@ -116,5 +116,8 @@ var (
 	ReasonCannotLook  = reason("CannotLook")  // the path cannot be inspected
 )
 
-// ReasonCommandFailed is a command that exited with 1.
-var ReasonCommandFailed = reason("CommandFailed")
+// Reasons of commands.
+var (
+	ReasonCommandFailed = reason("CommandFailed") // exit code 1, or a severity that means failed
+	ReasonCommandWarned = reason("CommandWarned") // warning: a severity that means warning
+)

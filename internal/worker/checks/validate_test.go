@@ -59,6 +59,8 @@ func TestValidateAccepts(t *testing.T) {
 		{Name: "disk", Type: "disk", Table: checks.Table{Disk: &disk.Settings{Path: "/data/", MinFreePercent: 10}}},
 		{Name: "exec", Type: "exec", Table: checks.Table{Exec: &exec.Settings{Command: []string{"nvidia-smi", "-L"}}}},
 		{Name: "result", Type: "exec", Table: checks.Table{Exec: &exec.Settings{ResultFile: "/results/gpu"}}},
+		{Name: "verdict", Type: "exec", Table: checks.Table{Exec: &exec.Settings{ResultFile: "/results/gpu", Verdict: exec.VerdictJSON,
+			SeverityField: "a.b", Severities: map[string]string{"OK": exec.OutcomePassed, "BAD": exec.OutcomeFailed}}}},
 	} {
 		if faults := validate(s); len(faults) > 0 {
 			t.Errorf("%s: %v", s.Name, faults)
@@ -76,6 +78,7 @@ func TestValidateRefuses(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	const url = "https://h/"
 
+	ok := map[string]string{"OK": exec.OutcomePassed}
 	for _, c := range []struct {
 		spec checks.Spec
 		path string // of the one fault
@@ -186,6 +189,14 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{Exec: &exec.Settings{Command: []string{"a", "b\x00"}}}), "exec.command[1]", "zero byte"},
 		{of(checks.Table{Exec: &exec.Settings{Command: []string{"a"}, ResultFile: "/r"}}), "exec.resultFile", "either"},
 		{of(checks.Table{Exec: &exec.Settings{ResultFile: "r"}}), "exec.resultFile", "absolute"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Verdict: "yaml"}}), "exec.verdict", "exitCode"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", SeverityField: "a"}}), "exec.severityField", "only used with verdict: json"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Severities: ok}}), "exec.severities", "only used with verdict: json"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Verdict: "json", Severities: ok}}), "exec.severityField", "as in overall_severity"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Verdict: "json", SeverityField: "a..b", Severities: ok}}), "exec.severityField", "single dots"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Verdict: "json", SeverityField: "a"}}), "exec.severities", "no node passes"},
+		{of(checks.Table{Exec: &exec.Settings{ResultFile: "/r", Verdict: "json", SeverityField: "a",
+			Severities: map[string]string{"OK": "passed", "BAD": "fail"}}}), "exec.severities[BAD]", `"passed", "warning", "inconclusive", "failed"`},
 		{of(checks.Table{Exec: &exec.Settings{Command: []string{"a"}, MaxOutputBytes: new(int32(5000))}}), "exec.maxOutputBytes", "between"},
 	} {
 		faults := validate(c.spec)

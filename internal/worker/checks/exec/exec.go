@@ -1,4 +1,4 @@
-// Package exec is the check type exec: a command says whether the node is fit.
+// Package exec is the check type exec: a command reports whether the node is healthy.
 package exec
 
 import (
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,32 +25,53 @@ import (
 // defaultMaxOutputBytes is how much of a command's output goes into its message.
 const defaultMaxOutputBytes = 512
 
-// What a command that could not tell means for the node.
+// What it means for the node that a command could not tell.
 const (
-	// UnknownInconclusive proves nothing: the node is neither verified nor at fault.
+	// UnknownInconclusive neither verifies nor fails the node.
 	UnknownInconclusive = "inconclusive"
-	// UnknownFail is held against the node.
+	// UnknownFail fails the node.
 	UnknownFail = "fail"
-	// UnknownWarn is reported and holds nothing up.
+	// UnknownWarn is reported and does not hold the node.
 	UnknownWarn = "warn"
+)
+
+// VerdictJSON takes the result from a JSON document; the default takes it from the exit code.
+const VerdictJSON = "json"
+
+// Outcomes of a severity.
+const (
+	OutcomePassed       = "passed"
+	OutcomeWarning      = "warning"
+	OutcomeInconclusive = "inconclusive"
+	OutcomeFailed       = "failed"
 )
 
 // Settings runs a command, or reads the result that an init container left. Exit code 0 passes, 1
 // fails. Everything else means that it could not tell: another code, a signal, a command that
-// cannot be run, a result file that cannot be read.
+// cannot be run, a result file that cannot be read. With verdict: json a JSON document decides instead.
 type Settings struct {
 	// Command and its arguments; no shell is involved. The first is a path or is found in PATH.
 	Command []string `json:"command,omitempty"`
 	// ResultFile, in place of a command, is a file that an init container wrote: its exit code
 	// on the first line, then its output.
 	ResultFile string `json:"resultFile,omitempty" format:"clean-path"`
+	// Verdict is where the result is: exitCode (default), or json, a JSON document of at most 1 MiB that is all of the
+	// command's standard output, or the rest of the result file.
+	Verdict string `json:"verdict,omitempty" enum:"exitCode json"`
+	// SeverityField, with verdict: json, is the document's field that holds the severity: keys with dots between them, as
+	// in result.severity. In a list, every entry must have it, and the worst outcome counts.
+	SeverityField string `json:"severityField,omitempty"`
+	// Severities, with verdict: json, maps each severity to passed, warning, inconclusive or failed. With a severity that
+	// is not in the map, or a document that is missing or invalid, the command could not tell.
+	Severities map[string]string `json:"severities,omitempty"`
 	// OnUnknown is what it means when the command could not tell. Default inconclusive.
 	OnUnknown string `json:"onUnknown,omitempty" enum:"inconclusive fail warn"`
-	// MaxOutputBytes of standard output and error that are kept for the message. Default 512.
+	// MaxOutputBytes of standard output and error that are kept for the message; with verdict: json of standard error
+	// alone. Default 512.
 	MaxOutputBytes *int32 `json:"maxOutputBytes,omitempty" minimum:"1" maximum:"4096"`
 }
 
-// Validate reports what no limit of a single setting can.
+// Validate checks the rules that concern more than one setting.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	if len(s.Command) == 0 && s.ResultFile == "" {
 		return field.ErrorList{field.Required(p.Child("command"), "the command to run, or resultFile")}
@@ -61,8 +83,39 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	if len(s.Command) > 0 && s.Command[0] == "" {
 		errs = append(errs, field.Required(p.Child("command").Index(0), "the program to run"))
 	}
-	if i := slices.IndexFunc(s.Command, func(arg string) bool { return slices.Contains([]byte(arg), 0) }); i >= 0 {
+	if i := slices.IndexFunc(s.Command, func(arg string) bool { return strings.Contains(arg, "\x00") }); i >= 0 {
 		errs = append(errs, field.Invalid(p.Child("command").Index(i), "(not shown)", "must not contain a zero byte"))
+	}
+	return append(errs, s.validateVerdict(p)...)
+}
+
+func (s *Settings) validateVerdict(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	path, severities := p.Child("severityField"), p.Child("severities")
+	if s.Verdict != VerdictJSON {
+		if s.SeverityField != "" {
+			errs = append(errs, field.Forbidden(path, "is only used with verdict: json"))
+		}
+		if len(s.Severities) > 0 {
+			errs = append(errs, field.Forbidden(severities, "is only used with verdict: json"))
+		}
+		return errs
+	}
+	switch {
+	case s.SeverityField == "":
+		errs = append(errs, field.Required(path, "the field of the document that holds the severity, as in overall_severity"))
+	case slices.Contains(strings.Split(s.SeverityField, "."), ""):
+		errs = append(errs, field.Invalid(path, s.SeverityField, "must be keys with single dots between them"))
+	}
+	outcomes := []string{OutcomePassed, OutcomeWarning, OutcomeInconclusive, OutcomeFailed}
+	values := slices.Collect(maps.Values(s.Severities))
+	if !slices.Contains(values, OutcomePassed) && !slices.Contains(values, OutcomeWarning) {
+		errs = append(errs, field.Required(severities, "map at least one severity to passed or warning, else no node passes"))
+	}
+	for _, severity := range slices.Sorted(maps.Keys(s.Severities)) {
+		if outcome := s.Severities[severity]; !slices.Contains(outcomes, outcome) {
+			errs = append(errs, field.NotSupported(severities.Key(severity), outcome, outcomes))
+		}
 	}
 	return errs
 }
@@ -72,8 +125,15 @@ func (s *Settings) NeedsAPI() bool { return false }
 
 func (s *Settings) maxOutput() int { return int(ptr.Deref(s.MaxOutputBytes, defaultMaxOutputBytes)) }
 
-// Exit codes of a command, as monitoring plugins for nodes have them (the custom plugins of
-// node-problem-detector: OK, NonOK, Unknown).
+// maxResult limits what is read of a result.
+func (s *Settings) maxResult() int {
+	if s.Verdict == VerdictJSON {
+		return maxDocument
+	}
+	return s.maxOutput()
+}
+
+// Exit codes of a command, as those of node-problem-detector's custom plugins (OK, NonOK; any other is Unknown).
 const (
 	exitPass = 0
 	exitFail = 1
@@ -82,69 +142,70 @@ const (
 // waitDelay is how long a killed command's children may hold its output open.
 const waitDelay = 100 * time.Millisecond
 
-// hidden are the variables of the worker's environment that a command does not get.
-var hidden = []string{"KUBE_NODE_READY_CONFIG="}
+// hidden is the variable of the worker's environment that a command does not get.
+const hidden = "KUBE_NODE_READY_CONFIG="
 
 // New prepares the check.
 func (s *Settings) New(environment.Pod) check.Func {
 	e := ptr.Deref(s, Settings{})
 	return func(ctx context.Context) check.Finding {
 		if e.ResultFile != "" {
-			return weigh(readResult(e), e.OnUnknown)
+			return e.readResult()
 		}
-		return weigh(run(ctx, e), e.OnUnknown)
+		return e.run(ctx)
 	}
 }
 
-// weigh makes of a command that could not tell what the settings say that it means.
-func weigh(f check.Finding, onUnknown string) check.Finding {
-	if f.Reason == check.ReasonUnknown {
-		switch onUnknown {
-		case UnknownFail:
-			f.Outcome = check.Failed
-		case UnknownWarn:
-			f.Outcome = check.Warned
-		}
+// unknown is the finding of a command that could not tell.
+func (s *Settings) unknown(format string, args ...any) check.Finding {
+	f := check.Fail(check.ReasonUnknown, format, args...)
+	switch s.OnUnknown {
+	case UnknownFail:
+		f.Outcome = check.Failed
+	case UnknownWarn:
+		f.Outcome = check.Warned
 	}
 	return f
 }
 
-// run runs the command in a process group of its own, so that what it started ends with it.
-func run(ctx context.Context, e Settings) check.Finding {
-	output := &capped{most: e.maxOutput()}
-	cmd := exec.CommandContext(ctx, e.Command[0], e.Command[1:]...)
-	cmd.Stdout, cmd.Stderr = output, output
+// run runs the command in its own process group, so that its children end with it.
+func (s *Settings) run(ctx context.Context) check.Finding {
+	output, errorOutput := &capped{most: s.maxResult()}, &capped{most: s.maxOutput()}
+	if s.Verdict != VerdictJSON {
+		errorOutput = output
+	}
+	name := s.Command[0]
+	cmd := exec.CommandContext(ctx, name, s.Command[1:]...)
+	cmd.Stdout, cmd.Stderr = output, errorOutput
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = waitDelay
-	cmd.Env = visible(os.Environ())
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, hidden) })
 
 	start := time.Now()
 	err := cmd.Run()
 	if cmd.Process == nil {
-		return cannotStart(e, err)
+		return s.cannotStart(err)
 	}
 	// Children that the command left behind go with it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	took := time.Since(start).Round(time.Millisecond)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return check.Fail(check.ReasonInterrupted, "%s was killed: the worker was told to stop", e.Command[0])
+		return check.Fail(check.ReasonInterrupted, "%s was killed: the worker was told to stop", name)
 	case ctx.Err() != nil:
-		return check.Fail(check.ReasonTimeout, "%s did not end within %s and was killed%s",
-			e.Command[0], took, said(output.String()))
+		return check.Fail(check.ReasonTimeout, "%s did not end within %s and was killed%s", name, took, errorOutput.said())
 	case cmd.ProcessState == nil:
-		return check.Fail(check.ReasonUnknown, "%s could not be waited for: %v", e.Command[0], err)
+		return s.unknown("%s could not be waited for: %v", name, err)
 	}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return check.Fail(check.ReasonUnknown, "%s was ended by signal %s%s",
-			e.Command[0], status.Signal(), said(output.String()))
+		return s.unknown("%s was ended by signal %s%s", name, status.Signal(), errorOutput.said())
 	}
-	return judge(e.Command[0], cmd.ProcessState.ExitCode(), output.String())
+	return s.evaluate(name, cmd.ProcessState.ExitCode(), output, errorOutput)
 }
 
 // cannotStart is as likely about the configuration or the image as about the node.
-func cannotStart(e Settings, err error) check.Finding {
+func (s *Settings) cannotStart(err error) check.Finding {
 	why := fmt.Sprint(err)
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -152,44 +213,11 @@ func cannotStart(e Settings, err error) check.Finding {
 	case errors.Is(err, fs.ErrPermission):
 		why = "the worker's user may not execute it"
 	}
-	return check.Fail(check.ReasonUnknown, "%s cannot be started: %s", e.Command[0], why)
+	return s.unknown("%s cannot be started: %s", s.Command[0], why)
 }
 
-// judge turns an exit code into a finding.
-func judge(what string, code int, output string) check.Finding {
-	switch code {
-	case exitPass:
-		return check.Pass("%s exited with 0%s", what, said(output))
-	case exitFail:
-		return check.Fail(check.ReasonCommandFailed, "%s exited with 1%s", what, said(output))
-	}
-	return check.Fail(check.ReasonUnknown, "%s exited with %d: it could not tell%s", what, code, said(output))
-}
-
-func said(output string) string {
-	if output == "" {
-		return ""
-	}
-	return ": " + output
-}
-
-// visible is the worker's environment, without its configuration.
-func visible(env []string) []string {
-	kept := env[:0:0]
-next:
-	for _, v := range env {
-		for _, h := range hidden {
-			if strings.HasPrefix(v, h) {
-				continue next
-			}
-		}
-		kept = append(kept, v)
-	}
-	return kept
-}
-
-// capped keeps the beginning of what is written to it and swallows the rest. Standard output
-// and error share one, which package exec writes to from a single goroutine.
+// capped keeps the beginning of what is written to it. Standard output and error may share one: package exec then
+// writes from a single goroutine.
 type capped struct {
 	most int
 	kept []byte
@@ -212,4 +240,12 @@ func (c *capped) String() string {
 		s += "…"
 	}
 	return s
+}
+
+// said is the end of a message with the output.
+func (c *capped) said() string {
+	if s := c.String(); s != "" {
+		return ": " + s
+	}
+	return ""
 }
