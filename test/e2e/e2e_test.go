@@ -53,6 +53,7 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "Karpenter: a rule's taint among the startupTaints", 4*time.Minute, s.karpenterRule)
 	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
 	s.run(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
+	s.run(t, "Karpenter: no configuration, and no node too many", 10*time.Minute, s.karpenterZeroConfig)
 	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)
 
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)

@@ -44,6 +44,8 @@ type karpenter struct {
 	mu sync.Mutex
 	// resolver is how DNS works on the next node that appears.
 	resolver nodeagent.DNSMode
+	// created are the taints with which nodes were created.
+	created map[string][]corev1.Taint
 	// violations are orders of events that must not be, as seen on the nodes.
 	violations []string
 }
@@ -62,7 +64,7 @@ func (s *suite) startKarpenter(ctx context.Context, t *testing.T) {
 	// The agent's containers share this machine's network, and find ClusterIPs through a node.
 	must(t, s.cluster.RouteServices(ctx, s.node("node-a")))
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	k := &karpenter{suite: s, cancel: cancel}
+	k := &karpenter{suite: s, cancel: cancel, created: map[string][]corev1.Taint{}}
 	s.karpenter = k
 	worker, err := install.Binary("kube-node-ready-worker")
 	must(t, err)
@@ -112,7 +114,13 @@ func (k *karpenter) follow(ctx context.Context, t *testing.T) {
 		}
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { go serve(obj.(*corev1.Node).Name) },
+		AddFunc: func(obj any) {
+			n := obj.(*corev1.Node)
+			k.mu.Lock()
+			k.created[n.Name] = n.Spec.Taints
+			k.mu.Unlock()
+			go serve(n.Name)
+		},
 		UpdateFunc: func(_, obj any) { k.observe(obj.(*corev1.Node)) },
 	})
 	must(t, err)
@@ -149,9 +157,11 @@ func (k *karpenter) renewLease(ctx context.Context, node *corev1.Node) {
 }
 
 // observe insists on the order of things: Karpenter registers the node with the startup taint,
-// and only then may the taint go, with the label in the same write.
+// and only then may the taint go, with the label in the same write. The pools of karpenterZeroConfig have no startup
+// taint.
 func (k *karpenter) observe(node *corev1.Node) {
-	if node.DeletionTimestamp != nil {
+	burst := []string{"ungated", "gated", "unknown"}
+	if node.DeletionTimestamp != nil || slices.Contains(burst, node.Labels[nodePoolLabel]) {
 		return
 	}
 	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintKey })

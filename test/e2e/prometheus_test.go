@@ -38,6 +38,7 @@ type prometheus struct {
 var alertDelays = []string{
 	"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyVerificationFailing", "KubeNodeReadyRemediationHeld",
 	"KubeNodeReadyRetriesExhausted", "KubeNodeReadyWorkersInconclusive", "KubeNodeReadyControllerAbsent", "KubeNodeReadyNoLeader",
+	"KubeNodeReadyUnknownStartupTaint",
 }
 
 // startPrometheus starts it and sees the targets up and a metric of the leader's.
