@@ -77,8 +77,8 @@ func (c *Config) SetDefaults() {
 	c.setLateDefaults()
 }
 
-// setLateDefaults fills what a file can leave empty after the defaults were set: the entries of its lists, and values that
-// it sets to null. Every pointer that has a default is set from here on.
+// setLateDefaults fills what a file can leave empty after the defaults were set: the entries of its lists, and values
+// that it sets to null. Every pointer that has a default is set from here on.
 func (c *Config) setLateDefaults() {
 	or(&c.Worker.FixedUser, ptr.To(true))
 	or(&c.Worker.KeepFailedSeconds, ptr.To[int32](600))
@@ -93,10 +93,10 @@ func (c *Config) setLateDefaults() {
 	or(&m.NeverVerifiedOnly, ptr.To(true))
 	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
 	or(&m.ControlProbe, ptr.To(true))
-	c.NodeManagement.Prerequisites.setDefaults()
+	c.NodeManagement.Prerequisites.SetDefaults()
 	for i := range c.Profiles {
 		if p := c.Profiles[i].Prerequisites; p != nil {
-			p.setDefaults()
+			p.SetDefaults()
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
@@ -46,12 +47,12 @@ func TestDefaults(t *testing.T) {
 
 // Each form of daemonSets is read as what it means.
 func TestDaemonSetForms(t *testing.T) {
-	one := []DaemonSetName{{Namespace: "a", Name: "b"}}
-	for form, want := range map[string]DaemonSets{
-		"": {}, "null": {}, "[]": {Named: []DaemonSetPrerequisite{}}, "none": {Mode: DaemonSetsNone}, "auto": {Mode: DaemonSetsAuto},
-		"[{namespace: a, name: b}]": {Named: []DaemonSetPrerequisite{{Namespace: "a", Name: "b"}}},
-		"{mode: auto}":              {Mode: DaemonSetsAuto},
-		"{mode: auto, exclude: [{namespace: a, name: b}]}": {Mode: DaemonSetsAuto, Exclude: one},
+	one := []daemonsets.Name{{Namespace: "a", Name: "b"}}
+	for form, want := range map[string]daemonsets.Settings{
+		"": {}, "null": {}, "[]": {Named: []daemonsets.Entry{}}, "none": {Mode: daemonsets.None}, "auto": {Mode: daemonsets.Auto},
+		"[{namespace: a, name: b}]": {Named: []daemonsets.Entry{{Namespace: "a", Name: "b"}}},
+		"{mode: auto}":              {Mode: daemonsets.Auto},
+		"{mode: auto, exclude: [{namespace: a, name: b}]}": {Mode: daemonsets.Auto, Exclude: one},
 	} {
 		c, err := Parse([]byte("nodeManagement: {prerequisites: {daemonSets: "+form+"}}"), "config.yaml")
 		if err != nil {

@@ -102,7 +102,7 @@ func TestPresetTable(t *testing.T) {
 		read := parse(t, string(file))
 		written := d.Expansion().Prerequisites
 		for i := range written.DaemonSets.Named {
-			written.DaemonSets.Named[i].preset = ""
+			written.DaemonSets.Named[i].Preset, written.DaemonSets.Named[i].Hint = "", ""
 		}
 		if !reflect.DeepEqual(read.NodeManagement.Prerequisites, written) {
 			t.Errorf("preset %s: %+v is read as %+v", d.Name, written, read.NodeManagement.Prerequisites)

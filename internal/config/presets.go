@@ -1,9 +1,11 @@
 package config
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/csinodes"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/peers"
 )
@@ -23,7 +25,7 @@ type PresetDefinition struct {
 	// Hint, if set, says why its DaemonSets may not be in the cluster although their vendor's operator is.
 	Hint string
 	// DaemonSets are waited for, and must be in the cluster.
-	DaemonSets []DaemonSetPrerequisite
+	DaemonSets []daemonsets.Entry
 	// Checks are added to those of the worker.
 	Checks []checks.Spec
 }
@@ -37,7 +39,7 @@ func Presets() []PresetDefinition {
 				"network; what starts in between has none, for good",
 			Reports:    []string{"https://github.com/cilium/cilium/issues/29405"},
 			Sources:    []string{"cilium/cilium 7d65d926b98d install/kubernetes/cilium/templates/cilium-agent/daemonset.yaml"},
-			DaemonSets: []DaemonSetPrerequisite{daemonSet("kube-system", "cilium")},
+			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "cilium")},
 			Checks:     podNetwork(),
 		},
 		{
@@ -45,7 +47,7 @@ func Presets() []PresetDefinition {
 			Trouble: "the node takes pods before calico-node has exchanged routes with its peers; they reach no Service until it has",
 			Reports: []string{"https://github.com/projectcalico/calico/issues/7788"},
 			Sources: []string{"projectcalico/calico 8b087380ba17 manifests/calico.yaml", "tigera/operator fa15ace6abf4 pkg/render/node.go"},
-			DaemonSets: []DaemonSetPrerequisite{{AnyOf: []DaemonSetName{
+			DaemonSets: []daemonsets.Entry{{AnyOf: []daemonsets.Name{
 				{Namespace: "calico-system", Name: "calico-node"}, // the operator's
 				{Namespace: "kube-system", Name: "calico-node"},   // the manifest's
 			}}},
@@ -56,7 +58,7 @@ func Presets() []PresetDefinition {
 			Trouble:    "the kubelet starts pods before aws-node has addresses to give out: `failed to assign an IP address to container`",
 			Reports:    []string{"https://github.com/aws/amazon-vpc-cni-k8s/issues/330"},
 			Sources:    []string{"aws/amazon-vpc-cni-k8s v1.14.0 config/master/aws-k8s-cni.yaml"},
-			DaemonSets: []DaemonSetPrerequisite{daemonSet("kube-system", "aws-node")},
+			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "aws-node")},
 			Checks:     podNetwork(),
 		},
 		{
@@ -65,7 +67,7 @@ func Presets() []PresetDefinition {
 				"network",
 			Reports:    []string{"https://github.com/istio/istio/pull/61490"},
 			Sources:    []string{"istio/istio 398e1bf2ed48 manifests/charts/istio-cni/templates/daemonset.yaml", "istio/istio 8dbacc5236eb manifests/charts/ztunnel/templates/daemonset.yaml"},
-			DaemonSets: []DaemonSetPrerequisite{daemonSet("istio-system", "istio-cni-node"), daemonSet("istio-system", "ztunnel")},
+			DaemonSets: []daemonsets.Entry{daemonSet("istio-system", "istio-cni-node"), daemonSet("istio-system", "ztunnel")},
 		},
 		{
 			Name: "ebs-csi",
@@ -73,8 +75,8 @@ func Presets() []PresetDefinition {
 				"and sends it more volumes than it can attach",
 			Reports: []string{"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/2447", "https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/1945"},
 			Sources: []string{"kubernetes-sigs/aws-ebs-csi-driver v1.46.0 deploy/kubernetes/base/node.yaml"},
-			DaemonSets: []DaemonSetPrerequisite{providing(daemonSet("kube-system", "ebs-csi-node"),
-				Provided{CSINodes: []CSINodePrerequisite{{Driver: "ebs.csi.aws.com", Allocatable: true}}})},
+			DaemonSets: []daemonsets.Entry{providing(daemonSet("kube-system", "ebs-csi-node"),
+				daemonsets.Provided{CSINodes: csinodes.Settings{{Driver: "ebs.csi.aws.com", Allocatable: true}}})},
 		},
 		{
 			Name: "efs-csi",
@@ -83,8 +85,8 @@ func Presets() []PresetDefinition {
 			Reports: []string{"https://github.com/kubernetes-sigs/aws-efs-csi-driver/issues/1936"},
 			Sources: []string{"kubernetes-sigs/aws-efs-csi-driver v2.1.12 deploy/kubernetes/base/node-daemonset.yaml"},
 			// EFS volumes have no limit, and the driver never names one (aws-efs-csi-driver issue 1966).
-			DaemonSets: []DaemonSetPrerequisite{providing(daemonSet("kube-system", "efs-csi-node"),
-				Provided{CSINodes: []CSINodePrerequisite{{Driver: "efs.csi.aws.com"}}})},
+			DaemonSets: []daemonsets.Entry{providing(daemonSet("kube-system", "efs-csi-node"),
+				daemonsets.Provided{CSINodes: csinodes.Settings{{Driver: "efs.csi.aws.com"}}})},
 		},
 		{
 			Name:    "gpu-nvidia",
@@ -92,18 +94,18 @@ func Presets() []PresetDefinition {
 			Reports: []string{"https://github.com/NVIDIA/gpu-operator/issues/475"},
 			Sources: []string{"NVIDIA/gpu-operator 2410508a9418 assets/state-device-plugin/0500_daemonset.yaml", "NVIDIA/gpu-operator 44f53b6f3e98 assets/state-operator-validation/0500_daemonset.yaml"},
 			Hint:    "the operator creates it with the cluster's first GPU node, so list the preset in a profile of such nodes",
-			DaemonSets: []DaemonSetPrerequisite{
+			DaemonSets: []daemonsets.Entry{
 				providing(daemonSet("gpu-operator", "nvidia-device-plugin-daemonset"),
-					Provided{Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}),
+					daemonsets.Provided{Allocatable: allocatable.Settings{"nvidia.com/gpu": resource.MustParse("1")}}),
 				daemonSet("gpu-operator", "nvidia-operator-validator"),
 			},
 		},
 	}
 }
 
-// podNetwork is the check of a preset of a pod network: a pod on another node is reached by its own address, which a working
-// DNS cache on the node and an API server outside of the pod network prove nothing of. One that answers is enough, since
-// the others' silence may be their nodes' fault.
+// podNetwork is the check of a preset of a pod network: a pod on another node is reached by its own address, which a
+// working DNS cache on the node and an API server outside of the pod network prove nothing of. One that answers is
+// enough, since the others' silence may be their nodes' fault.
 //
 //	Service and label are those of Kubernetes' DNS add-on (kubernetes/kubernetes 008b3652959c
 //
@@ -116,11 +118,11 @@ func podNetwork() []checks.Spec {
 	return []checks.Spec{{Name: "pod-network", Type: "peers", Attempts: new(int32(3)), Table: checks.Table{Peers: dns}}}
 }
 
-func daemonSet(namespace, name string) DaemonSetPrerequisite {
-	return DaemonSetPrerequisite{Namespace: namespace, Name: name}
+func daemonSet(namespace, name string) daemonsets.Entry {
+	return daemonsets.Entry{Namespace: namespace, Name: name}
 }
 
-func providing(d DaemonSetPrerequisite, what Provided) DaemonSetPrerequisite {
+func providing(d daemonsets.Entry, what daemonsets.Provided) daemonsets.Entry {
 	d.Provides = &what
 	return d
 }

@@ -70,7 +70,7 @@ func forgetPresets(c *Config) {
 	}
 	for _, p := range all {
 		for i := range p.DaemonSets.Named {
-			p.DaemonSets.Named[i].preset = ""
+			p.DaemonSets.Named[i].Preset, p.DaemonSets.Named[i].Hint = "", ""
 		}
 	}
 }

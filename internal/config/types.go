@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
@@ -76,24 +77,25 @@ type Worker struct {
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
 	ServiceAccountName string `json:"serviceAccountName,omitempty" required:"" format:"dns-subdomain"`
-	// PriorityClassName of the worker pods on nodes that carry a gating taint. Elsewhere workers have no priority class and
-	// displace no workload. Default system-node-critical.
+	// PriorityClassName of the worker pods on nodes that carry a gating taint. Elsewhere workers have no priority class
+	// and displace no workload. Default system-node-critical.
 	PriorityClassName string `json:"priorityClassName,omitempty" required:"" format:"dns-subdomain"`
-	// FixedUser makes the worker pods run as user and group 1000. With false they name no user, and the platform gives them one, as
-	// OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
+	// FixedUser makes the worker pods run as user and group 1000. With false they name no user, and the platform gives
+	// them one, as OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
 	FixedUser *bool `json:"fixedUser,omitempty"`
 	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct.
 	Scheduling Scheduling `json:"scheduling,omitempty" required:"" enum:"direct scheduler"`
 	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;
 	// past it the attempt is inconclusive. Default 300.
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty" minimum:"1" maximum:"31536000"`
-	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0 keeps none.
+	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0
+	// keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty" minimum:"0" maximum:"31536000"`
 
-	// Tolerations of the worker pods: as they are by default no start-up taint of a CNI, CSI driver or cloud keeps a worker
-	// off. Default [{"operator":"Exists"}]. A list given replaces it; name node.kubernetes.io/not-ready there too. The gating taints and
-	// karpenter.sh/unregistered are tolerated whatever it holds. What tolerates everything is not evicted by others: the
-	// controller deletes a worker whose node is lost, and starts none on a node that is leaving.
+	// Tolerations of the worker pods: as they are by default no start-up taint of a CNI, CSI driver or cloud keeps a
+	// worker off. Default [{"operator":"Exists"}]. A list given replaces it; name node.kubernetes.io/not-ready there too.
+	// The gating taints and karpenter.sh/unregistered are tolerated whatever it holds. What tolerates everything is not
+	// evicted by others: the controller deletes a worker whose node is lost, and starts none on a node that is leaving.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// InitContainers run before the checks. None may be named worker.
 	InitContainers []corev1.Container `json:"initContainers,omitempty"`
@@ -119,8 +121,9 @@ type Worker struct {
 
 // Image names a container image; Digest wins over Tag.
 type Image struct {
-	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready, which holds the controller
-	// too; ghcr.io/kube-node-ready/kube-node-ready-worker does not, and is pulled in a third of the time.
+	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready, which
+	// holds the controller too; ghcr.io/kube-node-ready/kube-node-ready-worker does not, and is pulled in a third of the
+	// time.
 	Repository string `json:"repository,omitempty" required:"its registry and path, or no key for the default" format:"image-repository"`
 	// Tag of the image. Default: the controller's own version.
 	Tag string `json:"tag,omitempty" format:"image-tag"`
@@ -146,7 +149,8 @@ type Reconciliation struct {
 	// MaxRetries is the failure budget: after so many failed attempts a node's retries are
 	// exhausted. Inconclusive attempts do not count. Default 5.
 	MaxRetries int32 `json:"maxRetries,omitempty" minimum:"1" maximum:"1000"`
-	// RetryBackoff is exponential (initial, 2x, 4x, ...) or linear (initial, 2*initial, 3*initial, ...). Default exponential.
+	// RetryBackoff is exponential (initial, 2x, 4x, ...) or linear (initial, 2*initial, 3*initial, ...). Default
+	// exponential.
 	RetryBackoff Backoff `json:"retryBackoff,omitempty" required:"" enum:"exponential linear"`
 	// InitialBackoffSeconds is the wait after the first failure. Default 1.
 	InitialBackoffSeconds int32 `json:"initialBackoffSeconds,omitempty" minimum:"1" maximum:"31536000"`
@@ -163,12 +167,13 @@ type Reconciliation struct {
 	// container has ended or they are gone. A pod on a lost node, or one that has been terminating for longer than its
 	// grace period and a minute, does not count. Default 0: no limit.
 	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty" minimum:"0"`
-	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded), whatever
-	// kept it: from its creation, and once it has passed from when it must be verified again. A controller that has just taken
-	// over grants it one full attempt (worker.startTimeoutSeconds and timeoutSeconds). Attempts go on, and a pass releases it.
-	// With nodeManagement.deleteFailedNodes it is deleted only for what lies on the node: a worker that its kubelet rejects or
-	// does not start although the images are there, or prerequisites that hold on a verified node, each beside a control probe
-	// that was made after the deadline and passed, and through all guards. Default 0: none. A dry run has none.
+	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded),
+	// whatever kept it: from its creation, and once it has passed from when it must be verified again. A controller that
+	// has just taken over grants it one full attempt (worker.startTimeoutSeconds and timeoutSeconds). Attempts go on, and
+	// a pass releases it. With nodeManagement.deleteFailedNodes it is deleted only for what lies on the node: a worker
+	// that its kubelet rejects or does not start although the images are there, or prerequisites that hold on a verified
+	// node, each beside a control probe that was made after the deadline and passed, and through all guards. Default 0:
+	// none. A dry run has none.
 	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
 }
 
@@ -183,17 +188,18 @@ const (
 
 // NodeManagement is which nodes are verified, and what is done to them.
 type NodeManagement struct {
-	// Taints gate a node; all of them are removed when it is verified. One of effect NoExecute is never put on a node that runs
-	// ordinary pods: it goes on with effect NoSchedule, which gates and is removed as well.
-	// Default node-ready/unverified=true:NoSchedule.
+	// Taints gate a node; all of them are removed when it is verified. One of effect NoExecute is never put on a node
+	// that runs ordinary pods: it goes on with effect NoSchedule, which gates and is removed as well. Default
+	// node-ready/unverified=true:NoSchedule.
 	Taints []marks.Taint `json:"taints,omitempty" required:"name at least one, or remove the key for the default one"`
 	// VerifiedLabel marks a verified node. Default node-ready/verified=true.
 	VerifiedLabel marks.Label `json:"verifiedLabel"`
-	// CompletedAnnotation is an annotation that the patch which releases a node sets to the time of that, in Unix seconds, as
-	// startup.k8s.io/completedAt. Default: none is written.
+	// CompletedAnnotation is an annotation that the patch which releases a node sets to the time of that, in Unix
+	// seconds, as startup.k8s.io/completedAt. Default: none is written.
 	CompletedAnnotation string `json:"completedAnnotation,omitempty" format:"annotation-key"`
-	// MinimumHoldSeconds is how long a gating taint stays at least, counted from the node's creation: the first worker starts, and
-	// a node without checks is released, no sooner. It is less than any verificationDeadlineSeconds. Default 0.
+	// MinimumHoldSeconds is how long a gating taint stays at least, counted from the node's creation: the first worker
+	// starts, and a node without checks is released, no sooner. It is less than any verificationDeadlineSeconds. Default
+	// 0.
 	MinimumHoldSeconds int32 `json:"minimumHoldSeconds,omitempty" minimum:"0" maximum:"31536000"`
 	// NodeSelector narrows the nodes that are looked at. Default: all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
@@ -219,11 +225,15 @@ type NodeManagement struct {
 	Remediation Remediation `json:"remediation"`
 }
 
+// Prerequisites hold the first worker back until the agents that it depends on are there.
+type Prerequisites = prerequisite.Table
+
 // Reverify is when a verified node is verified again.
 type Reverify struct {
 	// OnReboot re-verifies when the node's boot ID changes. Default true.
 	OnReboot *bool `json:"onReboot,omitempty"`
-	// Interval re-verifies when the last verdict is older, less up to a tenth that differs from node to node. Default 0: off.
+	// Interval re-verifies when the last verdict is older, less up to a tenth that differs from node to node. Default 0:
+	// off.
 	Interval metav1.Duration `json:"interval,omitempty" minimum:"0s"`
 	// Taint puts the gating taints back before re-verifying, and before any prerequisite is waited for. Default false. A
 	// failed re-verification puts them back whatever this says.
@@ -235,8 +245,8 @@ type Remediation struct {
 	// MaxUnhealthy is how many nodes of a NodePool (else of the cluster) may be unhealthy or
 	// recently deleted, as a number or a percentage rounded up. Default 20%.
 	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty" minimum:"0" format:"percentage"`
-	// MaxUnhealthyPerZone is the same over the nodes of one zone (label topology.kubernetes.io/zone), whatever their pools: a
-	// zone's outage is not its nodes' fault. It does not hold a node without that label. Default: no such limit.
+	// MaxUnhealthyPerZone is the same over the nodes of one zone (label topology.kubernetes.io/zone), whatever their
+	// pools: a zone's outage is not its nodes' fault. It does not hold a node without that label. Default: no such limit.
 	MaxUnhealthyPerZone *intstr.IntOrString `json:"maxUnhealthyPerZone,omitempty" minimum:"0" format:"percentage"`
 	// MaxInFlight is how many nodes of a NodePool (else of the cluster) may be on their way out at once: the next deletion
 	// waits until the node of an earlier one is gone. Default 1.
@@ -274,11 +284,11 @@ type Metrics struct {
 	Port int32 `json:"port,omitempty" minimum:"1" maximum:"65535"`
 	// PerNode is which nodes have series of their own. Default all.
 	PerNode PerNode `json:"perNode,omitempty" required:"" enum:"all unverified none"`
-	// Secure serves /metrics by HTTPS, to those whose bearer token may get the non-resource URL /metrics: the API server is asked for
-	// both (TokenReview, SubjectAccessReview). Default false.
+	// Secure serves /metrics by HTTPS, to those whose bearer token may get the non-resource URL /metrics: the API server
+	// is asked for both (TokenReview, SubjectAccessReview). Default false.
 	Secure bool `json:"secure,omitempty"`
-	// CertificateDir holds tls.crt and tls.key of /metrics, which are read again when they change. It takes secure. Default none: each
-	// process makes a certificate that it signs itself, which nobody can verify.
+	// CertificateDir holds tls.crt and tls.key of /metrics, which are read again when they change. It takes secure.
+	// Default none: each process makes a certificate that it signs itself, which nobody can verify.
 	CertificateDir string `json:"certificateDir,omitempty" format:"absolute-path"`
 }
 
@@ -296,8 +306,8 @@ const (
 type Health struct {
 	// Port of /healthz and /readyz. Default 8081.
 	Port int32 `json:"port,omitempty" minimum:"1" maximum:"65535"`
-	// PprofBindAddress is where profiles of the process are served, as host:port, below /debug/pprof: anybody who reaches it can read
-	// and slow the process, so 127.0.0.1:6060, behind kubectl port-forward, is a good one. Default: none.
+	// PprofBindAddress is where profiles of the process are served, as host:port, below /debug/pprof: anybody who reaches
+	// it can read and slow the process, so 127.0.0.1:6060, behind kubectl port-forward, is a good one. Default: none.
 	PprofBindAddress string `json:"pprofBindAddress,omitempty"`
 }
 

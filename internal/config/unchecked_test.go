@@ -5,7 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/conditions"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/csinodes"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/pods"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resources"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resourceslices"
 )
 
 // An empty list of checks that is written out is none, here and in a profile; an absent one is the built-ins.
@@ -51,16 +57,16 @@ func TestUnchecked(t *testing.T) {
 // Whatever is added to the prerequisites must count as one.
 func TestNoPrerequisites(t *testing.T) {
 	all := []Prerequisites{
-		{NodeReady: true}, {Conditions: make([]ConditionPrerequisite, 1)}, {Pods: make([]PodPrerequisite, 1)}, {DaemonSets: DaemonSets{Mode: DaemonSetsAuto}},
-		{CSINodes: make([]CSINodePrerequisite, 1)}, {Allocatable: corev1.ResourceList{"a": {}}}, {ResourceSlices: make([]ResourceSlicePrerequisite, 1)},
-		{Resources: make([]ResourcePrerequisite, 1)},
+		{NodeReady: true}, {Conditions: make(conditions.Settings, 1)}, {Pods: make(pods.Settings, 1)}, {DaemonSets: daemonsets.Settings{Mode: daemonsets.Auto}},
+		{CSINodes: make(csinodes.Settings, 1)}, {Allocatable: allocatable.Settings{"a": {}}}, {ResourceSlices: make(resourceslices.Settings, 1)},
+		{Resources: make(resources.Settings, 1)},
 	}
-	none := Prerequisites{DaemonSets: DaemonSets{Mode: DaemonSetsNone}}
-	if !none.none() || !(&Prerequisites{}).none() {
+	none := Prerequisites{DaemonSets: daemonsets.Settings{Mode: daemonsets.None}}
+	if len(none.All())+len(Prerequisites{}.All()) > 0 {
 		t.Error("nothing to wait for counts as something")
 	}
-	for _, p := range append(all, Prerequisites{DaemonSets: DaemonSets{Named: make([]DaemonSetPrerequisite, 1)}}) {
-		if p.none() {
+	for _, p := range append(all, Prerequisites{DaemonSets: daemonsets.Settings{Named: make([]daemonsets.Entry, 1)}}) {
+		if len(p.All()) == 0 {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateDaemonSet faults what a process on each node cannot do: what needs a view of the cluster, or one leader. The sections of a
-// controller's own process, leaderElection and kubernetes, are not read.
+// validateDaemonSet faults what a process on each node cannot do: what needs a view of the cluster, or one leader. The
+// sections of a controller's own process, leaderElection and kubernetes, are not read.
 func (c *Config) validateDaemonSet() field.ErrorList {
 	const controller = "; use deploymentMode controller for it"
 	var faults field.ErrorList
@@ -19,12 +19,12 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		"a node in DaemonSet mode cannot judge its own deletion: remove it"+controller)
 	refuse(n.Reverify.Interval.Duration > 0, node.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
 		"no pod is on a verified node in DaemonSet mode to verify it again: remove it, and remove the verified label to verify again"+controller)
-	faults = append(faults, n.Prerequisites.validateDaemonSet(node.Child("prerequisites"))...)
+	faults = append(faults, n.Prerequisites.ValidateDaemonSet(node.Child("prerequisites"))...)
 	faults = append(faults, presetsInDaemonSet(node.Child("presets"), n.Presets)...)
 	for i := range c.Profiles {
 		profile, p := &c.Profiles[i], field.NewPath("profiles").Index(i)
 		if profile.Prerequisites != nil {
-			faults = append(faults, profile.Prerequisites.validateDaemonSet(p.Child("prerequisites"))...)
+			faults = append(faults, profile.Prerequisites.ValidateDaemonSet(p.Child("prerequisites"))...)
 		}
 		faults = append(faults, presetsInDaemonSet(p.Child("presets"), profile.Presets)...)
 		const one = "the pods of a DaemonSet are all alike: remove it, and set it under worker for all nodes" + controller
@@ -39,22 +39,6 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode, "the webhook is served by controllers: set it to policy or off"+controller)
 	refuse(c.Metrics.Secure, field.NewPath("metrics", "secure"), true, "a DaemonSet's pods serve /metrics by HTTP alone: set it to false or remove it"+controller)
 	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true, "NodeReadinessRules need a controller: set it to false or remove it"+controller)
-	return faults
-}
-
-// validateDaemonSet faults the prerequisites that are not about the node's own objects.
-func (r *Prerequisites) validateDaemonSet(p *field.Path) field.ErrorList {
-	const others = " is about more than the node's own objects, which is all that is read in DaemonSet mode: "
-	var faults field.ErrorList
-	if r.DaemonSets.Mode == DaemonSetsAuto || len(r.DaemonSets.Named) > 0 {
-		faults = append(faults, field.Invalid(p.Child("daemonSets"), "(not shown)", "daemonSets"+others+"name the DaemonSets' pods under pods, or use deploymentMode controller"))
-	}
-	if len(r.ResourceSlices) > 0 {
-		faults = append(faults, field.Invalid(p.Child("resourceSlices"), "(not shown)", "resourceSlices"+others+"wait for the driver's pod under pods, or use deploymentMode controller"))
-	}
-	if len(r.Resources) > 0 {
-		faults = append(faults, field.Invalid(p.Child("resources"), "(not shown)", "resources"+others+"wait for a node condition under conditions, or use deploymentMode controller"))
-	}
 	return faults
 }
 

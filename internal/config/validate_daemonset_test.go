@@ -49,7 +49,7 @@ leaderElection: {enabled: true, id: x}
 kubernetes: {qps: 5}
 profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, checks: [{name: d, type: dns}], prerequisites: {nodeReady: true}}]
 `), "f.yaml")
-	if err != nil || !c.NodeManagement.VerifyUntainted || !c.NodeManagement.Prerequisites.NodeReady {
+	if err != nil || !c.NodeManagement.VerifyUntainted || !bool(c.NodeManagement.Prerequisites.NodeReady) {
 		t.Errorf("%v: %+v", err, c)
 	}
 }

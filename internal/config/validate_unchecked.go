@@ -6,19 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateUnchecked faults settings under which a node would be released at once: no check is to pass, and no prerequisite to hold.
+// validateUnchecked faults settings under which a node would be released at once: no check is to pass, and no
+// prerequisite to hold.
 func (c *Config) validateUnchecked() field.ErrorList {
 	const fix = "holds no check, and %s is empty too, so that nodes would be released at once; " +
 		"name a prerequisite, or leave checks out for the built-in ones"
 	var faults field.ErrorList
 	presets := len(c.NodeManagement.Presets) // each of them has prerequisites
-	if e := c.base(); e.Unchecked() && e.Prerequisites.none() && presets == 0 {
+	if e := c.base(); e.Unchecked() && len(e.Prerequisites.All()) == 0 && presets == 0 {
 		faults = append(faults, field.Invalid(field.NewPath("worker", "checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 	}
 	for i := range c.Profiles {
 		profile, e := &c.Profiles[i], c.base()
 		profile.override(&e)
-		if !e.Unchecked() || !e.Prerequisites.none() || presets+len(profile.Presets) > 0 {
+		if !e.Unchecked() || len(e.Prerequisites.All()) > 0 || presets+len(profile.Presets) > 0 {
 			continue
 		}
 		p := field.NewPath("profiles").Index(i)
@@ -33,10 +34,4 @@ func (c *Config) validateUnchecked() field.ErrorList {
 		}
 	}
 	return faults
-}
-
-// none reports whether nothing has to hold.
-func (r *Prerequisites) none() bool {
-	return !r.NodeReady && r.DaemonSets.Mode != DaemonSetsAuto &&
-		len(r.Conditions)+len(r.Pods)+len(r.DaemonSets.Named)+len(r.CSINodes)+len(r.Allocatable)+len(r.ResourceSlices)+len(r.Resources) == 0
 }

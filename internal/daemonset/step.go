@@ -2,22 +2,14 @@ package daemonset
 
 import (
 	"context"
-	"maps"
-	"net/url"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/verdict"
 )
 
 // pass decides and acts once.
@@ -133,67 +125,4 @@ func (p *Process) updateCondition(ctx context.Context, in decide.Input, plan dec
 	p.Log.Info("condition changes", zap.String("status", string(plan.Condition.Status)),
 		zap.String("reason", plan.Condition.Reason), zap.String("message", plan.Condition.Message))
 	return p.patch(ctx, status, plan.Condition.Patch(in.Node.UID, in.Node.Condition))
-}
-
-// unmet lists the prerequisites that are unmet, in the order of the configuration. It reads only the node's own
-// objects.
-func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequisites, s *schedule) []decide.Unmet {
-	unmet := []decide.Unmet{}
-	add := func(kind, name, why string) {
-		if why != "" {
-			unmet = append(unmet, decide.Unmet{Kind: kind, Name: name, Message: why})
-		}
-	}
-	if pre.NodeReady {
-		add(verdict.KindNodeReady, string(corev1.NodeReady), verdict.Condition(n, verdict.NodeReady))
-	}
-	for _, c := range pre.Conditions {
-		add(verdict.KindConditions, verdict.ConditionName(c), verdict.Condition(n, c))
-	}
-	for _, pods := range pre.Pods {
-		add(verdict.KindPods, verdict.PodsName(pods), p.unmetPods(ctx, pods, s))
-	}
-	if len(pre.CSINodes) > 0 {
-		byName := field("metadata.name", p.Node)
-		found, err := list[*storagev1.CSINode](ctx, p, "/apis/storage.k8s.io/v1/csinodes", byName, s)
-		var own *storagev1.CSINode
-		if len(found) > 0 {
-			own = found[0]
-		}
-		for _, c := range pre.CSINodes {
-			why := verdict.CSINode(c, n, own)
-			if err != nil {
-				why = verdict.UnreadCSINode(c, readProblem(err))
-			}
-			add(verdict.KindCSINodes, c.Driver, why)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(pre.Allocatable)) {
-		add(verdict.KindAllocatable, string(name), verdict.Allocatable(n, name, pre.Allocatable[name]))
-	}
-	return unmet
-}
-
-// unmetPods is why the pods of a prerequisite do not meet it; empty if they do.
-func (p *Process) unmetPods(ctx context.Context, want config.PodPrerequisite, s *schedule) string {
-	query := field("spec.nodeName", p.Node)
-	query.Set("labelSelector", metav1.FormatLabelSelector(&want.Selector))
-	namespace := "/namespaces/" + url.PathEscape(want.Namespace)
-	found, err := list[*corev1.Pod](ctx, p, "/api/v1"+namespace+"/pods", query, s)
-	if err != nil {
-		return verdict.NoPods(want, readProblem(err))
-	}
-	var revisions []*appsv1.ControllerRevision
-	if want.CurrentRevision {
-		path := "/apis/apps/v1" + namespace + "/controllerrevisions"
-		if revisions, err = list[*appsv1.ControllerRevision](ctx, p, path, url.Values{}, s); err != nil {
-			return verdict.NoPods(want, readProblem(err))
-		}
-	}
-	return verdict.Pods(want, found, func(uid string) []*appsv1.ControllerRevision {
-		return slices.DeleteFunc(slices.Clone(revisions), func(r *appsv1.ControllerRevision) bool {
-			c := metav1.GetControllerOf(r)
-			return c == nil || string(c.UID) != uid
-		})
-	})
 }

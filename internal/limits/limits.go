@@ -7,8 +7,8 @@
 //	format:"dns-label"          a key of formats
 //	required:"the path to read" the value must not be empty, and what to give
 //
-// All but required apply to each entry of a list. A pointer that is nil, and an empty string that is not required, stand
-// for a default and have no fault.
+// All but required apply to each entry of a list. A pointer that is nil, and an empty string that is not required,
+// stand for a default and have no fault.
 package limits
 
 import (
@@ -84,9 +84,10 @@ func Number(bound string) float64 {
 	return n
 }
 
-// Validator is a struct with rules that no limit of a single field can be: between fields, or of forms that take a parser.
+// Validator is a struct, list or map with rules that no limit of a single field can be: between fields or entries, or
+// of forms that take a parser.
 type Validator interface {
-	// Validate reports what breaks these rules in the struct, which is at the path.
+	// Validate reports what breaks these rules in the value at the path.
 	Validate(*field.Path) field.ErrorList
 }
 
@@ -105,12 +106,15 @@ func walk(p *field.Path, v reflect.Value) field.ErrorList {
 		}
 	case v.Kind() == reflect.Struct && strings.HasPrefix(v.Type().PkgPath(), module):
 		faults = fields(p, v)
-		if s, ok := v.Addr().Interface().(Validator); ok {
-			own := slices.Clone(faults)
-			for _, fault := range s.Validate(p) {
-				if !slices.ContainsFunc(own, func(e *field.Error) bool { return e.Field == fault.Field }) {
-					faults = append(faults, fault)
-				}
+	}
+	if !v.CanAddr() || !strings.HasPrefix(v.Type().PkgPath(), module) {
+		return faults
+	}
+	if s, ok := v.Addr().Interface().(Validator); ok {
+		own := slices.Clone(faults)
+		for _, fault := range s.Validate(p) {
+			if !slices.ContainsFunc(own, func(e *field.Error) bool { return e.Field == fault.Field }) {
+				faults = append(faults, fault)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -38,15 +39,9 @@ func cacheOptions(cfg *config.Config, workerNamespace string) cache.Options {
 func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	names := map[corev1.ResourceName]bool{}
 	for _, v := range cfg.Variants() {
-		all := []corev1.ResourceList{v.Prerequisites.Allocatable}
-		for _, set := range v.Prerequisites.DaemonSets.Named {
-			if set.Provides != nil {
-				all = append(all, set.Provides.Allocatable)
-			}
-		}
-		for _, resources := range all {
-			for name := range resources {
-				names[name] = true
+		for _, p := range v.Prerequisites.All() {
+			if p.Kind == allocatable.Kind {
+				names[corev1.ResourceName(p.Name)] = true
 			}
 		}
 	}

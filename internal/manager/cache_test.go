@@ -9,6 +9,8 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 )
 
 // Of what a node offers the cache keeps what some profile waits for, and nothing where none does.
@@ -19,9 +21,9 @@ func TestCacheKeepsAwaitedResources(t *testing.T) {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Reason: "KubeletReady", Message: "ready"}, {Type: marks.ConditionType, Reason: "ChecksPassed", Message: "passed"}},
 			Images:     []corev1.ContainerImage{{SizeBytes: 1}}}}
 	}
-	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: corev1.ResourceList{"example.com/nic": one}}},
-		Profiles: []config.Profile{{Prerequisites: &config.Prerequisites{DaemonSets: config.DaemonSets{Named: []config.DaemonSetPrerequisite{
-			{Provides: &config.Provided{Allocatable: corev1.ResourceList{"example.com/gpu": one}}}, {Namespace: "a", Name: "b"}}}}}}}
+	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: allocatable.Settings{"example.com/nic": one}}},
+		Profiles: []config.Profile{{Prerequisites: &config.Prerequisites{DaemonSets: daemonsets.Settings{Named: []daemonsets.Entry{
+			{Provides: &daemonsets.Provided{Allocatable: allocatable.Settings{"example.com/gpu": one}}}, {Namespace: "a", Name: "b"}}}}}}}
 	for _, test := range []struct {
 		cfg  *config.Config
 		want corev1.ResourceList

@@ -31,7 +31,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/watch"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -249,8 +249,7 @@ func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.
 }
 
 // watchOthers watches the objects of others: what prerequisites need, and owners of nodes.
-func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (
-	*prerequisite.Watches, prerequisite.Owners, error) {
+func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*watch.Watches, watch.Owners, error) {
 	typed, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, nil, err
@@ -259,11 +258,7 @@ func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (
 	if err != nil {
 		return nil, nil, err
 	}
-	clients := prerequisite.Clients{Kubernetes: typed, Dynamic: untyped, Mapper: mgr.GetRESTMapper()}
-	w, err := prerequisite.New(cfg, clients)
-	if err != nil {
-		return nil, nil, err
-	}
-	o := prerequisite.NewOwners(clients)
+	clients := watch.Clients{Kubernetes: typed, Dynamic: untyped, Mapper: mgr.GetRESTMapper()}
+	w, o := watch.New(cfg, clients), watch.NewOwners(clients)
 	return w, o, errors.Join(mgr.Add(w), o.AddTo(mgr))
 }

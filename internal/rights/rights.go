@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -154,42 +153,16 @@ func DaemonSet(cfg *config.Config) []Right {
 
 // prerequisites are read by informers, or in DaemonSet mode by the process on the node.
 func prerequisites(cfg *config.Config) (all []Right) {
-	read := func(resource, namespace, why string) { all = append(all, may("list watch", resource, namespace, why)) }
-	daemonSets := func(namespace string) {
-		const why = "which DaemonSets come to a node, and whether their pods are Ready"
-		read("daemonsets.apps", namespace, why)
-		read("pods", namespace, why)
-	}
-	csiNodes := func(drivers []config.CSINodePrerequisite) {
-		if len(drivers) > 0 {
-			read("csinodes.storage.k8s.io", cluster, "which CSI drivers the kubelet has registered")
-		}
-	}
 	for _, v := range cfg.Variants() {
-		p := v.Prerequisites
-		for _, pods := range p.Pods {
-			read("pods", pods.Namespace, "to wait for them. The namespace must exist when the chart is installed")
-			if pods.CurrentRevision {
-				read("controllerrevisions.apps", pods.Namespace, "which revision is current")
+		for _, p := range v.Prerequisites.All() {
+			for _, s := range p.Sources {
+				namespace := s.Namespace
+				if s.Anywhere {
+					namespace = cluster
+				}
+				custom := s.Object == nil // its plural is guessed
+				all = append(all, may("list watch", s.Resource().GroupResource().String(), namespace, s.Why).guessed(custom))
 			}
-		}
-		if p.DaemonSets.Mode == config.DaemonSetsAuto {
-			daemonSets(cluster)
-		}
-		for _, set := range p.DaemonSets.Named {
-			daemonSets(set.Namespace) // of those in anyOf not all need to be there, and a Role needs its namespace
-			if set.Provides != nil {
-				csiNodes(set.Provides.CSINodes)
-			}
-		}
-		csiNodes(p.CSINodes)
-		if len(p.ResourceSlices) > 0 {
-			read("resourceslices.resource.k8s.io", cluster, "which devices a DRA driver has published")
-		}
-		for _, r := range p.Resources {
-			plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
-			all = append(all, may("list watch", plural.GroupResource().String(), r.Namespace, "to wait for its condition. "+
-				"The plural is guessed by the regular rule; others go into `controller.extraRules`").guessed(true))
 		}
 	}
 	return all

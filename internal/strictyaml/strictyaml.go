@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// MaxBytes bounds a document: what the API server allows a ConfigMap (MaxSecretSize in k8s.io/kubernetes pkg/apis/core).
+	// MaxBytes bounds a document: what the API server allows a ConfigMap (MaxSecretSize in k8s.io/kubernetes
+	// pkg/apis/core).
 	MaxBytes = 1 << 20
 	maxNodes = 50_000 // values once aliases are followed: a few bytes of nested aliases can stand for billions
 	maxPath  = 1024   // bytes of a value's path, because each value's is kept; bounds the depth as well
@@ -323,7 +324,8 @@ func found(n *yaml.Node) string {
 	}
 }
 
-// Suggest is the end of a message about an unknown key or name: the known one that was probably meant, else some of them.
+// Suggest is the end of a message about an unknown key or name: the known one that was probably meant, else some of
+// them.
 func Suggest(key string, known []string) string {
 	best, least := "", min(2+len(key)/3, 5)
 	for _, name := range known {

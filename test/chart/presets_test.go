@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -29,7 +30,7 @@ func TestPermissionsOfPresetsSuffice(t *testing.T) {
 	agent := startAgent(t, c)
 	for _, d := range config.Presets() {
 		t.Run(string(d.Name), func(t *testing.T) {
-			var names []config.DaemonSetName
+			var names []daemonsets.Name
 			for _, set := range d.DaemonSets {
 				name := set.Names()[0]
 				names = append(names, name)

@@ -16,6 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 )
 
 //go:embed intro.md
@@ -241,7 +242,7 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case reflect.TypeFor[intstr.IntOrString]():
 		return "number or percentage"
-	case reflect.TypeFor[config.DaemonSets]():
+	case reflect.TypeFor[daemonsets.Settings]():
 		return "string, list or mapping"
 	case reflect.TypeFor[resource.Quantity]():
 		return "quantity"

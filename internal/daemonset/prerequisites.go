@@ -1,0 +1,102 @@
+package daemonset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
+)
+
+// unmet lists the prerequisites that are unmet, in the order of the configuration. It reads only the node's own
+// objects.
+func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequisites, s *schedule) []decide.Unmet {
+	unmet, c := []decide.Unmet{}, &cluster{ctx: ctx, process: p, schedule: s, read: map[string]listed{}}
+	for _, each := range pre.All() {
+		if u := each.Unmet(n, c); u.Why != "" {
+			unmet = append(unmet, decide.Unmet{Kind: each.Kind, Name: each.Name, Objects: u.Of, Message: u.Why, Remedy: u.Remedy})
+		}
+	}
+	return unmet
+}
+
+// cluster is what prerequisites read in one pass.
+type cluster struct {
+	ctx      context.Context
+	process  *Process
+	schedule *schedule
+	read     map[string]listed // by the key of the source
+}
+
+type listed struct {
+	objects []any
+	err     error
+}
+
+// Find implements kind.Cluster.
+func (c *cluster) Find(s *kind.Source, index, value string) (objects []any, why string) {
+	found, ok := c.read[s.Key()]
+	if !ok {
+		found.objects, found.err = c.process.objects(c.ctx, s, c.schedule)
+		c.read[s.Key()] = found
+	}
+	switch {
+	case found.err != nil:
+		return nil, readProblem(found.err)
+	case index == kind.All:
+		return found.objects, ""
+	}
+	return slices.DeleteFunc(slices.Clone(found.objects), func(o any) bool { return !slices.Contains(s.Indexes[index](o), value) }), ""
+}
+
+// Shared implements kind.Cluster.
+func (c *cluster) Shared(s *kind.Source, _ string, of func([]any) string) (result, why string) {
+	objects, why := c.Find(s, kind.All, "")
+	if why != "" {
+		return "", why
+	}
+	return of(objects), ""
+}
+
+// Gating implements kind.Cluster.
+func (c *cluster) Gating() []marks.Taint { return c.process.Config.GatingTaints() }
+
+// objects lists the objects of a source that concern the node.
+func (p *Process) objects(ctx context.Context, s *kind.Source, next *schedule) (objects []any, err error) {
+	query, fields := url.Values{}, s.Fields
+	if s.NodeField != "" {
+		fields = strings.TrimPrefix(fields+","+s.NodeField+"="+p.Node, ",")
+	}
+	for key, selector := range map[string]string{"labelSelector": s.Labels, "fieldSelector": fields} {
+		if selector != "" {
+			query.Set(key, selector)
+		}
+	}
+	resource := s.Resource()
+	path := "/apis/" + resource.Group + "/" + resource.Version
+	if resource.Group == "" {
+		path = "/api/" + resource.Version
+	}
+	if s.Namespace != "" {
+		path += "/namespaces/" + url.PathEscape(s.Namespace)
+	}
+	found, err := list[json.RawMessage](ctx, p, path+"/"+resource.Resource, query, next)
+	for _, item := range found {
+		o := reflect.New(reflect.TypeOf(s.Object).Elem()).Interface()
+		if err := json.Unmarshal(item, o); err != nil {
+			return nil, &apiserver.BodyError{Cause: fmt.Errorf("%s: %w", resource.Resource, err)}
+		}
+		objects = append(objects, s.Slim(o))
+	}
+	return objects, err
+}

@@ -1,0 +1,68 @@
+// Package allocatable is prerequisites.allocatable.
+package allocatable
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
+)
+
+// Kind is the key of the settings. The name of such a prerequisite is the resource.
+const Kind = "allocatable"
+
+// Settings is how much of a resource the node must offer at least, as nvidia.com/gpu: 1, in status.allocatable.
+type Settings map[corev1.ResourceName]resource.Quantity
+
+// Validate reports names and quantities that a node cannot offer.
+func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		at := p.Key(string(name))
+		for _, message := range validation.IsQualifiedName(string(name)) {
+			faults = append(faults, field.Invalid(at, name, message))
+		}
+		if quantity := s[name]; quantity.Sign() <= 0 {
+			faults = append(faults, field.Invalid(at, quantity.String(), "must be greater than 0"))
+		}
+	}
+	return faults
+}
+
+// Prerequisites are the resources, by name. Nothing is read: a node's reconciler watches the node.
+func (s Settings) Prerequisites() (all []kind.Prerequisite) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		least := s[name]
+		all = append(all, kind.Prerequisite{Kind: Kind, Name: string(name), Unmet: func(n *corev1.Node, _ kind.Cluster) kind.Unmet {
+			have, ok := n.Status.Allocatable[name]
+			switch {
+			case !ok:
+				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers none)", least.String(), name)}
+			case have.Cmp(least) < 0:
+				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers %s)", least.String(), name, have.String())}
+			}
+			return kind.Unmet{}
+		}})
+	}
+	return all
+}
+
+// With adds resources; of two quantities of one the larger counts.
+func (s Settings) With(more Settings) Settings {
+	all := maps.Clone(s)
+	for name, least := range more {
+		if have, ok := all[name]; ok && have.Cmp(least) >= 0 {
+			continue
+		}
+		if all == nil {
+			all = Settings{}
+		}
+		all[name] = least
+	}
+	return all
+}

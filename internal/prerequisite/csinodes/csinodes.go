@@ -1,0 +1,111 @@
+// Package csinodes is prerequisites.csiNodes.
+package csinodes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
+)
+
+// Settings are CSI drivers that the kubelet must have registered. A driver takes its start-up taint away before that.
+type Settings []Entry
+
+// Entry is met when the node's own CSINode, and not that of a predecessor of its name, lists the driver.
+type Entry struct {
+	// Driver is the CSI driver's name, as ebs.csi.aws.com.
+	Driver string `json:"driver" required:"" format:"csi-driver"`
+	// Allocatable also asks for the driver's volume limit, without which the scheduler takes the node for unlimited.
+	// Not for drivers that have none. Default false.
+	Allocatable bool `json:"allocatable,omitempty"`
+}
+
+// Validate reports drivers that are given twice.
+func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
+	seen := map[string]bool{}
+	for i, c := range s {
+		name := strings.ToLower(c.Driver)
+		if seen[name] {
+			faults = append(faults, field.Duplicate(p.Index(i).Child("driver"), name))
+		}
+		seen[name] = name != ""
+	}
+	return faults
+}
+
+// With adds drivers; a volume limit is asked for if either asks.
+func (s Settings) With(more Settings) Settings {
+	all := slices.Clone(s)
+	for _, m := range more {
+		i := slices.IndexFunc(all, func(have Entry) bool { return have.Driver == m.Driver })
+		if i < 0 {
+			all = append(all, m)
+		} else {
+			all[i].Allocatable = all[i].Allocatable || m.Allocatable
+		}
+	}
+	return all
+}
+
+// csiNodes are all CSINodes: each node has one of its own name.
+var csiNodes = &kind.Source{
+	Kind: storagev1.SchemeGroupVersion.WithKind("CSINode"), Object: &storagev1.CSINode{}, NodeField: "metadata.name",
+	Indexes: map[string]func(any) []string{kind.ByNode: kind.Index(func(c *storagev1.CSINode) []string { return []string{c.Name} })},
+	Slim: kind.Slim(func(c *storagev1.CSINode) any {
+		c.ManagedFields, c.Labels, c.Annotations = nil, nil, nil
+		for i, d := range c.Spec.Drivers {
+			c.Spec.Drivers[i] = storagev1.CSINodeDriver{Name: d.Name, Allocatable: d.Allocatable}
+		}
+		return c
+	}),
+	Same: kind.Same(func(a, b *storagev1.CSINode) bool {
+		return a.UID == b.UID && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
+			equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	}),
+	Why: "which CSI drivers the kubelet has registered",
+}
+
+// Prerequisites are the drivers.
+func (s Settings) Prerequisites() (all []kind.Prerequisite) {
+	for _, c := range s {
+		unmet := func(n *corev1.Node, in kind.Cluster) kind.Unmet {
+			own, why := in.Find(csiNodes, kind.ByNode, n.Name)
+			if why == "" {
+				why = c.missing(n, own)
+			}
+			if why == "" {
+				return kind.Unmet{}
+			}
+			return kind.Unmet{Why: fmt.Sprintf("CSI driver %s (%s)", c.Driver, why)}
+		}
+		all = append(all, kind.Prerequisite{Name: c.Driver, Sources: []*kind.Source{csiNodes}, Unmet: unmet})
+	}
+	return all
+}
+
+// missing says what is missing of the driver, given the CSINode of the node's name, if there is one.
+func (c Entry) missing(n *corev1.Node, own []any) string {
+	if len(own) == 0 {
+		return "the node has no CSINode"
+	}
+	node := own[0].(*storagev1.CSINode)
+	// The kubelet makes it with the node as owner (CreateCSINode in k8s.io/kubernetes pkg/volume/csi/nodeinfomanager).
+	if !slices.ContainsFunc(node.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID }) {
+		return "the CSINode is that of an earlier node of this name"
+	}
+	i := slices.IndexFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.Driver })
+	switch {
+	case i < 0:
+		return "the kubelet has not registered it"
+	case c.Allocatable && (node.Spec.Drivers[i].Allocatable == nil || node.Spec.Drivers[i].Allocatable.Count == nil):
+		return "it is registered without a volume limit"
+	}
+	return ""
+}

@@ -1,0 +1,206 @@
+// Package daemonsets is prerequisites.daemonSets.
+package daemonsets
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/csinodes"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
+)
+
+// Settings are those of which a pod must be Ready on the node: none, auto (all that the DaemonSet controller puts
+// there with the taints that the node has now, the gating ones included), a list of {namespace, name}, of which those
+// count that it puts there, or a mapping of the keys below. Default none.
+type Settings struct {
+	// Mode is the same as that word in place of the mapping. Default none.
+	Mode Mode `json:"mode,omitempty" enum:"none auto"`
+	// Exclude lists DaemonSets that auto does not wait for.
+	Exclude []Name `json:"exclude,omitempty"`
+	// Named lists DaemonSets, each of which must exist; the same as that list in place of the mapping.
+	Named []Entry `json:"named,omitempty"`
+}
+
+// Mode is which DaemonSets count where none is named.
+type Mode string
+
+// The Mode settings.
+const (
+	None Mode = "none"
+	Auto Mode = "auto"
+)
+
+// Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready.
+type Entry struct {
+	// Namespace of the DaemonSet.
+	Namespace string `json:"namespace,omitempty" format:"dns-label"`
+	// Name of the DaemonSet.
+	Name string `json:"name,omitempty" format:"dns-subdomain"`
+	// AnyOf lists the names that it may have, in place of namespace and name, where that depends on how it was installed.
+	// One of them must exist, and all that exist count.
+	AnyOf []Name `json:"anyOf,omitempty"`
+	// Provides is what its pod sets up on a node. It is waited for too where the DaemonSet's node selector and affinity
+	// have a place for the pod, gating taints apart.
+	Provides *Provided `json:"provides,omitempty"`
+	// Preset that the entry comes from, and what else it has to say where the DaemonSet does not exist; empty for the
+	// file's own.
+	Preset string `json:"-"`
+	Hint   string `json:"-"`
+}
+
+// Provided is what a DaemonSet's pod sets up on its node.
+type Provided struct {
+	// CSINodes are CSI drivers that the kubelet must have registered.
+	CSINodes csinodes.Settings `json:"csiNodes,omitempty"`
+	// Allocatable is how much of a resource the node must offer at least, in status.allocatable.
+	Allocatable allocatable.Settings `json:"allocatable,omitempty"`
+}
+
+// Name names a DaemonSet.
+type Name struct {
+	// Namespace of the DaemonSet.
+	Namespace string `json:"namespace" required:"" format:"dns-label"`
+	// Name of the DaemonSet.
+	Name string `json:"name" required:"" format:"dns-subdomain"`
+}
+
+// String is namespace/name.
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Shorthand has a word stand for the mode, and a list for the names.
+func (*Settings) Shorthand(list bool) (key string) {
+	if list {
+		return "named"
+	}
+	return "mode"
+}
+
+// InDaemonSetMode says what to configure there instead.
+func (Settings) InDaemonSetMode() string { return "name the DaemonSets' pods under pods" }
+
+// Validate reports DaemonSets that are given twice, and exclusions from nothing.
+func (s *Settings) Validate(p *field.Path) (faults field.ErrorList) {
+	if len(s.Exclude) > 0 && s.Mode != Auto {
+		faults = append(faults, field.Forbidden(p.Child("exclude"), "only with mode: auto is there something to exclude from"))
+	}
+	list := p // where it stands without its key
+	if s.Mode != "" || len(s.Exclude) > 0 {
+		list = p.Child("named")
+	}
+	for i, entry := range s.Named {
+		same := func(other Entry) bool { return other.String() == entry.String() }
+		if slices.IndexFunc(s.Named, same) < i {
+			faults = append(faults, field.Duplicate(list.Index(i), entry.String()))
+		}
+	}
+	return append(faults, duplicates(p.Child("exclude"), s.Exclude)...)
+}
+
+// Validate reports an entry that names nothing, or names it in two ways.
+func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
+	if len(e.AnyOf) > 0 {
+		faults = duplicates(p.Child("anyOf"), e.AnyOf)
+		if e.Namespace != "" || e.Name != "" {
+			faults = append(faults, field.Forbidden(p.Child("anyOf"), "not beside namespace and name; put them into the list"))
+		}
+	} else {
+		faults = limits.Validate(p, &Name{Namespace: e.Namespace, Name: e.Name})
+	}
+	if e.Provides != nil && len(e.Provides.CSINodes)+len(e.Provides.Allocatable) == 0 {
+		faults = append(faults, field.Required(p.Child("provides"), "csiNodes or allocatable; without either, leave it out"))
+	}
+	return faults
+}
+
+func duplicates(p *field.Path, names []Name) (faults field.ErrorList) {
+	for i, n := range names {
+		if slices.Index(names, n) < i {
+			faults = append(faults, field.Duplicate(p.Index(i), n.String()))
+		}
+	}
+	return faults
+}
+
+// Names are those that the DaemonSet may have.
+func (e *Entry) Names() []Name {
+	if len(e.AnyOf) > 0 {
+		return e.AnyOf
+	}
+	return []Name{{Namespace: e.Namespace, Name: e.Name}}
+}
+
+// String is the names.
+func (e *Entry) String() string {
+	var names []string
+	for _, n := range e.Names() {
+		names = append(names, n.String())
+	}
+	return strings.Join(names, " or ")
+}
+
+// Remedy is what to do where no DaemonSet has one of the names.
+func (e *Entry) Remedy() string {
+	if e.Preset == "" {
+		return "correct prerequisites.daemonSets, or install it"
+	}
+	provides := ""
+	if e.Provides != nil {
+		if flow, err := json.Marshal(e.Provides); err == nil {
+			provides = fmt.Sprintf(", provides: %s", flow)
+		}
+	}
+	text := fmt.Sprintf("preset %s looks for this name; if yours has another, write {namespace: NAMESPACE, name: NAME%s} into "+
+		"prerequisites.daemonSets in place of the preset", e.Preset, provides)
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// With adds an entry; one of the same names takes over what it provides.
+func (s Settings) With(entry Entry) Settings {
+	s.Named = slices.Clone(s.Named)
+	i := slices.IndexFunc(s.Named, func(have Entry) bool { return have.String() == entry.String() })
+	if i < 0 {
+		s.Named = append(s.Named, entry)
+		return s
+	}
+	have := &s.Named[i]
+	have.Preset, have.Hint = entry.Preset, entry.Hint
+	switch {
+	case have.Provides == nil:
+		have.Provides = entry.Provides
+	case entry.Provides != nil:
+		have.Provides = &Provided{CSINodes: have.Provides.CSINodes.With(entry.Provides.CSINodes),
+			Allocatable: have.Provides.Allocatable.With(entry.Provides.Allocatable)}
+	}
+	return s
+}
+
+// Prerequisites are each DaemonSet that is named, what it provides, and with mode auto all others.
+func (s Settings) Prerequisites() (all []kind.Prerequisite) {
+	for _, e := range s.Named {
+		n := newNamed(e)
+		all = append(all, kind.Prerequisite{Name: e.String(), Sources: n.sources(), Unmet: n.unmet})
+		if e.Provides != nil {
+			for _, p := range kind.Of(*e.Provides) {
+				all = append(all, n.provided(p))
+			}
+		}
+	}
+	if s.Mode == Auto {
+		exclude := slices.Clone(s.Exclude)
+		for _, e := range s.Named {
+			exclude = append(exclude, e.Names()...)
+		}
+		rest := unnamed{in("", false), exclude}
+		all = append(all, kind.Prerequisite{Name: string(Auto), Sources: rest.sources(), Unmet: rest.unmet})
+	}
+	return all
+}

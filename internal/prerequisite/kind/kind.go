@@ -1,0 +1,180 @@
+// Package kind is what the kinds of prerequisites have in common: what one reads, and what it finds unmet. A kind
+// reads nothing itself: a controller has the objects in its caches, and a DaemonSet's process reads those of its own
+// node.
+package kind
+
+import (
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// Settings are what the folder of a kind provides: the value of its key in the file. They may also have the methods of
+// limits.Validator, of Defaulter and of ClusterWide.
+type Settings interface {
+	// Prerequisites lists what must hold, in the order of the file.
+	Prerequisites() []Prerequisite
+}
+
+// Defaulter are settings whose entries have defaults.
+type Defaulter interface{ SetDefaults() }
+
+// ClusterWide are settings that are about more than the node's own objects, which is all that DaemonSet mode reads.
+type ClusterWide interface {
+	// InDaemonSetMode says what to configure there instead.
+	InDaemonSetMode() string
+}
+
+// Prerequisite is one thing that must hold before a node's first worker starts.
+type Prerequisite struct {
+	// Kind is its key in the file.
+	Kind string
+	// Name says which prerequisite of that kind: the same for every node, so that it can be a metric's label.
+	Name string
+	// Sources are what Unmet may read, besides the node.
+	Sources []*Source
+	// Unmet says what is missing on a node. It depends on the node and on what it reads, and on nothing else.
+	Unmet func(*corev1.Node, Cluster) Unmet
+}
+
+// Unmet is what a node lacks; its Why is empty where the prerequisite holds.
+type Unmet struct {
+	Why string
+	// Remedy is what a person has to change; empty where time may do.
+	Remedy string
+	// Of are the objects that are missing, where the prerequisite is about all objects of a kind.
+	Of []string
+}
+
+// Cluster is what a prerequisite reads besides the node.
+type Cluster interface {
+	// Find returns the objects of a source that one of its indexes has under a value, or all of them for the index All.
+	// Where they are not known, why says the reason.
+	Find(s *Source, index, value string) (objects []any, why string)
+	// Shared returns the result of a function of all objects of a source, which is the same for every node. It is called
+	// once for each change of these objects; name tells several functions of a source apart.
+	Shared(s *Source, name string, of func(objects []any) string) (result, why string)
+	// Gating lists the taints that gate nodes.
+	Gating() []marks.Taint
+}
+
+// All is the index of all objects of a source.
+const All = "*"
+
+// ByNode is the usual name of the index of objects by the name of their node.
+const ByNode = "node"
+
+// Source is objects that a prerequisite reads.
+type Source struct {
+	Kind      schema.GroupVersionKind
+	Namespace string // empty for all
+	// Labels and Fields are selectors.
+	Labels, Fields string
+	// NodeField is the field that has the node's name; empty where there is none to select by.
+	NodeField string
+	// Object is an empty one, of a built-in kind that the table in package watch makes informers of. Without it the objects are
+	// unstructured, of a kind whose definition may be installed later.
+	Object runtime.Object
+	// Optional says why the API server may not serve a built-in kind; empty where each does.
+	Optional string
+	// Indexes list the values under which an object is found.
+	Indexes map[string]func(object any) []string
+	// Slim drops what nobody reads. It may be called again for what it returned.
+	Slim func(object any) any
+	// Same reports whether an update changes nothing that Unmet reads.
+	Same func(old, now any) bool
+	// Why they are read, in the words of docs/security.md.
+	Why string
+	// Anywhere asks for the right to read them in the whole cluster: a Role needs its namespace, which may not exist.
+	Anywhere bool
+}
+
+// Key is the same for sources of the same objects, which are kept for the same reason and so in the same form.
+func (s *Source) Key() string {
+	return strings.Join([]string{s.Kind.String(), s.Namespace, s.Labels, s.Fields, s.Why}, "|")
+}
+
+// Resource is the kind's resource, by the regular rule for plurals.
+func (s *Source) Resource() schema.GroupVersionResource {
+	plural, _ := meta.UnsafeGuessKindToResource(s.Kind)
+	return plural
+}
+
+// Index is an index of objects of one type.
+func Index[T any](values func(T) []string) func(any) []string {
+	return func(o any) []string {
+		if x, ok := o.(T); ok {
+			return values(x)
+		}
+		return nil
+	}
+}
+
+// Slim is a function for Source.Slim.
+func Slim[T any](slim func(T) any) func(any) any {
+	return func(o any) any {
+		if x, ok := o.(T); ok {
+			return slim(x)
+		}
+		return o
+	}
+}
+
+// Same is a function for Source.Same.
+func Same[T any](same func(old, now T) bool) func(old, now any) bool {
+	return func(old, now any) bool {
+		a, okA := old.(T)
+		b, okB := now.(T)
+		return okA && okB && same(a, b)
+	}
+}
+
+// Each calls f with the key and the value of each field of a struct that holds settings.
+func Each(table any, f func(key string, s Settings)) {
+	v := reflect.ValueOf(table)
+	for field, value := range v.Fields() {
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		f(key, value.Interface().(Settings))
+	}
+}
+
+// Of lists the prerequisites of a struct that holds settings.
+func Of(table any) (all []Prerequisite) {
+	Each(table, func(key string, s Settings) {
+		for _, p := range s.Prerequisites() {
+			if p.Kind == "" {
+				p.Kind = key
+			}
+			all = append(all, p)
+		}
+	})
+	return all
+}
+
+// PodReady reports whether the pod's condition Ready is True.
+func PodReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Identity is an object of which only its identity is left, with another status.
+func Identity(u *unstructured.Unstructured, status map[string]any) *unstructured.Unstructured {
+	slim := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	slim.SetGroupVersionKind(u.GroupVersionKind())
+	slim.SetNamespace(u.GetNamespace())
+	slim.SetName(u.GetName())
+	slim.SetUID(u.GetUID())
+	slim.SetResourceVersion(u.GetResourceVersion())
+	return slim
+}
