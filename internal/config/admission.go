@@ -12,8 +12,8 @@ type Admission struct {
 	// server, Kubernetes 1.36), webhook (served by every replica of the controller), auto (policy where the API server has
 	// it, else webhook) or off. Default off.
 	Mode AdmissionMode `json:"mode,omitempty" required:"" enum:"off auto policy webhook"`
-	// Backfill taints a node that admission missed: one that was never verified, is younger than backfillMaxAge and runs no
-	// ordinary pod. The controller does that at any time, whatever the mode; a dry run never does. Default false.
+	// Backfill taints a node that admission missed: one that was never verified, is younger than backfillMaxAge and runs
+	// no ordinary pod. The controller does that at any time, whatever the mode; a dry run never does. Default false.
 	Backfill bool `json:"backfill,omitempty"`
 	// BackfillMaxAge is up to which age a node that admission missed is tainted. Default 10m.
 	BackfillMaxAge metav1.Duration `json:"backfillMaxAge,omitempty" minimum:"1s"`

@@ -32,7 +32,8 @@ type Effective struct {
 	Resources   corev1.ResourceRequirements
 }
 
-// Unchecked reports whether the node is released without a worker: the list of checks is there and empty, and nothing adds to it.
+// Unchecked reports whether the node is released without a worker: the list of checks is there and empty, and nothing
+// adds to it.
 func (e Effective) Unchecked() bool {
 	return e.Checks != nil && len(e.Checks) == 0 && len(e.DNSTestDomains) == 0
 }
@@ -84,9 +85,9 @@ func (c *Config) Selects(nodeLabels map[string]string) bool {
 	return n.NodeSelector == nil || matches(n.selector, n.NodeSelector, nodeLabels)
 }
 
-// GatingTaints lists the taints that gate any node, in the file's order and one for each key
-// and effect: those of nodeManagement and those of every profile. One of effect NoExecute gates with effect NoSchedule as
-// well, as which it is put on a node that runs ordinary pods.
+// GatingTaints lists the taints that gate any node, in the file's order and one for each key and effect: those of
+// nodeManagement and those of every profile. One of effect NoExecute gates with effect NoSchedule as well, as which it
+// is put on a node that runs ordinary pods.
 func (c *Config) GatingTaints() []marks.Taint {
 	type identity struct {
 		key    string
@@ -190,7 +191,8 @@ func (p *Profile) override(e *Effective) {
 	}
 }
 
-// compile prepares the selectors and the vocabulary, so that For, Selects and Vocabulary do not make them for every node.
+// compile prepares the selectors and the vocabulary, so that For, Selects and Vocabulary do not make them for every
+// node.
 func (c *Config) compile() {
 	c.vocabulary = c.makeVocabulary()
 	if n := &c.NodeManagement; n.NodeSelector != nil {

@@ -31,8 +31,8 @@ func Parse(data []byte, name string) (*Config, error) {
 	return read(data, name, &Config{}, (*Config).validate)
 }
 
-// ParseDaemonSet is Parse for DaemonSet mode: what takes a controller is a fault, rules are off by default, and nodes that never
-// had the taint are verified too.
+// ParseDaemonSet is Parse for DaemonSet mode: what takes a controller is a fault, rules are off by default, and nodes
+// that never had the taint are verified too.
 func ParseDaemonSet(data []byte, name string) (*Config, error) {
 	c, err := read(data, name, &Config{Rules: Rules{Enabled: new(bool)}}, func(c *Config) field.ErrorList {
 		return append(c.validate(), c.validateDaemonSet()...)

@@ -124,7 +124,7 @@ type Image struct {
 	// Repository is the registry and the path, without a tag. Default ghcr.io/kube-node-ready/kube-node-ready, which
 	// holds the controller too; ghcr.io/kube-node-ready/kube-node-ready-worker does not, and is pulled in a third of the
 	// time.
-	Repository string `json:"repository,omitempty" required:"its registry and path, or no key for the default" format:"image-repository"`
+	Repository string `json:"repository,omitempty" required:"registry and path, or no key for the default" format:"image-repository"`
 	// Tag of the image. Default: the controller's own version.
 	Tag string `json:"tag,omitempty" format:"image-tag"`
 	// Digest pins the image; it wins over the tag.

@@ -75,10 +75,13 @@ func (c *Config) validatePorts() field.ErrorList {
 	if serves && c.Metrics.Port == c.Health.Port {
 		faults = append(faults, field.Invalid(health, c.Health.Port, "is metrics.port as well; each needs a port of its own"))
 	}
-	if hook := c.Admission.Webhook.Port; c.Admission.Mode != AdmissionOff && (hook == c.Health.Port || serves && hook == c.Metrics.Port) {
-		faults = append(faults, field.Invalid(field.NewPath("admission", "webhook", "port"), hook, "is metrics.port or health.port as well; each needs a port of its own"))
+	hook := c.Admission.Webhook.Port
+	if c.Admission.Mode != AdmissionOff && (hook == c.Health.Port || serves && hook == c.Metrics.Port) {
+		faults = append(faults, field.Invalid(field.NewPath("admission", "webhook", "port"), hook,
+			"is metrics.port or health.port as well; each needs a port of its own"))
 	}
-	return append(faults, validatePprof(field.NewPath("health", "pprofBindAddress"), c.Health.PprofBindAddress, c.Metrics.Port, c.Health.Port)...)
+	pprof := field.NewPath("health", "pprofBindAddress")
+	return append(faults, validatePprof(pprof, c.Health.PprofBindAddress, c.Metrics.Port, c.Health.Port)...)
 }
 
 // validatePprof holds an address to host:port, with a port that serves nothing else.
@@ -130,7 +133,8 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 // what a worker is handed and keep the rest, all of it together.
 func (c *Config) validateProfileChecks(p *field.Path, profile *Profile) field.ErrorList {
 	own := worker.Config{Checks: profile.Checks, DNSTestDomains: profile.DNSTestDomains,
-		CheckTimeoutSeconds: worker.DefaultCheckTimeoutSeconds, TimeoutSeconds: cmp.Or(profile.TimeoutSeconds, c.Worker.TimeoutSeconds)}
+		CheckTimeoutSeconds: worker.DefaultCheckTimeoutSeconds,
+		TimeoutSeconds:      cmp.Or(profile.TimeoutSeconds, c.Worker.TimeoutSeconds)}
 	faults := own.Validate(p)
 	if len(faults)+len(limits.Validate(p, &own))+len(limits.Validate(p, &c.Worker.Config)) > 0 {
 		return faults
@@ -159,7 +163,9 @@ func each(p *field.Path, value any, messages []string) field.ErrorList {
 }
 
 // foreign lists the prefixes of taints that others put back for as long as their reason lasts.
-var foreign = []string{"node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"}
+var foreign = []string{
+	"node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/",
+}
 
 func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 	var faults field.ErrorList
@@ -167,8 +173,8 @@ func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 		p := path.Index(i)
 		for _, prefix := range foreign {
 			if strings.HasPrefix(t.Key, prefix) {
-				faults = append(faults, field.Invalid(p.Child("key"), t.Key,
-					"taints of "+strings.TrimSuffix(prefix, "/")+" belong to Kubernetes or Karpenter, which would put it back; choose a key of your own"))
+				faults = append(faults, field.Invalid(p.Child("key"), t.Key, "taints of "+strings.TrimSuffix(prefix, "/")+
+					" belong to Kubernetes or Karpenter, which would put it back; choose a key of your own"))
 			}
 		}
 		for _, before := range taints[:i] {

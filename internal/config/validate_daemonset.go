@@ -18,7 +18,8 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 	refuse(n.DeleteFailedNodes, node.Child("deleteFailedNodes"), true,
 		"a node in DaemonSet mode cannot judge its own deletion: remove it"+controller)
 	refuse(n.Reverify.Interval.Duration > 0, node.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
-		"no pod is on a verified node in DaemonSet mode to verify it again: remove it, and remove the verified label to verify again"+controller)
+		"no pod is on a verified node in DaemonSet mode to verify it again: remove it, and remove the verified label "+
+			"to verify again"+controller)
 	faults = append(faults, n.Prerequisites.ValidateDaemonSet(node.Child("prerequisites"))...)
 	faults = append(faults, presetsInDaemonSet(node.Child("presets"), n.Presets)...)
 	for i := range c.Profiles {
@@ -31,14 +32,19 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		refuse(len(profile.Tolerations) > 0, p.Child("tolerations"), "(not shown)", one)
 		refuse(profile.Resources != nil, p.Child("resources"), "(not shown)", one)
 	}
-	refuse(c.Reconciliation.MaxConcurrentVerifications > 0, field.NewPath("reconciliation", "maxConcurrentVerifications"), c.Reconciliation.MaxConcurrentVerifications,
+	most := c.Reconciliation.MaxConcurrentVerifications
+	refuse(most > 0, field.NewPath("reconciliation", "maxConcurrentVerifications"), most,
 		"each node verifies itself in DaemonSet mode, and nobody counts them: remove it"+controller)
 	refuse(c.Worker.Namespace != "", field.NewPath("worker", "namespace"), c.Worker.Namespace,
 		"there are no worker pods in DaemonSet mode: remove it, and install the release into that namespace")
-	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true, "nobody looks after nodes that admission missed: set it to false or remove it"+controller)
-	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode, "the webhook is served by controllers: set it to policy or off"+controller)
-	refuse(c.Metrics.Secure, field.NewPath("metrics", "secure"), true, "a DaemonSet's pods serve /metrics by HTTP alone: set it to false or remove it"+controller)
-	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true, "NodeReadinessRules need a controller: set it to false or remove it"+controller)
+	refuse(c.Admission.Backfill, field.NewPath("admission", "backfill"), true,
+		"nobody looks after nodes that admission missed: set it to false or remove it"+controller)
+	refuse(c.Admission.Mode == AdmissionWebhook, field.NewPath("admission", "mode"), c.Admission.Mode,
+		"the webhook is served by controllers: set it to policy or off"+controller)
+	refuse(c.Metrics.Secure, field.NewPath("metrics", "secure"), true,
+		"a DaemonSet's pods serve /metrics by HTTP alone: set it to false or remove it"+controller)
+	refuse(*c.Rules.Enabled, field.NewPath("rules", "enabled"), true,
+		"NodeReadinessRules need a controller: set it to false or remove it"+controller)
 	return faults
 }
 
@@ -46,8 +52,9 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 func presetsInDaemonSet(p *field.Path, presets []Preset) field.ErrorList {
 	var faults field.ErrorList
 	for i, name := range presets {
-		faults = append(faults, field.Invalid(p.Index(i), name,
-			"a preset waits for DaemonSets, which DaemonSet mode cannot look at: write its pods under prerequisites.pods and its checks under worker.checks (docs/presets.md), or use deploymentMode controller"))
+		faults = append(faults, field.Invalid(p.Index(i), name, "a preset waits for DaemonSets, which DaemonSet mode cannot "+
+			"look at: write its pods under prerequisites.pods and its checks under worker.checks (docs/presets.md), or use "+
+			"deploymentMode controller"))
 	}
 	return faults
 }

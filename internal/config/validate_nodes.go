@@ -28,7 +28,8 @@ func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
 	key := n.CompletedAnnotation
 	for _, prefix := range append([]string{ownPrefix, marks.RuleTaintPrefix, "cluster.x-k8s.io/"}, foreign...) {
 		if strings.HasPrefix(key, prefix) {
-			faults = append(faults, field.Invalid(p, key, "annotations of "+strings.TrimSuffix(prefix, "/")+" mean something else; choose a key of your own, as startup.k8s.io/completedAt"))
+			faults = append(faults, field.Invalid(p, key, "annotations of "+strings.TrimSuffix(prefix, "/")+
+				" mean something else; choose a key of your own, as startup.k8s.io/completedAt"))
 		}
 	}
 	return faults
@@ -41,12 +42,14 @@ func (c *Config) validateHold() field.ErrorList {
 		if deadline <= 0 || hold < deadline {
 			return nil
 		}
-		return field.ErrorList{field.Invalid(p, deadline, fmt.Sprintf("must be more than nodeManagement.minimumHoldSeconds, which is %d: every node would be past it", hold))}
+		const why = "must be more than nodeManagement.minimumHoldSeconds, which is %d: every node would be past it"
+		return field.ErrorList{field.Invalid(p, deadline, fmt.Sprintf(why, hold))}
 	}
-	faults := late(field.NewPath("reconciliation", "verificationDeadlineSeconds"), c.Reconciliation.VerificationDeadlineSeconds)
+	const key = "verificationDeadlineSeconds"
+	faults := late(field.NewPath("reconciliation", key), c.Reconciliation.VerificationDeadlineSeconds)
 	for i := range c.Profiles {
 		if d := c.Profiles[i].VerificationDeadlineSeconds; d != nil {
-			faults = append(faults, late(field.NewPath("profiles").Index(i).Child("verificationDeadlineSeconds"), *d)...)
+			faults = append(faults, late(field.NewPath("profiles").Index(i).Child(key), *d)...)
 		}
 	}
 	return faults
@@ -79,7 +82,9 @@ func validateTolerations(path *field.Path, tolerations []corev1.Toleration) fiel
 			faults = append(faults, field.NotSupported(p.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
-		effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+		effects := []corev1.TaintEffect{
+			"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
+		}
 		if !slices.Contains(effects, t.Effect) {
 			faults = append(faults, field.NotSupported(p.Child("effect"), t.Effect, effects[1:]))
 		}

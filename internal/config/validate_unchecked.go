@@ -14,7 +14,8 @@ func (c *Config) validateUnchecked() field.ErrorList {
 	var faults field.ErrorList
 	presets := len(c.NodeManagement.Presets) // each of them has prerequisites
 	if e := c.base(); e.Unchecked() && len(e.Prerequisites.All()) == 0 && presets == 0 {
-		faults = append(faults, field.Invalid(field.NewPath("worker", "checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
+		checks := field.NewPath("worker", "checks")
+		faults = append(faults, field.Invalid(checks, "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 	}
 	for i := range c.Profiles {
 		profile, e := &c.Profiles[i], c.base()
@@ -29,8 +30,8 @@ func (c *Config) validateUnchecked() field.ErrorList {
 		case profile.Checks != nil:
 			faults = append(faults, field.Invalid(p.Child("checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 		case profile.Prerequisites != nil:
-			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}",
-				"is empty, and worker.checks, which the profile keeps, holds no check, so that its nodes would be released at once; name a prerequisite or give it checks"))
+			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}", "is empty, and worker.checks, which the "+
+				"profile keeps, holds no check, so that its nodes would be released at once; name a prerequisite or give it checks"))
 		}
 	}
 	return faults

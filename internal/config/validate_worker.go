@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,7 +34,8 @@ func (w *Worker) Validate(p *field.Path) field.ErrorList {
 	faults = append(faults, w.validateContainers(p)...)
 	faults = append(faults, validateResources(p.Child("resources"), w.Resources)...)
 	for i, s := range w.ImagePullSecrets {
-		faults = append(faults, named(p.Child("imagePullSecrets").Index(i).Child("name"), s.Name, validation.IsDNS1123Subdomain)...)
+		at := p.Child("imagePullSecrets").Index(i).Child("name")
+		faults = append(faults, named(at, s.Name, validation.IsDNS1123Subdomain)...)
 	}
 	return append(faults, w.validateMetadata(p)...)
 }
@@ -64,7 +64,8 @@ func (w *Worker) validateContainers(p *field.Path) field.ErrorList {
 		faults = append(faults, named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
 		switch {
 		case c.Name == workerContainer:
-			faults = append(faults, field.Invalid(at.Child("name"), c.Name, "is the name of the container that runs the checks; choose another"))
+			faults = append(faults, field.Invalid(at.Child("name"), c.Name,
+				"is the name of the container that runs the checks; choose another"))
 		case names[c.Name] && c.Name != "":
 			faults = append(faults, field.Duplicate(at.Child("name"), c.Name))
 		}
@@ -121,7 +122,8 @@ func validateEnv(path *field.Path, env []corev1.EnvVar, reserved []string) field
 		faults = append(faults, named(p.Child("name"), e.Name, validation.IsEnvVarName)...)
 		switch {
 		case slices.Contains(reserved, e.Name):
-			faults = append(faults, field.Invalid(p.Child("name"), e.Name, "is set by the controller; the configuration has a key for what it does"))
+			faults = append(faults, field.Invalid(p.Child("name"), e.Name,
+				"is set by the controller; the configuration has a key for what it does"))
 		case seen[e.Name] && e.Name != "":
 			faults = append(faults, field.Duplicate(p.Child("name"), e.Name))
 		}
@@ -146,7 +148,7 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements) field.Error
 			faults = append(faults, field.Invalid(at, q.String(), "must be at least 0"))
 		}
 		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 {
-			faults = append(faults, field.Invalid(at, q.String(), fmt.Sprintf("must be at most the limit, which is %s", limit.String())))
+			faults = append(faults, field.Invalid(at, q.String(), "must be at most the limit, which is "+limit.String()))
 		}
 	}
 	return faults

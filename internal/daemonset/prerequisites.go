@@ -56,7 +56,8 @@ func (c *cluster) Find(s *kind.Source, index, value string) (objects []any, why 
 	case index == kind.All:
 		return found.objects, ""
 	}
-	return slices.DeleteFunc(slices.Clone(found.objects), func(o any) bool { return !slices.Contains(s.Indexes[index](o), value) }), ""
+	other := func(o any) bool { return !slices.Contains(s.Indexes[index](o), value) }
+	return slices.DeleteFunc(slices.Clone(found.objects), other), ""
 }
 
 // Shared implements kind.Cluster.

@@ -20,8 +20,8 @@ type Format struct {
 	rule func(string) []string // what is wrong with a text; nil where pattern and length decide
 }
 
-// Parts of patterns: names as Kubernetes has them (k8s.io/apimachinery/pkg/util/validation), and the host and a component
-// of an image reference (https://github.com/distribution/reference/blob/main/reference.go).
+// Parts of patterns: names as Kubernetes has them (k8s.io/apimachinery/pkg/util/validation), and the host and a
+// component of an image reference (https://github.com/distribution/reference/blob/main/reference.go).
 const (
 	label     = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
 	anyLabel  = `[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?`
@@ -38,22 +38,25 @@ const maxDriver = 63
 
 // formats are by what a tag calls them.
 var formats = map[string]Format{
-	"dns-label":      {"a DNS label", whole(label), 63, validation.IsDNS1123Label},
-	"dns-1035-label": {"a DNS label that begins with a letter", whole(`[a-z]([-a-z0-9]*[a-z0-9])?`), 63, validation.IsDNS1035Label},
+	"dns-label": {"a DNS label", whole(label), 63, validation.IsDNS1123Label},
+	"dns-1035-label": {"a DNS label that begins with a letter", whole(`[a-z]([-a-z0-9]*[a-z0-9])?`), 63,
+		validation.IsDNS1035Label},
 	"dns-subdomain":  {"a DNS name", whole(subdomain), 253, validation.IsDNS1123Subdomain},
 	"csi-driver":     {"a DNS name", whole(anyDomain), maxDriver, lower(validation.IsDNS1123Subdomain)},
 	"dra-driver":     {"a DNS name", whole(subdomain), maxDriver, validation.IsDNS1123Subdomain},
 	"qualified-name": {"a qualified name", whole(`(` + subdomain + `/)?` + name), 0, validation.IsQualifiedName},
-	"annotation-key": {"the key of an annotation", whole(`(` + anyDomain + `/)?` + name), 0, lower(validation.IsQualifiedName)},
-	"label-value":    {"the value of a label", whole(`(` + name + `)?`), 63, validation.IsValidLabelValue},
-	"absolute-path":  {"an absolute path", regexp.MustCompile(`^/`), 0, nil},
-	"clean-path":     {"an absolute path", regexp.MustCompile(`^/`), 0, cleanPath},
-	"port-name":      {"the name of one of the Service's ports", whole(label), 63, nil},
-	"kind":           {"a kind in upper camel case, as in CiliumNode", whole(`[A-Z][A-Za-z0-9]{0,62}`), 0, nil},
-	"percentage":     {`a number of nodes, or a percentage from "0%" to "100%"`, whole(`(100|[1-9]?[0-9])%`), 0, nil},
+	"annotation-key": {"the key of an annotation", whole(`(` + anyDomain + `/)?` + name), 0,
+		lower(validation.IsQualifiedName)},
+	"label-value":   {"the value of a label", whole(`(` + name + `)?`), 63, validation.IsValidLabelValue},
+	"absolute-path": {"an absolute path", regexp.MustCompile(`^/`), 0, nil},
+	"clean-path":    {"an absolute path", regexp.MustCompile(`^/`), 0, cleanPath},
+	"port-name":     {"the name of one of the Service's ports", whole(label), 63, nil},
+	"kind":          {"a kind in upper camel case, as in CiliumNode", whole(`[A-Z][A-Za-z0-9]{0,62}`), 0, nil},
+	"percentage":    {`a number of nodes, or a percentage from "0%" to "100%"`, whole(`(100|[1-9]?[0-9])%`), 0, nil},
 	"check-name": {"at most 63 letters, digits, '-', '_' and '.', with a letter or digit at each end",
 		whole(name), 63, nil},
-	"image-repository": {"a registry and a path in lower case, without tag or digest, as in ghcr.io/kube-node-ready/kube-node-ready",
+	"image-repository": {"a registry and a path in lower case, without tag or digest, as in " +
+		"ghcr.io/kube-node-ready/kube-node-ready",
 		whole(`(` + host + `(:[0-9]+)?/)?` + component + `(/` + component + `)*`), 255, nil},
 	"image-tag": {"at most 128 letters, digits, '_', '.' and '-', of which the last two are not the first",
 		whole(`[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`), 0, nil},

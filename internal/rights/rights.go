@@ -126,7 +126,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 					all = append(all, may("delete", k.Resource.GroupResource().String(), cluster, "the deletion of a node's "+k.Name))
 				}
 			}
-			all = append(all, may("create", "configmaps", namespace, why), may("update", "configmaps", namespace, why).named(ledger.Name))
+			all = append(all, may("create", "configmaps", namespace, why),
+				may("update", "configmaps", namespace, why).named(ledger.Name))
 		}
 	}
 	evicts := func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }

@@ -142,7 +142,8 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 // within keeps the line of the value at path, and reports whether the bounds let it be read.
 func (d *Document) within(line int, path string) bool {
 	if d.nodes++; d.nodes == maxNodes || len(path) > maxPath {
-		d.fault(line, path[:min(len(path), maxPath)], "too much: a file holds at most %d values, counting what aliases expand to, each with a path of at most %d characters", maxNodes, maxPath)
+		d.fault(line, path[:min(len(path), maxPath)], "too much: a file holds at most %d values, counting what aliases "+
+			"expand to, each with a path of at most %d characters", maxNodes, maxPath)
 		return false
 	}
 	d.lines[path] = line
@@ -218,7 +219,8 @@ func (d *Document) list(n *yaml.Node, element reflect.Type, path string) (any, b
 
 // mapping reads the keys of n into m, each for its own target or a new one of type each, and their lines
 // into set. A merge ("<<") comes last: the first that sets a key wins (https://yaml.org/type/merge.html).
-func (d *Document) mapping(n *yaml.Node, path, form string, targets map[string]reflect.Value, each reflect.Type, m map[string]any, set map[string]int) (any, bool) {
+func (d *Document) mapping(n *yaml.Node, path, form string, targets map[string]reflect.Value, each reflect.Type,
+	m map[string]any, set map[string]int) (any, bool) {
 	if n.Kind != yaml.MappingNode {
 		return d.wrong(n, reflect.TypeFor[map[string]any](), path)
 	}
@@ -291,10 +293,12 @@ func formOf(t reflect.Type) reflect.Kind {
 // kinds are types of Go and tags of YAML in a file's terms; Kubernetes' types by name, to link none of them.
 var kinds = map[string]string{
 	"v1.Duration": `a duration such as "30s" or "1h"`, "resource.Quantity": `a quantity such as 100m, 1.5 or "64Mi"`,
-	"intstr.IntOrString": `a whole number or a string such as "20%"`, "interface": "a finite number or another plain value",
-	"string": "a string", "bool": "true or false", "int": "a whole number", "uint": "a whole number from 0", "float": "a finite number",
+	"intstr.IntOrString": `a whole number or a string such as "20%"`,
+	"string":             "a string", "bool": "true or false", "int": "a whole number", "uint": "a whole number from 0",
+	"float": "a finite number", "interface": "a finite number or another plain value",
 	"struct": "a mapping", "map": "a mapping", "slice": "a list", "!!map": "a mapping", "!!seq": "a list", "!!null": "null",
-	"!!str": "the string", "!!timestamp": "the string", "!!bool": "the boolean", "!!int": "the number", "!!float": "the number",
+	"!!str": "the string", "!!timestamp": "the string", "!!bool": "the boolean", "!!int": "the number",
+	"!!float": "the number",
 }
 
 // wrong says that n is not what a value of type t is written as.
@@ -308,7 +312,8 @@ func (d *Document) wrong(n *yaml.Node, t reflect.Type, path string) (any, bool) 
 	case strings.Contains(kind, "int") && n.ShortTag() == "!!int":
 		hint = fmt.Sprintf(", which does not fit %d bits", t.Bits())
 	}
-	d.fault(n.Line, path, "must be %s, not %s%s", cmp.Or(kinds[t.String()], kinds[strings.TrimRight(kind, "0123456789")]), found(n), hint)
+	want := cmp.Or(kinds[t.String()], kinds[strings.TrimRight(kind, "0123456789")])
+	d.fault(n.Line, path, "must be %s, not %s%s", want, found(n), hint)
 	return nil, false
 }
 

@@ -42,7 +42,8 @@ func (c *comments) of(t reflect.Type, f reflect.StructField) (string, error) {
 			c.packages[place.pkg] = found
 		}
 		if text := c.packages[place.pkg][place.name]; text != "" {
-			return regexp.MustCompile(`^Settings\b`).ReplaceAllString(text, f.Name), nil // of a check type or a kind of prerequisite, by its name
+			// Settings of a type of check, or of a kind of prerequisite, are called by its name.
+			return regexp.MustCompile(`^Settings\b`).ReplaceAllString(text, f.Name), nil
 		}
 	}
 	return "", fmt.Errorf("%s.%s.%s has no comment", t.PkgPath(), t.Name(), f.Name)

@@ -48,8 +48,10 @@ type table struct {
 
 // page is the whole of docs/configuration.md.
 func page(root string) ([]byte, error) {
-	g := &generator{comments: comments{root: root, packages: map[string]map[string]string{}}, homes: map[reflect.Type]string{}}
-	g.out.WriteString("<!-- Written by go run ./internal/config/docgen (make docs). Change the comments in the sources instead. -->\n\n")
+	found := comments{root: root, packages: map[string]map[string]string{}}
+	g := &generator{comments: found, homes: map[reflect.Type]string{}}
+	g.out.WriteString("<!-- Written by go run ./internal/config/docgen (make docs). " +
+		"Change the comments in the sources instead. -->\n\n")
 	g.out.WriteString(intro)
 	c := &config.Config{}
 	c.SetDefaults()

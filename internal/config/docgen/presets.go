@@ -31,9 +31,11 @@ func presetsPage() ([]byte, error) {
 		for _, s := range d.Sources {
 			sources = append(sources, "`"+s+"`")
 		}
-		fmt.Fprintf(&details, "### %s\n\nNames as in %s.\n\n```yaml\n%s```\n\n", d.Name, strings.Join(sources, " and "), stands)
+		const section = "### %s\n\nNames as in %s.\n\n```yaml\n%s```\n\n"
+		fmt.Fprintf(&details, section, d.Name, strings.Join(sources, " and "), stands)
 	}
-	page := "<!-- Written by go run ./internal/config/docgen (make docs). Change internal/config/presets.go or internal/config/docgen/presets.md. -->\n\n" + presetsText
+	page := "<!-- Written by go run ./internal/config/docgen (make docs). " +
+		"Change internal/config/presets.go or internal/config/docgen/presets.md. -->\n\n" + presetsText
 	page = strings.Replace(page, "<!-- presets -->\n", table.String(), 1)
 	return []byte(strings.Replace(page, "<!-- prerequisites -->\n\n", details.String(), 1)), nil
 }

@@ -38,7 +38,7 @@ func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		least := s[name]
-		all = append(all, kind.Prerequisite{Kind: Kind, Name: string(name), Unmet: func(n *corev1.Node, _ kind.Cluster) kind.Unmet {
+		unmet := func(n *corev1.Node, _ kind.Cluster) kind.Unmet {
 			have, ok := n.Status.Allocatable[name]
 			switch {
 			case !ok:
@@ -47,7 +47,8 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers %s)", least.String(), name, have.String())}
 			}
 			return kind.Unmet{}
-		}})
+		}
+		all = append(all, kind.Prerequisite{Kind: Kind, Name: string(name), Unmet: unmet})
 	}
 	return all
 }

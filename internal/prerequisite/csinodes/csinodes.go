@@ -57,7 +57,7 @@ func (s Settings) With(more Settings) Settings {
 // csiNodes are all CSINodes: each node has one of its own name.
 var csiNodes = &kind.Source{
 	Kind: storagev1.SchemeGroupVersion.WithKind("CSINode"), Object: &storagev1.CSINode{}, NodeField: "metadata.name",
-	Indexes: map[string]func(any) []string{kind.ByNode: kind.Index(func(c *storagev1.CSINode) []string { return []string{c.Name} })},
+	Indexes: kind.Index(kind.ByNode, func(c *storagev1.CSINode) string { return c.Name }),
 	Slim: kind.Slim(func(c *storagev1.CSINode) any {
 		c.ManagedFields, c.Labels, c.Annotations = nil, nil, nil
 		for i, d := range c.Spec.Drivers {
@@ -91,13 +91,14 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 }
 
 // missing says what is missing of the driver, given the CSINode of the node's name, if there is one.
-func (c Entry) missing(n *corev1.Node, own []any) string {
-	if len(own) == 0 {
+func (c Entry) missing(n *corev1.Node, found []any) string {
+	if len(found) == 0 {
 		return "the node has no CSINode"
 	}
-	node := own[0].(*storagev1.CSINode)
+	node := found[0].(*storagev1.CSINode)
 	// The kubelet makes it with the node as owner (CreateCSINode in k8s.io/kubernetes pkg/volume/csi/nodeinfomanager).
-	if !slices.ContainsFunc(node.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID }) {
+	own := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID }
+	if !slices.ContainsFunc(node.OwnerReferences, own) {
 		return "the CSINode is that of an earlier node of this name"
 	}
 	i := slices.IndexFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.Driver })

@@ -32,14 +32,14 @@ func in(namespace string, anywhere bool) objects {
 	return objects{
 		sets: &kind.Source{
 			Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), Namespace: namespace, Object: &appsv1.DaemonSet{},
-			Indexes: map[string]func(any) []string{byName: kind.Index(func(d *appsv1.DaemonSet) []string { return []string{nameOf(d).String()} })},
+			Indexes: kind.Index(byName, func(d *appsv1.DaemonSet) string { return nameOf(d).String() }),
 			Slim:    kind.Slim(slimDaemonSet), Same: kind.Same(sameDaemonSet), Why: why, Anywhere: anywhere,
 		},
 		pods: &kind.Source{
 			// The label that the DaemonSet controller gives each of its pods; besides them only a StatefulSet's have it.
 			Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: namespace, Labels: appsv1.DefaultDaemonSetUniqueLabelKey,
 			Object:  &corev1.Pod{},
-			Indexes: map[string]func(any) []string{kind.ByNode: kind.Index(func(p *pod) []string { return []string{p.node} })},
+			Indexes: kind.Index(kind.ByNode, func(p *pod) string { return p.node }),
 			Slim:    kind.Slim(slimPod), Same: kind.Same(samePod), Why: why, Anywhere: anywhere,
 		},
 	}
@@ -63,8 +63,8 @@ func slimDaemonSet(d *appsv1.DaemonSet) any {
 	d.ManagedFields, d.Labels, d.Annotations = nil, nil, nil
 	full := d.Spec.Template.Spec
 	d.Spec, d.Status = appsv1.DaemonSetSpec{}, appsv1.DaemonSetStatus{}
-	d.Spec.Template.Spec = corev1.PodSpec{NodeName: full.NodeName, NodeSelector: full.NodeSelector, Tolerations: full.Tolerations,
-		HostNetwork: full.HostNetwork}
+	d.Spec.Template.Spec = corev1.PodSpec{NodeName: full.NodeName, NodeSelector: full.NodeSelector,
+		Tolerations: full.Tolerations, HostNetwork: full.HostNetwork}
 	if full.Affinity != nil && full.Affinity.NodeAffinity != nil {
 		required := full.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		d.Spec.Template.Spec.Affinity = &corev1.Affinity{
@@ -88,8 +88,8 @@ type pod struct {
 }
 
 func slimPod(p *corev1.Pod) any {
-	slim := &pod{node: p.Spec.NodeName, ready: kind.PodReady(p), ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name,
-		UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
+	slim := &pod{node: p.Spec.NodeName, ready: kind.PodReady(p), ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
+		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		slim.owner = c.UID
 	}
@@ -262,8 +262,8 @@ func remedy(ds *appsv1.DaemonSet, n *corev1.Node, c kind.Cluster) string {
 	for _, t := range n.Spec.Taints {
 		alone := *n
 		if alone.Spec.Taints = []corev1.Taint{t}; gates(c, t) && !runsOn(ds, &alone) {
-			return fmt.Sprintf("DaemonSet %s provides it and does not tolerate %s:%s, so it never comes to the node before it is "+
-				"released; add the toleration", nameOf(ds), t.Key, t.Effect)
+			return fmt.Sprintf("DaemonSet %s provides it and does not tolerate %s:%s, so it never comes to the node before "+
+				"it is released; add the toleration", nameOf(ds), t.Key, t.Effect)
 		}
 	}
 	return ""

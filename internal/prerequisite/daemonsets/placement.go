@@ -31,9 +31,10 @@ func runsOn(ds *appsv1.DaemonSet, n *corev1.Node) bool {
 // tolerated calls TolerationsTolerateTaint with the zero value of its logger, which discards: decisions import this
 // package, and no logger. The operators Lt and Gt are read: where their feature (KEP-5471) is off, the API server
 // takes no toleration with one.
-func tolerated[Logger any](f func(Logger, []corev1.Toleration, *corev1.Taint, bool) bool, all []corev1.Toleration, t *corev1.Taint) bool {
+func tolerated[Logger any](tolerate func(Logger, []corev1.Toleration, *corev1.Taint, bool) bool,
+	tolerations []corev1.Toleration, t *corev1.Taint) bool {
 	var discard Logger
-	return f(discard, all, t, true)
+	return tolerate(discard, tolerations, t, true)
 }
 
 // daemonTolerations adds those that the DaemonSet controller gives every pod (AddOrUpdateDaemonPodTolerations in
@@ -47,8 +48,8 @@ func daemonTolerations(spec *corev1.PodSpec) []corev1.Toleration {
 		}
 	}
 	add(corev1.TaintEffectNoExecute, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable)
-	add(corev1.TaintEffectNoSchedule, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure,
-		corev1.TaintNodeUnschedulable)
+	add(corev1.TaintEffectNoSchedule, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure,
+		corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable)
 	if spec.HostNetwork {
 		add(corev1.TaintEffectNoSchedule, corev1.TaintNodeNetworkUnavailable)
 	}

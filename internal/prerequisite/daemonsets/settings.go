@@ -87,7 +87,8 @@ func (Settings) InDaemonSetMode() string { return "name the DaemonSets' pods und
 // Validate reports DaemonSets that are given twice, and exclusions from nothing.
 func (s *Settings) Validate(p *field.Path) (faults field.ErrorList) {
 	if len(s.Exclude) > 0 && s.Mode != Auto {
-		faults = append(faults, field.Forbidden(p.Child("exclude"), "only with mode: auto is there something to exclude from"))
+		const why = "only with mode: auto is there something to exclude from"
+		faults = append(faults, field.Forbidden(p.Child("exclude"), why))
 	}
 	list := p // where it stands without its key
 	if s.Mode != "" || len(s.Exclude) > 0 {
@@ -155,8 +156,8 @@ func (e *Entry) Remedy() string {
 			provides = fmt.Sprintf(", provides: %s", flow)
 		}
 	}
-	text := fmt.Sprintf("preset %s looks for this name; if yours has another, write {namespace: NAMESPACE, name: NAME%s} into "+
-		"prerequisites.daemonSets in place of the preset", e.Preset, provides)
+	text := fmt.Sprintf("preset %s looks for this name; if yours has another, write {namespace: NAMESPACE, name: NAME%s} "+
+		"into prerequisites.daemonSets in place of the preset", e.Preset, provides)
 	if e.Hint != "" {
 		text += "; " + e.Hint
 	}

@@ -107,14 +107,15 @@ func (s *Source) Resource() schema.GroupVersionResource {
 	return plural
 }
 
-// Index is an index of objects of one type.
-func Index[T any](values func(T) []string) func(any) []string {
-	return func(o any) []string {
-		if x, ok := o.(T); ok {
-			return values(x)
+// Index is Source.Indexes with one index, of objects of one type. An object with an empty value is not found by it.
+func Index[T any](name string, value func(T) string) map[string]func(any) []string {
+	return map[string]func(any) []string{name: func(o any) []string {
+		x, ok := o.(T)
+		if !ok || value(x) == "" {
+			return nil
 		}
-		return nil
-	}
+		return []string{value(x)}
+	}}
 }
 
 // Slim is a function for Source.Slim.

@@ -57,7 +57,8 @@ func (s Settings) SetDefaults() {
 
 // Validate reports what is not valid as a selector or as an annotation.
 func (e *Entry) Validate(p *field.Path) field.ErrorList {
-	faults := metavalidation.ValidateLabelSelector(&e.Selector, metavalidation.LabelSelectorValidationOptions{}, p.Child("selector"))
+	options := metavalidation.LabelSelectorValidationOptions{}
+	faults := metavalidation.ValidateLabelSelector(&e.Selector, options, p.Child("selector"))
 	if e.ReadyAnnotation == "" {
 		if e.ReadyBy != "" {
 			faults = append(faults, field.Invalid(p.Child("readyBy"), e.ReadyBy,
@@ -89,8 +90,6 @@ func (e *Entry) annotation() (key, value string) {
 // byOwner is the index of ControllerRevisions by the UID of their DaemonSet.
 const byOwner = "owner"
 
-var byNode = map[string]func(any) []string{kind.ByNode: kind.Index(func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })}
-
 func slimPod(p *corev1.Pod) any {
 	p.ManagedFields = nil
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
@@ -101,13 +100,14 @@ func slimPod(p *corev1.Pod) any {
 // revisions are the ControllerRevisions of a namespace: a DaemonSet's status does not name its current one.
 func revisions(namespace string) *kind.Source {
 	return &kind.Source{
-		Kind: appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), Namespace: namespace, Object: &appsv1.ControllerRevision{},
-		Indexes: map[string]func(any) []string{byOwner: kind.Index(func(r *appsv1.ControllerRevision) []string {
+		Kind: appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), Namespace: namespace,
+		Object: &appsv1.ControllerRevision{},
+		Indexes: kind.Index(byOwner, func(r *appsv1.ControllerRevision) string {
 			if c := metav1.GetControllerOfNoCopy(r); c != nil {
-				return []string{string(c.UID)}
+				return string(c.UID)
 			}
-			return nil
-		})},
+			return ""
+		}),
 		Slim: kind.Slim(func(r *appsv1.ControllerRevision) any {
 			r.ManagedFields, r.Data.Raw = nil, nil
 			return r
@@ -121,8 +121,9 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, e := range s {
 		selector := metav1.FormatLabelSelector(&e.Selector)
 		pods := &kind.Source{
-			Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: e.Namespace, Labels: selector, NodeField: "spec.nodeName",
-			Object: &corev1.Pod{}, Indexes: byNode, Slim: kind.Slim(slimPod),
+			Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: e.Namespace, Labels: selector,
+			NodeField: "spec.nodeName", Object: &corev1.Pod{},
+			Indexes: kind.Index(kind.ByNode, func(p *corev1.Pod) string { return p.Spec.NodeName }), Slim: kind.Slim(slimPod),
 			Why: "to wait for them. The namespace must exist when the chart is installed",
 		}
 		read := []*kind.Source{pods}
@@ -153,8 +154,8 @@ func (e *Entry) missing(found []any, revisions func(uid string) ([]any, string))
 		}
 	}
 	first := ""
-	// By name, so that the message does not vary with the order.
-	for _, o := range slices.SortedFunc(slices.Values(found), func(a, b any) int { return cmp.Compare(a.(*corev1.Pod).Name, b.(*corev1.Pod).Name) }) {
+	byName := func(a, b any) int { return cmp.Compare(a.(*corev1.Pod).Name, b.(*corev1.Pod).Name) }
+	for _, o := range slices.SortedFunc(slices.Values(found), byName) { // so that the message does not vary with the order
 		pod := o.(*corev1.Pod)
 		why := e.notReady(pod, revisions)
 		if why == "" {

@@ -87,16 +87,18 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, e := range s {
 		r := resource{Entry: e, source: &kind.Source{
 			Kind: schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), Namespace: e.Namespace,
-			Indexes: map[string]func(any) []string{}, Slim: kind.Slim(slim), Same: kind.Same(same),
+			Slim: kind.Slim(slim), Same: kind.Same(same),
 			Why: "to wait for its condition. The plural is guessed by the regular rule; others go into `controller.extraRules`",
 		}}
 		if r.label, r.values = perNode(e.Selector); r.label != "" {
-			r.source.Indexes[r.label] = kind.Index(func(u *unstructured.Unstructured) []string {
-				if v, ok := u.GetLabels()[r.label]; ok {
-					return []string{v}
+			r.source.Indexes = map[string]func(any) []string{r.label: func(o any) []string {
+				if u, ok := o.(*unstructured.Unstructured); ok {
+					if v, ok := u.GetLabels()[r.label]; ok {
+						return []string{v}
+					}
 				}
 				return nil
-			})
+			}}
 		}
 		all = append(all, kind.Prerequisite{Name: e.name(), Sources: []*kind.Source{r.source}, Unmet: r.unmet})
 	}
@@ -168,7 +170,8 @@ func perNode(selector string) (label string, values []string) {
 			continue
 		}
 		asked := r.ValuesUnsorted()
-		if strings.Contains(r.Key(), mark) || !slices.ContainsFunc(asked, func(v string) bool { return strings.Contains(v, mark) }) {
+		marked := func(v string) bool { return strings.Contains(v, mark) }
+		if marked(r.Key()) || !slices.ContainsFunc(asked, marked) {
 			continue
 		}
 		for _, v := range asked {

@@ -45,12 +45,12 @@ func slicesOf(driver string) *kind.Source {
 		Kind: resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"), Object: &resourcev1.ResourceSlice{},
 		Fields:   fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, driver).String(),
 		Optional: "resource.k8s.io/v1 needs Kubernetes 1.34", // KEP-4381: stable since then
-		Indexes: map[string]func(any) []string{kind.ByNode: kind.Index(func(s *resourcev1.ResourceSlice) []string {
+		Indexes: kind.Index(kind.ByNode, func(s *resourcev1.ResourceSlice) string {
 			if s.Spec.NodeName == nil {
-				return nil
+				return ""
 			}
-			return []string{*s.Spec.NodeName}
-		})},
+			return *s.Spec.NodeName
+		}),
 		Slim: kind.Slim(func(s *resourcev1.ResourceSlice) any {
 			s.ManagedFields, s.Labels, s.Annotations = nil, nil, nil
 			s.Spec = resourcev1.ResourceSliceSpec{Driver: s.Spec.Driver, Pool: s.Spec.Pool, NodeName: s.Spec.NodeName}

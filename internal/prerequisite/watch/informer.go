@@ -78,8 +78,8 @@ func (i *informer) runSource(ctx context.Context, c Clients) {
 	options := func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = i.Labels, i.Fields }
 	var shared cache.SharedIndexInformer
 	if i.Object == nil {
-		shared = dynamicinformer.NewFilteredDynamicInformer(c.Dynamic, resource, i.Namespace, 0, cache.Indexers{}, options).
-			Informer()
+		shared = dynamicinformer.NewFilteredDynamicInformer(c.Dynamic, resource, i.Namespace, 0, cache.Indexers{},
+			options).Informer()
 	} else {
 		shared = typed[i.Kind.Kind](c.Kubernetes, i.Namespace, options)
 	}
@@ -106,7 +106,8 @@ var typed = map[string]func(kubernetes.Interface, string, func(*metav1.ListOptio
 }
 
 // discover waits until the API server serves the kind; served is false when ctx is done before.
-func (i *informer) discover(ctx context.Context, mapper meta.RESTMapper) (resource schema.GroupVersionResource, served bool) {
+func (i *informer) discover(ctx context.Context, mapper meta.RESTMapper) (
+	resource schema.GroupVersionResource, served bool) {
 	err := wait.PollUntilContextCancel(ctx, kindRetry, true, func(ctx context.Context) (bool, error) {
 		mapping, err := mapper.RESTMapping(i.Kind.GroupKind(), i.Kind.Version)
 		if err != nil {
@@ -228,8 +229,9 @@ func reasonOf(err error, request string) string {
 	switch reason := apierrors.ReasonForError(err); {
 	case meta.IsNoMatchError(err), reason == metav1.StatusReasonNotFound:
 		return notServed
-	case reason == metav1.StatusReasonUnknown, reason == metav1.StatusReasonTimeout, reason == metav1.StatusReasonServerTimeout,
-		reason == metav1.StatusReasonServiceUnavailable, reason == metav1.StatusReasonTooManyRequests:
+	case reason == metav1.StatusReasonUnknown, reason == metav1.StatusReasonTimeout,
+		reason == metav1.StatusReasonServerTimeout, reason == metav1.StatusReasonServiceUnavailable,
+		reason == metav1.StatusReasonTooManyRequests:
 		// During one outage these follow one another.
 		return cannotBeRead + "no usable answer from the API server"
 	default:

@@ -113,7 +113,8 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 		return reflect.DeepEqual(s.of, p) // of the same slices and maps, as nearly always: compared by their addresses
 	})
 	if i < 0 { // what nobody watches must not pass for met
-		return []decide.Unmet{{Kind: "prerequisites", Name: "unknown", Message: "prerequisites that were not in the configuration at start"}}
+		return []decide.Unmet{{Kind: "prerequisites", Name: "unknown",
+			Message: "prerequisites that were not in the configuration at start"}}
 	}
 	for _, p := range w.sections[i].all {
 		v.read = v.read[:0]
