@@ -300,6 +300,8 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {prerequisites: {resourceSlices: [{}, {driver: GPU}, {driver: gpu}, {driver: gpu}]}}", []string{
 			"1: nodeManagement.prerequisites.resourceSlices[0].driver: Required", "1: nodeManagement.prerequisites.resourceSlices[1].driver: Invalid",
 			"1: nodeManagement.prerequisites.resourceSlices[3].driver: Duplicate"}},
+		{"nodeManagement: {prerequisites: {resourceSlices: [{driver: a, minDevices: 0}]}}", []string{
+			"1: nodeManagement.prerequisites.resourceSlices[0].minDevices: Invalid value: 0: must be at least 1"}},
 		{"nodeManagement: {prerequisites: {resources: [{}]}}", []string{"1: nodeManagement.prerequisites.resources[0].apiVersion: Required",
 			"1: nodeManagement.prerequisites.resources[0].kind: Required", "1: nodeManagement.prerequisites.resources[0].condition: Required"}},
 		{"nodeManagement: {prerequisites: {resources: [{apiVersion: a/b/c, kind: foo, namespace: A, selector: 'a=={{ node }}', condition: 'a b', status: no}]}}", []string{

@@ -9,22 +9,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A DRA driver that publishes its devices in two slices, and then a second pool.
+// A DRA driver that publishes an empty pool, then its devices in two slices, and a second pool.
 func TestResourceSlicePrerequisites(t *testing.T) {
-	s := begin(t, prerequisites(map[string]any{"resourceSlices": []any{map[string]any{"driver": "gpu.example.com"}}}))
+	s := begin(t, prerequisites(map[string]any{"resourceSlices": []any{map[string]any{"driver": "gpu.example.com", "minDevices": 3}}}))
 	s.controller()
 	n := s.node("a")
 	s.waits(n.Name, "ResourceSlices of driver gpu.example.com (there are none for the node)")
 	node, _ := s.get(n.Name)
+	slices := k8s.ResourceV1().ResourceSlices()
 	publish := func(pool string, number int, count int64) {
-		s.must(k8s.ResourceV1().ResourceSlices().Create(s.ctx, sliceOf(node, pool, number, count), metav1.CreateOptions{}))
+		s.must(slices.Create(s.ctx, sliceOf(node, pool, number, count), metav1.CreateOptions{}))
 	}
+	// A driver that found no device publishes a pool all the same (kubernetes-sigs/dra-driver-nvidia-gpu issue 1008).
+	empty := sliceOf(node, "gpus", 0, 1)
+	empty.Spec.Devices = nil
+	s.must(slices.Create(s.ctx, empty, metav1.CreateOptions{}))
+	s.waits(n.Name, "ResourceSlices of driver gpu.example.com (they have 0 of at least 3 devices)")
+	s.must(nil, slices.Delete(s.ctx, empty.Name, metav1.DeleteOptions{}))
 	publish("gpus", 1, 2)
 	s.waits(n.Name, "1 of 2 of pool gpus in generation 1")
 	publish("links", 1, 2) // before the first pool is complete, so that the node waits on
 	publish("gpus", 2, 2)
 	s.waits(n.Name, "1 of 2 of pool links in generation 1")
-	publish("links", 2, 2)
+	publish("links", 2, 2) // now there are four devices
 	s.becomes(n.Name, "verified", isVerified)
 }
 

@@ -2,7 +2,9 @@
 package resourceslices
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,18 +13,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 )
 
-// Settings are DRA drivers that must have published every pool of the node. They need Kubernetes 1.34.
+// Settings are DRA drivers that must have published every pool of the node, with devices. They need Kubernetes 1.34.
 type Settings []Entry
 
-// Entry is met when the driver has published at least one pool for the node, and of every pool all ResourceSlices of
-// its newest generation.
+// Entry is met when the driver has published at least one pool for the node, of every pool all ResourceSlices of its
+// newest generation, and enough devices in all.
 type Entry struct {
 	// Driver is the DRA driver's name, as gpu.nvidia.com.
 	Driver string `json:"driver" required:"" format:"dra-driver"`
+	// MinDevices is how many devices the pools have at least, together. Default 1.
+	MinDevices *int32 `json:"minDevices,omitempty" minimum:"1"`
+}
+
+// SetDefaults fills each entry's minDevices.
+func (s Settings) SetDefaults() {
+	for i := range s {
+		s[i].MinDevices = cmp.Or(s[i].MinDevices, new(int32(1)))
+	}
 }
 
 // InDaemonSetMode says what to configure there instead.
@@ -40,25 +52,45 @@ func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
 	return faults
 }
 
+// With adds drivers; of two numbers of devices the larger counts.
+func (s Settings) With(more Settings) Settings {
+	all := slices.Clone(s)
+	for _, m := range more {
+		i := slices.IndexFunc(all, func(have Entry) bool { return have.Driver == m.Driver })
+		if i < 0 {
+			all = append(all, m)
+		} else {
+			all[i].MinDevices = new(max(all[i].minDevices(), m.minDevices()))
+		}
+	}
+	return all
+}
+
+func (e Entry) minDevices() int32 { return ptr.Deref(e.MinDevices, 1) }
+
+// slice is what is kept of a ResourceSlice.
+type slice struct {
+	metav1.ObjectMeta // name, UID, resource version, owners and time of deletion
+	node              string
+	pool              resourcev1.ResourcePool
+	devices           int
+}
+
 func slicesOf(driver string) *kind.Source {
 	return &kind.Source{
 		Kind: resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"), Object: &resourcev1.ResourceSlice{},
 		Fields:   fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, driver).String(),
 		Optional: "resource.k8s.io/v1 needs Kubernetes 1.34", // KEP-4381: stable since then
-		Indexes: kind.Index(kind.ByNode, func(s *resourcev1.ResourceSlice) string {
-			if s.Spec.NodeName == nil {
-				return ""
-			}
-			return *s.Spec.NodeName
-		}),
+		Indexes:  kind.Index(kind.ByNode, func(s *slice) string { return s.node }),
 		Slim: kind.Slim(func(s *resourcev1.ResourceSlice) any {
-			s.ManagedFields, s.Labels, s.Annotations = nil, nil, nil
-			s.Spec = resourcev1.ResourceSliceSpec{Driver: s.Spec.Driver, Pool: s.Spec.Pool, NodeName: s.Spec.NodeName}
-			return s
+			return &slice{node: ptr.Deref(s.Spec.NodeName, ""), pool: s.Spec.Pool, devices: len(s.Spec.Devices),
+				ObjectMeta: metav1.ObjectMeta{Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+					OwnerReferences: s.OwnerReferences, DeletionTimestamp: s.DeletionTimestamp}}
 		}),
-		Same: kind.Same(func(a, b *resourcev1.ResourceSlice) bool {
-			return a.UID == b.UID && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
-				equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+		Same: kind.Same(func(a, b *slice) bool {
+			return a.UID == b.UID && a.node == b.node && a.pool == b.pool && a.devices == b.devices &&
+				a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+				equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 		}),
 		Why: "which devices a DRA driver has published",
 	}
@@ -71,7 +103,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 		unmet := func(n *corev1.Node, in kind.Cluster) kind.Unmet {
 			found, why := in.Find(source, kind.ByNode, n.Name)
 			if why == "" {
-				why = incomplete(found, n)
+				why = e.missing(found, n)
 			}
 			if why == "" {
 				return kind.Unmet{}
@@ -84,40 +116,46 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 }
 
 // pool is what is known of a pool's newest generation.
-type pool struct{ generation, have, want int64 }
+type pool struct {
+	generation, have, want int64
+	devices                int
+}
 
-// incomplete says which pool of the node is not complete, the first by name, or that there is none. Of a pool only the
-// highest generation counts, and it is complete with resourceSliceCount slices (ResourcePool in
+// missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices there
+// are. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices (ResourcePool in
 // k8s.io/api/resource/v1).
-func incomplete(found []any, n *corev1.Node) string {
+func (e Entry) missing(found []any, n *corev1.Node) string {
 	pools := map[string]pool{}
 	for _, o := range found {
-		s := o.(*resourcev1.ResourceSlice)
+		s := o.(*slice)
 		// A driver's helper makes the node the owner.
 		earlier := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID != n.UID }
 		if s.DeletionTimestamp != nil || slices.ContainsFunc(s.OwnerReferences, earlier) {
 			continue
 		}
-		p := pools[s.Spec.Pool.Name]
-		if p.have == 0 || s.Spec.Pool.Generation > p.generation {
-			p = pool{generation: s.Spec.Pool.Generation, want: s.Spec.Pool.ResourceSliceCount}
+		p := pools[s.pool.Name]
+		if p.have == 0 || s.pool.Generation > p.generation {
+			p = pool{generation: s.pool.Generation, want: s.pool.ResourceSliceCount}
 		}
-		if s.Spec.Pool.Generation == p.generation {
+		if s.pool.Generation == p.generation {
 			p.have++
+			p.devices += s.devices
 		}
-		pools[s.Spec.Pool.Name] = p
+		pools[s.pool.Name] = p
 	}
-	first := ""
-	for name, p := range pools {
-		if p.have != p.want && (first == "" || name < first) {
-			first = name
-		}
-	}
-	switch p := pools[first]; {
-	case len(pools) == 0:
+	if len(pools) == 0 {
 		return "there are none for the node"
-	case first != "":
-		return fmt.Sprintf("%d of %d of pool %s in generation %d", p.have, p.want, first, p.generation)
+	}
+	devices := 0
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		p := pools[name]
+		if p.have != p.want {
+			return fmt.Sprintf("%d of %d of pool %s in generation %d", p.have, p.want, name, p.generation)
+		}
+		devices += p.devices
+	}
+	if least := int(e.minDevices()); devices < least {
+		return fmt.Sprintf("they have %d of at least %d devices", devices, least)
 	}
 	return ""
 }

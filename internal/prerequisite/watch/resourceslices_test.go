@@ -16,14 +16,20 @@ import (
 
 var slicesOfGPUs = config.Prerequisites{ResourceSlices: resourceslices.Settings{{Driver: "gpu.example.com"}}}
 
-// slice is one of a pool's slices, numbered so that its name is unique.
+// slice is one of a pool's slices, numbered so that its name is unique. It has one device.
 func slice(number int, nodeName, pool string, generation, count int64) *resourcev1.ResourceSlice {
 	return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(nodeName, "-", pool, "-", generation, "-", number)}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: "gpu.example.com", NodeName: &nodeName, Pool: resourcev1.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}}
+		Driver: "gpu.example.com", NodeName: &nodeName, Pool: resourcev1.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}, Devices: make([]resourcev1.Device, 1)}}
 }
 
 func sliceOf(owner types.UID, s *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: *s.Spec.NodeName, UID: owner}}
+	return s
+}
+
+// with is a slice with so many devices.
+func with(devices int, s *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
+	s.Spec.Devices = make([]resourcev1.Device, devices)
 	return s
 }
 
@@ -34,7 +40,18 @@ func TestResourceSlices(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []*resourcev1.ResourceSlice
 		why     string
+		least   int32 // the default where it is 0
 	}{
+		"an empty pool": {objects: []*resourcev1.ResourceSlice{with(0, slice(1, "node-a", "p", 1, 1))},
+			why: why + "(they have 0 of at least 1 devices)"},
+		"emptied": {objects: []*resourcev1.ResourceSlice{slice(1, "node-a", "p", 1, 1), with(0, slice(1, "node-a", "p", 2, 1))},
+			why: why + "(they have 0 of at least 1 devices)"},
+		"too few": {objects: []*resourcev1.ResourceSlice{with(2, slice(1, "node-a", "p", 1, 1)), slice(1, "node-a", "q", 1, 1)},
+			why: why + "(they have 3 of at least 4 devices)", least: 4},
+		"enough in all": {objects: []*resourcev1.ResourceSlice{with(2, slice(1, "node-a", "p", 1, 2)), slice(2, "node-a", "p", 1, 2),
+			with(0, slice(1, "node-a", "q", 1, 1)), slice(1, "node-a", "r", 1, 1)}, least: 4},
+		"enough, and a pool incomplete": {objects: []*resourcev1.ResourceSlice{with(8, slice(1, "node-a", "p", 1, 1)), slice(1, "node-a", "q", 1, 2)},
+			why: why + "(1 of 2 of pool q in generation 1)", least: 4},
 		"none":          {why: why + "(there are none for the node)"},
 		"another's":     {objects: []*resourcev1.ResourceSlice{slice(1, "node-b", "p", 1, 1), everywhere}, why: why + "(there are none for the node)"},
 		"predecessor's": {objects: []*resourcev1.ResourceSlice{sliceOf("before", slice(1, "node-a", "p", 1, 1))}, why: why + "(there are none for the node)"},
@@ -49,7 +66,11 @@ func TestResourceSlices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := prepare(t, slicesOfGPUs, mapper(true), nil)
+				wanted := resourceslices.Entry{Driver: "gpu.example.com"}
+				if test.least > 0 {
+					wanted.MinDevices = &test.least
+				}
+				f := prepare(t, config.Prerequisites{ResourceSlices: resourceslices.Settings{wanted}}, mapper(true), nil)
 				for _, o := range test.objects {
 					f.must(f.kubernetes.Tracker().Add(o))
 				}
@@ -87,12 +108,18 @@ func TestResourceSliceWakesItsNode(t *testing.T) {
 			_, err := client.Create(f.ctx, one, metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("its devices", func() {
+		f.wakesOnly("its device's name", func() {
 			changed := one.DeepCopy()
 			changed.Spec.Devices = []resourcev1.Device{{Name: "gpu-0"}}
 			_, err := client.Update(f.ctx, changed, metav1.UpdateOptions{})
 			f.must(err)
 		})
+		f.wakesOnly("a further device", func() {
+			changed := one.DeepCopy()
+			changed.Spec.Devices = make([]resourcev1.Device, 2)
+			_, err := client.Update(f.ctx, changed, metav1.UpdateOptions{})
+			f.must(err)
+		}, "node-a")
 		f.wakesOnly("the other slice", func() {
 			_, err := client.Create(f.ctx, slice(2, "node-a", "p", 1, 2), metav1.CreateOptions{})
 			f.must(err)
