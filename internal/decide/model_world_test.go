@@ -134,7 +134,7 @@ func (m *model) sync(all bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		m.cached.pods[name] = m.pods[name].DeepCopy()
-		m.view.Tracker.SeePod(m.cached.pods[name])
+		m.view.Tracker.ObservePod(m.cached.pods[name])
 	}
 }
 
