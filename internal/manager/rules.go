@@ -33,9 +33,9 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	}
 	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetClient(),
 		Now: time.Now, DryRun: o.DryRun,
-		Counters: rules.NewCounters(), Events: events, WakeNode: nodes.Wake}
+		Counters: rules.NewCounters(), Events: events, EnqueueNode: nodes.Wake}
 	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer}
-	served.WakeRule = reconciler.Wake
+	served.EnqueueRule = reconciler.Enqueue
 	nodes.Rules = served
 	watch := &rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: mgr.GetCache(),
 		Live: mgr.GetAPIReader(), Begin: func() error { return reconciler.Setup(mgr) },

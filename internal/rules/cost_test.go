@@ -56,7 +56,7 @@ func TestTwentyRulesLookAtAllNodesOnce(t *testing.T) {
 	for i := range changes {
 		f.show(t, node(i, corev1.ConditionFalse))
 		for _, c := range f.all().rules {
-			if _, err := f.standing(t.Context(), &c); err != nil {
+			if _, err := f.tally(t.Context(), &c); err != nil {
 				t.Fatal(err)
 			}
 		}

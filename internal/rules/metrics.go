@@ -15,62 +15,78 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
 
-// ruleNamespace begins the names that the node-readiness-controller gave its metrics; ours have the same names, labels and
-// buckets where it has them.
+// ruleNamespace begins the names that the node-readiness-controller gave its metrics; ours have the same names, labels
+// and buckets where it has them.
 const ruleNamespace = "node_readiness"
 
-// Reasons of node_readiness_failures_total.
-const (
-	ruleAddFailed      = "AddTaintError"
-	ruleRemoveFailed   = "RemoveTaintError"
-	ruleEvaluateFailed = "EvaluationError"
-)
-
-// Counters are the metrics that serving rules writes. The series of a rule go with it.
+// Counters are the metrics that serving rules writes. The series of a rule are dropped with it.
 type Counters struct {
+	vectors []vector // all of them
+
 	operations, failures, bootstrapped, conditionFailures *prometheus.CounterVec
 	evaluation, bootstrapTime, latency, release           *prometheus.HistogramVec
 	enforcement, hold                                     *prometheus.HistogramVec
 	reconciledAt                                          *prometheus.GaugeVec
 }
 
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
 // NewCounters makes the metrics.
 func NewCounters() *Counters {
+	c := &Counters{}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ruleNamespace, Name: name, Help: help}, labels)
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ruleNamespace, Name: name, Help: help}, labels)
+		c.vectors = append(c.vectors, v)
+		return v
 	}
 	histogram := func(namespace, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+		c.vectors = append(c.vectors, v)
+		return v
 	}
 	bootstrap := []float64{1, 5, 10, 30, 60, 120, 300, 600, 1200}
 	latency := []float64{.01, .05, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300}
-	return &Counters{
-		operations:        counter("taint_operations_total", "Taints put on nodes (add) and taken off (remove), by rule.", "rule", "operation"),
-		failures:          counter("failures_total", "Writes of a rule that the API server did not take: AddTaintError, RemoveTaintError or EvaluationError.", "rule", "reason"),
-		bootstrapped:      counter("bootstrap_completed_total", "Nodes that passed a bootstrap-only rule.", "rule"),
-		conditionFailures: counter("condition_failures_total", "Evaluations of a held node in which a condition was not as required.", "rule", "condition"),
-		evaluation:        histogram(ruleNamespace, "evaluation_duration_seconds", "Time that the decision about a node and its rules took.", prometheus.DefBuckets, "rule"),
-		bootstrapTime: histogram(ruleNamespace, "bootstrap_duration_seconds", "Time from a node's creation until it passed a bootstrap-only rule; of nodes that are not older than the rule.",
-			bootstrap, "rule"),
-		latency: histogram(ruleNamespace, "reconciliation_latency_seconds", "Time from when a node's change was seen until its taint was changed (add_taint, remove_taint).", latency, "rule", "operation"),
-		enforcement: histogram(ruleNamespace, "enforcement_latency_seconds", "Time from the transition of a node's last condition, "+
-			"by the clock of who wrote it, until the taint was put on (add) or taken off (remove).", latency, "rule", "operation"),
-		hold: histogram(ruleNamespace, "bootstrap_hold_duration_seconds", "Time that a bootstrap-only rule held a node: from when this "+
-			"controller put the taint on, or from the creation of a node that came with it (adopted). Nodes that were held at a "+
-			"change of leader are left out.", bootstrap, "rule", "taint_origin"),
-		release: histogram(metrics.Namespace, "rule_release_seconds", "Time from the transition of a node's last condition, by the clock of who wrote it, until the taint was taken off.", latency, "rule"),
-		reconciledAt: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ruleNamespace, Name: "rule_last_reconciliation_timestamp_seconds",
-			Help: "When the rule was last looked after, in Unix seconds."}, []string{"rule"}),
-	}
+	c.operations = counter("taint_operations_total",
+		"Taints put on nodes (add) and taken off (remove), by rule.", "rule", "operation")
+	c.failures = counter("failures_total", "Writes of a rule that the API server refused: "+
+		"AddTaintError, RemoveTaintError or EvaluationError.", "rule", "reason")
+	c.bootstrapped = counter("bootstrap_completed_total", "Nodes that passed a bootstrap-only rule.", "rule")
+	c.conditionFailures = counter("condition_failures_total",
+		"Evaluations of a held node in which a condition was not as required.", "rule", "condition")
+	c.evaluation = histogram(ruleNamespace, "evaluation_duration_seconds",
+		"Time that the decision about a node and its rules took.", prometheus.DefBuckets, "rule")
+	c.bootstrapTime = histogram(ruleNamespace, "bootstrap_duration_seconds", "Time from a node's creation until it "+
+		"passed a bootstrap-only rule; of nodes that are not older than the rule.", bootstrap, "rule")
+	c.latency = histogram(ruleNamespace, "reconciliation_latency_seconds", "Time from when a node's change was observed "+
+		"until its taint was changed (add_taint, remove_taint).", latency, "rule", "operation")
+	c.release = histogram(metrics.Namespace, "rule_release_seconds", "Time from the transition of a node's last "+
+		"condition, by the clock of who wrote it, until the taint was taken off.", latency, "rule")
+	c.enforcement = histogram(ruleNamespace, "enforcement_latency_seconds", "Time from the transition of a node's last "+
+		"condition, by the clock of who wrote it, until the taint was put on (add) or taken off (remove).",
+		latency, "rule", "operation")
+	c.hold = histogram(ruleNamespace, "bootstrap_hold_duration_seconds", "Time that a bootstrap-only rule held a node: "+
+		"from when this controller put the taint on, or from the creation of a node that came with it (adopted). "+
+		"Nodes that were held at a change of leader are left out.", bootstrap, "rule", "taint_origin")
+	c.reconciledAt = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ruleNamespace,
+		Name: "rule_last_reconciliation_timestamp_seconds",
+		Help: "When the rule was last reconciled, in Unix seconds."}, []string{"rule"})
+	c.vectors = append(c.vectors, c.reconciledAt)
+	return c
 }
 
 // Collectors lists the metrics for registration.
-func (c *Counters) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.operations, c.failures, c.bootstrapped, c.conditionFailures, c.evaluation,
-		c.bootstrapTime, c.latency, c.release, c.enforcement, c.hold, c.reconciledAt}
+func (c *Counters) Collectors() (all []prometheus.Collector) {
+	for _, v := range c.vectors {
+		all = append(all, v)
+	}
+	return all
 }
 
-// Evaluated counts a decision about a node's rules that took so long.
+// Evaluated counts a decision about a node's rules, and the time that it took.
 func (c *Counters) Evaluated(p rule.Plan, took time.Duration) {
 	for _, e := range p.Evaluations {
 		c.evaluation.WithLabelValues(e.Rule.Name).Observe(took.Seconds())
@@ -85,9 +101,9 @@ func (c *Counters) Evaluated(p rule.Plan, took time.Duration) {
 	}
 }
 
-// Wrote counts what was done on a node whose last change was seen at changed.
-func (c *Counters) Wrote(n *corev1.Node, p rule.Plan, changed, now time.Time) {
-	for _, a := range p.Acts {
+// RecordWrite counts what was done on a node whose last change was observed at changed.
+func (c *Counters) RecordWrite(n *corev1.Node, p rule.Plan, changed, now time.Time) {
+	for _, a := range p.Actions {
 		name := a.Rule.Name
 		if name == "" {
 			continue // it no longer exists, and neither do its series
@@ -146,36 +162,32 @@ func since(then, now time.Time) float64 {
 	return max(0, now.Sub(then).Seconds())
 }
 
-// Failed counts a change of a node that the API server did not take.
-func (c *Counters) Failed(p rule.Plan) {
-	for _, a := range p.Acts {
+// RecordFailure counts a change of a node that the API server refused.
+func (c *Counters) RecordFailure(p rule.Plan) {
+	for _, a := range p.Actions {
 		if a.Rule.Name == "" {
 			continue
 		}
-		reason := ruleEvaluateFailed
+		reason := "EvaluationError"
 		switch a.Operation {
 		case rule.Add:
-			reason = ruleAddFailed
+			reason = "AddTaintError"
 		case rule.Remove:
-			reason = ruleRemoveFailed
+			reason = "RemoveTaintError"
 		}
 		c.failures.WithLabelValues(a.Rule.Name, reason).Inc()
 	}
 }
 
-// Reconciled notes that a rule was looked after.
+// Reconciled records when a rule was reconciled.
 func (c *Counters) Reconciled(rule string, now time.Time) {
 	c.reconciledAt.WithLabelValues(rule).Set(float64(now.UnixMilli()) / 1000)
 }
 
 // Gone drops the series of a rule.
 func (c *Counters) Gone(rule string) {
-	of := prometheus.Labels{"rule": rule}
-	for _, v := range []interface {
-		DeletePartialMatch(prometheus.Labels) int
-	}{c.operations, c.failures, c.bootstrapped, c.conditionFailures, c.evaluation, c.bootstrapTime, c.latency, c.release,
-		c.enforcement, c.hold, c.reconciledAt} {
-		v.DeletePartialMatch(of)
+	for _, v := range c.vectors {
+		v.DeletePartialMatch(prometheus.Labels{"rule": rule})
 	}
 }
 
@@ -198,6 +210,7 @@ type Collector struct {
 	perNode config.PerNode
 	view    func(ctx context.Context) (View, error)
 	leader  func() bool
+	descs   []*prometheus.Desc // all of them
 
 	rules, byMode, matched, nodes, byState, blocked, build, state, refused, overruled, held, leftOpen *prometheus.Desc
 }
@@ -205,34 +218,40 @@ type Collector struct {
 // NewCollector makes the collector. Only the leader exports what it reads.
 func NewCollector(perNode config.PerNode, view func(ctx context.Context) (View, error),
 	leader func() bool) *Collector {
+	c := &Collector{perNode: perNode, view: view, leader: leader}
 	desc := func(namespace, name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+		d := prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+		c.descs = append(c.descs, d)
+		return d
 	}
-	return &Collector{perNode: perNode, view: view, leader: leader,
-		rules: desc(ruleNamespace, "rules_total", "NodeReadinessRules that there are."),
-		byMode: desc(ruleNamespace, "rules", "NodeReadinessRules by enforcement mode, and by whether they are in dryRun.",
-			"enforcement_mode", "dry_run"),
-		matched: desc(ruleNamespace, "rule_matched_nodes",
-			"Nodes that a rule's selector matches. Refused rules are left out.", "rule"),
-		blocked: desc(ruleNamespace, "blocked_nodes", "Nodes that a rule holds because of the condition; one with several "+
-			"such conditions is in each. Rules in dryRun are left out.", "rule", "condition"),
-		nodes:   desc(ruleNamespace, "rule_nodes", "Nodes that a rule selects: held by its taint, or released. Rules in dryRun are left out.", "rule", "state"),
-		byState: desc(ruleNamespace, "nodes_by_state", "Nodes that a rule selects: ready, not_ready, or bootstrapping (held by a bootstrap-only rule). Rules in dryRun are left out.", "rule", "state"),
-		build:   desc(ruleNamespace, "build_info", "1, with the version of this binary.", "version"),
-		state:   desc(metrics.Namespace, "rules_state", "1 for the state of serving NodeReadinessRules: serving, standing-back, absent, forbidden or unknown.", "state"),
-		refused: desc(metrics.Namespace, "rule_refused", "1 for a rule that is not obeyed because of a fault, which its event names.", "rule"),
-		held: desc(metrics.Namespace, "rule_held",
-			"1 for a node that a rule holds. It is exported where metrics.perNode is all or unverified.", "node", "rule"),
-		leftOpen: desc(metrics.Namespace, "rule_left_open_nodes",
-			"Nodes that a rule would close again, and that rules.maxClosedPercent leaves open.", "rule"),
-		overruled: desc(metrics.Namespace, "rule_overruled", "1 for a rule whose taint an older rule decides about on the nodes that both select.", "rule", "by"),
-	}
+	c.rules = desc(ruleNamespace, "rules_total", "NodeReadinessRules that exist.")
+	c.byMode = desc(ruleNamespace, "rules",
+		"NodeReadinessRules by enforcement mode, and by whether they are in dryRun.", "enforcement_mode", "dry_run")
+	c.matched = desc(ruleNamespace, "rule_matched_nodes",
+		"Nodes that a rule's selector matches. Refused rules are left out.", "rule")
+	c.nodes = desc(ruleNamespace, "rule_nodes", "Nodes that a rule selects: held by its taint, or released. "+
+		"Rules in dryRun are left out.", "rule", "state")
+	c.byState = desc(ruleNamespace, "nodes_by_state", "Nodes that a rule selects: ready, not_ready, or bootstrapping "+
+		"(held by a bootstrap-only rule). Rules in dryRun are left out.", "rule", "state")
+	c.blocked = desc(ruleNamespace, "blocked_nodes", "Nodes that a rule holds because of the condition; one with "+
+		"several such conditions is in each. Rules in dryRun are left out.", "rule", "condition")
+	c.build = desc(ruleNamespace, "build_info", "1, with the version of this binary.", "version")
+	c.state = desc(metrics.Namespace, "rules_state", "1 for the state of serving NodeReadinessRules: "+
+		"serving, standing-back, absent, forbidden or unknown.", "state")
+	c.refused = desc(metrics.Namespace, "rule_refused",
+		"1 for a rule that is refused because it is invalid; its event names the field.", "rule")
+	c.held = desc(metrics.Namespace, "rule_held",
+		"1 for a node that a rule holds. It is exported where metrics.perNode is all or unverified.", "node", "rule")
+	c.leftOpen = desc(metrics.Namespace, "rule_left_open_nodes",
+		"Nodes that a rule would close again, and that rules.maxClosedPercent leaves open.", "rule")
+	c.overruled = desc(metrics.Namespace, "rule_overruled",
+		"1 for a rule whose taint an older rule decides about on the nodes that both select.", "rule", "by")
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.rules, c.byMode, c.matched, c.nodes, c.byState, c.blocked, c.build, c.state, c.refused,
-		c.overruled, c.held, c.leftOpen} {
+	for _, d := range c.descs {
 		ch <- d
 	}
 }
@@ -308,13 +327,16 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 // modes counts the rules by mode and dryRun.
 func (c *Collector) modes(rules []rule.Rule, gauge func(*prometheus.Desc, float64, ...string)) {
-	type kind struct{ continuous, dryRun bool }
-	counts := map[kind]int{}
-	for i := range rules {
-		counts[kind{rules[i].Continuous, rules[i].DryRun}]++
-	}
-	for _, dryRun := range []bool{false, true} {
-		gauge(c.byMode, float64(counts[kind{false, dryRun}]), string(v1alpha1.ModeBootstrapOnly), strconv.FormatBool(dryRun))
-		gauge(c.byMode, float64(counts[kind{true, dryRun}]), string(v1alpha1.ModeContinuous), strconv.FormatBool(dryRun))
+	for mode, continuous := range map[v1alpha1.EnforcementMode]bool{
+		v1alpha1.ModeBootstrapOnly: false, v1alpha1.ModeContinuous: true} {
+		for _, dryRun := range []bool{false, true} {
+			count := 0
+			for i := range rules {
+				if rules[i].Continuous == continuous && rules[i].DryRun == dryRun {
+					count++
+				}
+			}
+			gauge(c.byMode, float64(count), string(mode), strconv.FormatBool(dryRun))
+		}
 	}
 }

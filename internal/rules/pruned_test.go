@@ -19,7 +19,7 @@ func TestPrunedFieldsAreNotWrittenForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		until time.Time
 		have  v1alpha1.NodeReadinessRuleStatus
-		says  bool
+		want  bool
 	}{
 		"nothing is known yet":              {time.Time{}, pruned, false},
 		"known to be pruned":                {now.Add(time.Hour), pruned, true},
@@ -29,7 +29,7 @@ func TestPrunedFieldsAreNotWrittenForEver(t *testing.T) {
 		"all is as it should be":            {time.Time{}, want, true},
 	} {
 		s := &ruleState{prunedUntil: c.until}
-		if got := s.says(c.have, want, now); got != c.says {
+		if got := s.upToDate(c.have, want, now); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

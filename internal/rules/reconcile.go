@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,21 +25,19 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 const (
-	// statusEvery is the least time between two writes of one rule's status.
-	statusEvery = 5 * time.Second
-	// lookEvery is the least time between two looks at all nodes on behalf of one rule, whatever happens to them meanwhile.
-	lookEvery = time.Second
-	// releaseRetry is how soon it is asked again whether the nodes have let go of a deleted rule.
+	// statusInterval is the least time between two writes of one rule's status.
+	statusInterval = 5 * time.Second
+	// evaluateInterval is the least time between two evaluations of one rule's status.
+	evaluateInterval = time.Second
+	// releaseRetry is how soon the nodes are checked again for what a deleted rule owns.
 	releaseRetry = time.Second
 	// prunedFor is how long a definition without our fields of the status is remembered: a new one may have them.
 	prunedFor = time.Hour
-	// conflictRetries is how often a write of finalizers that another writer overtook is made again at once, on a fresh read.
+	// conflictRetries is how often a write of finalizers is retried at once, on a fresh read, after a conflict.
 	conflictRetries = 8
 	// pageSize is how many nodes one list request asks for.
 	pageSize = 500
@@ -48,8 +45,8 @@ const (
 	fieldManager = "kube-node-ready-controller"
 )
 
-// Reconciler looks after the rules themselves: their finalizer, their status and their events. What they ask of nodes is
-// the node reconciler's to write.
+// Reconciler manages the rules themselves: their finalizer, their status and their events. The node reconciler writes
+// what they ask of nodes.
 type Reconciler struct {
 	Rules *Rules
 	// Live reads from the API server.
@@ -57,76 +54,80 @@ type Reconciler struct {
 	// Writer writes rules.
 	Writer client.Client
 
-	mu     sync.Mutex
-	states map[types.UID]*ruleState
-	queue  atomic.Pointer[queue] // empty until the controller runs
+	states map[types.UID]*ruleState // used by Reconcile alone, which handles one rule after the other
+	queue  atomic.Pointer[queue]    // nil until the controller runs
 }
 
 // ruleState is what the reconciler remembers of a rule.
 type ruleState struct {
-	written time.Time // its last status
-	looked  time.Time // when that was last compared with what it should be
-	writer  otherWriter
-	// prunedUntil is until when the definition of the resource is taken for one without our fields of the status.
+	written   time.Time // its last status
+	evaluated time.Time // when that was last compared with what it should be
+	// writers reports whether otherWrite is known: when another controller last wrote the status. One that serves rules
+	// without a Lease shows by that. What it wrote before this process first read the rule does not count.
+	writers    bool
+	otherWrite time.Time
+	// prunedUntil is until when the definition of the resource counts as one without our fields of the status.
 	prunedUntil time.Time
-	// limited is since when rules.maxClosedPercent leaves nodes open; zero where it leaves none.
+	// limited is since when rules.maxClosedPercent leaves nodes open; zero if it leaves none.
 	limited time.Time
 }
 
-// Reconcile looks after one rule.
+// Reconcile reconciles one rule.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	s := r.Rules.all()
 	if s == nil {
-		return ctrl.Result{}, nil // it is woken once they are listed
+		return ctrl.Result{}, nil // it is enqueued once they are listed
 	}
 	c, o := s.rule(req.Name)
-	state, why := r.Rules.State()
-	switch {
-	case c == nil:
+	if c == nil {
 		r.Rules.Counters.Gone(req.Name)
 		return ctrl.Result{}, nil
-	case state == rule.StandingBack:
+	}
+	state, why := r.Rules.State()
+	switch state {
+	case rule.StandingBack:
 		r.Rules.Events.EmitRule(o, r.Rules.Now(), rule.StandBackEvent(why))
-		return r.notServing(ctx, c, o, state, why)
-	case state == rule.Forbidden:
+	case rule.Forbidden:
 		r.Rules.Events.EmitRule(o, r.Rules.Now(), rule.UnavailableEvent(why))
-		return r.notServing(ctx, c, o, state, why)
-	case state != rule.Serving:
-		return ctrl.Result{}, nil // it is woken when that changes
+	case rule.Serving:
+		wait, err := r.serve(ctx, s, c, o)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			// Another writer was quicker. Its write comes as an event; this is for one that came before.
+			return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, fmt.Errorf("rule %s: %w", c.Name, err)
+		}
+		r.Rules.Counters.Reconciled(c.Name, r.Rules.Now())
+		return ctrl.Result{RequeueAfter: wait}, nil
+	default:
+		return ctrl.Result{}, nil // it is enqueued when that changes
 	}
-	wait, err := r.serve(ctx, s, c, o)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Another writer was quicker. What it wrote comes as an event; this is for one that came before.
-		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
-	}
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("rule %s: %w", req.Name, err)
-	}
-	r.Rules.Counters.Reconciled(c.Name, r.Rules.Now())
-	return ctrl.Result{RequeueAfter: wait}, nil
+	return ctrl.Result{}, r.notServing(ctx, c, o, state, why)
 }
 
-// notServing ends what the rule's status says of being served. Nothing else is written on a rule that is not served
-// here.
+// notServing sets the condition Serving of a rule that was served here to False. Nothing else is written on a rule that
+// is not served here.
 func (r *Reconciler) notServing(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule,
-	state rule.ServingState, why string) (ctrl.Result, error) {
+	state rule.ServingState, why string) error {
 	conditions := rule.NotServing(c, o.Status.Conditions, state, why, r.Rules.Now())
 	if conditions == nil || r.Rules.DryRun || r.Rules.servedElsewhere() {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	want := o.DeepCopy()
 	want.Status.Conditions = conditions
 	if _, err := r.writeStatus(ctx, o, want); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("rule %s: %w", c.Name, err)
+		return fmt.Errorf("rule %s: %w", c.Name, err)
 	}
-	return ctrl.Result{}, nil
+	return nil
 }
 
-func (r *Reconciler) serve(ctx context.Context, s *set, c *rule.Rule, o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
+func (r *Reconciler) serve(ctx context.Context, s *set, c *rule.Rule,
+	o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
 	r.emit(s, c, o)
 	switch {
 	case r.Rules.DryRun:
-		return 0, nil // nothing that is written stays
+		return 0, nil // nothing that is written persists
 	case c.Deleting && c.Finalized:
 		return r.release(ctx, c, o)
 	case c.Deleting:
@@ -134,10 +135,10 @@ func (r *Reconciler) serve(ctx context.Context, s *set, c *rule.Rule, o *v1alpha
 	case !c.Finalized && c.Invalid == "":
 		return 0, r.finalize(ctx, c, o)
 	}
-	return r.report(ctx, s, c, o)
+	return r.reportStatus(ctx, s, c, o)
 }
 
-// emit emits the events of the rule. The same one is emitted once.
+// emit emits the events of the rule. The emitter drops one that it has emitted before.
 func (r *Reconciler) emit(s *set, c *rule.Rule, o *v1alpha1.NodeReadinessRule) {
 	now := r.Rules.Now()
 	if c.Invalid != "" {
@@ -146,16 +147,12 @@ func (r *Reconciler) emit(s *set, c *rule.Rule, o *v1alpha1.NodeReadinessRule) {
 	if by := s.overruled[c.UID]; by != nil {
 		r.Rules.Events.EmitRule(o, now, rule.OverruledEvent(c, by))
 	}
-	if manager, fresh := r.state(o.UID).writer.observe(o); manager != "" && fresh {
-		r.Rules.Events.EmitRule(o, now, decide.Event{Reason: rule.EventOtherWriter, Key: o.ResourceVersion, Message: fmt.Sprintf(
-			"%s writes the status of this rule as well: two controllers that serve the same rules undo each other's work; stop one of them, or set rules.enabled to false here", manager)})
+	if manager := r.state(o.UID).otherWriter(o); manager != "" {
+		r.Rules.Events.EmitRule(o, now, rule.OtherWriterEvent(manager, o.ResourceVersion))
 	}
 }
 
-// state is what is remembered of a rule. It is the reconciler's alone, which looks at one rule after the other.
 func (r *Reconciler) state(uid types.UID) *ruleState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.states == nil {
 		r.states = map[types.UID]*ruleState{}
 	}
@@ -165,27 +162,33 @@ func (r *Reconciler) state(uid types.UID) *ruleState {
 	return r.states[uid]
 }
 
-// finalize puts our finalizer on a rule. Where the API server refuses that, the rule and the nodes that it selects say
-// so.
+// finalize puts our finalizer on a rule. If the API server refuses that, the rule and the nodes that it selects report
+// it.
 func (r *Reconciler) finalize(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule) error {
-	err := r.finalizers(ctx, o, with)
+	err := r.writeFinalizers(ctx, o, true)
 	why := controller.Refusal(err)
 	if why != "" {
 		why = fmt.Sprintf("rule %s gets no finalizer: %s%s", c.Name, why, grant)
 		r.Rules.Events.EmitRule(o, r.Rules.Now(), rule.UnavailableEvent(why))
 	}
-	r.Rules.Refused(c, why)
+	r.Rules.finalizerRefused(c, why)
 	return err
 }
 
-// finalizers writes what change makes of the rule's finalizers, on condition that the rule did not change since it was read.
-func (r *Reconciler) finalizers(ctx context.Context, o *v1alpha1.NodeReadinessRule, change func([]string) []string) error {
+// writeFinalizers adds our finalizer to a rule or removes it, if the rule did not change since it was read.
+func (r *Reconciler) writeFinalizers(ctx context.Context, o *v1alpha1.NodeReadinessRule, ours bool) error {
 	for try := 0; ; try++ {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": change(slices.Clone(o.Finalizers))}})
+		finalizers := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
+		if ours {
+			finalizers = append(finalizers, v1alpha1.Finalizer)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": finalizers}})
 		if err != nil {
 			return err
 		}
-		err = r.Writer.Patch(ctx, named(o), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+		merge := client.RawPatch(types.MergePatchType, patch)
+		err = r.Writer.Patch(ctx, named(o), merge, client.FieldOwner(fieldManager))
 		if !apierrors.IsConflict(err) || try == conflictRetries {
 			return err
 		}
@@ -200,46 +203,40 @@ func (r *Reconciler) finalizers(ctx context.Context, o *v1alpha1.NodeReadinessRu
 	}
 }
 
-func with(finalizers []string) []string { return append(without(finalizers), v1alpha1.Finalizer) }
-
-func without(finalizers []string) []string {
-	return slices.DeleteFunc(finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-}
-
 func named(o *v1alpha1.NodeReadinessRule) *v1alpha1.NodeReadinessRule {
 	out := &v1alpha1.NodeReadinessRule{}
 	out.Name = o.Name
 	return out
 }
 
-// release takes our finalizer from a deleted rule once no node has what it owns.
-func (r *Reconciler) release(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
-	left, err := r.left(ctx, c)
+// release removes our finalizer from a deleted rule once no node has what it owns.
+func (r *Reconciler) release(ctx context.Context, c *rule.Rule,
+	o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
+	owns, err := r.ownsAny(ctx, c)
 	if err != nil {
 		return 0, err
 	}
-	if left {
+	if owns {
 		return releaseRetry, nil
 	}
-	if err := r.finalizers(ctx, o, without); err != nil {
+	if err := r.writeFinalizers(ctx, o, false); err != nil {
 		return 0, err
 	}
-	log.FromContext(ctx).Info("rule is let go of", "rule", c.Name)
+	log.FromContext(ctx).Info("no node has a taint of the deleted rule; its finalizer is removed", "rule", c.Name)
 	return 0, nil
 }
 
-// left reports whether a node still has what the deleted rule owns, and wakes those that do. The cache is asked first, the
-// API server last: it alone knows.
-func (r *Reconciler) left(ctx context.Context, c *rule.Rule) (bool, error) {
+// ownsAny reports whether a node still has what the deleted rule owns, and enqueues those that do. It checks the cache
+// first. The API server has the last word: the cache may be behind.
+func (r *Reconciler) ownsAny(ctx context.Context, c *rule.Rule) (owns bool, err error) {
 	if !r.Rules.written() {
 		return true, nil
 	}
-	left := false
-	look := func(nodes *corev1.NodeList) {
+	check := func(nodes *corev1.NodeList) {
 		for i := range nodes.Items {
 			if n := &nodes.Items[i]; r.Rules.owns(c, n) {
-				left = true
-				r.Rules.WakeNode(n.Name)
+				owns = true
+				r.Rules.EnqueueNode(n.Name)
 			}
 		}
 	}
@@ -247,60 +244,47 @@ func (r *Reconciler) left(ctx context.Context, c *rule.Rule) (bool, error) {
 	if err := r.Rules.Nodes.List(ctx, &cached, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list nodes in the cache: %w", err)
 	}
-	look(&cached)
-	if left {
+	if check(&cached); owns {
 		return true, nil
 	}
-	if err := apiread.Pages(ctx, r.Live, pageSize, func() *corev1.NodeList { return &corev1.NodeList{} }, func(page *corev1.NodeList, _ bool) bool {
-		look(page)
-		return !left
+	empty := func() *corev1.NodeList { return &corev1.NodeList{} }
+	if err := apiread.Pages(ctx, r.Live, pageSize, empty, func(page *corev1.NodeList, _ bool) bool {
+		check(page)
+		return !owns
 	}); err != nil {
 		return false, fmt.Errorf("list nodes: %w", err)
 	}
-	return left, nil
+	return owns, nil
 }
 
-// owns reports whether the rule, which is deleted, owns a taint of the node, or would take one off.
-func (r *Rules) owns(c *rule.Rule, n *corev1.Node) bool {
-	if n.DeletionTimestamp != nil {
-		return false // it takes its taints along
-	}
-	id := c.Taint.ID()
-	if marks.OwnedOn(n)[c.UID] == id {
-		return true
-	}
-	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return marks.TaintIDOf(t) == id }) {
-		return false
-	}
-	r.mu.Lock()
-	adopting, s := r.observation(n).adopting, r.set
-	r.mu.Unlock()
-	plan := rule.Next(rule.Node{Node: n, Gating: r.Gating, Adopting: adopting}, s.rules, 0, r.Now())
-	return slices.ContainsFunc(plan.Acts, func(a rule.Act) bool { return a.Rule.UID == c.UID })
-}
-
-// report writes the rule's status where it says something else than it should, and not more often than statusEvery.
-func (r *Reconciler) report(ctx context.Context, s *set, c *rule.Rule,
+// reportStatus writes the rule's status if it has to change, and not more often than statusInterval.
+func (r *Reconciler) reportStatus(ctx context.Context, s *set, c *rule.Rule,
 	o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
 	now, state := r.Rules.Now(), r.state(o.UID)
-	next := state.written.Add(statusEvery)
-	if again := state.looked.Add(lookEvery); o.Status.ObservedGeneration == o.Generation && again.After(next) {
+	next := state.written.Add(statusInterval)
+	if again := state.evaluated.Add(evaluateInterval); o.Status.ObservedGeneration == o.Generation && again.After(next) {
 		next = again
 	}
 	if left := next.Sub(now); left > 0 {
 		return left, nil
 	}
-	state.looked = now
-	standing, err := r.Rules.standing(ctx, c)
+	state.evaluated = now
+	tally, err := r.Rules.tally(ctx, c)
 	if err != nil {
 		return 0, err
 	}
 	percent := r.Rules.Config.MaxClosedPercent
-	r.limit(o, state, &standing, now)
+	if len(tally.LeftOpen) == 0 {
+		state.limited = time.Time{}
+	} else if state.limited.IsZero() { // one event each time that the limit is reached
+		state.limited = now
+		key := now.UTC().Format(time.RFC3339)
+		r.Rules.Events.EmitRule(o, now, rule.ClosingLimitedEvent(&tally, percent, key))
+	}
 	want := o.DeepCopy()
-	want.Status = rule.Status(c, o.Status, &standing, r.Rules.failures(c), now)
-	want.Status.Conditions = rule.Conditions(c, o.Status.Conditions, s.overruled[c.UID], &standing, percent, now)
-	if state.says(o.Status, want.Status, now) {
+	want.Status = rule.Status(c, o.Status, &tally, r.Rules.failures(c), now)
+	want.Status.Conditions = rule.Conditions(c, o.Status.Conditions, s.overruled[c.UID], &tally, percent, now)
+	if state.upToDate(o.Status, want.Status, now) {
 		return 0, nil
 	}
 	written, err := r.writeStatus(ctx, o, want)
@@ -311,28 +295,16 @@ func (r *Reconciler) report(ctx context.Context, s *set, c *rule.Rule,
 	if len(written.Status.Conditions) == 0 {
 		state.prunedUntil = now.Add(prunedFor)
 	}
-	return statusEvery, nil
+	return statusInterval, nil
 }
 
-// says reports whether a rule's status says what it should. A definition of the resource without our fields prunes
-// them: what is left out for that reason is not written again, or it would be for ever.
-func (s *ruleState) says(have, want v1alpha1.NodeReadinessRuleStatus, now time.Time) bool {
+// upToDate reports whether a rule's status is what it should be. A definition of the resource without our fields prunes
+// them: what is missing for that reason is not written again, or it would be forever.
+func (s *ruleState) upToDate(have, want v1alpha1.NodeReadinessRuleStatus, now time.Time) bool {
 	if now.Before(s.prunedUntil) && len(have.Conditions) == 0 {
 		want.Conditions, want.Summary = nil, nil
 	}
 	return equality.Semantic.DeepEqual(have, want)
-}
-
-// limit emits that rules.maxClosedPercent leaves nodes open, once for each time that it begins to.
-func (r *Reconciler) limit(o *v1alpha1.NodeReadinessRule, state *ruleState, t *rule.Tally, now time.Time) {
-	switch {
-	case len(t.LeftOpen) == 0:
-		state.limited = time.Time{}
-	case state.limited.IsZero():
-		state.limited = now
-		key := now.UTC().Format(time.RFC3339)
-		r.Rules.Events.EmitRule(o, now, rule.ClosingLimitedEvent(t, r.Rules.Config.MaxClosedPercent, key))
-	}
 }
 
 // writeStatus writes what changes in a rule's status, and returns what the API server made of it.
@@ -346,8 +318,8 @@ func (r *Reconciler) writeStatus(ctx context.Context,
 	return written, r.Writer.Status().Patch(ctx, written, merge, client.FieldOwner(fieldManager))
 }
 
-// statusPatch renders what changes in the status, on condition of the rule's UID. Nobody else writes the status, and whoever
-// writes the rest of the rule all the time must not keep it from being written.
+// statusPatch renders what changes in the status, guarded by the rule's UID. It has no resourceVersion: nobody else
+// writes the status, and somebody who keeps writing the rest of the rule must not prevent it.
 func statusPatch(o, want *v1alpha1.NodeReadinessRule) ([]byte, error) {
 	raw, err := client.MergeFrom(o).Data(want)
 	if err != nil {
@@ -361,17 +333,34 @@ func statusPatch(o, want *v1alpha1.NodeReadinessRule) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// failures are the nodes on which the rule could not be carried out.
-func (r *Rules) failures(c *rule.Rule) map[string]rule.Failure {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	failed := map[string]rule.Failure{}
-	for name, s := range r.observations {
-		if s.failure.Message != "" && s.failed[c.UID] {
-			failed[name] = s.failure
+// otherWriter is the controller that has written the rule's status since the last call, besides ours; empty for none.
+func (s *ruleState) otherWriter(o *v1alpha1.NodeReadinessRule) (manager string) {
+	last := time.Time{}
+	for _, e := range o.ManagedFields {
+		other := e.Subresource == "status" && e.Manager != fieldManager && !strings.HasPrefix(e.Manager, "kubectl")
+		if other && e.Time != nil && e.Time.After(last) {
+			last, manager = e.Time.Time, e.Manager
 		}
 	}
-	return failed
+	if !s.writers || !last.After(s.otherWrite) {
+		manager = ""
+	}
+	s.writers, s.otherWrite = true, last
+	return manager
+}
+
+// lastWrittenHere reports whether the last write of the rule was our status: it has nothing new.
+func lastWrittenHere(o *v1alpha1.NodeReadinessRule) (ours bool) {
+	var last time.Time
+	for _, e := range o.ManagedFields {
+		if e.Time == nil || e.Time.Time.Before(last) {
+			continue
+		}
+		// Times are whole seconds. Of two writes in one second the other one counts.
+		ours = e.Manager == fieldManager && e.Subresource == "status" && (ours || e.Time.After(last))
+		last = e.Time.Time
+	}
+	return ours
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -392,52 +381,15 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 				}
 				return mgr.GetLogger().WithValues("rule", req.Name)
 			},
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, 30*time.Second),
 		}).
 		Complete(r)
 }
 
-// Wake has the reconciler look at a rule. It never blocks.
-func (r *Reconciler) Wake(name string) {
+// Enqueue has the reconciler look at a rule. It never blocks.
+func (r *Reconciler) Enqueue(name string) {
 	if q := r.queue.Load(); q != nil {
 		(*q).Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 	}
-}
-
-// otherWriter is who else writes the status of a rule, by when: a controller that serves it too, and holds no Lease that would
-// show it. What was written before we first looked is history.
-type otherWriter struct {
-	known bool
-	last  time.Time
-}
-
-// observe looks at who wrote the rule's status. fresh reports whether that was since the last look.
-func (f *otherWriter) observe(o *v1alpha1.NodeReadinessRule) (manager string, fresh bool) {
-	last := time.Time{}
-	for _, e := range o.ManagedFields {
-		if e.Subresource != "status" || e.Manager == fieldManager || strings.HasPrefix(e.Manager, "kubectl") || e.Time == nil {
-			continue
-		}
-		if e.Time.After(last) {
-			last, manager = e.Time.Time, e.Manager
-		}
-	}
-	fresh = f.known && last.After(f.last)
-	f.known, f.last = true, last
-	return manager, fresh
-}
-
-// lastWrittenHere reports whether the last write of the rule was our status: it says nothing that is not known.
-func lastWrittenHere(o *v1alpha1.NodeReadinessRule) bool {
-	var last time.Time
-	ours := false
-	for _, e := range o.ManagedFields {
-		if e.Time == nil || e.Time.Time.Before(last) {
-			continue
-		}
-		// Times are of whole seconds. Of two writes in one the other one counts.
-		ours = e.Manager == fieldManager && e.Subresource == "status" && (ours || e.Time.After(last))
-		last = e.Time.Time
-	}
-	return ours
 }

@@ -1,6 +1,6 @@
-// Package rules serves NodeReadinessRules: it knows which rules there are and whether they are this controller's to serve,
-// what they ask of a node, and writes their status. What they ask for is written by the node reconciler, the one writer of a
-// node's marks.
+// Package rules serves NodeReadinessRules. It knows which rules exist and whether this controller serves them, decides
+// what they ask of a node, and writes their status. The node reconciler writes what they ask for: it is the only writer
+// of a node's marks.
 package rules
 
 import (
@@ -26,7 +26,7 @@ type Emitter interface {
 	EmitRule(r *v1alpha1.NodeReadinessRule, at time.Time, e decide.Event)
 }
 
-// Rules are the rules that there are, and what they ask of nodes.
+// Rules are the rules that exist, and what they ask of nodes.
 type Rules struct {
 	// Config is the section rules, Gating the taints that verification owns.
 	Config config.Rules
@@ -35,29 +35,34 @@ type Rules struct {
 	Nodes client.Reader
 	// Now is the clock.
 	Now func() time.Time
-	// DryRun: this is a dry run, in which nothing that is written stays.
+	// DryRun: nothing that is written in a dry run persists.
 	DryRun   bool
 	Counters *Counters
 	Events   Emitter
-	// WakeNode has the node reconciler look at a node, WakeRule the reconciler of rules at a rule. Neither blocks.
-	WakeNode, WakeRule func(name string)
+	// EnqueueNode has the node reconciler look at a node, EnqueueRule the reconciler of rules at a rule. Neither blocks.
+	EnqueueNode, EnqueueRule func(name string)
 
-	mu           sync.Mutex
-	set          *set
-	serving      serving
-	observations map[string]*observation
-	lastChange   time.Time // when a node last joined or changed
-	// pending counts the decisions that are not written yet, by the generation of the rules that they were made on. A rule
-	// that is deleted waits for those of earlier generations: a taint that came after the last look at the nodes would stay.
+	mu         sync.Mutex
+	set        *set // nil until the rules are listed
+	serving    serving
+	nodes      map[string]*nodeState // by name
+	started    time.Time             // when this process first observed a node
+	lastChange time.Time             // when a node last joined or changed
+	// tallies count the nodes of each rule, by UID: see counted.
+	tallies map[string]*rule.Tally
+	// closing are the nodes, by the rule's UID, on which a rule puts its taint again after it released them: decided
+	// here, whether the cache shows it or not. Decisions about nodes are concurrent, and rules.maxClosedPercent must
+	// hold for all of them together. A node stays here until a decision finds it without the taint and open.
+	closing map[string]map[string]bool
+	// refused says why the API server refuses a rule's finalizer, by the rule's UID.
+	refused map[string]string
+	// pending counts the decisions that are not written yet, by the generation of the set of rules that they were made
+	// with. A deleted rule waits for those of earlier generations: they may still add its taint to a node.
 	pending    map[int]int
 	generation int
-	tally      *tally            // nil until it is asked for, and where the rules are other ones than before
-	refused    map[string]string // why the API server refuses a rule's finalizer, by the rule's UID
-	closing    closings
-	began      time.Time // when this process was the first to see nodes
 }
 
-// set is the rules at one time. It does not change.
+// set is the rules at one time. It is immutable.
 type set struct {
 	rules     []rule.Rule
 	objects   map[string]*v1alpha1.NodeReadinessRule // by name
@@ -66,95 +71,94 @@ type set struct {
 
 // rule is the rule of a name; nil for none.
 func (s *set) rule(name string) (*rule.Rule, *v1alpha1.NodeReadinessRule) {
-	for i := range s.rules {
-		if s.rules[i].Name == name {
-			return &s.rules[i], s.objects[name]
-		}
+	i := slices.IndexFunc(s.rules, func(r rule.Rule) bool { return r.Name == name })
+	if i < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	return &s.rules[i], s.objects[name]
 }
 
-// Replace takes over the rules that there are, and wakes what they concern. A write of a status concerns no node.
+// Replace takes over the rules that exist, and enqueues what changed rules concern. A write of a status concerns no
+// node.
 func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) error {
 	next := &set{objects: map[string]*v1alpha1.NodeReadinessRule{}}
 	for _, o := range all {
 		next.objects[o.Name] = o
 	}
 	before := r.all()
-	if before != nil && maps.EqualFunc(before.objects, next.objects, alike) {
+	if before != nil && maps.EqualFunc(before.objects, next.objects, sameSpec) {
 		next.rules, next.overruled = before.rules, before.overruled
 		r.mu.Lock()
 		r.set = next
 		r.mu.Unlock()
 		for name, o := range next.objects {
 			if o.ResourceVersion != before.objects[name].ResourceVersion && !lastWrittenHere(o) {
-				r.WakeRule(name)
+				r.EnqueueRule(name)
 			}
 		}
 		return nil
 	}
+	uids := map[string]bool{}
 	for _, o := range all {
 		c := rule.Compile(o, r.Gating)
-		c.Finalized = c.Finalized || r.DryRun // a dry run says what would be done once it is there
+		c.Finalized = c.Finalized || r.DryRun // a dry run shows what happens once the finalizer is there
 		next.rules = append(next.rules, c)
+		uids[c.UID] = true
 	}
 	rule.Sort(next.rules)
 	next.overruled = rule.Overruled(next.rules)
 	r.mu.Lock()
-	r.set, r.tally, r.serving.definition, r.serving.unlisted = next, nil, definitionPresent, ""
-	r.closing.keep(next)
+	r.set, r.tallies, r.serving.definition, r.serving.unlisted = next, nil, definitionPresent, ""
+	maps.DeleteFunc(r.closing, func(uid string, _ map[string]bool) bool { return !uids[uid] })
 	r.generation++
 	r.mu.Unlock()
-	return r.wake(ctx, before, next)
+	return r.enqueueChanged(ctx, before, next)
 }
 
-// alike reports whether two versions of a rule ask the same of nodes.
-func alike(a, b *v1alpha1.NodeReadinessRule) bool {
-	return a != nil && b != nil && a.UID == b.UID && a.Generation == b.Generation && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		slices.Equal(a.Finalizers, b.Finalizers)
+// sameSpec reports whether two versions of a rule ask the same of nodes.
+func sameSpec(a, b *v1alpha1.NodeReadinessRule) bool {
+	return a != nil && b != nil && a.UID == b.UID && a.Generation == b.Generation &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.Equal(a.Finalizers, b.Finalizers)
 }
 
-// wake wakes the rules that are other ones than before, and the nodes that those concern.
-func (r *Rules) wake(ctx context.Context, before, next *set) error {
-	if before == nil {
+// enqueueChanged enqueues the rules that changed, and the nodes that those concern.
+func (r *Rules) enqueueChanged(ctx context.Context, before, next *set) error {
+	everyNode := before == nil // they waited for the list
+	if everyNode {
 		before = &set{}
 	}
 	var changed []rule.Rule
-	for _, now := range next.rules {
-		if !alike(before.objects[now.Name], next.objects[now.Name]) {
-			changed = append(changed, now)
-			r.WakeRule(now.Name)
+	for _, c := range next.rules {
+		if !sameSpec(before.objects[c.Name], next.objects[c.Name]) {
+			changed = append(changed, c)
 		}
 	}
-	for _, was := range before.rules {
-		if next.objects[was.Name] == nil {
-			changed = append(changed, was)
-			r.WakeRule(was.Name)
+	for _, c := range before.rules {
+		if next.objects[c.Name] == nil {
+			changed = append(changed, c)
 		}
 	}
-	if before.objects == nil {
-		return r.WakeNodes(ctx, func(*corev1.Node) bool { return true }) // they waited for the list
+	for _, c := range changed {
+		r.EnqueueRule(c.Name)
 	}
-	return r.WakeNodes(ctx, func(n *corev1.Node) bool {
+	return r.enqueueNodes(ctx, func(n *corev1.Node) bool {
 		owned := marks.OwnedOn(n)
-		for i := range changed {
-			if _, owns := owned[changed[i].UID]; owns || changed[i].Concerns(n.Labels) {
-				return true
-			}
-		}
-		return false
+		return everyNode || slices.ContainsFunc(changed, func(c rule.Rule) bool {
+			_, owns := owned[c.UID]
+			return owns || c.Concerns(n.Labels)
+		})
 	})
 }
 
-// WakeNodes has the node reconciler look at the nodes that are picked.
-func (r *Rules) WakeNodes(ctx context.Context, pick func(*corev1.Node) bool) error {
+// enqueueNodes has the node reconciler look at the nodes that match.
+func (r *Rules) enqueueNodes(ctx context.Context, match func(*corev1.Node) bool) error {
 	var nodes corev1.NodeList
 	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	for i := range nodes.Items {
-		if pick(&nodes.Items[i]) {
-			r.WakeNode(nodes.Items[i].Name)
+		if match(&nodes.Items[i]) {
+			r.EnqueueNode(nodes.Items[i].Name)
 		}
 	}
 	return nil
@@ -167,44 +171,34 @@ func (r *Rules) all() *set {
 	return r.set
 }
 
-// served is the set that is served here; nil where none is.
-func (r *Rules) served() *set {
-	if state, _ := r.State(); state != rule.Serving {
-		return nil
-	}
-	return r.all()
-}
-
-// Plan is what the rules ask of a node. done must be called when that is written or dropped: a rule that is deleted
-// meanwhile waits for it. Where they cannot be served, and concern the node, the plan says why and asks for nothing
-// else.
+// Plan is what the rules ask of a node. The caller must call done when that is written or dropped, since a rule that is
+// deleted meanwhile waits for it. If the rules cannot be served and concern the node, the plan says why and asks for
+// nothing else.
 func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 	r.mu.Lock()
-	now, s := r.Now(), r.set
-	state, why := r.serving.why(s != nil, now)
-	if s != nil && state == rule.Serving {
+	defer r.mu.Unlock()
+	now := r.Now()
+	state, why := r.serving.state(r.set != nil, now)
+	if state == rule.Serving {
 		plan.Unavailable = r.unfinalized(n)
 	} else if r.concern(n, state) {
 		plan.Unavailable = why
 	}
 	if plan.Unavailable != "" || state != rule.Serving {
-		r.tally = nil // what happens to nodes meanwhile is not followed
-		r.mu.Unlock()
+		r.tallies = nil // they do not follow what happens to nodes meanwhile
 		return plan, func() {}
 	}
-	observation := r.observation(n)
+	s := r.state(n)
 	plan = r.next(n, now)
 	if plan.Change.Empty() {
-		r.recount(n.Name, plan.Evaluations) // else once the node shows the change, or it has failed
-		r.recovered(observation)            // also where the node has left the selector meanwhile
+		r.count(n.Name, plan.Evaluations) // else once the node shows the change, or the write has failed
+		r.clearFailure(s)                 // also if the node has left the selector meanwhile
 	}
-	if r.DryRun && observation.reported == describe(plan) {
-		plan.Change, plan.Acts = marks.RuleChange{}, nil
+	if r.DryRun && s.reported == describe(plan) {
+		plan.Change, plan.Actions = marks.RuleChange{}, nil
 	}
-	done = r.pend()
-	r.mu.Unlock()
 	r.Counters.Evaluated(plan, r.Now().Sub(now))
-	return plan, done
+	return plan, r.pend()
 }
 
 // pend counts a decision as pending until done is called. r.mu must be held.
@@ -223,7 +217,7 @@ func (r *Rules) pend() (done func()) {
 	}
 }
 
-// written reports whether everything that was decided on earlier rules is written.
+// written reports whether every decision that was made with an earlier set of rules is written.
 func (r *Rules) written() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,9 +231,8 @@ func (r *Rules) written() bool {
 
 // next is what the rules that are served ask of the node. r.mu must be held.
 func (r *Rules) next(n *corev1.Node, now time.Time) rule.Plan {
-	observation := r.observation(n)
-	observed := r.observe(n)
-	observed.Adopting, observed.Released, observed.LastChange = observation.adopting, observation.released, r.lastChange
+	s, observed := r.state(n), r.observed(n)
+	observed.Adopting, observed.Released, observed.LastChange = s.adopting, s.released, r.lastChange
 	plan := rule.Next(observed, r.set.rules, r.Config.StaleAfter.Duration, now)
 	if observed.Limited {
 		if observed.MayClose = r.mayClose(n.Name, plan.Evaluations); len(observed.MayClose) > 0 {
@@ -249,27 +242,20 @@ func (r *Rules) next(n *corev1.Node, now time.Time) rule.Plan {
 	return plan
 }
 
-// observe is what was observed of a node for its rules. r.mu must be held.
-func (r *Rules) observe(n *corev1.Node) rule.Node {
-	return rule.Node{Node: n, Gating: r.Gating, Renewed: r.observation(n).renewals(),
-		Limited: r.Config.MaxClosedPercent > 0}
-}
-
 // concern reports whether rules that are not served concern the node. Until they are listed any may, so that no gate is
-// skipped while a cache is filling; where they must not be listed, those whose marks the node carries do. r.mu must be
-// held.
+// skipped while a cache fills; if they must not be listed, those whose marks the node carries do. r.mu must be held.
 func (r *Rules) concern(n *corev1.Node, state rule.ServingState) bool {
 	switch {
 	case state == rule.Absent, state == rule.StandingBack:
 		return false
 	case r.set != nil:
-		return rule.Concern(n, r.set.rules)
+		return rule.AnyConcerns(n, r.set.rules)
 	}
 	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, marks.Vocabulary{Gating: r.Gating})
 }
 
-// unfinalized says why a rule that selects the node puts no taint on it: the API server refuses our finalizer, without
-// which its deletion would leave the taint behind. Empty where there is no such rule. r.mu must be held.
+// unfinalized says why a rule that selects the node puts no taint on it: the API server refuses our finalizer, and
+// without it the rule's deletion would leave the taint behind. Empty if there is no such rule. r.mu must be held.
 func (r *Rules) unfinalized(n *corev1.Node) string {
 	for i := range r.set.rules {
 		c := &r.set.rules[i]
@@ -281,9 +267,8 @@ func (r *Rules) unfinalized(n *corev1.Node) string {
 	return ""
 }
 
-// Refused accounts for an answer to the write of a rule's finalizer: why the API server refuses it, empty where it
-// does not.
-func (r *Rules) Refused(c *rule.Rule, why string) {
+// finalizerRefused records why the API server refuses a rule's finalizer; empty if it does not.
+func (r *Rules) finalizerRefused(c *rule.Rule, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refused == nil {
@@ -294,45 +279,44 @@ func (r *Rules) Refused(c *rule.Rule, why string) {
 	}
 }
 
-// Wrote accounts for a plan that was carried out on the node: it counts, and emits what was done.
-func (r *Rules) Wrote(n *corev1.Node, plan rule.Plan) {
+// RecordWrite records that a plan was written to the node, and counts and emits what was done.
+func (r *Rules) RecordWrite(n *corev1.Node, plan rule.Plan) {
 	now := r.Now()
 	r.mu.Lock()
-	s := r.observation(n)
-	adopting := s.adopting
+	s := r.state(n)
+	changed, adopting := s.changed, s.adopting
 	s.adopt(plan.Adopting, now)
-	r.recovered(s)
-	changed := s.changed
-	held := s.wrote(n, plan, r.began, now)
+	r.clearFailure(s)
+	held := s.recordHolds(n, plan, r.started, now)
 	if !r.DryRun {
 		s.released = plan.Released
-	} else if len(plan.Acts) > 0 {
+	} else if len(plan.Actions) > 0 {
 		s.reported = describe(plan)
 	}
 	r.mu.Unlock()
-	for _, a := range plan.Acts {
-		_, said := adopting[a.Rule.UID] // before it was written down
-		if e, ok := rule.ActEvent(a, n.ResourceVersion); ok && (!said || a.Operation != rule.Adopt) {
+	for _, a := range plan.Actions {
+		_, emitted := adopting[a.Rule.UID] // when the adoption was first observed
+		if e, ok := rule.ActionEvent(a, n.ResourceVersion); ok && (!emitted || a.Operation != rule.Adopt) {
 			r.Events.Emit(n, now, e)
 		}
 	}
 	if !r.DryRun {
-		r.Counters.Wrote(n, plan, changed, now)
+		r.Counters.RecordWrite(n, plan, changed, now)
 		for _, h := range held {
 			r.Counters.BootstrapHeld(h.rule, h.origin, h.since, now)
 		}
 	}
-	r.wakeRules(plan)
+	r.enqueueRules(plan)
 }
 
-// Failed accounts for a plan that the API server did not take.
-func (r *Rules) Failed(n *corev1.Node, plan rule.Plan, err error) {
+// RecordFailure records a plan that the API server refused to write.
+func (r *Rules) RecordFailure(n *corev1.Node, plan rule.Plan, err error) {
 	r.mu.Lock()
-	s, now := r.observation(n), r.Now()
+	s, now := r.state(n), r.Now()
 	before := s.failed
-	r.recount(n.Name, plan.Evaluations)
+	r.count(n.Name, plan.Evaluations)
 	s.failure, s.failed = rule.Failure{Message: err.Error(), At: now}, map[string]bool{}
-	for _, a := range plan.Acts {
+	for _, a := range plan.Actions {
 		if uid := a.Rule.UID; !s.failed[uid] {
 			s.failed[uid] = true
 			if !before[uid] {
@@ -341,38 +325,68 @@ func (r *Rules) Failed(n *corev1.Node, plan rule.Plan, err error) {
 		}
 	}
 	r.mu.Unlock()
-	r.Counters.Failed(plan)
-	r.wakeRules(plan)
+	r.Counters.RecordFailure(plan)
+	r.enqueueRules(plan)
 }
 
-// recovered ends a failure on a node. r.mu must be held.
-func (r *Rules) recovered(s *observation) {
+// clearFailure ends a failure on a node. r.mu must be held.
+func (r *Rules) clearFailure(s *nodeState) {
 	if s.failed == nil {
 		return
 	}
 	for i := range r.set.rules {
 		if s.failed[r.set.rules[i].UID] {
-			r.WakeRule(r.set.rules[i].Name)
+			r.EnqueueRule(r.set.rules[i].Name)
 		}
 	}
 	s.failure, s.failed = rule.Failure{}, nil
 }
 
-// wakeRules has the reconciler look at the rules of a plan, whose status may have changed.
-func (r *Rules) wakeRules(plan rule.Plan) {
-	for _, a := range plan.Acts {
-		if a.Rule.Name != "" { // else it no longer exists
-			r.WakeRule(a.Rule.Name)
+// failures are the nodes on which the rule could not be applied.
+func (r *Rules) failures(c *rule.Rule) map[string]rule.Failure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := map[string]rule.Failure{}
+	for name, s := range r.nodes {
+		if s.failure.Message != "" && s.failed[c.UID] {
+			failed[name] = s.failure
 		}
 	}
+	return failed
+}
+
+// enqueueRules has the reconciler look at the rules of a plan, whose status may have changed.
+func (r *Rules) enqueueRules(plan rule.Plan) {
+	for _, a := range plan.Actions {
+		if a.Rule.Name != "" { // else it no longer exists
+			r.EnqueueRule(a.Rule.Name)
+		}
+	}
+}
+
+// owns reports whether the deleted rule owns a taint of the node, or would remove one.
+func (r *Rules) owns(c *rule.Rule, n *corev1.Node) bool {
+	if n.DeletionTimestamp != nil {
+		return false // its taints go with it
+	}
+	if marks.OwnedOn(n)[c.UID] == c.Taint.ID() {
+		return true
+	}
+	if !rule.Tainted(n, c.Taint.ID()) {
+		return false
+	}
+	r.mu.Lock()
+	adopting, s := r.state(n).adopting, r.set
+	r.mu.Unlock()
+	plan := rule.Next(rule.Node{Node: n, Gating: r.Gating, Adopting: adopting}, s.rules, 0, r.Now())
+	return slices.ContainsFunc(plan.Actions, func(a rule.Action) bool { return a.Rule.UID == c.UID })
 }
 
 // View is what a scrape shows.
 func (r *Rules) View(ctx context.Context) (View, error) {
 	state, _ := r.State()
-	v := View{State: state}
-	s := r.served()
-	if s == nil {
+	v, s := View{State: state}, r.all()
+	if state != rule.Serving || s == nil {
 		return v, nil
 	}
 	tallies, err := r.Tallies(ctx)
@@ -383,8 +397,7 @@ func (r *Rules) View(ctx context.Context) (View, error) {
 	return v, err
 }
 
-// matched is how many nodes each rule selects that an older one overrules, by UID: the tally counts only those about
-// which a rule decides.
+// matched is how many nodes each overruled rule selects, by UID: a tally counts only those about which a rule decides.
 func (r *Rules) matched(ctx context.Context, s *set) (map[string]int, error) {
 	var nodes corev1.NodeList
 	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {

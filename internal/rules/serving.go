@@ -14,6 +14,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
+const (
+	// unheldFor is how long NRC's Lease must have been unheld before rules are served: during a rollout of NRC nobody
+	// holds it for some seconds.
+	unheldFor = time.Minute
+	// grant ends the message of a state that lasts until somebody changes the controller's permissions.
+	grant = "; allow it, or set rules.enabled to false"
+)
+
 // definition is what is known of the resource's definition.
 type definition int
 
@@ -23,36 +31,50 @@ const (
 	definitionPresent
 )
 
+// observedLease is what was observed of a Lease, on the clock that observed it.
+type observedLease struct {
+	resourceVersion string // empty for one that is deleted
+	holder          string // empty for one that nobody holds, or that is deleted
+	// changed is when it was last observed to change; a renewal is a change. Zero for one that was unheld before this
+	// process started, and has not changed since.
+	changed  time.Time
+	duration time.Duration // for how long after a renewal it is held
+}
+
+func observeLease(l *coordinationv1.Lease, now time.Time) observedLease {
+	return observedLease{resourceVersion: l.ResourceVersion, holder: ptr.Deref(l.Spec.HolderIdentity, ""), changed: now,
+		duration: time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second}
+}
+
+// heldUntil is when the Lease expires unless it is renewed.
+func (l observedLease) heldUntil() time.Time {
+	if l.holder == "" {
+		return l.changed
+	}
+	return l.changed.Add(l.duration)
+}
+
+func (l observedLease) held(now time.Time) bool { return now.Before(l.heldUntil()) }
+
 // serving is what decides whether this controller serves rules.
 type serving struct {
 	takeOver   bool
 	definition definition
-	// nrc are NRC's Leases, by namespace; nil until they were listed.
-	nrc map[string]rule.LeaseObservation
-	// unlisted and unwatched say why the API server refuses to list rules, and to watch those Leases; empty where it does
+	// nrc are the node-readiness-controller's Leases, by namespace; nil until they are listed.
+	nrc map[string]observedLease
+	// unlisted and unwatched say why the API server refuses to list rules, and to watch those Leases; empty if it does
 	// not.
 	unlisted, unwatched string
-	// role is whose part rules are among several installations.
+	// role is which of several installations serves rules.
 	role role
 
 	reported    rule.ServingState // last
 	reportedWhy string
-	stoodBack   bool              // since rules were served last
-	nrcVersions map[string]string // resourceVersions of NRC's Leases, by namespace
+	stoodBack   bool // since rules were last served
 }
 
-// nrcListed ends the first list of NRC's Leases: there are no others.
-func (s *serving) nrcListed() {
-	if s.nrc == nil {
-		s.nrc, s.nrcVersions = map[string]rule.LeaseObservation{}, map[string]string{}
-	}
-}
-
-// grant ends the message of a state that lasts until somebody changes the controller's permissions.
-const grant = "; allow it, or set rules.enabled to false"
-
-// why is the state, and what to say of it. listed reports whether the rules are.
-func (s *serving) why(listed bool, now time.Time) (rule.ServingState, string) {
+// state is the state, and why. listed reports whether the rules are.
+func (s *serving) state(listed bool, now time.Time) (rule.ServingState, string) {
 	switch {
 	case s.unlisted != "":
 		return rule.Forbidden, s.unlisted + grant
@@ -65,11 +87,7 @@ func (s *serving) why(listed bool, now time.Time) (rule.ServingState, string) {
 	case s.nrc == nil && !s.takeOver:
 		return rule.Unknown, "whether the node-readiness-controller is at work is not known yet"
 	}
-	var leases []rule.LeaseObservation
-	for _, l := range s.nrc {
-		leases = append(leases, l)
-	}
-	if why, _ := rule.StandBack(leases, s.takeOver, now); why != "" {
+	if why := s.standBack(now); why != "" {
 		return rule.StandingBack, why
 	}
 	state, why := s.role.state(now)
@@ -79,64 +97,88 @@ func (s *serving) why(listed bool, now time.Time) (rule.ServingState, string) {
 	return state, why
 }
 
-// observeNRC accounts for one of NRC's Leases. remembered is the resourceVersion that it had when rules were last served here:
-// one that has not changed since was unheld then, and is now.
+// standBack says why rules are left to the node-readiness-controller; empty if they are not.
+func (s *serving) standBack(now time.Time) (why string) {
+	if s.takeOver {
+		return ""
+	}
+	for namespace, l := range s.nrc {
+		switch {
+		case l.held(now):
+			return fmt.Sprintf("Lease %s/%s is held by %s: the node-readiness-controller is at work",
+				namespace, rule.NRCLease, l.holder)
+		case now.Before(l.heldUntil().Add(unheldFor)):
+			why = fmt.Sprintf("Lease %s/%s of the node-readiness-controller was held until now; "+
+				"rules are served once nobody has held it for %s", namespace, rule.NRCLease, unheldFor)
+		}
+	}
+	return why
+}
+
+// nrcListed ends the first list of NRC's Leases: there are no others.
+func (s *serving) nrcListed() {
+	if s.nrc == nil {
+		s.nrc = map[string]observedLease{}
+	}
+}
+
+// observeNRC records one of NRC's Leases. remembered is the resourceVersion that it had when rules were last served
+// here: one that has not changed since was unheld then, and still is.
 func (s *serving) observeNRC(l *coordinationv1.Lease, remembered string, now time.Time) {
 	s.nrcListed()
-	if s.nrcVersions[l.Namespace] == l.ResourceVersion {
+	before, known := s.nrc[l.Namespace]
+	if known && before.resourceVersion == l.ResourceVersion {
 		return
 	}
-	_, known := s.nrc[l.Namespace]
-	observation := rule.LeaseObservation{Namespace: l.Namespace, Name: l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, ""),
-		Duration: time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second, Changed: now}
+	observed := observeLease(l, now)
 	if !known && remembered == l.ResourceVersion {
-		observation.Changed, observation.Duration = time.Time{}, 0
+		observed.changed, observed.duration = time.Time{}, 0
 	}
-	s.nrc[l.Namespace], s.nrcVersions[l.Namespace] = observation, l.ResourceVersion
+	s.nrc[l.Namespace] = observed
 }
 
-// nrcDeleted accounts for a Lease of NRC that was deleted: nobody holds it from now on.
+// nrcDeleted records that a Lease of NRC was deleted: nobody holds it from now on.
 func (s *serving) nrcDeleted(namespace string, now time.Time) {
-	if l, ok := s.nrc[namespace]; ok {
-		l.Holder, l.Changed = "", now
-		s.nrc[namespace] = l
-		delete(s.nrcVersions, namespace)
+	if _, ok := s.nrc[namespace]; ok {
+		s.nrc[namespace] = observedLease{changed: now}
 	}
 }
 
-// update changes what serving depends on, and settles what follows from that.
+// update changes what serving depends on, and reports a state that changes by that.
 func (r *Rules) update(ctx context.Context, change func(*serving)) {
 	r.mu.Lock()
 	r.serving.takeOver = r.Config.TakeOver
 	change(&r.serving)
 	r.mu.Unlock()
-	r.settle(ctx)
+	r.reportState(ctx)
 }
 
-// settle says so where rules are served now and were not before, or the other way round, and wakes what that concerns.
-func (r *Rules) settle(ctx context.Context) {
+// reportState reports a change of the state, and enqueues the nodes and rules that it concerns.
+func (r *Rules) reportState(ctx context.Context) {
 	r.mu.Lock()
-	before, beforeWhy, s := r.serving.reported, r.serving.reportedWhy, r.set
-	state, why := r.serving.why(s != nil, r.Now())
-	back := state == rule.Serving && r.serving.stoodBack
-	r.serving.reported, r.serving.reportedWhy = state, why
-	r.serving.stoodBack = state == rule.StandingBack || state != rule.Serving && r.serving.stoodBack
+	s, set := &r.serving, r.set
+	state, why := s.state(set != nil, r.Now())
+	changed := state != s.reported || why != s.reportedWhy
+	servedAgain := state == rule.Serving && s.stoodBack
+	s.reported, s.reportedWhy = state, why
+	s.stoodBack = state == rule.StandingBack || state != rule.Serving && s.stoodBack
 	r.mu.Unlock()
-	if state == before && why == beforeWhy {
+	if !changed {
 		return
 	}
 	l := log.FromContext(ctx)
 	l.Info("NodeReadinessRules: "+string(state), "why", why)
-	if s != nil {
-		for _, o := range s.objects {
-			if back {
-				r.Events.EmitRule(o, r.Now(), decide.Event{Reason: rule.EventServed, Key: fmt.Sprint(r.Now().Unix()), Message: "The rule is served here from now on"})
+	if set != nil {
+		for _, o := range set.objects {
+			if servedAgain {
+				r.Events.EmitRule(o, r.Now(), decide.Event{Reason: rule.EventServed, Key: fmt.Sprint(r.Now().Unix()),
+					Message: "The rule is served here from now on"})
 			}
-			r.WakeRule(o.Name)
+			r.EnqueueRule(o.Name)
 		}
 	}
-	if err := r.WakeNodes(ctx, func(*corev1.Node) bool { return true }); err != nil {
-		l.Error(err, "nodes not woken") // the cache; they also look again by themselves
+	if err := r.enqueueNodes(ctx, func(*corev1.Node) bool { return true }); err != nil {
+		l.Error(err, "nodes are not enqueued") // the cache; they are also reconciled periodically
 	}
 }
 
@@ -144,5 +186,12 @@ func (r *Rules) settle(ctx context.Context) {
 func (r *Rules) State() (rule.ServingState, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.serving.why(r.set != nil, r.Now())
+	return r.serving.state(r.set != nil, r.Now())
+}
+
+// servedElsewhere reports whether another installation serves rules.
+func (r *Rules) servedElsewhere() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.serving.role.other.held(r.Now())
 }

@@ -7,117 +7,212 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// tally is how all nodes stand with each rule. It follows the decisions about single nodes: to evaluate each rule on each
-// node whenever a status is due, or metrics are scraped, costs the square of the number of rules.
-type tally struct {
-	rules map[string]*rule.Tally       // by UID
-	nodes map[string][]rule.Evaluation // what is counted of a node, by its name
-}
-
-func newTally(rules []rule.Rule) *tally {
-	t := &tally{rules: map[string]*rule.Tally{}, nodes: map[string][]rule.Evaluation{}}
-	for i := range rules {
-		t.rules[rules[i].UID] = &rule.Tally{}
-	}
-	return t
-}
-
-// count replaces what is counted of a node; nil for one that is gone. It returns the rules for which that changes anything.
-func (t *tally) count(node string, evaluations []rule.Evaluation) (changed []*rule.Rule) {
-	next := make([]rule.Evaluation, 0, len(evaluations))
-	for _, e := range evaluations {
-		if e.State != rule.Held {
-			e.Results = nil // a status shows those of held nodes alone
-		}
-		next = append(next, e)
-	}
-	before := t.nodes[node]
-	for _, e := range before {
-		if !slices.ContainsFunc(next, func(o rule.Evaluation) bool { return same(e, o) }) {
-			t.rules[e.Rule.UID].Drop(node, e)
-			changed = append(changed, e.Rule)
-		}
-	}
-	for _, e := range next {
-		if !slices.ContainsFunc(before, func(o rule.Evaluation) bool { return same(e, o) }) {
-			t.rules[e.Rule.UID].Count(node, e)
-			if !slices.Contains(changed, e.Rule) {
-				changed = append(changed, e.Rule)
-			}
-		}
-	}
-	if t.nodes[node] = next; len(next) == 0 {
-		delete(t.nodes, node)
-	}
-	return changed
-}
-
-// same reports whether two evaluations of a node count alike.
-func same(a, b rule.Evaluation) bool {
-	return a.Rule == b.Rule && a.State == b.State && a.Met == b.Met && a.Completed == b.Completed && a.Missing == b.Missing &&
-		a.Tainted == b.Tainted && a.ReleasedBefore == b.ReleasedBefore && a.LeftOpen == b.LeftOpen &&
-		slices.Equal(a.Results, b.Results) && slices.Equal(a.Defaulted, b.Defaulted)
-}
-
-// counted is the tally, made of all nodes of the cache where the rules are other ones than before; nil where rules are not
-// served. r.mu must be held.
-func (r *Rules) counted(ctx context.Context) (*tally, error) {
-	if state, _ := r.serving.why(r.set != nil, r.Now()); state != rule.Serving {
+// counted returns the tallies: how all nodes stand with each rule, by the rule's UID. They follow the decisions about
+// single nodes, since to evaluate each rule on each node whenever a status is due, or metrics are scraped, costs the
+// square of the number of rules. They are made of all nodes of the cache when the rules have changed; nil if rules are
+// not served. r.mu must be held.
+func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
+	if state, _ := r.serving.state(r.set != nil, r.Now()); state != rule.Serving {
 		return nil, nil
 	}
-	if r.tally != nil {
-		return r.tally, nil
+	if r.tallies != nil {
+		return r.tallies, nil
 	}
 	var nodes corev1.NodeList
 	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	t := newTally(r.set.rules)
+	r.tallies = map[string]*rule.Tally{}
+	for i := range r.set.rules {
+		r.tallies[r.set.rules[i].UID] = &rule.Tally{}
+	}
+	for _, s := range r.nodes {
+		s.counted = nil
+	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		t.count(n.Name, rule.Next(r.observe(n), r.set.rules, r.Config.StaleAfter.Duration, r.Now()).Evaluations)
+		plan := rule.Next(r.observed(n), r.set.rules, r.Config.StaleAfter.Duration, r.Now())
+		r.recount(n.Name, plan.Evaluations)
 	}
-	r.tally = t
-	return t, nil
+	return r.tallies, nil
 }
 
-// Tallies are how all nodes stand with each rule, by the rule's UID; empty where rules are not served.
+// Tallies are how all nodes stand with each rule, by the rule's UID; empty if rules are not served.
 func (r *Rules) Tallies(ctx context.Context) (map[string]*rule.Tally, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, err := r.counted(ctx)
-	if t == nil {
-		return nil, err
-	}
-	out := make(map[string]*rule.Tally, len(t.rules))
-	for uid, of := range t.rules {
-		c := of.Clone()
+	tallies, err := r.counted(ctx)
+	out := make(map[string]*rule.Tally, len(tallies))
+	for uid, t := range tallies {
+		c := t.Clone()
 		out[uid] = &c
 	}
-	return out, nil
+	return out, err
 }
 
-// standing is how all nodes stand with one rule; zero where rules are not served.
-func (r *Rules) standing(ctx context.Context, c *rule.Rule) (rule.Tally, error) {
+// tally is how all nodes stand with one rule; zero if rules are not served.
+func (r *Rules) tally(ctx context.Context, c *rule.Rule) (rule.Tally, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, err := r.counted(ctx)
-	if t == nil || t.rules[c.UID] == nil {
-		return rule.Tally{}, err
+	tallies, err := r.counted(ctx)
+	if t := tallies[c.UID]; t != nil {
+		return t.Clone(), nil
 	}
-	return t.rules[c.UID].Clone(), nil
+	return rule.Tally{}, err
 }
 
-// recount accounts for what was decided about a node, and wakes the rules whose status that changes. r.mu must be held.
-func (r *Rules) recount(node string, evaluations []rule.Evaluation) {
-	if r.tally == nil {
-		return // it is made of all nodes when it is asked for
+// count records in the tallies what was decided about a node, nil for one that is gone, and enqueues the rules whose
+// status that changes. r.mu must be held.
+func (r *Rules) count(node string, evaluations []rule.Evaluation) {
+	if r.tallies == nil {
+		return // they are made of all nodes when they are needed
 	}
-	for _, c := range r.tally.count(node, evaluations) {
-		r.WakeRule(c.Name)
-		r.wakeLeftOpen(c)
+	for _, c := range r.recount(node, evaluations) {
+		r.EnqueueRule(c.Name)
+		r.enqueueLeftOpen(c)
 	}
+}
+
+// recount replaces what is counted of a node, and returns the rules for which that changes anything. r.mu must be held.
+func (r *Rules) recount(node string, evaluations []rule.Evaluation) (changed []*rule.Rule) {
+	s := r.nodes[node]
+	if s == nil {
+		return nil
+	}
+	before, next := s.counted, slices.Clone(evaluations)
+	for i := range next {
+		if next[i].State != rule.Held {
+			next[i].Results = nil // a status shows those of held nodes alone
+		}
+	}
+	for _, e := range before {
+		if !slices.ContainsFunc(next, e.CountsAs) {
+			r.tallies[e.Rule.UID].Drop(node, e)
+			changed = append(changed, e.Rule)
+		}
+	}
+	for _, e := range next {
+		if !slices.ContainsFunc(before, e.CountsAs) {
+			r.tallies[e.Rule.UID].Count(node, e)
+			if !slices.Contains(changed, e.Rule) {
+				changed = append(changed, e.Rule)
+			}
+		}
+	}
+	s.counted = next
+	return changed
+}
+
+// mayClose are the UIDs of the rules that may put their taint on the node again although they have released it. They
+// are recorded in r.closing. None may if nodes cannot be counted. r.mu must be held.
+func (r *Rules) mayClose(node string, evaluations []rule.Evaluation) (may map[string]bool) {
+	wanted := map[string]bool{}
+	for _, e := range evaluations {
+		wanted[e.Rule.UID] = e.LeftOpen || e.Tainted
+	}
+	for uid, nodes := range r.closing {
+		if !wanted[uid] {
+			delete(nodes, node)
+		}
+	}
+	for _, e := range evaluations {
+		if !e.LeftOpen {
+			continue
+		}
+		tallies, err := r.counted(context.Background())
+		if err != nil || tallies == nil {
+			return nil
+		}
+		if uid := e.Rule.UID; r.closing[uid][node] || r.free(uid, node) > 0 {
+			if may == nil {
+				may = map[string]bool{}
+			}
+			may[uid] = true
+			if r.closing == nil {
+				r.closing = map[string]map[string]bool{}
+			}
+			addClosing(r.closing, uid, node)
+		}
+	}
+	return may
+}
+
+func addClosing(closing map[string]map[string]bool, uid, node string) {
+	if closing[uid] == nil {
+		closing[uid] = map[string]bool{}
+	}
+	closing[uid][node] = true
+}
+
+// free is how many more nodes a rule may close again, not counting the node besides. r.mu must be held.
+func (r *Rules) free(uid, besides string) int {
+	closed := r.tallies[uid].ClosedAgain
+	if r.closedAgain(uid, besides) {
+		closed--
+	}
+	for node := range r.closing[uid] {
+		if node != besides && !r.closedAgain(uid, node) {
+			closed++
+		}
+	}
+	return rule.ClosingLimit(r.tallies[uid].ReleasedBefore, r.Config.MaxClosedPercent) - closed
+}
+
+// closedAgain reports whether the rule's tally counts the node as closed again. r.mu must be held.
+func (r *Rules) closedAgain(uid, node string) bool {
+	s := r.nodes[node]
+	return s != nil && slices.ContainsFunc(s.counted, func(e rule.Evaluation) bool {
+		return e.Rule.UID == uid && e.ReleasedBefore && e.Tainted
+	})
+}
+
+// enqueueLeftOpen enqueues as many of the nodes that the limit leaves open as the rule may close now. r.mu must be
+// held.
+func (r *Rules) enqueueLeftOpen(c *rule.Rule) {
+	open := r.tallies[c.UID].LeftOpen
+	if len(open) == 0 {
+		return
+	}
+	free := r.free(c.UID, "")
+	for node := range open {
+		if free <= 0 {
+			return
+		}
+		free--
+		r.EnqueueNode(node)
+	}
+}
+
+// recallClosings reads from the API server which nodes are closed again: the cache may not show the last writes of the
+// previous leader.
+func (r *Rules) recallClosings(ctx context.Context, live client.Reader) error {
+	if r.Config.MaxClosedPercent == 0 {
+		return nil
+	}
+	closing := map[string]map[string]bool{}
+	empty := func() *corev1.NodeList { return &corev1.NodeList{} }
+	err := apiread.Pages(ctx, live, pageSize, empty, func(page *corev1.NodeList, first bool) bool {
+		if first {
+			clear(closing)
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
+			owned := marks.OwnedOn(n)
+			for _, uid := range marks.ReleasedOn(n) {
+				if id, owns := owned[uid]; owns && rule.Tainted(n, id) {
+					addClosing(closing, uid, n.Name)
+				}
+			}
+		}
+		return true
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closing = closing
+	return err
 }

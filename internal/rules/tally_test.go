@@ -50,7 +50,7 @@ type fixture struct {
 func serve(t *testing.T, rules ...*v1alpha1.NodeReadinessRule) *fixture {
 	f := &fixture{nodes: cached{}}
 	f.Rules = &Rules{Nodes: f.nodes, Now: time.Now, Counters: NewCounters(), Events: silent{},
-		WakeNode: func(name string) { f.woken = append(f.woken, name) }, WakeRule: func(name string) { f.ruled = append(f.ruled, name) }}
+		EnqueueNode: func(name string) { f.woken = append(f.woken, name) }, EnqueueRule: func(name string) { f.ruled = append(f.ruled, name) }}
 	f.serving = serving{takeOver: true, definition: definitionPresent, role: role{dryRun: true}}
 	if err := f.Replace(t.Context(), rules); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func (f *fixture) show(t *testing.T, n *corev1.Node) {
 	f.nodes[n.Name] = n
 	plan, done := f.Plan(n)
 	if !plan.Change.Empty() {
-		f.Failed(n, plan, errors.New("frozen"))
+		f.RecordFailure(n, plan, errors.New("frozen"))
 	}
 	done()
 }
@@ -107,19 +107,19 @@ func TestTallyFollowsNodes(t *testing.T) {
 		}
 		if r.IntN(5) == 0 {
 			delete(f.nodes, n.Name)
-			f.NodeGone(n.Name)
+			f.ForgetNode(n.Name)
 		} else {
 			f.show(t, n)
 		}
 		for _, c := range f.all().rules {
-			followed, err := f.standing(t.Context(), &c)
+			followed, err := f.tally(t.Context(), &c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept := f.tally
-			f.tally = nil
-			made, _ := f.standing(t.Context(), &c)
-			f.tally = kept
+			kept := f.tallies
+			f.tallies = nil
+			made, _ := f.tally(t.Context(), &c)
+			f.tallies = kept
 			if len(followed.Held) == 0 {
 				followed.Held = nil
 			}

@@ -3,6 +3,7 @@ package rules
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -25,17 +27,18 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 const (
-	// definitionRetry is how often it is asked whether the resource is there; its definition may be installed after us.
+	// definitionRetry is how often discovery is asked for the resource: its definition may be installed after us.
 	definitionRetry = 2 * time.Second
-	// settleEvery is how often it is asked whether somebody's Lease has run out.
-	settleEvery = time.Second
+	// expiryInterval is how often the state is evaluated in case a Lease has expired.
+	expiryInterval = time.Second
 )
 
-// Watch keeps Rules up to date with the API server: which rules there are, and whose they are to serve. It is a
+// Watch keeps Rules up to date with the API server: which rules exist, and which installation serves them. It is a
 // manager.Runnable of the leader.
 type Watch struct {
 	Rules      *Rules
@@ -52,22 +55,20 @@ type Watch struct {
 	mu sync.Mutex
 }
 
+// NeedLeaderElection says that only the leader watches, and takes part in the election of an installation.
+func (*Watch) NeedLeaderElection() bool { return true }
+
 // Start watches until ctx is done.
 func (w *Watch) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("rules"))
-	if wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
-		err := w.Rules.recallClosings(ctx, w.Live)
-		if err != nil {
-			log.FromContext(ctx).Error(err, "nodes that rules have closed again are not counted")
-		}
-		return err == nil, nil
-	}) != nil {
+	recalled := func(ctx context.Context) error { return w.Rules.recallClosings(ctx, w.Live) }
+	if retry(ctx, "nodes that rules have closed again are not counted", recalled) != nil {
 		return nil // ctx is done
 	}
 	if err := w.watchNodes(ctx); err != nil {
 		return err
 	}
-	if w.await(ctx) != nil {
+	if w.awaitDefinition(ctx) != nil {
 		return nil // ctx is done
 	}
 	if err := w.Begin(); err != nil {
@@ -75,24 +76,31 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	role := &Role{LeaseInterface: w.Kubernetes.CoordinationV1().Leases(rule.LeaseNamespace), Rules: w.Rules, Identity: w.Identity}
-	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.settle, settleEvery) })
+	leases := w.Kubernetes.CoordinationV1().Leases(rule.LeaseNamespace)
+	role := &Role{LeaseInterface: leases, Rules: w.Rules, Identity: w.Identity}
+	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.reportState, expiryInterval) })
 	all.Go(func() {
-		_ = wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
-			err := role.recall(ctx)
-			if err != nil {
-				log.FromContext(ctx).Error(err, "the role of serving NodeReadinessRules is not read")
-			}
-			return err == nil, nil
-		})
-		all.Go(func() { role.run(ctx) })
-		w.watchNRC(ctx, role.remembered)
+		if retry(ctx, "the role of serving NodeReadinessRules is not read", role.recall) == nil {
+			all.Go(func() { role.run(ctx) })
+			w.watchNRC(ctx, role.remembered)
+		}
 	})
 	w.watchRules(ctx)
 	return nil
 }
 
-// watchNodes accounts for what the cache's informer shows of nodes: every heartbeat, which the node reconciler does not look at.
+// retry calls do until it succeeds, and logs each failure with the message. It fails only when ctx is done.
+func retry(ctx context.Context, message string, do func(context.Context) error) error {
+	return wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
+		err := do(ctx)
+		if err != nil {
+			log.FromContext(ctx).Error(err, message)
+		}
+		return err == nil, nil
+	})
+}
+
+// watchNodes passes on what the cache's informer shows of nodes: every heartbeat, which the node reconciler ignores.
 func (w *Watch) watchNodes(ctx context.Context) error {
 	informer, err := w.Cache.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -107,7 +115,7 @@ func (w *Watch) watchNodes(ctx context.Context) error {
 		UpdateFunc: func(old, now any) {
 			before, ok := old.(*corev1.Node)
 			if n, also := now.(*corev1.Node); ok && also && w.Rules.ObserveNode(before, n) {
-				w.Rules.WakeNode(n.Name)
+				w.Rules.EnqueueNode(n.Name)
 			}
 		},
 	})
@@ -117,14 +125,14 @@ func (w *Watch) watchNodes(ctx context.Context) error {
 	return err
 }
 
-// await waits until the API server has the resource.
-func (w *Watch) await(ctx context.Context) error {
+// awaitDefinition waits until the API server has the resource.
+func (w *Watch) awaitDefinition(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, definitionRetry, true, func(ctx context.Context) (bool, error) {
 		resources, err := w.Kubernetes.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-		there := definitionPresent
+		found := definitionPresent
 		switch {
-		case apierrors.IsNotFound(err), err == nil && !lists(resources):
-			there = definitionAbsent
+		case apierrors.IsNotFound(err), err == nil && !slices.ContainsFunc(resources.APIResources, isRule):
+			found = definitionAbsent
 		case controller.Refusal(err) != "":
 			w.Rules.update(ctx, func(s *serving) { s.unlisted = controller.Refusal(err) })
 			return false, nil
@@ -134,28 +142,23 @@ func (w *Watch) await(ctx context.Context) error {
 			}
 			return false, nil
 		}
-		w.Rules.update(ctx, func(s *serving) { s.definition, s.unlisted = there, "" })
-		return there == definitionPresent, nil
+		w.Rules.update(ctx, func(s *serving) { s.definition, s.unlisted = found, "" })
+		return found == definitionPresent, nil
 	})
 }
 
-func lists(l *metav1.APIResourceList) bool {
-	for _, r := range l.APIResources {
-		if r.Name == v1alpha1.Resource {
-			return true
-		}
-	}
-	return false
-}
+func isRule(r metav1.APIResource) bool { return r.Name == v1alpha1.Resource }
 
 // watchRules runs the informer of the rules.
 func (w *Watch) watchRules(ctx context.Context) {
 	informer := newInformer(w.Dynamic)
-	replace := func(any) { w.replace(ctx, informer) }
-	w.setUp(ctx, informer, func(s *serving, why string) { s.unlisted = why }, typed, cache.ResourceEventHandlerFuncs{AddFunc: replace, UpdateFunc: func(_, now any) { replace(now) }, DeleteFunc: replace})
+	replace := func() { w.replace(ctx, informer) }
+	refused := func(s *serving, why string) { s.unlisted = why }
+	w.setUp(ctx, informer, refused, typed, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { replace() },
+		UpdateFunc: func(any, any) { replace() }, DeleteFunc: func(any) { replace() }})
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			replace(nil) // also where there is no rule
+			replace() // also if there is no rule
 		}
 	}()
 	informer.RunWithContext(ctx)
@@ -168,49 +171,47 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 	if !informer.HasSynced() {
 		return
 	}
-	var all []*v1alpha1.NodeReadinessRule
-	for _, o := range informer.GetStore().List() {
-		if rule, ok := o.(*v1alpha1.NodeReadinessRule); ok {
-			all = append(all, rule)
-		}
+	if err := w.Rules.Replace(ctx, stored(informer)); err != nil {
+		log.FromContext(ctx).Error(err, "nodes are not enqueued") // the cache; they are also reconciled periodically
 	}
-	if err := w.Rules.Replace(ctx, all); err != nil {
-		log.FromContext(ctx).Error(err, "nodes not woken") // the cache; they also look again by themselves
-	}
-	w.Rules.settle(ctx)
+	w.Rules.reportState(ctx)
 }
 
-// watchNRC runs the informer of NRC's Leases, which are watched by their name in all namespaces: the API server authorises
-// that by resourceNames.
+// watchNRC runs the informer of NRC's Leases, which are watched by their name in all namespaces: the API server
+// authorises that by resourceNames.
 func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
-	informer := coordinationinformers.NewFilteredLeaseInformer(w.Kubernetes, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	byName := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, rule.NRCLease).String()
-	})
-	see := func(o any) {
+	}
+	informer := coordinationinformers.NewFilteredLeaseInformer(w.Kubernetes, metav1.NamespaceAll, 0, nil, byName)
+	observe := func(o any) {
 		if l, ok := o.(*coordinationv1.Lease); ok {
 			w.Rules.update(ctx, func(s *serving) { s.observeNRC(l, remembered[l.Namespace], w.Rules.Now()) })
 		}
 	}
-	w.setUp(ctx, informer, func(s *serving, why string) { s.unwatched = why }, nil, cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, now any) { see(now) }, DeleteFunc: func(o any) {
-		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = gone.Obj
+	deleted := func(o any) {
+		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = unknown.Obj
 		}
 		if l, ok := o.(*coordinationv1.Lease); ok {
 			w.Rules.update(ctx, func(s *serving) { s.nrcDeleted(l.Namespace, w.Rules.Now()) })
 		}
-	}})
+	}
+	refused := func(s *serving, why string) { s.unwatched = why }
+	w.setUp(ctx, informer, refused, nil, cache.ResourceEventHandlerFuncs{AddFunc: observe,
+		UpdateFunc: func(_, now any) { observe(now) }, DeleteFunc: deleted})
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			for _, o := range informer.GetStore().List() {
-				see(o)
+				observe(o)
 			}
-			w.Rules.update(ctx, func(s *serving) { s.nrcListed() })
+			w.Rules.update(ctx, (*serving).nrcListed)
 		}
 	}()
 	informer.RunWithContext(ctx)
 }
 
-// setUp prepares an informer before it runs.
+// setUp prepares an informer before it runs. refused records why the API server refuses its first list.
 func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, refused func(s *serving, why string),
 	transform cache.TransformFunc, handler cache.ResourceEventHandler) {
 	failed := func(_ context.Context, _ *cache.Reflector, err error) {
@@ -233,18 +234,74 @@ func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, r
 	}
 }
 
-// typed reads a rule.
+func newInformer(c dynamic.Interface) cache.SharedIndexInformer {
+	resource := v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)
+	return dynamicinformer.NewFilteredDynamicInformer(c, resource, metav1.NamespaceAll, 0, nil, nil).Informer()
+}
+
+// typed converts a rule of the dynamic client.
 func typed(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return o, nil
 	}
-	rule := &v1alpha1.NodeReadinessRule{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, rule); err != nil {
-		// Another definition of the resource: without a spec it is refused, and named.
-		rule = &v1alpha1.NodeReadinessRule{}
-		rule.Name, rule.UID, rule.ResourceVersion, rule.Generation = u.GetName(), u.GetUID(), u.GetResourceVersion(), u.GetGeneration()
-		rule.CreationTimestamp, rule.DeletionTimestamp, rule.Finalizers = u.GetCreationTimestamp(), u.GetDeletionTimestamp(), u.GetFinalizers()
+	r := &v1alpha1.NodeReadinessRule{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, r); err != nil {
+		// Another definition of the resource: without a spec the rule is refused, by its name.
+		r = &v1alpha1.NodeReadinessRule{}
+		r.Name, r.UID, r.ResourceVersion, r.Generation = u.GetName(), u.GetUID(), u.GetResourceVersion(), u.GetGeneration()
+		r.CreationTimestamp, r.DeletionTimestamp, r.Finalizers =
+			u.GetCreationTimestamp(), u.GetDeletionTimestamp(), u.GetFinalizers()
 	}
-	return rule, nil
+	return r, nil
+}
+
+// stored are the rules that an informer holds.
+func stored(informer cache.SharedIndexInformer) (all []*v1alpha1.NodeReadinessRule) {
+	for _, o := range informer.GetStore().List() {
+		if r, ok := o.(*v1alpha1.NodeReadinessRule); ok {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Lister knows which rules exist as far as this replica has observed, for the webhook that every replica serves. It is
+// a manager.Runnable. While nothing is known, because the resource is not defined or not listed yet, there are none:
+// nodes that are created meanwhile get their taints from the leader.
+type Lister struct {
+	gating   []marks.Taint
+	informer cache.SharedIndexInformer
+}
+
+// NewLister prepares it. gating are the taints that verification owns.
+func NewLister(c dynamic.Interface, gating []marks.Taint) (*Lister, error) {
+	l := &Lister{gating: gating, informer: newInformer(c)}
+	err := l.informer.SetTransform(typed)
+	if err == nil {
+		err = l.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+			if !apierrors.IsNotFound(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				log.FromContext(ctx).Error(err, "the webhook cannot watch NodeReadinessRules")
+			}
+		})
+	}
+	return l, err
+}
+
+// Start watches until ctx is done.
+func (l *Lister) Start(ctx context.Context) error {
+	l.informer.RunWithContext(ctx)
+	return nil
+}
+
+// NeedLeaderElection says that every replica watches.
+func (*Lister) NeedLeaderElection() bool { return false }
+
+// Rules are those that are known, sorted by rule.Sort.
+func (l *Lister) Rules() (rules []rule.Rule) {
+	for _, o := range stored(l.informer) {
+		rules = append(rules, rule.Compile(o, l.gating))
+	}
+	rule.Sort(rules)
+	return rules
 }

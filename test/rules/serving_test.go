@@ -50,7 +50,7 @@ func (w *world) watchesAs(user string, offset *atomic.Int64, emitted *events) *r
 	w.must(err)
 	ignore := func(string) {}
 	served := &rules.Rules{Nodes: nodes, Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
-		Counters: rules.NewCounters(), Events: emitted, WakeNode: ignore, WakeRule: ignore}
+		Counters: rules.NewCounters(), Events: emitted, EnqueueNode: ignore, EnqueueRule: ignore}
 	ctx, cancel := context.WithCancel(w.ctx)
 	var all sync.WaitGroup
 	all.Go(func() { _ = nodes.Start(ctx) })

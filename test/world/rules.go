@@ -38,7 +38,7 @@ func (l *Leader) rules(live, cache client.Reader, writer client.Client) *ruling 
 	// Each world has a role of its own, and nothing of the node-readiness-controller's.
 	served := &rules.Rules{Config: config.Rules{TakeOver: true, StaleAfter: metav1.Duration{Duration: l.StaleAfter}},
 		Gating: l.W.Config.Vocabulary().Gating, Nodes: cache, Now: l.W.Clock.Now,
-		Counters: rules.NewCounters(), Events: l.W, WakeNode: ignore, WakeRule: ignore}
+		Counters: rules.NewCounters(), Events: l.W, EnqueueNode: ignore, EnqueueRule: ignore}
 	l.Nodes.Rules = served
 	role := &rules.Role{Rules: served, LeaseInterface: leases{Typed.CoordinationV1().Leases(l.W.Namespace), l}, Identity: "installation"}
 	reconciler := &rules.Reconciler{Rules: served, Live: live, Writer: writer}

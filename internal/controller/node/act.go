@@ -306,12 +306,12 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	if err != nil {
 		// A conflict, also by another node of the name, is decided again at once.
 		if r.Rules != nil && !c.Rules.Empty() && refused(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			r.Rules.Failed(d.node, d.rules, err)
+			r.Rules.RecordFailure(d.node, d.rules, err)
 		}
 		return err
 	}
 	if r.Rules != nil {
-		r.Rules.Wrote(d.node, d.rules)
+		r.Rules.RecordWrite(d.node, d.rules)
 	}
 	return nil
 }
@@ -322,14 +322,14 @@ func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 		return nil
 	}
 	if d.rules.Change.Empty() {
-		r.Rules.Wrote(d.node, d.rules)
+		r.Rules.RecordWrite(d.node, d.rules)
 		return nil
 	}
 	if err := r.write(ctx, d, marks.Change{KeepRecord: true}); err != nil {
 		return err
 	}
 	l := log.FromContext(ctx)
-	for _, a := range d.rules.Acts {
+	for _, a := range d.rules.Actions {
 		l.Info("rule: "+string(a.Operation), "rule", a.Rule.Name, "taint", a.Taint.String(), "dryRun", r.View.Tracker.DryRun)
 	}
 	return nil

@@ -49,11 +49,11 @@ type Deletions interface {
 type Rules interface {
 	// Plan is what they ask of the node now. done must be called when that is written or dropped.
 	Plan(n *corev1.Node) (plan rule.Plan, done func())
-	// Wrote records a plan that was carried out, Failed for one that the API server did not take.
-	Wrote(n *corev1.Node, plan rule.Plan)
-	Failed(n *corev1.Node, plan rule.Plan, err error)
-	// NodeGone drops a node that is gone.
-	NodeGone(name string)
+	// RecordWrite records a plan that was written, RecordFailure one that the API server refused.
+	RecordWrite(n *corev1.Node, plan rule.Plan)
+	RecordFailure(n *corev1.Node, plan rule.Plan, err error)
+	// ForgetNode drops a node that is gone.
+	ForgetNode(name string)
 }
 
 // Reconciler verifies nodes. It keeps no verification state: all of it is on the nodes and their worker pods.
@@ -160,7 +160,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.Versions.Gone(name)
 	r.View.Tracker.NodeGone(name)
 	if r.Rules != nil {
-		r.Rules.NodeGone(name)
+		r.Rules.ForgetNode(name)
 	}
 	r.enqueueWaiting(ctx)
 }

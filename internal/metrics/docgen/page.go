@@ -111,7 +111,7 @@ func sampleRules(now time.Time) (*rules.Counters, *rules.Collector) {
 	r := rule.Rule{Name: "r", UID: "u", Conditions: []v1alpha1.ConditionRequirement{{Type: "c"}}}
 	refused := rule.Rule{Name: "refused", UID: "v", Invalid: "fault"}
 	plan := rule.Plan{
-		Acts: []rule.Act{
+		Actions: []rule.Action{
 			{Rule: &r, Operation: rule.Add}, {Rule: &r, Operation: rule.Remove}, {Rule: &r, Operation: rule.Complete},
 		},
 		Evaluations: []rule.Evaluation{
@@ -123,8 +123,8 @@ func sampleRules(now time.Time) (*rules.Counters, *rules.Collector) {
 	}
 	c := rules.NewCounters()
 	c.Evaluated(plan, time.Millisecond)
-	c.Wrote(&corev1.Node{}, plan, now, now)
-	c.Failed(plan)
+	c.RecordWrite(&corev1.Node{}, plan, now, now)
+	c.RecordFailure(plan)
 	c.Reconciled(r.Name, now)
 	view := rules.View{State: rule.Serving, Rules: []rule.Rule{r, refused}, Overruled: map[string]*rule.Rule{"u": &refused},
 		Tallies: map[string]*rule.Tally{"u": {Held: map[string]rule.Evaluation{"n": {}}}}}

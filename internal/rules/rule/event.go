@@ -11,7 +11,7 @@ var (
 	EventTaintAdded   = decide.Normal("TaintAdded", "AddTaint", decide.RankOutcome)
 	EventTaintRemoved = decide.Normal("TaintRemoved", "RemoveTaint", decide.RankOutcome)
 	EventTaintAdopted = decide.Normal("TaintAdopted", "AdoptTaint", decide.RankProgress)
-	// EventFailed is ours: the node-readiness-controller says so in the rule's status alone.
+	// EventFailed is ours: the node-readiness-controller reports a failure in the rule's status alone.
 	EventFailed = decide.Warning("RuleFailed", "ChangeTaint", decide.RankDecision)
 	// The following are on the rule.
 	EventRefused     = decide.Warning("RuleRefused", "Refuse", decide.RankDecision)
@@ -19,50 +19,64 @@ var (
 	EventStandBack   = decide.Warning("StandingBack", "StandBack", decide.RankDecision)
 	EventServed      = decide.Normal("Serving", "Serve", decide.RankDecision)
 	EventOtherWriter = decide.Warning("OtherController", "Serve", decide.RankDecision)
-	// EventLimited says that rules.maxClosedPercent leaves nodes open that the rule would close again.
+	// EventLimited reports that rules.maxClosedPercent leaves nodes open that the rule would close again.
 	EventLimited = decide.Warning("ClosingLimited", "AddTaint", decide.RankDecision)
 )
 
-// ActEvent is the event on the node of what a rule did, on the node's resourceVersion. ok is false for what is none.
-func ActEvent(a Act, resourceVersion string) (e decide.Event, ok bool) {
-	taint, key := a.Taint, a.Rule.UID+"/"+resourceVersion
-	switch a.Operation {
-	case Add:
-		return decide.Event{Reason: EventTaintAdded, Key: key, Message: fmt.Sprintf("Taint '%s' added by rule '%s'", taint, a.Rule.Name)}, true
-	case Remove:
-		by := fmt.Sprintf("by rule '%s'", a.Rule.Name)
-		if a.Rule.Name == "" {
-			by = "since its rule no longer exists"
-		}
-		return decide.Event{Reason: EventTaintRemoved, Key: key, Message: fmt.Sprintf("Taint '%s' removed %s", taint, by)}, true
-	case Adopt:
-		return decide.Event{Reason: EventTaintAdopted, Key: a.Rule.UID, Message: fmt.Sprintf("Taint '%s' is now managed by rule '%s'", taint, a.Rule.Name)}, true
+func event(reason decide.Reason, key, format string, a ...any) decide.Event {
+	return decide.Event{Reason: reason, Key: key, Message: fmt.Sprintf(format, a...)}
+}
+
+// ActionEvent is the event on the node of what a rule did at the node's resourceVersion. ok is false if there is none.
+func ActionEvent(a Action, resourceVersion string) (e decide.Event, ok bool) {
+	key := a.Rule.UID + "/" + resourceVersion
+	switch {
+	case a.Operation == Add:
+		return event(EventTaintAdded, key, "Taint '%s' added by rule '%s'", a.Taint, a.Rule.Name), true
+	case a.Operation == Remove && a.Rule.Name == "":
+		return event(EventTaintRemoved, key, "Taint '%s' removed since its rule no longer exists", a.Taint), true
+	case a.Operation == Remove:
+		return event(EventTaintRemoved, key, "Taint '%s' removed by rule '%s'", a.Taint, a.Rule.Name), true
+	case a.Operation == Adopt:
+		return event(EventTaintAdopted, a.Rule.UID, "Taint '%s' is now managed by rule '%s'", a.Taint, a.Rule.Name), true
 	}
 	return decide.Event{}, false
 }
 
 // FailedEvent is the event on the node of what a rule could not do. It is emitted once for each rule.
-func FailedEvent(a Act, message string) decide.Event {
-	return decide.Event{Reason: EventFailed, Key: a.Rule.UID, Message: fmt.Sprintf("Rule '%s' cannot be carried out, taint '%s' (%s): %s", a.Rule.Name, a.Taint, a.Operation, message)}
+func FailedEvent(a Action, message string) decide.Event {
+	return event(EventFailed, a.Rule.UID, "Rule '%s' cannot be carried out, taint '%s' (%s): %s",
+		a.Rule.Name, a.Taint, a.Operation, message)
 }
 
-// RefusedEvent says why a rule is not obeyed.
+// RefusedEvent says why a rule is refused.
 func RefusedEvent(r *Rule) decide.Event {
-	return decide.Event{Reason: EventRefused, Key: fmt.Sprintf("%d/%s", r.Generation, r.Invalid), Message: "The rule is not obeyed: " + r.Invalid}
+	return event(EventRefused, fmt.Sprintf("%d/%s", r.Generation, r.Invalid), "The rule is not obeyed: %s", r.Invalid)
 }
 
 // OverruledEvent says that an older rule decides about the taint of a younger one.
 func OverruledEvent(r, by *Rule) decide.Event {
-	return decide.Event{Reason: EventOverruled, Key: by.UID, Message: fmt.Sprintf(
-		"Rule '%s' is older, names the same taint '%s' and may select the same nodes: it alone decides on those; give one of the two another taint or selector", by.Name, r.Taint.ID())}
+	return event(EventOverruled, by.UID, "Rule '%s' is older, names the same taint '%s' and may select the same nodes: "+
+		"it alone decides on those; give one of the two another taint or selector", by.Name, r.Taint.ID())
 }
 
 // StandBackEvent says that another controller serves the rule.
 func StandBackEvent(why string) decide.Event {
-	return decide.Event{Reason: EventStandBack, Key: why, Message: "The rule is not served here: " + why}
+	return event(EventStandBack, why, "The rule is not served here: %s", why)
 }
 
-// UnavailableEvent says why a rule is not served: what that takes the API server refuses.
+// UnavailableEvent says why a rule is not served: the API server refuses something that it takes.
 func UnavailableEvent(why string) decide.Event {
-	return decide.Event{Reason: decide.EventRulesUnavailable, Key: why, Message: "The rule is not served: " + why}
+	return event(decide.EventRulesUnavailable, why, "The rule is not served: %s", why)
+}
+
+// OtherWriterEvent says that another controller writes the rule's status too, at the rule's resourceVersion.
+func OtherWriterEvent(manager, resourceVersion string) decide.Event {
+	return event(EventOtherWriter, resourceVersion, "%s writes the status of this rule as well: two controllers that "+
+		"serve the same rules undo each other's work; stop one of them, or set rules.enabled to false here", manager)
+}
+
+// ClosingLimitedEvent says that rules.maxClosedPercent leaves nodes open. key tells one such time from another.
+func ClosingLimitedEvent(t *Tally, percent int32, key string) decide.Event {
+	return event(EventLimited, key, "%s", limitMessage(t, percent))
 }

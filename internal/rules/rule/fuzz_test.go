@@ -40,7 +40,7 @@ func FuzzRule(f *testing.F) {
 		Overruled(compiled(&r, aRule("older")))
 		seen := Node{Node: &n, Gating: ruleGating, Adopting: map[string]time.Time{rules[0].UID: ruleTime.Add(-time.Hour)}}
 		plan := Next(seen, rules, time.Minute, ruleTime)
-		for _, a := range plan.Acts {
+		for _, a := range plan.Actions {
 			if a.Rule.UID == rules[0].UID && rules[0].DryRun && !rules[0].Deleting {
 				t.Errorf("a dry run changes %+v", plan.Change)
 			}

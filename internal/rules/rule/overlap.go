@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Overruled returns, by UID, the rules that name the taint of an older one whose nodes they may share, with that one: it
-// decides on the nodes that both select. The rules are sorted by Sort.
+// Overruled returns the rules, by UID, whose taint an older rule has that may select the same nodes, and that rule. It
+// decides about the nodes that both select. The rules are sorted by Sort.
 func Overruled(rules []Rule) map[string]*Rule {
 	overruled := map[string]*Rule{}
 	for i := range rules {
@@ -17,7 +17,8 @@ func Overruled(rules []Rule) map[string]*Rule {
 		}
 		for j := range rules[:i] {
 			earlier := &rules[j]
-			if !earlier.Deleting && !earlier.DryRun && earlier.Invalid == "" && earlier.Taint.ID() == later.Taint.ID() && overlap(earlier.selector, later.selector) {
+			decides := !earlier.Deleting && !earlier.DryRun && earlier.Invalid == ""
+			if decides && earlier.Taint.ID() == later.Taint.ID() && overlap(earlier.selector, later.selector) {
 				overruled[later.UID] = earlier
 				break
 			}
@@ -26,8 +27,8 @@ func Overruled(rules []Rule) map[string]*Rule {
 	return overruled
 }
 
-// overlap reports whether a node may have labels that both selectors match. Each label is solved by itself: the selectors
-// of Kubernetes (In, NotIn, Exists, DoesNotExist) relate no two.
+// overlap reports whether a node may have labels that both selectors match. Each label is solved by itself, since no
+// operator of a selector (In, NotIn, Exists, DoesNotExist) relates two.
 func overlap(a, b labels.Selector) bool {
 	one, _ := a.Requirements()
 	other, _ := b.Requirements()
@@ -48,7 +49,7 @@ func overlap(a, b labels.Selector) bool {
 	return true
 }
 
-// labelDomain is what requirements leave to one label.
+// labelDomain is what the requirements allow for one label.
 type labelDomain struct {
 	present, absent bool
 	allowed         sets.Set[string] // nil: any

@@ -7,16 +7,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// A rule holds a node by a taint that was there already (a kubelet's --register-with-taints, an autoscaler's template) before
-// it is written down that the rule owns it: adoptCalm after the last node has joined or changed, adoptAfter at the latest. A
-// node of a burst that is ready sooner costs one write and not two. Until then the process remembers it, and a rule that is
-// deleted counts as the owner on every node that it holds.
+// A rule adopts a taint that a node registered with (a kubelet's --register-with-taints, an autoscaler's template). It
+// holds the node by that taint at once. That the rule owns it is written adoptCalm after the last node has joined or
+// changed, and after adoptAfter at the latest, so that a node of a burst that is ready sooner costs one write and not
+// two. Until then the process remembers the adoption, and a rule that is deleted counts as the owner on every node that
+// it holds.
 const (
 	adoptCalm  = 3 * time.Second
 	adoptAfter = 10 * time.Second
@@ -33,8 +33,8 @@ const (
 	Complete Operation = "complete" // a bootstrap-only rule is passed
 )
 
-// Act is one operation of a rule.
-type Act struct {
+// Action is one operation of a rule.
+type Action struct {
 	// Rule is the rule. One that no longer exists has a UID and no name.
 	Rule      *Rule
 	Operation Operation
@@ -46,26 +46,26 @@ type Act struct {
 type Plan struct {
 	// Change is written in one patch; it may be empty.
 	Change marks.RuleChange
-	// Acts are what the change does, for events and metrics. Where the change is empty there may be an adoption, which is
-	// written down later.
-	Acts []Act
+	// Actions are what the change does, for events and metrics. An adoption may stand beside an empty change: it is
+	// written later.
+	Actions []Action
 	// Evaluations are the rules that select the node and decide about their taint.
 	Evaluations []Evaluation
 	// Adopting are the UIDs of rules that hold the node by a taint that nobody owns yet. The caller remembers since when.
 	Adopting []string
-	// Released are the UIDs of the bootstrap-only rules that have been seen to be passed, once the change is written. The
-	// caller remembers them for Node.
+	// Released are the UIDs of the bootstrap-only rules that the node is observed to have passed once the change is
+	// written. The caller remembers them for Node.
 	Released []string
-	// Wait is when to look again even if nothing changes; 0 for no such time.
+	// Wait is when to evaluate again even if nothing changes; 0 for no such time.
 	Wait time.Duration
 	// Unavailable says why the rules cannot be served although they concern the node: until they are, nothing is done on
-	// it. Empty where they are served.
+	// it. Empty if they are served.
 	Unavailable string
 }
 
-// Next is what the rules, sorted by Sort, ask of a node. staleAfter is rules.staleAfter; 0 for none. What is
-// asked follows from what is there and not from what changed: asked again it comes out the same, and once it is done it
-// comes out empty.
+// Next is what the rules, sorted by Sort, ask of a node. staleAfter is rules.staleAfter; 0 for none. The plan follows
+// from the present state and not from what changed: the same state gives the same plan, and an empty one once the plan
+// is written.
 func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 	if n.Node.DeletionTimestamp != nil {
 		return Plan{}
@@ -74,12 +74,13 @@ func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 		n.releasedBy = marks.ReleasedOn(n.Node)
 	}
 	karpenter := owner.Of(n.Node)
-	d := ruling{node: n, now: now, rules: rules, decides: map[marks.TaintID]*Evaluation{}, unregistered: karpenter.Managed && !karpenter.Registered}
-	d.owned = d.credible(marks.OwnedOn(n.Node))
+	d := planner{node: n, now: now, rules: rules, decides: map[marks.TaintID]*Evaluation{},
+		unregistered: karpenter.Managed && !karpenter.Registered}
+	d.owned = d.trusted(marks.OwnedOn(n.Node))
 	d.next = maps.Clone(d.owned)
 	for i := range rules {
 		r := &rules[i]
-		if r.Deleting || r.Invalid != "" || !r.Acts() && !r.DryRun || !r.Selects(n.Node.Labels) {
+		if r.Deleting || r.Invalid != "" || !r.Active() && !r.DryRun || !r.Selects(n.Node.Labels) {
 			continue
 		}
 		if _, taken := d.decides[r.Taint.ID()]; taken && !r.DryRun {
@@ -100,11 +101,11 @@ func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 	for _, e := range d.plan.Evaluations {
 		d.enforce(e)
 	}
-	d.account()
+	d.recordOwners()
 	return d.plan
 }
 
-// Concerns reports whether any rule has to do with the node.
+// Concerns reports whether any rule concerns the node.
 func (p *Plan) Concerns() bool {
 	return len(p.Evaluations) > 0 || !p.Change.Empty() || p.Unavailable != ""
 }
@@ -115,13 +116,13 @@ func (p *Plan) wait(d time.Duration) {
 	}
 }
 
-// ruling is a decision about the rules of one node under way.
-type ruling struct {
+// planner makes the plan of one node.
+type planner struct {
 	node    Node
 	now     time.Time
 	rules   []Rule
-	owned   marks.Owned // as written on the node, as far as it is credible
-	next    marks.Owned // as it is to be
+	owned   marks.Owned // as written on the node, without what cannot be trusted
+	next    marks.Owned // as it has to be
 	decides map[marks.TaintID]*Evaluation
 	plan    Plan
 	// releases are the UIDs of rules that release the node for the first time.
@@ -130,44 +131,42 @@ type ruling struct {
 	unregistered bool
 }
 
-// credible are the entries of the annotation that count. A kubelet may annotate its Node and may not change its taints
-// (k8s.io/kubernetes plugin/pkg/admission/noderestriction), so an entry must not make us remove a taint for it: the key has
-// the prefix of rules, the taint gates no node for verification, and it is that of the rule which the entry names. The
-// taint of a rule that no longer exists is one that no other rule has, or that an unknown UID stands for. Nothing shows that
-// of a taint with a prefix which other programs use as well, so that counts only for a rule which exists and has it.
-func (d *ruling) credible(written marks.Owned) marks.Owned {
-	credible := marks.Owned{}
+// trusted are the entries of the annotation that count. A kubelet may annotate its Node but not change its taints
+// (k8s.io/kubernetes plugin/pkg/admission/noderestriction), so an entry must not make us remove a taint for it. The key
+// must have the prefix of rules, and the taint must gate no node for verification. It must be the taint of the rule
+// that the entry names, or of a rule that no longer exists: no rule has the UID, or no rule has the taint. Other
+// programs use the autoscaler's prefix too, so a taint with that prefix counts only for a rule that exists and has it.
+func (d *planner) trusted(written marks.Owned) marks.Owned {
+	trusted := marks.Owned{}
 	for uid, id := range written {
 		named := d.rule(uid)
 		other := slices.ContainsFunc(d.rules, func(r Rule) bool { return r.Taint.ID() == id })
 		gone := strings.HasPrefix(id.Key, marks.RuleTaintPrefix) && (named == nil || !other)
 		if d.ofRules(id) && (gone || named != nil && named.Taint.ID() == id) {
-			credible[uid] = id
+			trusted[uid] = id
 		}
 	}
-	return credible
+	return trusted
 }
 
 // ofRules reports whether a taint can be a rule's at all.
-func (d *ruling) ofRules(id marks.TaintID) bool {
+func (d *planner) ofRules(id marks.TaintID) bool {
 	gates := func(t marks.Taint) bool { return t.ID() == id }
 	_, _, prefixed := marks.CutRulePrefix(id.Key)
 	return prefixed && !slices.ContainsFunc(d.node.Gating, gates)
 }
 
 // rule is the rule of a UID; nil for one that does not exist.
-func (d *ruling) rule(uid string) *Rule {
-	for i := range d.rules {
-		if d.rules[i].UID == uid {
-			return &d.rules[i]
-		}
+func (d *planner) rule(uid string) *Rule {
+	if i := slices.IndexFunc(d.rules, func(r Rule) bool { return r.UID == uid }); i >= 0 {
+		return &d.rules[i]
 	}
 	return nil
 }
 
-// release takes off what a rule owns and does not ask for any more: it is deleted, refused, does not select the node, or
-// another one decides about the taint.
-func (d *ruling) release(r *Rule) {
+// release removes what a rule owns and no longer asks for: it is deleted, refused, does not select the node, or another
+// rule decides about the taint.
+func (d *planner) release(r *Rule) {
 	if r.idle() {
 		return
 	}
@@ -175,14 +174,14 @@ func (d *ruling) release(r *Rule) {
 	if e := d.decides[id]; owns && (e == nil || e.Rule != r) { // else enforce decides
 		d.disown(r, id)
 	}
-	if id != r.Taint.ID() && d.holdsUnwritten(r) {
-		d.letGo(r, r.Taint.ID())
+	if id != r.Taint.ID() && d.holdsUnrecorded(r) {
+		d.removeUnlessClaimed(r, r.Taint.ID())
 	}
 }
 
-// releaseOrphans takes off what rules own that no longer exist: their finalizer was removed by hand, or they were deleted
+// releaseOrphans removes what rules own that no longer exist: somebody removed their finalizer, or they were deleted
 // together with their definition. A taint that a rule in a dry run may hold stays: a kubelet may write an unknown UID.
-func (d *ruling) releaseOrphans() {
+func (d *planner) releaseOrphans() {
 	for _, uid := range slices.Sorted(maps.Keys(d.owned)) {
 		id := d.owned[uid]
 		dry := func(r Rule) bool {
@@ -194,44 +193,47 @@ func (d *ruling) releaseOrphans() {
 	}
 }
 
-// disown releases what a rule is written to own. On a node that Karpenter has not registered it stays until then.
-func (d *ruling) disown(r *Rule, id marks.TaintID) {
-	if d.unregistered && tainted(d.node.Node, id) {
+// disown releases what a rule is recorded to own. On a node that Karpenter has not registered it stays until then.
+func (d *planner) disown(r *Rule, id marks.TaintID) {
+	if d.unregistered && Tainted(d.node.Node, id) {
 		return
 	}
 	delete(d.next, r.UID)
-	d.letGo(r, id)
+	d.removeUnlessClaimed(r, id)
 }
 
-// letGo takes off a taint that a rule owned, unless another rule decides about it, or is about to once it has its finalizer:
-// that keeps it, or takes it off itself.
-func (d *ruling) letGo(r *Rule, id marks.TaintID) {
-	about := func(other Rule) bool {
-		return !other.Deleting && !other.Finalized && !other.DryRun && other.Taint.ID() == id && other.Selects(d.node.Node.Labels)
+// removeUnlessClaimed removes a taint that a rule owned, unless another rule decides about it, or will once it has its
+// finalizer: that rule keeps the taint or removes it.
+func (d *planner) removeUnlessClaimed(r *Rule, id marks.TaintID) {
+	claims := func(other Rule) bool {
+		waits := !other.Deleting && !other.Finalized && !other.DryRun
+		return waits && other.Taint.ID() == id && other.Selects(d.node.Node.Labels)
 	}
 	e := d.decides[id]
-	if (e == nil || e.Completed) && tainted(d.node.Node, id) && !d.unregistered && !slices.ContainsFunc(d.rules, about) {
+	if (e == nil || e.Completed) && Tainted(d.node.Node, id) && !d.unregistered && !slices.ContainsFunc(d.rules, claims) {
 		d.remove(r, id)
 	}
 }
 
-// holdsUnwritten reports whether a rule holds the node by a taint without its being written down: that is not due yet, or
-// the node-readiness-controller put it there, which may have admitted a rule that is refused here.
-func (d *ruling) holdsUnwritten(r *Rule) bool {
+// holdsUnrecorded reports whether a rule holds the node by a taint, but is not recorded as its owner: that is not due
+// yet, or the node-readiness-controller put it there, which may have admitted a rule that is refused here.
+func (d *planner) holdsUnrecorded(r *Rule) bool {
 	if d.owner(r.Taint.ID()) != "" || !d.ofRules(r.Taint.ID()) {
 		return false
 	}
 	if r.Invalid != "" {
-		return r.selector.Matches(labels.Set(d.node.Node.Labels))
+		return r.Concerns(d.node.Node.Labels)
 	}
-	if _, ok := d.node.Adopting[r.UID]; ok && !r.Selects(d.node.Node.Labels) {
+	selects := r.Selects(d.node.Node.Labels)
+	if _, ok := d.node.Adopting[r.UID]; ok && !selects {
 		return true
 	}
-	return r.Deleting && r.Finalized && r.Selects(d.node.Node.Labels) && (r.Continuous || !marks.BootstrapCompleted(d.node.Node, r.UID, r.Name))
+	return r.Deleting && r.Finalized && selects &&
+		(r.Continuous || !marks.BootstrapCompleted(d.node.Node, r.UID, r.Name))
 }
 
 // owner is the UID of the rule that owns a taint; empty for none.
-func (d *ruling) owner(id marks.TaintID) string {
+func (d *planner) owner(id marks.TaintID) string {
 	for uid, owned := range d.owned {
 		if owned == id {
 			return uid
@@ -240,8 +242,8 @@ func (d *ruling) owner(id marks.TaintID) string {
 	return ""
 }
 
-// enforce carries out what the rule that decides asks for.
-func (d *ruling) enforce(e Evaluation) {
+// enforce adds to the plan what the rule that decides asks for.
+func (d *planner) enforce(e Evaluation) {
 	r, id := e.Rule, e.Rule.Taint.ID()
 	released := e.Completed && (slices.Contains(d.node.Released, r.UID) || e.Met && !e.Tainted)
 	if released {
@@ -260,53 +262,54 @@ func (d *ruling) enforce(e Evaluation) {
 		if d.node.Limited && r.Continuous && !e.ReleasedBefore {
 			d.releases = append(d.releases, r.UID)
 		}
-	case e.Completed: // the annotation alone removes no taint: a kubelet may write it
-	case e.LeftOpen:
+	case e.Completed, e.LeftOpen: // the annotation Completed alone removes no taint: a kubelet may write it
 	case !e.Tainted:
 		d.plan.Change.Add = append(d.plan.Change.Add, r.Taint)
 		d.act(r, Add)
 		d.own(r)
 	case d.owned[r.UID] == id:
 	case d.owner(id) != "":
-		d.own(r) // from one that is deleted, refused or overruled, or that nobody knows any more
+		d.own(r) // from a rule that is deleted, refused, overruled or unknown
 		d.act(r, Adopt)
 	default:
-		since, seen := d.node.Adopting[r.UID]
-		if !seen {
-			since = d.now
-		}
-		due := since.Add(adoptAfter)
-		if calm := since.Add(max(0, d.node.LastChange.Sub(since)) + adoptCalm); calm.Before(due) {
-			due = calm
-		}
-		left := due.Sub(d.now)
-		if !seen || left <= 0 { // it is said once: both are one event
-			d.act(r, Adopt)
-		}
-		if left <= 0 {
-			d.own(r)
-			return
-		}
-		d.plan.Adopting = append(d.plan.Adopting, r.UID)
-		d.plan.wait(left)
+		d.adopt(r)
 	}
 }
 
+// adopt holds the node by a taint that nobody owns, and makes the rule its owner when that is due.
+func (d *planner) adopt(r *Rule) {
+	since, known := d.node.Adopting[r.UID]
+	if !known {
+		since = d.now
+	}
+	calm := max(0, d.node.LastChange.Sub(since)) + adoptCalm
+	left := since.Add(min(calm, adoptAfter)).Sub(d.now)
+	if !known || left <= 0 { // both have the same event, which is emitted once
+		d.act(r, Adopt)
+	}
+	if left <= 0 {
+		d.own(r)
+		return
+	}
+	d.plan.Adopting = append(d.plan.Adopting, r.UID)
+	d.plan.wait(left)
+}
+
 // own makes the rule the one owner of its taint.
-func (d *ruling) own(r *Rule) {
+func (d *planner) own(r *Rule) {
 	maps.DeleteFunc(d.next, func(_ string, id marks.TaintID) bool { return id == r.Taint.ID() })
 	d.next[r.UID] = r.Taint.ID()
 }
 
-func (d *ruling) remove(r *Rule, id marks.TaintID) {
+func (d *planner) remove(r *Rule, id marks.TaintID) {
 	if slices.Contains(d.plan.Change.Remove, id) {
 		return
 	}
 	d.plan.Change.Remove = append(d.plan.Change.Remove, id)
-	d.plan.Acts = append(d.plan.Acts, Act{Rule: r, Operation: Remove, Taint: id})
+	d.plan.Actions = append(d.plan.Actions, Action{Rule: r, Operation: Remove, Taint: id})
 }
 
-func (d *ruling) complete(r *Rule) {
+func (d *planner) complete(r *Rule) {
 	if d.plan.Change.Completed == nil {
 		d.plan.Change.Completed = map[string]string{}
 	}
@@ -315,13 +318,13 @@ func (d *ruling) complete(r *Rule) {
 	d.act(r, Complete)
 }
 
-func (d *ruling) act(r *Rule, o Operation) {
-	d.plan.Acts = append(d.plan.Acts, Act{Rule: r, Operation: o, Taint: r.Taint.ID()})
+func (d *planner) act(r *Rule, o Operation) {
+	d.plan.Actions = append(d.plan.Actions, Action{Rule: r, Operation: o, Taint: r.Taint.ID()})
 }
 
-// account completes the change by who owns what after it. What a rule that nobody knows is written to own is no reason for a
-// write, and goes with the next one once its taint is gone.
-func (d *ruling) account() {
+// recordOwners adds to the change who owns what after it. An entry of an unknown rule is no reason for a write: it goes
+// with the next write after its taint is gone.
+func (d *planner) recordOwners() {
 	c := &d.plan.Change
 	if len(d.releases) > 0 {
 		// The UIDs of rules that no longer exist go with this write.
@@ -333,22 +336,22 @@ func (d *ruling) account() {
 	}
 	maps.DeleteFunc(d.next, func(_ string, id marks.TaintID) bool {
 		added := slices.ContainsFunc(c.Add, func(t marks.Taint) bool { return t.ID() == id })
-		return !added && (slices.Contains(c.Remove, id) || !tainted(d.node.Node, id))
+		return !added && (slices.Contains(c.Remove, id) || !Tainted(d.node.Node, id))
 	})
 	if !maps.Equal(d.next, d.owned) {
 		c.Owned = d.next
 	}
 }
 
-// OnCreation is what the rules, sorted by Sort, put on a node at its creation: the taints that they would
-// put on it right after, and who owns them. Nothing is taken off, and what the node says of itself counts for
-// nothing: one that is replaced under its name starts afresh. The chart's policy says the same in CEL.
+// OnCreation is what the rules, sorted by Sort, add to a node on its creation: the taints that they would add right
+// after it, and who owns them. Nothing is removed, and the node's annotations do not count: a node that is replaced
+// under its name starts afresh. The chart's policy does the same in CEL.
 func OnCreation(n *corev1.Node, rules []Rule, gating []marks.Taint) marks.RuleChange {
 	plain := *n
 	plain.Annotations = nil
 	plan := Next(Node{Node: &plain, Gating: gating}, rules, 0, time.Time{})
 	change := marks.RuleChange{Add: plan.Change.Add}
-	for _, a := range plan.Acts {
+	for _, a := range plan.Actions {
 		if a.Operation == Add {
 			if change.Owned == nil {
 				change.Owned = marks.Owned{}

@@ -142,9 +142,9 @@ func TestRulesSettleOnAnyNode(t *testing.T) {
 			}
 		}
 		for uid, id := range owned {
-			alive := slices.ContainsFunc(rules, func(rule Rule) bool { return rule.UID == uid && (rule.idle() || rule.Acts()) })
+			alive := slices.ContainsFunc(rules, func(rule Rule) bool { return rule.UID == uid && (rule.idle() || rule.Active()) })
 			known := slices.ContainsFunc(rules, func(rule Rule) bool { return rule.UID == uid && rule.Taint.ID() == id })
-			if known && !alive && !tainted(after, marks.TaintID{Key: "karpenter.sh/unregistered", Effect: "NoSchedule"}) {
+			if known && !alive && !Tainted(after, marks.TaintID{Key: "karpenter.sh/unregistered", Effect: "NoSchedule"}) {
 				t.Fatalf("%s is owned by a rule that is deleted or refused; %s", id, what())
 			}
 		}
@@ -152,7 +152,7 @@ func TestRulesSettleOnAnyNode(t *testing.T) {
 }
 
 func hasOwner(owned marks.Owned, id marks.TaintID, rules []Rule) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool { return owned[r.UID] == id && r.Acts() })
+	return slices.ContainsFunc(rules, func(r Rule) bool { return owned[r.UID] == id && r.Active() })
 }
 
 func TestOverruled(t *testing.T) {

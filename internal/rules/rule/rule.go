@@ -2,6 +2,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -21,8 +21,8 @@ type Rule struct {
 	Name, UID  string
 	Generation int64
 	Created    time.Time
-	// Deleting: it is on its way out. Finalized: our finalizer is on it; a live rule without owns no taint yet, and must put
-	// none on a node, or its deletion would leave that behind.
+	// Deleting: it is being deleted. Finalized: our finalizer is on it. A rule without it owns no taint yet and must not
+	// add one to a node: its deletion would leave that behind.
 	Deleting, Finalized bool
 	DryRun              bool
 	// Continuous is the enforcement mode; the other is bootstrap-only.
@@ -31,7 +31,7 @@ type Rule struct {
 	AnyOf      bool
 	Conditions []v1alpha1.ConditionRequirement
 	Taint      marks.Taint
-	// Invalid says, with the field, why the rule is not obeyed; empty for one that is.
+	// Invalid says, with the field, why the rule is refused; empty for a valid one.
 	Invalid string
 
 	selector labels.Selector
@@ -41,10 +41,11 @@ type Rule struct {
 func Compile(r *v1alpha1.NodeReadinessRule, gating []marks.Taint) Rule {
 	c := Rule{
 		Name: r.Name, UID: string(r.UID), Generation: r.Generation, Created: r.CreationTimestamp.Time,
-		Deleting: r.DeletionTimestamp != nil, Finalized: slices.Contains(r.Finalizers, v1alpha1.Finalizer), DryRun: r.Spec.DryRun,
-		Continuous: r.Spec.EnforcementMode == v1alpha1.ModeContinuous, AnyOf: r.Spec.ConditionPolicy == v1alpha1.PolicyAnyOf,
-		Conditions: r.Spec.Conditions, selector: labels.Nothing(),
-		Taint: marks.Taint{Key: r.Spec.Taint.Key, Value: r.Spec.Taint.Value, Effect: r.Spec.Taint.Effect},
+		Deleting: r.DeletionTimestamp != nil, Finalized: slices.Contains(r.Finalizers, v1alpha1.Finalizer),
+		DryRun: r.Spec.DryRun, Continuous: r.Spec.EnforcementMode == v1alpha1.ModeContinuous,
+		AnyOf: r.Spec.ConditionPolicy == v1alpha1.PolicyAnyOf, Conditions: r.Spec.Conditions,
+		Taint:    marks.Taint{Key: r.Spec.Taint.Key, Value: r.Spec.Taint.Value, Effect: r.Spec.Taint.Effect},
+		selector: labels.Nothing(),
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(&r.Spec.NodeSelector); err == nil {
 		c.selector = selector
@@ -55,66 +56,74 @@ func Compile(r *v1alpha1.NodeReadinessRule, gating []marks.Taint) Rule {
 	return c
 }
 
-// Sort sorts rules by who decides about a taint that several name: the older, then the one whose name comes first.
+// Sort sorts rules by which of them decides about a taint that several have: the older one; ties are broken by name.
 func Sort(rules []Rule) {
 	slices.SortFunc(rules, func(a, b Rule) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(a.UID, b.UID)
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 	})
 }
 
-// Selects reports whether the rule's selector matches the labels. A faulty rule selects nothing.
+// Selects reports whether the rule's selector matches the labels. An invalid rule selects nothing.
 func (r *Rule) Selects(nodeLabels map[string]string) bool {
-	return r.Invalid == "" && r.selector.Matches(labels.Set(nodeLabels))
+	return r.Invalid == "" && r.Concerns(nodeLabels)
 }
 
-// Acts reports whether the rule holds and releases nodes.
-func (r *Rule) Acts() bool { return r.Invalid == "" && !r.Deleting && r.Finalized && !r.DryRun }
+// Active reports whether the rule holds and releases nodes.
+func (r *Rule) Active() bool { return r.Invalid == "" && !r.Deleting && r.Finalized && !r.DryRun }
 
-// Concerns reports whether the rule has to do with a node of the labels: one that is refused releases what it selects.
+// Concerns reports whether the rule concerns a node with the labels: a refused rule too releases what it selects.
 func (r *Rule) Concerns(nodeLabels map[string]string) bool {
 	return r.selector.Matches(labels.Set(nodeLabels))
 }
 
-// idle reports whether what the rule owns stays as it is: a dry-run rule changes no node until it is deleted, and one
-// whose finalizer somebody took away waits for it to be back. One that is refused gets none.
+// idle reports whether what the rule owns stays as it is: a dry-run rule changes no node until it is deleted, and a
+// rule whose finalizer somebody removed waits until it is back. A refused rule gets no finalizer.
 func (r *Rule) idle() bool { return !r.Deleting && (r.DryRun || !r.Finalized && r.Invalid == "") }
 
-// names reports whether the rule looks at the condition.
-func (r *Rule) names(condition corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(r.Conditions, func(c v1alpha1.ConditionRequirement) bool { return c.Type == string(condition) })
+// AnyRequires reports whether any of the rules requires something of the condition.
+func AnyRequires(rules []Rule, condition corev1.NodeConditionType) bool {
+	same := func(c v1alpha1.ConditionRequirement) bool { return c.Type == string(condition) }
+	return slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(r.Conditions, same) })
 }
 
-// NameCondition reports whether any of the rules looks at the condition.
-func NameCondition(rules []Rule, condition corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool { return r.names(condition) })
+// AnyConcerns reports whether rules that are listed and not served concern the node: one of them selects it, the node
+// carries the taint of one, or its annotation says that a rule owns one of its taints. A rule that is in dryRun or
+// refused changes no node and concerns none.
+func AnyConcerns(n *corev1.Node, rules []Rule) bool {
+	for i := range rules {
+		r := &rules[i]
+		if r.Invalid == "" && !r.DryRun && (!r.Deleting && r.Selects(n.Labels) || Tainted(n, r.Taint.ID())) {
+			return true
+		}
+	}
+	return len(rules) > 0 && len(marks.OwnedOn(n)) > 0
+}
+
+// Tainted reports whether the node carries the taint, whatever its value.
+func Tainted(n *corev1.Node, id marks.TaintID) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return marks.TaintIDOf(t) == id })
 }
 
 // Node is what is observed of a node for its rules.
 type Node struct {
 	Node *corev1.Node
-	// Gating are the taints that verification owns: no rule touches them.
+	// Gating are the taints that verification owns: no rule changes them.
 	Gating []marks.Taint
-	// Renewed is when a condition's heartbeat was last seen to be renewed, by the condition's type, on the clock that saw
-	// it. One whose heartbeat never was is not in it.
+	// Renewed is when a condition's heartbeat was last observed to be renewed, by the condition's type, on the
+	// observer's clock. One whose heartbeat never was is not in it.
 	Renewed map[string]time.Time
-	// Adopting is since when a rule, by its UID, has been seen to hold the node by a taint that nobody owns yet.
+	// Adopting is since when a rule, by its UID, has been observed to hold the node by a taint that nobody owns yet.
 	Adopting map[string]time.Time
-	// Released are the UIDs of the bootstrap-only rules that this process has seen the node pass: Plan.Released of
-	// before. The annotation alone proves nothing, since a kubelet may write it.
+	// Released are the UIDs of the bootstrap-only rules that this process has observed the node pass: the previous
+	// Plan.Released. The annotation alone proves nothing, since a kubelet may write it.
 	Released []string
-	// LastChange is when any node was last seen to join or to change its conditions.
+	// LastChange is when any node was last observed to join or to change its conditions.
 	LastChange time.Time
 	// Limited: rules.maxClosedPercent is set. MayClose are then the UIDs of the rules that may close the node although
 	// they have released it before.
 	Limited  bool
 	MayClose map[string]bool
-	// releasedBy are the UIDs of the rules that have released it, as far as that is known.
+	// releasedBy are the UIDs of the rules that have released the node, according to its annotation.
 	releasedBy []string
 }
 
@@ -123,7 +132,7 @@ type State string
 
 // The states.
 const (
-	Held     State = "held"     // the conditions do not hold, or the taint is still, or again, on the node
+	Held     State = "held"     // the conditions do not hold, or the taint is on the node
 	Released State = "released" // they do, or did once for a bootstrap-only rule, and the taint is not on the node
 	Dry      State = "dry-run"  // the rule changes no node
 )
@@ -142,17 +151,17 @@ type Evaluation struct {
 	Defaulted []string
 	// Tainted: the rule's taint is on the node.
 	Tainted bool
-	// ReleasedBefore: the node says that this continuous rule has released it. It is known where a limit is set.
+	// ReleasedBefore: the node's annotation says that this continuous rule has released it. Known only with a limit.
 	ReleasedBefore bool
 	// LeftOpen: the conditions are not as required, and the limit leaves the node open.
 	LeftOpen bool
 	// Unregistered: Karpenter has not registered the node, which keeps the taint until then.
 	Unregistered bool
-	// Since is when the last of the conditions changed, by the clock of who wrote it; zero where none did.
+	// Since is when the last of the conditions changed, by the clock of who wrote it; zero if none did.
 	Since time.Time
 }
 
-// Unmet are the conditions for which the rule holds the node: none where enough of them are as required.
+// Unmet are the conditions for which the rule holds the node: none if enough of them are as required.
 func (e *Evaluation) Unmet() (unmet []v1alpha1.ConditionResult) {
 	for _, r := range e.Results {
 		if !e.Met && r.CurrentStatus != r.RequiredStatus {
@@ -200,7 +209,7 @@ func (e *Evaluation) shown() []v1alpha1.ConditionResult {
 	return results
 }
 
-// evaluate looks at the rule's conditions. It returns when the first of them is due to be stale.
+// evaluate evaluates the rule's conditions. wait is when the first of them becomes stale.
 func evaluate(r *Rule, n Node, staleAfter time.Duration, now time.Time) (e Evaluation, wait time.Duration) {
 	e = Evaluation{Rule: r, Results: make([]v1alpha1.ConditionResult, 0, len(r.Conditions))}
 	met := 0
@@ -232,11 +241,12 @@ func evaluate(r *Rule, n Node, staleAfter time.Duration, now time.Time) (e Evalu
 		if status == c.RequiredStatus {
 			met++
 		}
-		e.Results = append(e.Results, v1alpha1.ConditionResult{Type: c.Type, CurrentStatus: status, RequiredStatus: c.RequiredStatus, DefaultStatus: c.DefaultStatus})
+		e.Results = append(e.Results, v1alpha1.ConditionResult{Type: c.Type, CurrentStatus: status,
+			RequiredStatus: c.RequiredStatus, DefaultStatus: c.DefaultStatus})
 	}
 	e.Met = met == len(r.Conditions) || r.AnyOf && met > 0
 	e.Completed = !r.Continuous && marks.BootstrapCompleted(n.Node, r.UID, r.Name)
-	e.Tainted = tainted(n.Node, r.Taint.ID())
+	e.Tainted = Tainted(n.Node, r.Taint.ID())
 	if n.Limited && r.Continuous && !r.DryRun {
 		e.ReleasedBefore = slices.Contains(n.releasedBy, r.UID)
 		e.LeftOpen = e.ReleasedBefore && !e.Met && !e.Tainted && !n.MayClose[r.UID]
@@ -250,58 +260,4 @@ func evaluate(r *Rule, n Node, staleAfter time.Duration, now time.Time) (e Evalu
 		e.State = Held
 	}
 	return e, wait
-}
-
-func tainted(n *corev1.Node, id marks.TaintID) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return marks.TaintIDOf(t) == id })
-}
-
-// DryRunTally is what a rule in dryRun would change on the nodes that it selects.
-type DryRunTally struct{ Affected, Add, Remove, Risky int32 }
-
-// count adds a node, or takes it away where by is -1.
-func (t *DryRunTally) count(e Evaluation, by int32) {
-	t.Affected += by
-	switch {
-	case e.Met && e.Tainted:
-		t.Remove += by
-	case !e.Met && !e.Tainted && !e.Completed:
-		t.Add += by
-	}
-	if e.Missing {
-		t.Risky += by
-	}
-}
-
-// Results renders the tally for the rule's status, in the words of the node-readiness-controller.
-func (t *DryRunTally) Results() *v1alpha1.DryRunResults {
-	var parts []string
-	for _, part := range []struct {
-		n      int32
-		before string
-		after  string
-	}{{t.Add, "would add ", " taints"}, {t.Remove, "would remove ", " taints"}, {t.Risky, "", " nodes have missing conditions"}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprint(part.before, part.n, part.after))
-		}
-	}
-	summary := "No changes needed"
-	if len(parts) > 0 {
-		summary = strings.Join(parts, ", ")
-	}
-	return &v1alpha1.DryRunResults{AffectedNodes: ptr.To(t.Affected), TaintsToAdd: ptr.To(t.Add), TaintsToRemove: ptr.To(t.Remove),
-		RiskyOperations: ptr.To(t.Risky), Summary: summary}
-}
-
-// Concern reports whether rules that are listed and not served concern the node: one of them selects it, the node
-// carries the taint of one, or its own account says that a rule owns one of its taints. A rule in dryRun, or one that
-// is refused, changes no node and concerns none.
-func Concern(n *corev1.Node, rules []Rule) bool {
-	for i := range rules {
-		r := &rules[i]
-		if r.Invalid == "" && !r.DryRun && (!r.Deleting && r.Selects(n.Labels) || tainted(n, r.Taint.ID())) {
-			return true
-		}
-	}
-	return len(rules) > 0 && len(marks.OwnedOn(n)) > 0
 }

@@ -109,7 +109,7 @@ func forAutoscaler(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Key = autoscale
 // said is a plan in one line: the operations, then what the node carries after it.
 func said(p Plan) string {
 	var words []string
-	for _, a := range p.Acts {
+	for _, a := range p.Actions {
 		words = append(words, string(a.Operation)+" "+a.Rule.Name)
 	}
 	if p.Change.Owned != nil {
@@ -408,7 +408,7 @@ func TestConcern(t *testing.T) {
 		"refused":                      {aWorker(carries("node-ready/unverified")), compiled(aRule("agent", gates)), false},
 		"no rules":                     {aWorker(carries("readiness.k8s.io/agent"), owned), nil, false},
 	} {
-		if got := Concern(test.node, test.rules); got != test.want {
+		if got := AnyConcerns(test.node, test.rules); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -1,10 +1,12 @@
 package rule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,14 +14,13 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 const (
 	// maxNodes bounds each list of nodes in a rule's status.
 	maxNodes = 100
-	// maxStatus bounds the status in bytes of JSON. The API server writes down who manages each key of each list, which
-	// takes up to twice as much again, and the spec may take 12 KiB: the object stays under 64 KiB.
+	// maxStatus bounds the status in bytes of JSON. The API server records who manages each key of each list, which takes
+	// up to twice as much again, and the spec may take 12 KiB: the object stays under 64 KiB.
 	maxStatus = 14 << 10
 )
 
@@ -30,15 +31,16 @@ type Tally struct {
 	Held map[string]Evaluation
 	// Blocked counts held nodes by the conditions that are not as required.
 	Blocked map[string]int
-	// ReleasedBefore are the nodes that say that the rule has released them, ClosedAgain those of them that carry its
-	// taint, LeftOpen the names of those that rules.maxClosedPercent leaves open. All are empty without that limit.
+	// ReleasedBefore counts the nodes whose annotation says that the rule has released them, ClosedAgain those of them
+	// that carry its taint. LeftOpen are the names of those that rules.maxClosedPercent leaves open. All are empty
+	// without that limit.
 	ReleasedBefore, ClosedAgain int
 	LeftOpen                    map[string]bool
 	// DryRun is what it would change.
 	DryRun DryRunTally
 }
 
-// Clone copies the tally, so that it can be read while the original goes on.
+// Clone copies the tally, so that it can be read while the original changes.
 func (t *Tally) Clone() Tally {
 	c := *t
 	c.Held, c.Blocked, c.LeftOpen = maps.Clone(t.Held), maps.Clone(t.Blocked), maps.Clone(t.LeftOpen)
@@ -62,7 +64,7 @@ func (t *Tally) Count(node string, e Evaluation) {
 	}
 }
 
-// Drop takes away a node that was counted with the evaluation.
+// Drop removes a node that was counted with the evaluation.
 func (t *Tally) Drop(node string, e Evaluation) {
 	t.count(e, -1)
 	delete(t.Held, node)
@@ -93,21 +95,63 @@ func (t *Tally) count(e Evaluation, by int) {
 	}
 }
 
-// Failure is why a rule could not be carried out on a node.
+// DryRunTally is what a rule in dryRun would change on the nodes that it selects.
+type DryRunTally struct{ Affected, Add, Remove, Risky int32 }
+
+// count adds a node, or removes it if by is -1.
+func (t *DryRunTally) count(e Evaluation, by int32) {
+	t.Affected += by
+	switch {
+	case e.Met && e.Tainted:
+		t.Remove += by
+	case !e.Met && !e.Tainted && !e.Completed:
+		t.Add += by
+	}
+	if e.Missing {
+		t.Risky += by
+	}
+}
+
+// Results renders the tally for the rule's status, in the words of the node-readiness-controller.
+func (t *DryRunTally) Results() *v1alpha1.DryRunResults {
+	var parts []string
+	if t.Add > 0 {
+		parts = append(parts, fmt.Sprintf("would add %d taints", t.Add))
+	}
+	if t.Remove > 0 {
+		parts = append(parts, fmt.Sprintf("would remove %d taints", t.Remove))
+	}
+	if t.Risky > 0 {
+		parts = append(parts, fmt.Sprintf("%d nodes have missing conditions", t.Risky))
+	}
+	return &v1alpha1.DryRunResults{AffectedNodes: &t.Affected, TaintsToAdd: &t.Add, TaintsToRemove: &t.Remove,
+		RiskyOperations: &t.Risky, Summary: cmp.Or(strings.Join(parts, ", "), "No changes needed")}
+}
+
+// CountsAs reports whether two evaluations of a node count alike.
+func (e Evaluation) CountsAs(o Evaluation) bool {
+	return e.Rule == o.Rule && e.State == o.State && e.Met == o.Met && e.Completed == o.Completed &&
+		e.Missing == o.Missing && e.Tainted == o.Tainted && e.ReleasedBefore == o.ReleasedBefore &&
+		e.LeftOpen == o.LeftOpen && slices.Equal(e.Results, o.Results) && slices.Equal(e.Defaulted, o.Defaulted)
+}
+
+// Failure is why a rule could not be applied to a node.
 type Failure struct {
 	Message string
 	At      time.Time
 }
 
-// Status is what a rule's status should say. What did not change since have keeps its time, so that a status is
-// written only where it says something else.
-func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map[string]Failure, now time.Time) v1alpha1.NodeReadinessRuleStatus {
+// Status is what a rule's status should be. What did not change since have keeps its time, so that a status is written
+// only if something else changed.
+func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map[string]Failure,
+	now time.Time) v1alpha1.NodeReadinessRuleStatus {
 	s := v1alpha1.NodeReadinessRuleStatus{ObservedGeneration: r.Generation}
 	if r.DryRun && r.Invalid == "" {
 		s.DryRunResults = t.DryRun.Results()
 	}
-	if r.Acts() {
-		s.Summary = &v1alpha1.RuleSummary{Held: int32(len(t.Held)), Released: int32(t.Released), Failed: int32(len(failed))}
+	if r.Active() {
+		held, released := int32(len(t.Held)), int32(t.Released)
+		s.Summary = &v1alpha1.RuleSummary{Held: held, Released: released, Failed: int32(len(failed))}
 	}
 	size := 0
 	fits := func(o any) bool {
@@ -116,7 +160,8 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 		return err == nil && size <= maxStatus
 	}
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		f := v1alpha1.NodeFailure{NodeName: name, Reason: v1alpha1.ReasonEvaluationError, Message: attempt.Text(failed[name].Message), LastEvaluationTime: stamp(failed[name].At)}
+		f := v1alpha1.NodeFailure{NodeName: name, Reason: v1alpha1.ReasonEvaluationError,
+			Message: attempt.Text(failed[name].Message), LastEvaluationTime: stamp(failed[name].At)}
 		if len(s.FailedNodes) == maxNodes || !fits(f) {
 			break
 		}
@@ -128,11 +173,13 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Held)) {
 		held := t.Held[name]
-		e := v1alpha1.NodeEvaluation{NodeName: name, ConditionResults: held.shown(), TaintStatus: v1alpha1.TaintAbsent, LastEvaluationTime: stamp(now)}
+		e := v1alpha1.NodeEvaluation{NodeName: name, ConditionResults: held.shown(),
+			TaintStatus: v1alpha1.TaintAbsent, LastEvaluationTime: stamp(now)}
 		if held.Tainted {
 			e.TaintStatus = v1alpha1.TaintPresent
 		}
-		if old, ok := before[name]; ok && old.TaintStatus == e.TaintStatus && slices.Equal(old.ConditionResults, e.ConditionResults) {
+		old, known := before[name]
+		if known && old.TaintStatus == e.TaintStatus && slices.Equal(old.ConditionResults, e.ConditionResults) {
 			e.LastEvaluationTime = old.LastEvaluationTime
 		}
 		if len(s.NodeEvaluations) == maxNodes || !fits(e) || !fits(name) {
@@ -144,7 +191,7 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 	return s
 }
 
-// stamp cuts a time to what a metav1.Time holds, so that it is the same once read back.
+// stamp truncates a time to what a metav1.Time holds, so that it is the same once read back.
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Conditions are the conditions of a rule that is served here. by is the older rule that decides about its taint,
@@ -153,7 +200,7 @@ func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent in
 	now time.Time) []metav1.Condition {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 	conditions := []metav1.Condition{acceptedCondition(r, by)}
-	if percent > 0 && r.Continuous && r.Acts() {
+	if percent > 0 && r.Continuous && r.Active() {
 		limited := condition(v1alpha1.ConditionClosingLimited, no, v1alpha1.ReasonBelowLimit, "no node is left open")
 		if len(t.LeftOpen) > 0 {
 			limited.Status, limited.Reason = yes, v1alpha1.ReasonLimitReached
@@ -189,8 +236,8 @@ func condition(name string, status metav1.ConditionStatus, reason, message strin
 	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: message}
 }
 
-// NotServing are the conditions of a rule that was served here and is not any more; nil where they do not say that it
-// is served. A rule that another controller serves is left alone otherwise.
+// NotServing are the conditions of a rule that was served here and no longer is; nil if they do not say that it is
+// served. Otherwise a rule that another controller serves is left alone.
 func NotServing(r *Rule, have []metav1.Condition, state ServingState, why string, now time.Time) []metav1.Condition {
 	if !meta.IsStatusConditionTrue(have, v1alpha1.ConditionServing) {
 		return nil
@@ -208,7 +255,7 @@ func NotServing(r *Rule, have []metav1.Condition, state ServingState, why string
 	return completed(r, have, next, now)
 }
 
-// completed completes conditions, in the order of their types, by generation and times.
+// completed sets the generation and the times of conditions, which are in the order of their types.
 func completed(r *Rule, have, conditions []metav1.Condition, now time.Time) []metav1.Condition {
 	for i := range conditions {
 		c := &conditions[i]
@@ -229,10 +276,6 @@ func ClosingLimit(releasedBefore int, percent int32) int {
 // limitMessage says what the limit does to a rule's nodes.
 func limitMessage(t *Tally, percent int32) string {
 	return fmt.Sprintf("rules.maxClosedPercent is %d: of %d nodes that the rule has released before, "+
-		"%d are closed again, and %d are left open although the conditions fail", percent, t.ReleasedBefore, t.ClosedAgain, len(t.LeftOpen))
-}
-
-// ClosingLimitedEvent says that rules.maxClosedPercent leaves nodes open. key tells one such time from another.
-func ClosingLimitedEvent(t *Tally, percent int32, key string) decide.Event {
-	return decide.Event{Reason: EventLimited, Key: key, Message: limitMessage(t, percent)}
+		"%d are closed again, and %d are left open although the conditions fail",
+		percent, t.ReleasedBefore, t.ClosedAgain, len(t.LeftOpen))
 }

@@ -19,7 +19,7 @@ func TestHowLongARuleHeldANode(t *testing.T) {
 	plan := func(tainted bool, operations ...rule.Operation) rule.Plan {
 		p := rule.Plan{Evaluations: []rule.Evaluation{{Rule: r, Tainted: tainted}}}
 		for _, o := range operations {
-			p.Acts = append(p.Acts, rule.Act{Rule: r, Operation: o})
+			p.Actions = append(p.Actions, rule.Action{Rule: r, Operation: o})
 		}
 		return p
 	}
@@ -40,11 +40,11 @@ func TestHowLongARuleHeldANode(t *testing.T) {
 		"never held":               {young, false, plan(false, rule.Complete), hold{}},
 		"held still":               {young, true, plan(true), hold{}},
 	} {
-		s := &observation{}
+		s := &nodeState{}
 		if c.added {
-			s.wrote(c.node, plan(false, rule.Add), began, now.Add(-10*time.Second))
+			s.recordHolds(c.node, plan(false, rule.Add), began, now.Add(-10*time.Second))
 		}
-		got := append(s.wrote(c.node, c.last, began, now), hold{})[0]
+		got := append(s.recordHolds(c.node, c.last, began, now), hold{})[0]
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}

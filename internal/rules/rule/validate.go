@@ -14,26 +14,31 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// validate lists why a rule is not obeyed. Our definition of the resource admits no rule with most of these; one that others
-// installed may.
+// validate lists why a rule is refused. Our definition of the resource admits no rule with most of these; one that
+// others installed may.
 func validate(s *v1alpha1.NodeReadinessRuleSpec, gating []marks.Taint) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := append(invalidTaint(s.Taint, gating, spec.Child("taint")), invalidSelector(&s.NodeSelector, spec.Child("nodeSelector"))...)
+	errs := append(invalidTaint(s.Taint, gating, spec.Child("taint")),
+		invalidSelector(&s.NodeSelector, spec.Child("nodeSelector"))...)
 	bootstrap := s.EnforcementMode == v1alpha1.ModeBootstrapOnly
 	if !bootstrap && s.EnforcementMode != v1alpha1.ModeContinuous {
-		errs = append(errs, field.NotSupported(spec.Child("enforcementMode"), s.EnforcementMode, []v1alpha1.EnforcementMode{v1alpha1.ModeBootstrapOnly, v1alpha1.ModeContinuous}))
+		errs = append(errs, field.NotSupported(spec.Child("enforcementMode"), s.EnforcementMode,
+			[]v1alpha1.EnforcementMode{v1alpha1.ModeBootstrapOnly, v1alpha1.ModeContinuous}))
 	}
 	if len(s.Conditions) == 0 {
-		errs = append(errs, field.Required(spec.Child("conditions"), "a rule without conditions would hold no node, or every one"))
+		errs = append(errs, field.Required(spec.Child("conditions"),
+			"a rule without conditions would hold no node, or every one"))
 	}
 	for i, c := range s.Conditions {
 		if at := spec.Child("conditions").Index(i); bootstrap && c.DefaultStatus != "" {
-			errs = append(errs, field.Forbidden(at.Child("defaultStatus"), "must not be set with enforcementMode 'bootstrap-only': a node whose agent has not reported yet would pass for good"))
+			errs = append(errs, field.Forbidden(at.Child("defaultStatus"), "must not be set with enforcementMode "+
+				"'bootstrap-only': a node whose agent has not reported yet would pass for good"))
 		}
 	}
 	switch at := spec.Child("conditionPolicy"); {
 	case s.ConditionPolicy != "" && s.ConditionPolicy != v1alpha1.PolicyAllOf && s.ConditionPolicy != v1alpha1.PolicyAnyOf:
-		errs = append(errs, field.NotSupported(at, s.ConditionPolicy, []v1alpha1.ConditionPolicy{v1alpha1.PolicyAllOf, v1alpha1.PolicyAnyOf}))
+		errs = append(errs, field.NotSupported(at, s.ConditionPolicy,
+			[]v1alpha1.ConditionPolicy{v1alpha1.PolicyAllOf, v1alpha1.PolicyAnyOf}))
 	case bootstrap && s.ConditionPolicy == v1alpha1.PolicyAnyOf:
 		errs = append(errs, field.Forbidden(at, "must be allOf with enforcementMode 'bootstrap-only'"))
 	}
@@ -44,7 +49,8 @@ func invalidTaint(t corev1.Taint, gating []marks.Taint, at *field.Path) (errs fi
 	prefix, name, ok := marks.CutRulePrefix(t.Key)
 	switch key := at.Child("key"); {
 	case !ok:
-		errs = append(errs, field.Invalid(key, t.Key, "must start with '"+marks.RuleTaintPrefix+"' or '"+marks.RuleAutoscalerPrefix+"'"))
+		errs = append(errs, field.Invalid(key, t.Key,
+			"must start with '"+marks.RuleTaintPrefix+"' or '"+marks.RuleAutoscalerPrefix+"'"))
 	case strings.Contains(name, "/"):
 		legal := prefix + strings.ReplaceAll(name, "/", "-")
 		errs = append(errs, field.Invalid(key, t.Key, fmt.Sprintf("must have exactly one '/'; a legal key is '%s'", legal)))
@@ -56,13 +62,15 @@ func invalidTaint(t corev1.Taint, gating []marks.Taint, at *field.Path) (errs fi
 	for _, message := range validation.IsValidLabelValue(t.Value) {
 		errs = append(errs, field.Invalid(at.Child("value"), t.Value, message))
 	}
-	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+	effects := []corev1.TaintEffect{
+		corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 	if !slices.Contains(effects, t.Effect) {
 		errs = append(errs, field.NotSupported(at.Child("effect"), t.Effect, effects))
 	}
 	for _, g := range gating {
 		if g.ID() == marks.TaintIDOf(t) {
-			errs = append(errs, field.Invalid(at, g.ID().String(), "is one of the controller's gating taints, which verification owns; choose another key for the rule, or remove it from nodeManagement.taints and the profiles"))
+			errs = append(errs, field.Invalid(at, g.ID().String(), "is one of the controller's gating taints, which "+
+				"verification owns; choose another key for the rule, or remove it from nodeManagement.taints and the profiles"))
 		}
 	}
 	return errs

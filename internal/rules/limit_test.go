@@ -74,7 +74,7 @@ func TestLimitOfClosingsHoldsForAllNodesTogether(t *testing.T) {
 	if len(first) != 10 {
 		t.Fatalf("%d of 105 nodes are closed, want 10", len(first))
 	}
-	f.tally = nil
+	f.tallies = nil
 	if again := f.fail(); len(again) != 10 || !sameNodes(first, again) {
 		t.Errorf("closed are %v, and then %v", first, again)
 	}
@@ -112,13 +112,13 @@ func TestClosingsAreGivenBack(t *testing.T) {
 	if plan, done := f.Plan(releasedNode(f.woken[0], corev1.ConditionFalse)); len(plan.Change.Add) != 1 {
 		t.Error("the node that was woken is not closed")
 	} else {
-		f.Failed(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.woken[0]}}, plan, errors.New("frozen"))
+		f.RecordFailure(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.woken[0]}}, plan, errors.New("frozen"))
 		done()
 	}
 	for i, want := range []int{0, 1} { // 3 closed of 39, which is the limit, and 2 of 38
 		f.woken = nil
 		delete(f.nodes, first[i+1])
-		if f.NodeGone(first[i+1]); len(f.woken) != want {
+		if f.ForgetNode(first[i+1]); len(f.woken) != want {
 			t.Errorf("woken are %v, want %d", f.woken, want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestNewcomersAreGatedWhateverTheLimit(t *testing.T) {
 		f.nodes[n.Name] = closed(n)
 		f.show(t, f.nodes[n.Name])
 	}
-	tally, err := f.standing(t.Context(), &f.all().rules[0])
+	tally, err := f.tally(t.Context(), &f.all().rules[0])
 	if err != nil || tally.ReleasedBefore != 20 || tally.ClosedAgain != 0 || len(tally.Held) < 30 {
 		t.Errorf("%+v, %v", tally, err)
 	}

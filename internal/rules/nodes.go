@@ -1,0 +1,199 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
+)
+
+// nodeState is what this process has observed and decided of a node. It is a hint: a successor starts from its own
+// first observation.
+type nodeState struct {
+	uid types.UID
+	// heartbeats are the last of each condition, by type.
+	heartbeats map[string]heartbeat
+	// adopting is since when a rule, by UID, was observed to hold the node by a taint that nobody owns.
+	adopting map[string]time.Time
+	// released are the UIDs of the bootstrap-only rules that the node was observed to pass.
+	released []string
+	// changed is when the conditions last changed.
+	changed time.Time
+	// failure is the last write of rules that the API server refused, failed the UIDs of those rules.
+	failure rule.Failure
+	failed  map[string]bool
+	// added is when this process put the taint of a bootstrap-only rule on, by the rule's UID.
+	added map[string]time.Time
+	// reported is what a dry run has reported of the node.
+	reported string
+	// counted are the evaluations by which the node is in the tallies of its rules.
+	counted []rule.Evaluation
+}
+
+type heartbeat struct {
+	at       time.Time // what the condition says
+	observed time.Time // on our clock
+	renewed  bool      // it was observed to change, so its writer renews it
+}
+
+// state is what is known of the node. That of an earlier node of the same name is dropped, except what is counted of
+// it. r.mu must be held.
+func (r *Rules) state(n *corev1.Node) *nodeState {
+	s := r.nodes[n.Name]
+	if s != nil && s.uid == n.UID {
+		return s
+	}
+	if r.nodes == nil {
+		r.nodes = map[string]*nodeState{}
+	}
+	next := &nodeState{uid: n.UID}
+	if s != nil {
+		next.counted = s.counted
+	}
+	r.nodes[n.Name] = next
+	return next
+}
+
+// observed is the node as its rules are evaluated on it. r.mu must be held.
+func (r *Rules) observed(n *corev1.Node) rule.Node {
+	return rule.Node{Node: n, Gating: r.Gating, Renewed: r.state(n).renewals(), Limited: r.Config.MaxClosedPercent > 0}
+}
+
+// ObserveNode records what the watch shows of a node. It reports whether the node must be reconciled for a reason that
+// only its rules have: a stale condition is renewed, or our own condition changed. before is nil for a new node.
+func (r *Rules) ObserveNode(before, now *corev1.Node) (enqueue bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, at := r.state(now), r.Now()
+	if before == nil || !maps.Equal(conditions(before), conditions(now)) {
+		s.changed, r.lastChange = at, at
+	}
+	if r.started.IsZero() {
+		r.started = at
+	}
+	if r.set == nil {
+		return false
+	}
+	if r.Config.StaleAfter.Duration > 0 {
+		enqueue = s.renew(now, r.set.rules, at, r.Config.StaleAfter.Duration)
+	}
+	return enqueue || before != nil && rule.AnyRequires(r.set.rules, marks.ConditionType) &&
+		conditions(before)[marks.ConditionType] != conditions(now)[marks.ConditionType]
+}
+
+// ForgetNode drops a node that is gone.
+func (r *Rules) ForgetNode(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.nodes[name]; s != nil && r.set != nil {
+		r.clearFailure(s)
+	}
+	for _, nodes := range r.closing {
+		delete(nodes, name)
+	}
+	r.count(name, nil)
+	delete(r.nodes, name)
+}
+
+// renew records the heartbeats of conditions that a rule requires. It reports whether one that was stale is renewed.
+func (s *nodeState) renew(n *corev1.Node, rules []rule.Rule, now time.Time, staleAfter time.Duration) (back bool) {
+	for _, c := range n.Status.Conditions {
+		if !rule.AnyRequires(rules, c.Type) {
+			continue
+		}
+		last, known := s.heartbeats[string(c.Type)]
+		if known && last.at.Equal(c.LastHeartbeatTime.Time) {
+			continue
+		}
+		if s.heartbeats == nil {
+			s.heartbeats = map[string]heartbeat{}
+		}
+		back = back || known && now.Sub(last.observed) >= staleAfter
+		s.heartbeats[string(c.Type)] = heartbeat{at: c.LastHeartbeatTime.Time, observed: now, renewed: known}
+	}
+	return back
+}
+
+// renewals is when each condition that is renewed at all was last observed to be, by type.
+func (s *nodeState) renewals() map[string]time.Time {
+	if len(s.heartbeats) == 0 {
+		return nil
+	}
+	out := map[string]time.Time{}
+	for t, h := range s.heartbeats {
+		if h.renewed {
+			out[t] = h.observed
+		}
+	}
+	return out
+}
+
+// adopt remembers since when the rules hold the node by a taint that nobody owns.
+func (s *nodeState) adopt(uids []string, now time.Time) {
+	before := s.adopting
+	s.adopting = nil
+	for _, uid := range uids {
+		if s.adopting == nil {
+			s.adopting = map[string]time.Time{}
+		}
+		s.adopting[uid] = now
+		if since, ok := before[uid]; ok {
+			s.adopting[uid] = since
+		}
+	}
+}
+
+// hold is for how long a bootstrap-only rule has held a node.
+type hold struct {
+	rule   string
+	origin TaintOrigin
+	since  time.Time
+}
+
+// recordHolds records since when bootstrap-only rules hold the node, and returns the holds that the written plan ends.
+// started is when this process first observed nodes: nobody knows who put a taint on an older node.
+func (s *nodeState) recordHolds(n *corev1.Node, plan rule.Plan, started, now time.Time) (ended []hold) {
+	for _, e := range plan.Evaluations {
+		for _, a := range plan.Actions {
+			if e.Rule.Continuous || a.Rule.UID != e.Rule.UID {
+				continue
+			}
+			switch since, ours := s.added[e.Rule.UID]; {
+			case a.Operation == rule.Add:
+				if s.added == nil {
+					s.added = map[string]time.Time{}
+				}
+				s.added[e.Rule.UID] = now
+			case a.Operation != rule.Complete || !e.Tainted:
+			case ours:
+				ended = append(ended, hold{e.Rule.Name, OriginController, since})
+				delete(s.added, e.Rule.UID)
+			case !started.IsZero() && n.CreationTimestamp.After(started):
+				ended = append(ended, hold{e.Rule.Name, OriginAdopted, n.CreationTimestamp.Time})
+			}
+		}
+	}
+	return ended
+}
+
+// conditions are the node's, by type.
+func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
+	m := make(map[corev1.NodeConditionType]corev1.ConditionStatus, len(n.Status.Conditions))
+	for _, c := range n.Status.Conditions {
+		m[c.Type] = c.Status
+	}
+	return m
+}
+
+// describe tells one plan from another, so that a dry run reports each once.
+func describe(p rule.Plan) (text string) {
+	for _, a := range p.Actions {
+		text += fmt.Sprintf("%s %s %d;", a.Operation, a.Rule.UID, a.Rule.Generation)
+	}
+	return text
+}
