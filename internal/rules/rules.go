@@ -251,7 +251,8 @@ func (r *Rules) concern(n *corev1.Node, state rule.ServingState) bool {
 	case r.set != nil:
 		return rule.AnyConcerns(n, r.set.rules)
 	}
-	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, marks.Vocabulary{Gating: r.Gating})
+	gating := marks.Vocabulary{Gating: r.Gating}
+	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, gating)
 }
 
 // unfinalized says why a rule that selects the node puts no taint on it: the API server refuses our finalizer, and
