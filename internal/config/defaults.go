@@ -22,6 +22,10 @@ const (
 	// DefaultWorkerServiceAccount and DefaultLease are the names the chart gives them.
 	DefaultWorkerServiceAccount = "kube-node-ready-worker"
 	DefaultLease                = "kube-node-ready-controller"
+	// DefaultRemediationCondition is the condition that asks a repairer to act, DefaultActionWaitSeconds how long after an
+	// action the node is verified again.
+	DefaultRemediationCondition = "node-ready/RemediationRequired"
+	DefaultActionWaitSeconds    = 600
 	DefaultWebhook              = "kube-node-ready-webhook"
 )
 
@@ -93,11 +97,40 @@ func (c *Config) setLateDefaults() {
 	or(&m.NeverVerifiedOnly, ptr.To(true))
 	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
 	or(&m.ControlProbe, ptr.To(true))
+	or(&c.NodeManagement.Reverify.CooldownSeconds, ptr.To[int32](3600))
+	if m.Actions == nil {
+		m.Actions = []Action{{Delete: &DeleteAction{}}}
+	}
+	for i := range m.Actions {
+		m.Actions[i].setDefaults()
+	}
 	c.NodeManagement.Prerequisites.SetDefaults()
+	setSuspectDefaults(c.NodeManagement.Reverify.OnConditions)
 	for i := range c.Profiles {
+		if p := c.Profiles[i].Reverify; p != nil {
+			setSuspectDefaults(p.OnConditions)
+		}
 		if p := c.Profiles[i].Prerequisites; p != nil {
 			p.SetDefaults()
 		}
+	}
+}
+
+func (a *Action) setDefaults() {
+	or(&a.WaitSeconds, ptr.To[int32](DefaultActionWaitSeconds))
+	if c := a.Condition; c != nil {
+		or(&c.Type, DefaultRemediationCondition)
+		or(&c.Status, corev1.ConditionTrue)
+		or(&c.Reason, "VerificationFailed")
+	}
+	if o := a.Object; o != nil {
+		or(&o.DeleteOnRecovery, ptr.To(true))
+	}
+}
+
+func setSuspectDefaults(conditions []SuspectCondition) {
+	for i := range conditions {
+		or(&conditions[i].Status, corev1.ConditionTrue)
 	}
 }
 

@@ -30,6 +30,8 @@ type Effective struct {
 	// Tolerations and Resources are the worker pod's.
 	Tolerations []corev1.Toleration
 	Resources   corev1.ResourceRequirements
+	// SuspectConditions verify a verified node again.
+	SuspectConditions []SuspectCondition
 }
 
 // Unchecked reports whether the node is released without a worker: the list of checks is there and empty, and nothing
@@ -65,6 +67,8 @@ func (c *Config) base() Effective {
 		Prerequisites: c.NodeManagement.Prerequisites,
 		Tolerations:   c.Worker.Tolerations,
 		Resources:     c.Worker.Resources,
+
+		SuspectConditions: c.NodeManagement.Reverify.OnConditions,
 	}
 }
 
@@ -155,6 +159,17 @@ func asTag(version string) string {
 	return tag[:min(len(tag), maxTagLength)]
 }
 
+// SuspectTypes are the types of the conditions that make any node suspect.
+func (c *Config) SuspectTypes() map[corev1.NodeConditionType]bool {
+	types := map[corev1.NodeConditionType]bool{}
+	for _, e := range c.Variants() {
+		for _, s := range e.SuspectConditions {
+			types[s.Type] = true
+		}
+	}
+	return types
+}
+
 // WithoutDeadlines removes verificationDeadlineSeconds, the profiles' too.
 func (c *Config) WithoutDeadlines() {
 	c.Reconciliation.VerificationDeadlineSeconds = 0
@@ -188,6 +203,9 @@ func (p *Profile) override(e *Effective) {
 	}
 	if p.Resources != nil {
 		e.Resources = *p.Resources
+	}
+	if p.Reverify != nil {
+		e.SuspectConditions = p.Reverify.OnConditions
 	}
 }
 

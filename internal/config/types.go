@@ -238,6 +238,26 @@ type Reverify struct {
 	// Taint puts the gating taints back before re-verifying, and before any prerequisite is waited for. Default false. A
 	// failed re-verification puts them back whatever this says.
 	Taint bool `json:"taint,omitempty"`
+	// OnConditions re-verifies a verified node when a condition of it, which a detector of node problems sets, has had a
+	// status for a while. A pass clears the suspicion. After a failure the gating taints go back only when a control probe
+	// passed on another node, whatever remediation.controlProbe and deleteFailedNodes say. Default: none.
+	OnConditions []SuspectCondition `json:"onConditions,omitempty"`
+	// CooldownSeconds is how long after a pass the same transition of a condition (its lastTransitionTime) does not
+	// re-verify the node again. Another transition does so at once. Default 3600.
+	CooldownSeconds *int32 `json:"cooldownSeconds,omitempty" minimum:"0" maximum:"31536000"`
+}
+
+// SuspectCondition is a node condition under which a verified node is suspected to be broken.
+type SuspectCondition struct {
+	// Type of the condition. It cannot be node-ready/Verified, which is the controller's own.
+	Type corev1.NodeConditionType `json:"type" required:"" format:"qualified-name"`
+	// Status that makes the node suspect: True, False or Unknown. Default True.
+	Status corev1.ConditionStatus `json:"status,omitempty" required:"" enum:"True False Unknown"`
+	// ForSeconds is how long the condition must have had the status, on the controller's clock. Default 0.
+	ForSeconds int32 `json:"forSeconds,omitempty" minimum:"0" maximum:"31536000"`
+	// Taint puts the gating taints back before the node is verified again, on so many nodes at once as
+	// remediation.maxUnhealthy and maxUnhealthyPerZone allow; the others are verified while they stay open. Default false.
+	Taint bool `json:"taint,omitempty"`
 }
 
 // Remediation guards deletion; each guard that holds is an event, a metric and the condition RemediationHeld.
@@ -264,6 +284,47 @@ type Remediation struct {
 	ControlProbe *bool `json:"controlProbe,omitempty"`
 	// DryRun says what would be deleted and deletes nothing. Default false.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Actions are what is done about a node once deleteFailedNodes is on and no guard holds, in this order: after each the
+	// node is verified again, and only if its retries are exhausted again comes the next. Default
+	// [{"delete":{},"waitSeconds":600}].
+	Actions []Action `json:"actions,omitempty"`
+}
+
+// Action is one entry of remediation.actions: it has exactly one of delete, condition and object.
+type Action struct {
+	// Delete deletes the node's NodeClaim, else the Node. It can only be the last entry.
+	Delete *DeleteAction `json:"delete,omitempty"`
+	// Condition sets a condition on the Node, on which a repairer acts: a Cluster API MachineHealthCheck, a medik8s
+	// NodeHealthCheck, a Karpenter repair policy. It is removed when the node passes, when a guard begins to hold before the
+	// node's owner is being deleted, and before the next entry is tried.
+	Condition *ConditionAction `json:"condition,omitempty"`
+	// Object creates an object, as a remediation resource of medik8s or a Job that reboots the node.
+	Object *ObjectAction `json:"object,omitempty"`
+	// WaitSeconds is how long after the action the node is verified again; after a reboot it is at once. Default 600.
+	WaitSeconds *int32 `json:"waitSeconds,omitempty" minimum:"1" maximum:"31536000"`
+}
+
+// DeleteAction has no settings.
+type DeleteAction struct{}
+
+// ConditionAction is the condition to set.
+type ConditionAction struct {
+	// Type of the condition. One that another program writes is not touched. Default node-ready/RemediationRequired.
+	Type corev1.NodeConditionType `json:"type,omitempty" required:"" format:"qualified-name"`
+	// Status of the condition: True, False or Unknown. Default True.
+	Status corev1.ConditionStatus `json:"status,omitempty" required:"" enum:"True False Unknown"`
+	// Reason of the condition. Default VerificationFailed.
+	Reason string `json:"reason,omitempty" required:"" format:"condition-reason"`
+}
+
+// ObjectAction is the object to create.
+type ObjectAction struct {
+	// Template is the object: apiVersion, kind and whatever else it has. In its strings {{node}}, {{nodeUID}},
+	// {{providerID}}, {{reason}}, {{check}} and {{attempt}} are replaced. It has no metadata.name: the controller derives
+	// one from the node's UID and the attempt, so that it is created once.
+	Template map[string]any `json:"template" required:"with apiVersion and kind"`
+	// DeleteOnRecovery deletes the object when the node passes. Default true.
+	DeleteOnRecovery *bool `json:"deleteOnRecovery,omitempty"`
 }
 
 // LeaderElection is the Lease that lets one replica act.
@@ -357,4 +418,12 @@ type Profile struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// Resources replaces worker.resources; absent keeps them.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// Reverify replaces parts of nodeManagement.reverify; absent keeps them.
+	Reverify *ProfileReverify `json:"reverify,omitempty"`
+}
+
+// ProfileReverify is the part of nodeManagement.reverify that a profile has of its own.
+type ProfileReverify struct {
+	// OnConditions replaces nodeManagement.reverify.onConditions; an empty list is none.
+	OnConditions []SuspectCondition `json:"onConditions"`
 }

@@ -23,6 +23,7 @@ func (c *Config) Validate(*field.Path) field.ErrorList {
 	faults := c.validatePorts()
 	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
 	faults = append(faults, c.validateUnchecked()...)
+	faults = append(faults, c.validateSuspects()...)
 	return append(faults, c.validateHold()...)
 }
 
@@ -53,10 +54,11 @@ func (r *Reconciliation) Validate(p *field.Path) field.ErrorList {
 
 // Validate reports a window in which nothing would count.
 func (r *Remediation) Validate(p *field.Path) field.ErrorList {
-	if r.Window.Duration > 0 {
-		return nil
+	faults := validateActions(p.Child("actions"), r.Actions)
+	if r.Window.Duration <= 0 {
+		faults = append(faults, field.Invalid(p.Child("window"), r.Window.Duration.String(), "must be more than 0s"))
 	}
-	return field.ErrorList{field.Invalid(p.Child("window"), r.Window.Duration.String(), "must be more than 0s")}
+	return faults
 }
 
 // Validate reports a certificate that nothing uses.

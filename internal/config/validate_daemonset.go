@@ -20,6 +20,8 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 	refuse(n.Reverify.Interval.Duration > 0, node.Child("reverify", "interval"), n.Reverify.Interval.Duration.String(),
 		"no pod is on a verified node in DaemonSet mode to verify it again: remove it, and remove the verified label "+
 			"to verify again"+controller)
+	const unwatched = "no pod is on a verified node in DaemonSet mode to see its conditions: remove it" + controller
+	refuse(len(n.Reverify.OnConditions) > 0, node.Child("reverify", "onConditions"), "(not shown)", unwatched)
 	faults = append(faults, n.Prerequisites.ValidateDaemonSet(node.Child("prerequisites"))...)
 	faults = append(faults, presetsInDaemonSet(node.Child("presets"), n.Presets)...)
 	for i := range c.Profiles {
@@ -31,6 +33,8 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		const one = "the pods of a DaemonSet are all alike: remove it, and set it under worker for all nodes" + controller
 		refuse(len(profile.Tolerations) > 0, p.Child("tolerations"), "(not shown)", one)
 		refuse(profile.Resources != nil, p.Child("resources"), "(not shown)", one)
+		refuse(profile.Reverify != nil && len(profile.Reverify.OnConditions) > 0, p.Child("reverify", "onConditions"),
+			"(not shown)", unwatched)
 	}
 	most := c.Reconciliation.MaxConcurrentVerifications
 	refuse(most > 0, field.NewPath("reconciliation", "maxConcurrentVerifications"), most,

@@ -22,6 +22,59 @@ func (n *NodeManagement) Validate(p *field.Path) field.ErrorList {
 	return append(faults, validatePresets(p.Child("presets"), n.Presets)...)
 }
 
+// Validate reports conditions that cannot make a node suspect.
+func (r *Reverify) Validate(p *field.Path) field.ErrorList {
+	return validateSuspects(p.Child("onConditions"), r.OnConditions)
+}
+
+// Validate reports conditions that cannot make a node suspect.
+func (r *ProfileReverify) Validate(p *field.Path) field.ErrorList {
+	return validateSuspects(p.Child("onConditions"), r.OnConditions)
+}
+
+// maxSuspects bounds the conditions that a record keeps account of.
+const maxSuspects = 32
+
+func validateSuspects(path *field.Path, conditions []SuspectCondition) field.ErrorList {
+	var faults field.ErrorList
+	if len(conditions) > maxSuspects {
+		faults = append(faults, field.TooMany(path, len(conditions), maxSuspects))
+	}
+	types := map[corev1.NodeConditionType]bool{}
+	for i, c := range conditions {
+		p := path.Index(i).Child("type")
+		switch {
+		case c.Type == marks.ConditionType:
+			faults = append(faults, field.Invalid(p, c.Type,
+				"is the controller's own condition; name the condition of a detector of node problems"))
+		case types[c.Type]:
+			faults = append(faults, field.Duplicate(p, c.Type))
+		}
+		types[c.Type] = true
+	}
+	return faults
+}
+
+// validateSuspects reports conditions that an action sets: an action would accuse the node that it is about.
+func (c *Config) validateSuspects() field.ErrorList {
+	var faults field.ErrorList
+	report := func(path *field.Path, conditions []SuspectCondition) {
+		for i, s := range conditions {
+			if slices.Contains(c.ActionConditions(), s.Type) {
+				faults = append(faults, field.Invalid(path.Index(i).Child("type"), s.Type,
+					"is set by remediation.actions; name the condition of a detector of node problems"))
+			}
+		}
+	}
+	report(field.NewPath("nodeManagement", "reverify", "onConditions"), c.NodeManagement.Reverify.OnConditions)
+	for i, p := range c.Profiles {
+		if p.Reverify != nil {
+			report(field.NewPath("profiles").Index(i).Child("reverify", "onConditions"), p.Reverify.OnConditions)
+		}
+	}
+	return faults
+}
+
 // validateCompleted faults the keys of annotations that something else is read from.
 func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
 	var faults field.ErrorList

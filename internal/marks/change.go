@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
 // Gate is what a change does to the gating taints.
@@ -27,6 +29,8 @@ type Change struct {
 	GateTaints []Taint
 	// Label sets the verified label (true) or removes it (false); nil leaves it.
 	Label *bool
+	// Answer is the result that is given to Record.Request; empty where none is answered.
+	Answer attempt.Outcome
 	// Rules is what NodeReadinessRules change, in the same patch.
 	Rules RuleChange
 }
@@ -41,6 +45,9 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	annotations := c.Rules.annotations()
 	if !c.KeepRecord {
 		annotations[AnnotationRecord] = c.Record.Encode()
+	}
+	if c.Answer != "" {
+		annotations[AnnotationVerifyCompleted], annotations[AnnotationVerifyResult] = c.Record.Request, string(c.Answer)
 	}
 	if t := c.Record.VerifiedTime; c.Gate == GateOpen && v.Completed != "" && t != nil {
 		annotations[v.Completed] = strconv.FormatInt(t.Unix(), 10)

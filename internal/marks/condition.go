@@ -58,7 +58,16 @@ func (c Condition) Patch(uid string, have *corev1.NodeCondition) []byte {
 
 // RemoveCondition renders a strategic merge patch of nodes/status that removes ConditionType from the node of this UID.
 func RemoveCondition(uid string) []byte {
-	return conditionPatch(uid, map[string]any{"$patch": "delete", "type": ConditionType})
+	return RemoveConditionOf(uid, ConditionType)
+}
+
+// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node of this
+// UID.
+func SetCondition(uid string, c corev1.NodeCondition) []byte { return conditionPatch(uid, c) }
+
+// RemoveConditionOf is RemoveCondition for another type.
+func RemoveConditionOf(uid string, kind corev1.NodeConditionType) []byte {
+	return conditionPatch(uid, map[string]any{"$patch": "delete", "type": kind})
 }
 
 func conditionPatch(uid string, condition any) []byte {

@@ -19,6 +19,12 @@ const (
 	AnnotationSkip = "node-ready/skip"
 	// AnnotationDoNotDelete set to "true" opts a node out of deletion.
 	AnnotationDoNotDelete = "node-ready/do-not-delete"
+	// AnnotationVerifyRequested asks for a verification: anybody sets it to an ID of their own. Once an attempt that began
+	// under that ID has ended, AnnotationVerifyCompleted has the same value, and AnnotationVerifyResult is passed, failed
+	// or inconclusive.
+	AnnotationVerifyRequested = "node-ready/verify-requested"
+	AnnotationVerifyCompleted = "node-ready/verify-completed"
+	AnnotationVerifyResult    = "node-ready/verify-result"
 	// AnnotationCAPISkipRemediation is Cluster API's MachineHealthCheck opt-out, honoured as
 	// AnnotationDoNotDelete whatever its value, as Cluster API does.
 	AnnotationCAPISkipRemediation = "cluster.x-k8s.io/skip-remediation"
@@ -93,6 +99,10 @@ type Facts struct {
 	Record    Record
 	// RecordProblem says why the record annotation cannot be read. Record then only keeps that the node may have passed.
 	RecordProblem string
+	// Requested is the value of AnnotationVerifyRequested.
+	Requested string
+	// Conditions are all of the node's. They must not be modified.
+	Conditions []corev1.NodeCondition
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
 	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
@@ -125,6 +135,8 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 		Deleting:     n.DeletionTimestamp != nil,
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
 		Images:       n.Status.Images,
+		Requested:    n.Annotations[AnnotationVerifyRequested],
+		Conditions:   n.Status.Conditions,
 	}
 	if os := n.Labels[corev1.LabelOSStable]; os != string(corev1.Linux) {
 		f.OtherOS = os

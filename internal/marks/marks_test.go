@@ -1,6 +1,7 @@
 package marks
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestObserve(t *testing.T) {
 	n.UID, n.DeletionTimestamp = "u2", &metav1.Time{}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	f = Observe(n, vocabulary)
-	if f.Labelled || f.Record != (Record{}) || f.RecordProblem != "" || !f.HasRecord || !f.Deleting || !f.Ready || f.Lost || f.Condition != nil {
+	if f.Labelled || !reflect.DeepEqual(f.Record, Record{}) || f.RecordProblem != "" || !f.HasRecord || !f.Deleting || !f.Ready || f.Lost || f.Condition != nil {
 		t.Errorf("a label of another value, another node's record: %+v", f)
 	}
 	if f = Observe(node(), Vocabulary{Verified: Label{Key: "k"}}); f.Labelled || f.Lost {

@@ -3,6 +3,7 @@ package marks
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,9 +62,37 @@ type Record struct {
 	Unseen bool `json:"unseen,omitempty"`
 	// Deletion is the intended deletion, written before it begins. The node is not tried again meanwhile.
 	Deletion *Deletion `json:"deletion,omitempty"`
+	// Suspicion is why a verified node is verified again, where a condition or a request asks for it. A pass removes it.
+	Suspicion *Suspicion `json:"suspicion,omitempty"`
+	// Cleared are suspicions that a pass removed, at most one for each type of a condition.
+	Cleared []Suspicion `json:"cleared,omitempty"`
+	// Request is the last value of AnnotationVerifyRequested that was answered, and RequestTime when an attempt for one
+	// was last decided on.
+	Request     string     `json:"request,omitempty"`
+	RequestTime *time.Time `json:"requestTime,omitempty"`
+	// Remediations are the actions other than a deletion that were decided on since the node last passed, in their order,
+	// and those of before that are yet to be taken back.
+	Remediations []Remediation `json:"remediations,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
+}
+
+// Suspicion is one transition of a condition that makes a node suspect, or a request.
+type Suspicion struct {
+	// Type, Status and Transition (lastTransitionTime) are those of the condition; empty for a request.
+	Type       corev1.NodeConditionType `json:"type,omitempty"`
+	Status     corev1.ConditionStatus   `json:"status,omitempty"`
+	Transition *time.Time               `json:"transition,omitempty"`
+	// Request is the value of AnnotationVerifyRequested that is to be answered; empty for none.
+	Request string `json:"request,omitempty"`
+	// Time is when the suspicion began or, of one that was cleared, when the node passed: on the controller's clock.
+	Time time.Time `json:"time"`
+}
+
+// Same reports whether it is about the same transition of the condition.
+func (s Suspicion) Same(c corev1.NodeCondition) bool {
+	return s.Type == c.Type && s.Status == c.Status && s.Transition != nil && s.Transition.Equal(c.LastTransitionTime.Time)
 }
 
 // DeadlineCause is what keeps a node past its deadline, found by comparison with a verified node.
@@ -93,6 +122,60 @@ type Deletion struct {
 	UID  string `json:"uid"`
 	// Time is when it was decided.
 	Time time.Time `json:"time"`
+}
+
+// Remediation is an action that was decided on, other than a deletion. It is written before it is carried out.
+type Remediation struct {
+	// Action is the place of its entry in nodeManagement.remediation.actions, from 0.
+	Action int32 `json:"action"`
+	// State is one of the Remediation constants.
+	State string `json:"state"`
+	// Condition, Status and Reason are what is set on the node; empty for an object.
+	Condition corev1.NodeConditionType `json:"condition,omitempty"`
+	Status    corev1.ConditionStatus   `json:"status,omitempty"`
+	Reason    string                   `json:"reason,omitempty"`
+	// APIVersion, Kind, Namespace and Name are those of the object that is created; empty for a condition. Namespace is
+	// empty for a cluster-scoped one.
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
+	// Keep leaves the object where it is when the node passes.
+	Keep bool `json:"keep,omitempty"`
+	// Time is when it was decided on, BootID and Sequence the node's boot and the last recorded attempt at that time.
+	Time     time.Time `json:"time"`
+	BootID   string    `json:"bootID,omitempty"`
+	Sequence int32     `json:"sequence"`
+}
+
+// The values of Remediation.State.
+const (
+	RemediationIntended  = "intended"  // it may not have been carried out
+	RemediationStarted   = "started"   // it was
+	RemediationReverting = "reverting" // it is to be taken back
+	RemediationEnded     = "ended"     // it was taken back, and the next entry of remediation.actions follows
+)
+
+// KindCondition is the kind of an action that sets a condition, in metrics and the ledger.
+const KindCondition = "Condition"
+
+// TargetKind is the kind of what the action makes, in metrics and the ledger.
+func (r Remediation) TargetKind() string {
+	if r.Condition != "" {
+		return KindCondition
+	}
+	return r.Kind
+}
+
+// FullName is the name of what the action makes: of an object with its namespace.
+func (r Remediation) FullName() string {
+	switch {
+	case r.Condition != "":
+		return string(r.Condition)
+	case r.Namespace != "":
+		return r.Namespace + "/" + r.Name
+	}
+	return r.Name
 }
 
 // MayHaveVerified reports whether the node ever passed. It also does if that is unknown, since then less is deleted.
@@ -129,7 +212,11 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 		!plausibleCount(r.Superseded) || !plausibleCount(r.Shared) || r.DurationMs < 0:
 		problem = fmt.Sprintf("has a count that is negative or over %d", maxCount)
 	case !encodableTime(r.LastTime) || !encodableTime(r.VerifiedTime) || !encodableTime(r.NextAttemptTime) ||
-		!encodableTime(r.Since) || r.Deletion != nil && !encodableTime(&r.Deletion.Time) ||
+		!encodableTime(r.Since) || !encodableTime(r.RequestTime) ||
+		slices.ContainsFunc(r.Remediations, func(a Remediation) bool { return !encodableTime(&a.Time) }) ||
+		r.Suspicion != nil && !r.Suspicion.encodable() ||
+		slices.ContainsFunc(r.Cleared, func(s Suspicion) bool { return !s.encodable() }) ||
+		r.Deletion != nil && !encodableTime(&r.Deletion.Time) ||
 		r.DeadlineCause != nil && !encodableTime(&r.DeadlineCause.Time):
 		problem = "has a time before 1970 or after 9999"
 	default:
@@ -138,6 +225,8 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
 		"; the node starts afresh, and counts as one that was verified before"
 }
+
+func (s Suspicion) encodable() bool { return encodableTime(&s.Time) && encodableTime(s.Transition) }
 
 func plausibleCount(n int32) bool { return n >= 0 && n <= maxCount }
 

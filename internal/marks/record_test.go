@@ -33,10 +33,10 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 		t.Errorf("%+v, %s", got, fault)
 	}
 	n := node()
-	if got, fault = readRecord(n); fault != "" || got != (Record{}) {
+	if got, fault = readRecord(n); fault != "" || !reflect.DeepEqual(got, Record{}) {
 		t.Errorf("no record: %+v, %s", got, fault)
 	}
-	if got, fault = read(Record{NodeUID: "u2", VerifiedTime: &at, Sequence: 9}.Encode()); fault != "" || got != (Record{}) {
+	if got, fault = read(Record{NodeUID: "u2", VerifiedTime: &at, Sequence: 9}.Encode()); fault != "" || !reflect.DeepEqual(got, Record{}) {
 		t.Errorf("an earlier node's record: %+v, %s", got, fault)
 	}
 }
@@ -52,7 +52,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"10000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","lastTime":"0001-01-01T00:00:00Z"}`, `{"nodeUID":"u1","verifiedTime":"1969-01-01T00:00:00Z"}`,
 		`{"nodeUID":"u1","nextAttemptTime":"0000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","deletion":{}}`, `{"nodeUID":"u1","deletion":{"time":"1000-01-01T00:00:00Z"}}`} {
 		r, fault := read(raw)
-		if r != (Record{HistoryLost: true}) || !r.MayHaveVerified() {
+		if !reflect.DeepEqual(r, Record{HistoryLost: true}) || !r.MayHaveVerified() {
 			t.Errorf("%.60q: %+v", raw, r)
 		}
 		if fault == "" || len(fault) > 2*attempt.MaxMessage || strings.ContainsAny(fault, "\n\x00") {
@@ -60,7 +60,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"null", "{}", `{"nodeUID":"u2","sequence":-1}`} {
-		if r, fault := read(raw); fault != "" || r != (Record{}) {
+		if r, fault := read(raw); fault != "" || !reflect.DeepEqual(r, Record{}) {
 			t.Errorf("%s, which is no record of this node: %+v, %s", raw, r, fault)
 		}
 	}
@@ -95,7 +95,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		r, fault := read(raw)
-		if fault != "" && r != (Record{HistoryLost: true}) {
+		if fault != "" && !reflect.DeepEqual(r, Record{HistoryLost: true}) {
 			t.Errorf("half a record: %+v", r)
 		}
 		again, fault := read(r.Encode())
