@@ -91,7 +91,7 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 	case result.Outcome == attempt.Passed && removed != nil:
 		d.record(pod.Attempt, removed)
 	case d.recordPassOrSuperseded(pod.Attempt, result):
-	case result.Outcome == attempt.Failed && needsControlProbe(d.in.Config):
+	case result.Outcome == attempt.Failed && needsControlProbe(d.in):
 		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, attempt: pod.Attempt, result: &result,
 			unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay})
 	case d.in.Config.NodeManagement.DeleteFailedNodes && d.deadlinePassed() && d.mayBeNodeFault(pod, result):
@@ -146,7 +146,9 @@ func passedMessage(r marks.Record) string {
 }
 
 // needsControlProbe reports whether a failure counts only after a control probe passed.
-func needsControlProbe(c *config.Config) bool {
+func needsControlProbe(in Input) bool { return suspect(in) || probesBeforeDeletion(in.Config) }
+
+func probesBeforeDeletion(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
 }
 

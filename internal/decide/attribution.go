@@ -160,7 +160,9 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 // inconclusive: the outage may have caused the failure and ended before the probe.
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
-	afterOutage := before.Held == GuardControlProbe
+	// With deletion off nothing is held; the count of shared failures shows the same.
+	afterOutage := before.Held == GuardControlProbe ||
+		!d.in.Config.NodeManagement.DeleteFailedNodes && before.Shared > 0
 	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
 	switch {
 	case f.blockedBy != "" && (afterOutage || afterShared):
@@ -186,7 +188,13 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	}
 	f.result.Outcome = attempt.Inconclusive
 	d.spent.shared++
+	if !d.in.Config.NodeManagement.DeleteFailedNodes {
+		f.result.Message = attempt.Text(f.result.Message + "; not counted against this node: " + message)
+	}
 	d.record(f.attempt, f.result)
+	if !d.in.Config.NodeManagement.DeleteFailedNodes {
+		return
+	}
 	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
 	d.Target.Kind = d.targetKind()

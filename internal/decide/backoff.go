@@ -54,7 +54,7 @@ const sharedFailures = 5
 // exhaustedRetry, as for a node that would have exhausted its retries without a control probe.
 func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 	rc := c.Reconciliation
-	if !needsControlProbe(c) {
+	if !probesBeforeDeletion(c) {
 		return rc
 	}
 	most := int64(max(rc.MaxBackoffSeconds, int32(exhaustedRetry(c)/time.Second)))

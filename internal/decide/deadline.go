@@ -37,7 +37,8 @@ func (d *decision) beginRound(current *workerpod.Observation) bool {
 	}
 	_, began := RoundStart(d.in, d.now)
 	setSince := d.in.Profile.VerificationDeadlineSeconds > 0 && !began
-	closeGate := d.in.Config.NodeManagement.Reverify.Taint && current == nil && d.spent.first && !d.in.Node.Gated &&
+	closeGate := d.in.Config.NodeManagement.Reverify.Taint && current == nil && d.spent.first && r.Suspicion == nil &&
+		!d.in.Node.Gated &&
 		!protected(d.in) && d.in.Node.Leaving == ""
 	if !setSince && !closeGate {
 		return false

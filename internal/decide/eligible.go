@@ -38,7 +38,8 @@ func NeedsVerification(in Input, now time.Time) bool {
 		return false
 	}
 	at, ok := reverifyTime(in, now)
-	return rebooted(in) || ok && !now.Before(at)
+	suspicion, _, _ := newSuspicion(in, now)
+	return rebooted(in) || ok && !now.Before(at) || n.Record.Suspicion != nil || suspicion != nil
 }
 
 // InScope reports whether there may be anything to do about the node. On any other, only pods that exist are deleted.

@@ -65,10 +65,14 @@ var (
 	EventInconclusive      = Warning("VerificationInconclusive", "Verify", RankOutcome)
 	EventExhausted         = Warning("RetriesExhausted", "Verify", RankDecision)
 	EventHeld              = Warning("RemediationHeld", "Delete", RankDecision)
-	EventQuarantined       = Warning("Quarantined", "Quarantine", RankDecision)
-	EventBackfilled        = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS     = Warning("UnsupportedOS", "Verify", RankDecision)
-	EventWorkerOrphaned    = Warning("WorkerOrphaned", "Verify", RankDecision)
+	// EventRemediationStarted is of an action other than a deletion.
+	EventRemediationStarted = Warning("RemediationStarted", "Remediate", RankDecision)
+	EventQuarantined        = Warning("Quarantined", "Quarantine", RankDecision)
+	// EventSuspicionCleared is of a node that a condition made suspect and whose checks pass.
+	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
+	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
+	EventWorkerOrphaned   = Warning("WorkerOrphaned", "Verify", RankDecision)
 	// EventReportMissing is of a worker that passed and left no report: nobody knows what it checked.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.

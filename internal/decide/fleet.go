@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
@@ -17,7 +19,9 @@ type NodeSummary struct {
 	Unhealthy bool
 	// CanHostProbe: it is verified and well, a probe may run on it.
 	CanHostProbe bool
-	// DeletionIntended: its record contains an intended deletion.
+	// Verified is when it last passed; zero for never.
+	Verified time.Time
+	// DeletionIntended: its record contains an intended deletion, or another action after which it has not passed.
 	DeletionIntended bool
 }
 
@@ -26,9 +30,12 @@ func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
 		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
-		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil,
-		Unhealthy:    r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in),
-		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed,
+		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || lastAction(r) != nil,
+		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
+		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in) ||
+			r.Suspicion != nil && f.Gated,
+		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed &&
+			r.Suspicion == nil,
 	}
 }
 
@@ -78,9 +85,9 @@ type deletingNode struct {
 // does not count in addition, else the pool would seem to grow with each deletion.
 func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
-	ledgerPool := map[string]string{} // by the node's UID
+	inLedger := map[string]Deletion{} // by the node's UID
 	for _, d := range ledger {
-		ledgerPool[d.NodeUID] = d.Pool
+		inLedger[d.NodeUID] = d
 	}
 	tallies := map[group]*tally{}
 	each := func(pool, zone string, do func(*tally)) {
@@ -93,8 +100,8 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 	}
 	for _, m := range fleet {
 		var pools []string
-		if pool, ok := ledgerPool[m.UID]; ok {
-			pools = append(pools, pool)
+		if d, ok := inLedger[m.UID]; ok && !m.Verified.After(d.Time) { // after an action the node may pass
+			pools = append(pools, d.Pool)
 		}
 		if m.DeletionIntended && !m.Excluded {
 			pools = append(pools, m.Pool)

@@ -194,15 +194,16 @@ func subject(s string) func(*workerpod.Observation) {
 
 // world is what there is to load beyond an Input.
 type world struct {
-	waits        []Unmet
-	elsewhere    []Unmet // on the verified node that is asked about
-	full         bool    // there is no slot
-	probes       []workerpod.Observation
-	probeRefused string
-	fleet        []NodeSummary
-	ledger       Ledger
-	workloads    Workloads
-	owner        owner.Owner
+	waits         []Unmet
+	elsewhere     []Unmet // on the verified node that is asked about
+	full          bool    // there is no slot
+	probes        []workerpod.Observation
+	probeRefused  string
+	fleet         []NodeSummary
+	ledger        Ledger
+	workloads     Workloads
+	owner         owner.Owner
+	actionProblem string
 	// fresh is the node as the API server has it, where that is not what the cache has.
 	fresh *Input
 }
@@ -213,7 +214,7 @@ func nodeClaim(name, uid string) owner.Target {
 
 // needs lists them in the order of their cost.
 var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedLedger, NeedCounts,
-	NeedOccupants, NeedWorkloads, NeedOwner}
+	NeedOccupants, NeedWorkloads, NeedAction, NeedOwner}
 
 // loaders load what there is. Each need is passed to asked before.
 func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
@@ -252,6 +253,8 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Deletions, in.Config.NodeManagement.Remediation.Window.Duration, now))
 	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
+	case NeedAction:
+		ev.ActionProblem = &w.actionProblem
 	case NeedOwner:
 		found := w.owner
 		if found == (owner.Owner{}) {

@@ -39,6 +39,8 @@ const (
 	GuardSparePods           = "sparePodsOtherThanDaemonSets"
 	GuardDryRun              = "dryRun"
 	GuardControlProbe        = "controlProbe"
+	GuardActions             = "actions"
+	GuardAction              = "action"
 )
 
 // Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different
@@ -50,6 +52,8 @@ func Guards() []Guard {
 			"the node is of the control plane, and `includeControlPlane` is off", (*decision).controlPlane},
 		{GuardNeverVerifiedOnly, nil,
 			"the node was verified before: its taint quarantines it", (*decision).verifiedBefore},
+		{GuardActions, nil, "every entry of `remediation.actions` was tried, and the node still fails",
+			(*decision).actionsExhausted},
 		{GuardControlProbe, []Need{NeedProbes},
 			"the same checks fail on a verified node too, or there is none to run them on", nil},
 		{GuardPaused, []Need{NeedLedger},
@@ -68,6 +72,9 @@ func Guards() []Guard {
 			"the limit of nodes of the NodePool, or of the cluster, that are being deleted is reached",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
+		{GuardAction, []Need{NeedAction},
+			"the API server refuses the action's object, or another program wrote its condition",
+			(*decision).actionRefused},
 		{owner.Guard, []Need{NeedOwner},
 			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") cannot be found for certain",
 			func(d *decision) string { return d.ev.Owner.Problem }},
@@ -142,6 +149,13 @@ func (d *decision) workloads() string {
 func (d *decision) dryRun() string {
 	if !d.in.Config.NodeManagement.Remediation.DryRun {
 		return ""
+	}
+	switch a := NextAction(d.in); {
+	case a.Condition != nil:
+		return fmt.Sprintf("would set condition %s=%s", a.Condition.Type, a.Condition.Status)
+	case a.Object != nil:
+		_, kind, _ := a.Object.Identity()
+		return "would create an object of kind " + kind
 	}
 	return fmt.Sprintf("would delete %s %s", d.ev.Owner.Kind, d.ev.Owner.Name)
 }

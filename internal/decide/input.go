@@ -17,6 +17,8 @@ package decide
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -48,6 +50,8 @@ type Input struct {
 	NeedsVerificationSince time.Time
 	// NotReadySeen is when this process last observed that the node is not Ready; zero for never.
 	NotReadySeen time.Time
+	// SuspectSince is when this process first saw the present transition of the conditions that make the node suspect.
+	SuspectSince map[corev1.NodeConditionType]time.Time
 	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
 	DryRunDone bool
 }
@@ -84,6 +88,7 @@ const (
 	NeedCounts               Need = "counts"        // in memory; after a fresh node a list of all nodes
 	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
 	NeedWorkloads            Need = "workloads"     // the same list, for a deletion
+	NeedAction               Need = "action"        // a dry run of the creation of an object
 	NeedOwner                Need = "owner"         // a list of all objects that may own a node
 )
 
@@ -111,6 +116,9 @@ type Evidence struct {
 	Counts *Counts
 	// Workloads are the ordinary pods on the node.
 	Workloads *Workloads
+	// ActionProblem says why the API server refuses the object of the next action; empty if it does not, or if the action
+	// is another one.
+	ActionProblem *string
 	// Owner is the object that owns the node.
 	Owner *owner.Owner
 }
@@ -131,6 +139,10 @@ const (
 	StepRecord Step = "record"
 	// StepDelete: write Plan.Change, which holds the intent, delete Plan.Target, then emit Plan.Events.
 	StepDelete Step = "delete"
+	// StepAct: write Plan.Change, which holds the intent, carry out Plan.Action, write Plan.Started, then emit Plan.Events.
+	StepAct Step = "act"
+	// StepRevert: take Plan.Action back, then write Plan.Change.
+	StepRevert Step = "revert"
 )
 
 // Plan is what Next decided.
@@ -149,7 +161,9 @@ type Plan struct {
 	Recorded *Recorded
 	// Target is what StepDelete deletes. For a deletion that is held only its Kind is set.
 	Target owner.Target
-	// Cause is what led to StepDelete.
+	// Action is what StepAct carries out, or StepRevert takes back.
+	Action *marks.Remediation
+	// Cause is what led to StepDelete or StepAct.
 	Cause string
 	// Events are emitted after the step or, without a step, after the condition is written.
 	Events []Event

@@ -227,7 +227,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
 		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
-		decide.NeedWorkloads, decide.NeedOwner} {
+		decide.NeedWorkloads, decide.NeedOwner, decide.NeedAction} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
 				m.failed("%s: still asks for %s", n.Name, need)
@@ -301,6 +301,8 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		if m.busy && in.Node.Name == joining {
 			ev.Workloads.Names = []string{"default/app"}
 		}
+	case decide.NeedAction:
+		ev.ActionProblem = ptr.To("")
 	case decide.NeedOwner:
 		ev.Owner = ptr.To(owner.OfNode(in.Node.Name, in.Node.UID))
 	default:

@@ -46,6 +46,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	}
 	switch {
 	case in.DryRunDone:
+	case d.revert():
 	case verify:
 		d.verify(current)
 	default:
@@ -69,6 +70,8 @@ func (d *decision) idle() {
 	if at, ok := reverifyTime(d.in, d.now); ok && d.in.Node.Labelled {
 		d.requeueAfter(at.Sub(d.now))
 	}
+	_, _, wait := newSuspicion(d.in, d.now)
+	d.requeueAfter(wait)
 }
 
 func (d *decision) verify(current *workerpod.Observation) {
@@ -76,6 +79,7 @@ func (d *decision) verify(current *workerpod.Observation) {
 	case labelledByHand(d.in):
 		// Record and condition keep the result of the checks.
 		d.Step, d.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
+	case current == nil && d.recordSuspicion(): // an attempt under way began before it
 	case d.beginRound(current):
 	case d.resolveIntent(current):
 	case d.in.LocalWorker != nil && d.in.LocalWorker.Attempt.Number == d.in.NextAttempt().Number:
@@ -101,7 +105,7 @@ type budget struct {
 
 func budgetOf(in Input) budget {
 	r := in.Node.Record
-	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) {
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || verifiesAction(r) {
 		return budget{first: true}
 	}
 	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
@@ -112,10 +116,13 @@ func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Rec
 
 // startOrRemediate decides what comes after the last attempt, with none under way.
 func (d *decision) startOrRemediate() {
-	if r := d.in.Node.Record; !d.in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil) {
+	if r := d.in.Node.Record; !d.in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil || lastAction(r) != nil) {
 		// deleteFailedNodes was switched off.
-		r.Held, r.HeldMessage, r.Deletion = "", "", nil
+		r.Held, r.HeldMessage, r.Deletion, r.Remediations = "", "", nil, afterPass(r.Remediations)
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+		return
+	}
+	if d.awaitAction() {
 		return
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
@@ -126,7 +133,7 @@ func (d *decision) startOrRemediate() {
 	due := true
 	if !d.spent.first && !d.stuckResolved() {
 		at, again := d.nextAttemptTime()
-		due = again && !d.now.Before(at)
+		due = again && !d.now.Before(at) || requestPending(d.in.Node.Record)
 		if again && !due {
 			d.requeueAfter(at.Sub(d.now))
 		}
@@ -173,7 +180,7 @@ func (d *decision) remediationDue() bool {
 func (d *decision) failureConfirmed() bool {
 	r := d.in.Node.Record
 	return !d.in.Profile.Unchecked() && !d.stuckResolved() && !d.spent.first && d.exhausted() &&
-		r.LastOutcome == attempt.Failed && recent(r.LastTime, d.now) && (!needsControlProbe(d.in.Config) || r.Probed)
+		r.LastOutcome == attempt.Failed && recent(r.LastTime, d.now) && (!needsControlProbe(d.in) || r.Probed)
 }
 
 // recent reports whether a finding of that time may lead to a deletion without another attempt.

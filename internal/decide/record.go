@@ -80,6 +80,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	switch result.Outcome {
 	case attempt.Passed:
 		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
+		r.Remediations = afterPass(r.Remediations)
 		d.Change.Label = ptr.To(true)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen
@@ -93,9 +94,13 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	default:
 		r.Inconclusive++
 	}
+	d.settleSuspicion(&r, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
 	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
 	d.Events = d.outcomeEvents(before, r, *result)
+	if result.Outcome == attempt.Passed {
+		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)
+	}
 	if at, ok := nextAttemptTime(d.in.Config, r, d.in.Node.UID, d.now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}
@@ -110,9 +115,10 @@ func (d *decision) closeGate() {
 	}
 }
 
-// closeGateIfVerified closes the gate after a re-verification that was inconclusive because of a failure.
+// closeGateIfVerified closes the gate after a re-verification that was inconclusive because of a failure. Under a
+// suspicion the gate stays open until a control probe passes.
 func (d *decision) closeGateIfVerified() {
-	if d.in.Node.Record.MayHaveVerified() {
+	if d.in.Node.Record.MayHaveVerified() && !suspect(d.in) {
 		d.closeGate()
 	}
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -74,30 +75,30 @@ func (d *decision) remediate(confirmed bool) {
 			return
 		}
 	}
-	for _, g := range Guards() {
-		if g.holds == nil {
-			continue
-		}
-		for _, need := range g.Needs {
-			if !d.ev.has(need) {
-				d.Need = need
-				return
-			}
-		}
-		if message := g.holds(d); message != "" {
-			d.recordHeld(g.Name, message)
-			return
-		}
+	if guard, message := d.heldBy(); guard != "" {
+		d.recordHeld(guard, message)
+		return
+	} else if d.Need != NeedNothing {
+		return
 	}
 	if !d.ev.Fresh {
 		d.Need = NeedFresh // all evidence is then loaded again from the API server
 		return
 	}
 	target := d.ev.Owner.Target
-	d.recordIntent(target)
-	if d.ev.Owner.Terminating {
+	switch last := lastAction(r); {
+	case d.ev.Owner.Terminating:
+		d.recordIntent(target)
+		return
+	case last != nil && last.State == marks.RemediationStarted && last.Condition != "":
+		r.Remediations = withState(r.Remediations, marks.RemediationReverting) // before the next entry is tried
+		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+		return
+	case NextAction(d.in).Delete == nil:
+		d.startAction()
 		return
 	}
+	d.recordIntent(target)
 	d.Step, d.Target, d.Cause = StepDelete, target, d.deletionCause()
 	d.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID,
 		Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
@@ -128,10 +129,24 @@ func (d *decision) deletionCause() string {
 
 // targetKind is the kind of the object that a deletion of the node would delete, as far as is known.
 func (d *decision) targetKind() string {
+	if a := NextAction(d.in); a.Condition != nil {
+		return marks.KindCondition
+	} else if a.Object != nil {
+		_, kind, _ := a.Object.Identity()
+		return kind
+	}
 	if d.ev.Owner != nil && d.ev.Owner.Name != "" {
 		return d.ev.Owner.Kind
 	}
 	return d.in.Node.Owner.Kind
+}
+
+// heldStep is what a guard holds, for a message.
+func (d *decision) heldStep() string {
+	if a, _, ok := nextAction(d.in); ok && a.Delete == nil {
+		return "Remediation"
+	}
+	return "Deletion"
 }
 
 // recordIntent records what is about to be deleted. The write is refused if the node changed since.
@@ -151,7 +166,9 @@ func (d *decision) recordHeld(guard, message string) {
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil)
+	r.Remediations = cancelIntended(r)
+	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil) &&
+		slices.Equal(r.Remediations, d.in.Node.Record.Remediations)
 	if r.Held == guard && sameIntent && (d.in.Node.Gated || protected(d.in)) {
 		d.Condition = d.betweenAttempts()
 		return
@@ -160,7 +177,7 @@ func (d *decision) recordHeld(guard, message string) {
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
 		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
-			Message: fmt.Sprintf("Deletion is held by %s: %s", guard, r.HeldMessage)}
+			Message: fmt.Sprintf("%s is held by %s: %s", d.heldStep(), guard, r.HeldMessage)}
 		if guard == GuardNeverVerifiedOnly {
 			e.Reason = EventQuarantined
 		}

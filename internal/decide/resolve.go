@@ -29,8 +29,14 @@ func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 // loader of NeedFresh replaces the Input. Evidence from before that may be older than the node, so Resolve drops all of
 // it but the slot.
 func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Plan, error) {
+	return ResolveWith(Next, in, ev, now, loaders)
+}
+
+// ResolveWith is Resolve for another decision than Next, as Supervise.
+func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (
+	Plan, error) {
 	for {
-		plan := Next(*in, *ev, now())
+		plan := next(*in, *ev, now())
 		if plan.Need == NeedNothing {
 			return plan, nil
 		}
@@ -76,6 +82,8 @@ func (ev Evidence) has(n Need) bool {
 		return ev.Workloads != nil && !ev.Workloads.Stale
 	case NeedWorkloads:
 		return ev.Workloads != nil
+	case NeedAction:
+		return ev.ActionProblem != nil
 	case NeedOwner:
 		return ev.Owner != nil
 	}

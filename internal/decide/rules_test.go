@@ -53,7 +53,7 @@ func planRules(now time.Time) []planRule {
 		}},
 		{"a deletion follows a fresh failure of an exhausted node, or what was found out of one past its deadline", func(in Input, ev Evidence, p Plan) bool {
 			r, c := in.Node.Record, in.Config
-			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !needsControlProbe(c))
+			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeDeletion(c))
 			return p.Step != StepDelete || exhausted || deletableOverdue(in, ev, now)
 		}},
 		{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
@@ -133,7 +133,7 @@ func planRules(now time.Time) []planRule {
 				!slices.ContainsFunc(p.Change.GateTaints, func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
 		}},
 		{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
-			return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in.Config) || p.Change.Record.Probed &&
+			return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in) || p.Change.Record.Probed &&
 				slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool { return o.Passed() && o.Attempt.Basis.Checks == in.Checks })
 		}},
 		{"a record goes forward by one attempt, or by none", func(in Input, _ Evidence, p Plan) bool {

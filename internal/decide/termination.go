@@ -88,7 +88,7 @@ func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
 	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s cannot be ended: its container still runs long after its grace period, "+
 			"and no attempt can start beside it", pod.Name)}
-	if !needsControlProbe(d.in.Config) {
+	if !needsControlProbe(d.in) {
 		d.record(a, result)
 		return
 	}

@@ -1,0 +1,263 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// The entries of remediation.actions are tried in order. An entry is written into the record before it is carried out,
+// as a deletion is (marks.Remediation). After it the node is left alone for waitSeconds, or until it reboots. Then it is
+// verified again, with a whole budget, and only if that is exhausted too comes the next entry. A pass takes back what
+// was done.
+
+// lastAction is the action on the node that was decided on last; nil where there was none since the node passed.
+func lastAction(r marks.Record) *marks.Remediation {
+	if len(r.Remediations) == 0 {
+		return nil
+	}
+	return &r.Remediations[len(r.Remediations)-1]
+}
+
+// nextAction is the entry of remediation.actions to try next, and its place; ok is false where all were tried. One that
+// may not have been carried out is tried again.
+func nextAction(in Input) (a config.Action, index int32, ok bool) {
+	if last := lastAction(in.Node.Record); last != nil {
+		index = last.Action
+		if last.State != marks.RemediationIntended {
+			index++
+		}
+	}
+	actions := in.Config.NodeManagement.Remediation.Actions
+	if int(index) >= len(actions) {
+		return config.Action{}, index, false
+	}
+	return actions[index], index, true
+}
+
+// NextAction is the entry of remediation.actions to try next on the node; the zero Action where all were tried.
+func NextAction(in Input) config.Action {
+	a, _, _ := nextAction(in)
+	return a
+}
+
+// actionWait is for how long the node is left alone after an action; 0 where it is not.
+func (d *decision) actionWait() time.Duration {
+	last := lastAction(d.in.Node.Record)
+	if last == nil || last.State != marks.RemediationStarted || d.in.Node.Record.Sequence != last.Sequence ||
+		otherBoot(last.BootID, d.in.Node.BootID) || last.Time.After(d.now.Add(clockTolerance)) {
+		return 0
+	}
+	seconds := int32(config.DefaultActionWaitSeconds)
+	if actions := d.in.Config.NodeManagement.Remediation.Actions; int(last.Action) < len(actions) {
+		seconds = *actions[last.Action].WaitSeconds
+	}
+	return max(0, last.Time.Add(time.Duration(seconds)*time.Second).Sub(d.now))
+}
+
+// verifiesAction reports whether no attempt has ended since the last action was carried out: the next one begins a round.
+func verifiesAction(r marks.Record) bool {
+	last := lastAction(r)
+	return last != nil && last.State == marks.RemediationStarted && r.Sequence == last.Sequence
+}
+
+// awaitAction has the node wait for what comes of an action. It reports whether it did.
+func (d *decision) awaitAction() bool {
+	left := d.actionWait()
+	if left <= 0 {
+		return false
+	}
+	r := d.in.Node.Record
+	last := lastAction(r)
+	d.requeueAfter(left)
+	d.Condition = &marks.Condition{Status: "False", Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
+		Message: attempt.Text(fmt.Sprintf("%s; %s at %s; the checks run again at %s, or after a reboot", LastFailure(r),
+			describeAction(*last), last.Time.UTC().Format(time.RFC3339), d.now.Add(left).UTC().Format(time.RFC3339)))}
+	return true
+}
+
+// describeAction says what an action did.
+func describeAction(a marks.Remediation) string {
+	if a.Condition != "" {
+		return fmt.Sprintf("condition %s=%s was set", a.Condition, a.Status)
+	}
+	return fmt.Sprintf("%s %s was created", a.Kind, a.FullName())
+}
+
+// startAction writes the next action, which is not a deletion, into the record, to be carried out at once.
+func (d *decision) startAction() {
+	action, index, _ := nextAction(d.in)
+	r := d.in.Node.Record
+	r.Remediations = slices.Clone(r.Remediations)
+	name := workerpod.RemediationName(workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID}, r.Sequence, index)
+	if last := lastAction(r); last != nil && last.State == marks.RemediationIntended {
+		name = cmp.Or(last.Name, name) // it may have been created
+		r.Remediations = r.Remediations[:len(r.Remediations)-1]
+	}
+	a := marks.Remediation{Action: index, State: marks.RemediationIntended, Time: timestamp(d.now),
+		BootID: d.in.Node.BootID, Sequence: r.Sequence}
+	if c := action.Condition; c != nil {
+		a.Condition, a.Status, a.Reason = c.Type, c.Status, c.Reason
+	} else {
+		o := action.Object
+		a.APIVersion, a.Kind, a.Namespace = o.Identity()
+		a.Name, a.Keep = name, !*o.DeleteOnRecovery
+	}
+	r.Remediations = append(r.Remediations, a)
+	r.NextAttemptTime, r.Held, r.HeldMessage, r.DeadlineCause = nil, "", "", nil
+	d.Step, d.Change, d.Action, d.Cause = StepAct, marks.Change{Record: r}, &a, d.deletionCause()
+	d.closeGate()
+	d.Target.Kind = a.TargetKind()
+	d.Events = []Event{{Reason: EventRemediationStarted, Key: fmt.Sprintf("%d/%s", index, eventKey(r)),
+		Message: fmt.Sprintf("Remediation: %s: %s", describeAction(a), d.Cause)}}
+}
+
+// Started is the record of a node once StepAct was carried out.
+func (p Plan) Started() marks.Record {
+	r := p.Change.Record
+	r.Remediations = slices.Clone(r.Remediations)
+	r.Remediations[len(r.Remediations)-1].State = marks.RemediationStarted
+	return r
+}
+
+// cancelIntended takes back a condition that may have been set, where a guard holds by now. An object that may have been
+// created has the same name when it is tried again.
+func cancelIntended(r marks.Record) []marks.Remediation {
+	if last := lastAction(r); last != nil && last.State == marks.RemediationIntended && last.Condition != "" {
+		return withState(r.Remediations, marks.RemediationReverting)
+	}
+	return r.Remediations
+}
+
+// withState is the actions with the last in another state.
+func withState(all []marks.Remediation, state string) []marks.Remediation {
+	all = slices.Clone(all)
+	all[len(all)-1].State = state
+	return all
+}
+
+// afterPass is what is left of the actions on a node that passed: what is to be taken back.
+func afterPass(all []marks.Remediation) (left []marks.Remediation) {
+	for _, a := range all {
+		if a.State == marks.RemediationEnded || a.Condition == "" && a.Keep {
+			continue
+		}
+		a.State = marks.RemediationReverting
+		left = append(left, a)
+	}
+	return left
+}
+
+// revert takes back the first action that is to be. It reports whether there is one. What comes of the record depends on
+// why: a node that passed has no actions any more; where a guard holds, or deletion was switched off, the entry may be
+// tried again; else the next one follows.
+func (d *decision) revert() bool {
+	r := d.in.Node.Record
+	i := slices.IndexFunc(r.Remediations, func(a marks.Remediation) bool { return a.State == marks.RemediationReverting })
+	if i < 0 || d.in.LocalWorker != nil {
+		return false
+	}
+	if !d.ev.Fresh {
+		d.Need = NeedFresh
+		return true
+	}
+	a := r.Remediations[i]
+	r.Remediations = slices.Clone(r.Remediations)
+	if r.LastOutcome == attempt.Passed || r.Held != "" || !d.in.Config.NodeManagement.DeleteFailedNodes {
+		r.Remediations = slices.Delete(r.Remediations, i, i+1)
+	} else {
+		r.Remediations[i].State = marks.RemediationEnded
+	}
+	d.Step, d.Action, d.Change = StepRevert, &a, marks.Change{Record: r}
+	return true
+}
+
+// SupervisesCondition reports whether the node carries a condition that an action set: the guards must go on letting it
+// through.
+func SupervisesCondition(in Input) bool {
+	last := lastAction(in.Node.Record)
+	return last != nil && last.State == marks.RemediationStarted && last.Condition != ""
+}
+
+// Supervise decides whether the condition that an action set is taken back: a guard holds by now, and the node's owner is
+// not being deleted yet. Until then a repairer would act although nothing may be done.
+func Supervise(in Input, ev Evidence, now time.Time) Plan {
+	d := newDecision(in, ev, now)
+	if !SupervisesCondition(in) || in.Node.Deleting {
+		return d.Plan
+	}
+	r := in.Node.Record
+	if in.Config.NodeManagement.DeleteFailedNodes {
+		if ev.Owner == nil {
+			return Plan{Need: NeedOwner}
+		}
+		if ev.Owner.Terminating {
+			return d.Plan
+		}
+		guard, message := d.heldBy(GuardAction, GuardActions)
+		if guard == "" {
+			return d.Plan // no guard holds, or evidence is missing
+		}
+		d.recordHeld(guard, message)
+		if d.Step == StepRecord {
+			r = d.Change.Record
+		}
+	}
+	r.Remediations = withState(r.Remediations, marks.RemediationReverting)
+	d.Step, d.Change.Record = StepRecord, r
+	return d.Plan
+}
+
+// heldBy evaluates the guards, but for those left out, and returns the first that holds and why; empty if none does, or
+// if the plan needs evidence first.
+func (d *decision) heldBy(without ...string) (guard, message string) {
+	for _, g := range Guards() {
+		if g.holds == nil || slices.Contains(without, g.Name) {
+			continue
+		}
+		for _, need := range g.Needs {
+			if !d.ev.has(need) {
+				d.Need = need
+				return "", ""
+			}
+		}
+		if message := g.holds(d); message != "" {
+			return g.Name, message
+		}
+	}
+	return "", ""
+}
+
+// actionsExhausted holds a node on which every action was tried.
+func (d *decision) actionsExhausted() string {
+	if _, n, ok := nextAction(d.in); !ok {
+		return fmt.Sprintf("all %d entries of remediation.actions were tried", n)
+	}
+	return ""
+}
+
+// actionRefused holds an action that cannot be carried out: another program wrote the condition, or the API server
+// refuses the object. The next entry is not tried in its place.
+func (d *decision) actionRefused() string {
+	if c := NextAction(d.in).Condition; c != nil && !ownCondition(d.in.Node.Record, *c) {
+		for _, have := range d.in.Node.Conditions {
+			if have.Type == c.Type {
+				return fmt.Sprintf("the node has the condition %s already, which another program wrote", c.Type)
+			}
+		}
+	}
+	return *d.ev.ActionProblem
+}
+
+// ownCondition reports whether an action of the record may have set the condition.
+func ownCondition(r marks.Record, c config.ConditionAction) bool {
+	return slices.ContainsFunc(r.Remediations, func(a marks.Remediation) bool {
+		return a.Condition == c.Type && a.State != marks.RemediationEnded
+	})
+}

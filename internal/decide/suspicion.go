@@ -1,0 +1,216 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// requestEvery is the shortest time between two requested verifications of one node. Whoever may annotate nodes could
+// otherwise have workers run on it without a pause.
+const requestEvery = time.Minute
+
+// maxRequest is the longest ID of a request, in bytes: it is kept in the record.
+const maxRequest = 253
+
+// suspect reports whether the node passed before and is verified again because a condition or a request asks for it.
+// Then a failure is compared with a verified node before it closes the gate, with deletion off too: whoever sets the
+// condition may be wrong about every node at once.
+func suspect(in Input) bool {
+	r := in.Node.Record
+	return r.Suspicion != nil && r.MayHaveVerified() && in.LocalWorker == nil
+}
+
+// newSuspicion returns why the node is to be verified again, which its record does not show yet, and the entry of
+// reverify.onConditions that says so. Where nothing does, wait is when something will, 0 for never.
+func newSuspicion(in Input, now time.Time) (s *marks.Suspicion, by config.SuspectCondition, wait time.Duration) {
+	if in.LocalWorker != nil {
+		return nil, by, 0
+	}
+	s, by, wait = suspectCondition(in, now)
+	request, later := newRequest(in, now)
+	if request == "" {
+		if later > 0 && (wait == 0 || later < wait) {
+			wait = later
+		}
+		return s, by, wait
+	}
+	if s == nil {
+		s = in.Node.Record.Suspicion
+	}
+	if s == nil {
+		s = &marks.Suspicion{Time: timestamp(now)}
+	}
+	with := *s
+	with.Request = request
+	return &with, by, 0
+}
+
+// suspectCondition returns the first condition that makes a verified node suspect.
+func suspectCondition(in Input, now time.Time) (*marks.Suspicion, config.SuspectCondition, time.Duration) {
+	n, r := in.Node, in.Node.Record
+	passed := r.LastOutcome == attempt.Passed || r.LastOutcome == "" && r.MayHaveVerified()
+	var wait time.Duration
+	if !n.Labelled || n.Gated || !passed || r.Suspicion != nil {
+		return nil, config.SuspectCondition{}, 0
+	}
+	for _, by := range in.Profile.SuspectConditions {
+		c := SuspectConditionOf(n, by)
+		if c == nil {
+			continue
+		}
+		since, ok := in.SuspectSince[by.Type]
+		if !ok {
+			since = now
+		}
+		at := since.Add(time.Duration(by.ForSeconds) * time.Second)
+		if cooled := cooldown(in, *c, now); cooled.After(at) {
+			at = cooled
+		}
+		if left := at.Sub(now); left > 0 {
+			if wait == 0 || left < wait {
+				wait = left
+			}
+			continue
+		}
+		begins := suspicionOf(*c)
+		begins.Time = timestamp(now)
+		return &begins, by, 0
+	}
+	return nil, config.SuspectCondition{}, wait
+}
+
+func suspicionOf(c corev1.NodeCondition) marks.Suspicion {
+	return marks.Suspicion{Type: c.Type, Status: c.Status, Transition: ptr.To(c.LastTransitionTime.UTC())}
+}
+
+// SuspectConditionOf is the node's condition of the type, if it has the status.
+func SuspectConditionOf(n marks.Facts, by config.SuspectCondition) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Conditions, func(c corev1.NodeCondition) bool { return c.Type == by.Type && c.Status == by.Status })
+	if i < 0 {
+		return nil
+	}
+	return &n.Conditions[i]
+}
+
+// cooldown is when a transition that a pass cleared makes the node suspect again; zero for one that no pass cleared. A
+// time from the future is a forged one, or of a fast clock, and does not count.
+func cooldown(in Input, c corev1.NodeCondition, now time.Time) time.Time {
+	i := slices.IndexFunc(in.Node.Record.Cleared, func(s marks.Suspicion) bool { return s.Same(c) })
+	if i < 0 || in.Node.Record.Cleared[i].Time.After(now.Add(clockTolerance)) {
+		return time.Time{}
+	}
+	return in.Node.Record.Cleared[i].Time.Add(time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second)
+}
+
+// newRequest is the request that the record does not show yet; empty for none. later is when one may be answered.
+func newRequest(in Input, now time.Time) (id string, later time.Duration) {
+	r := in.Node.Record
+	switch id = in.Node.Requested; {
+	case id == "" || id == r.Request || len(id) > maxRequest:
+		return "", 0
+	case requestPending(r), !in.Node.Gated && !in.Node.HasRecord && !in.Node.Labelled:
+		return "", 0
+	case r.RequestTime == nil || r.RequestTime.After(now.Add(clockTolerance)):
+		return id, 0
+	}
+	if left := r.RequestTime.Add(requestEvery).Sub(now); left > 0 {
+		return "", left
+	}
+	return id, 0
+}
+
+// requestPending reports whether the record shows a request without its answer.
+func requestPending(r marks.Record) bool {
+	return r.Suspicion != nil && r.Suspicion.Request != "" && r.Suspicion.Request != r.Request
+}
+
+// recordSuspicion writes down why the node is verified again. If the configuration wants that, and so few nodes are
+// unhealthy that it may, the same write closes the node's gate. It reports whether there is anything to write, or to
+// load first.
+func (d *decision) recordSuspicion() bool {
+	s, by, _ := newSuspicion(d.in, d.now)
+	if s == nil {
+		return false
+	}
+	closes := by.Taint && !d.in.Node.Gated && !protected(d.in)
+	if closes {
+		switch { // maxUnhealthy limits how many gates are closed; with deletion off there is no ledger
+		case d.in.Config.NodeManagement.DeleteFailedNodes && d.ev.Ledger == nil:
+			d.Need = NeedLedger
+			return true
+		case d.ev.Counts == nil:
+			d.Need = NeedCounts
+			return true
+		}
+		closes = d.unhealthy() == "" && d.unhealthyZone() == ""
+	}
+	if closes && !d.ev.Fresh {
+		d.Need = NeedFresh // the cache may not show what was closed a moment ago
+		return true
+	}
+	r := d.in.Node.Record
+	r.NodeUID, r.Suspicion = d.in.Node.UID, s
+	if requestPending(r) {
+		r.RequestTime = ptr.To(timestamp(d.now))
+	}
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	if closes {
+		d.closeGate()
+	}
+	return true
+}
+
+// settleSuspicion writes what the result of an attempt means for the suspicion and the request under which it was made.
+func (d *decision) settleSuspicion(r *marks.Record, outcome attempt.Outcome) {
+	if requestPending(*r) && r.Superseded == 0 {
+		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
+	}
+	if outcome != attempt.Passed {
+		return
+	}
+	conditions := d.in.Profile.SuspectConditions
+	kept := slices.DeleteFunc(slices.Clone(r.Cleared), func(s marks.Suspicion) bool {
+		return !slices.ContainsFunc(conditions, func(c config.SuspectCondition) bool { return c.Type == s.Type })
+	})
+	cleared := func(s marks.Suspicion) {
+		s.Request, s.Time = "", timestamp(d.now)
+		kept = append(slices.DeleteFunc(kept, func(old marks.Suspicion) bool { return old.Type == s.Type }), s)
+	}
+	if s := r.Suspicion; s != nil && s.Type != "" {
+		cleared(*s)
+	}
+	began := d.now
+	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil {
+		began = pod.Seen.First
+	}
+	for _, by := range conditions {
+		since, ok := d.in.SuspectSince[by.Type]
+		if c := SuspectConditionOf(d.in.Node, by); c != nil && ok && !since.After(began) { // else the worker may have begun before
+			cleared(suspicionOf(*c))
+		}
+	}
+	r.Suspicion, r.Cleared = nil, kept
+}
+
+// suspicionClearedEvents says that the checks passed on a node which a condition made suspect; none for any other node.
+func suspicionClearedEvents(in Input, r marks.Record) []Event {
+	s := in.Node.Record.Suspicion
+	if s == nil || s.Type == "" {
+		return nil
+	}
+	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
+	return []Event{{Reason: EventSuspicionCleared, Key: eventKey(r), Message: fmt.Sprintf(
+		"%s although condition %s is %s; the same transition does not verify the node again within %s",
+		passedMessage(r), attempt.Text(string(s.Type)), attempt.Text(string(s.Status)), cooldown)}}
+}
+
+// timestamp is a time as records hold it.
+func timestamp(now time.Time) time.Time { return now.UTC().Truncate(time.Microsecond) }

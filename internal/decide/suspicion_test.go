@@ -1,0 +1,301 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+const deadlock corev1.NodeConditionType = "KernelDeadlock"
+
+// transition is when the condition of a suspect node got its status.
+var transition = now.Add(-10 * time.Minute)
+
+// suspects has KernelDeadlock make verified nodes suspect.
+func suspects(change ...func(*config.SuspectCondition)) func(*Input) {
+	return func(in *Input) {
+		c := config.SuspectCondition{Type: deadlock, Status: corev1.ConditionTrue}
+		for _, f := range change {
+			f(&c)
+		}
+		in.Profile.SuspectConditions = []config.SuspectCondition{c}
+	}
+}
+
+func forSeconds(s int32) func(*config.SuspectCondition) {
+	return func(c *config.SuspectCondition) { c.ForSeconds = s }
+}
+
+func closing(c *config.SuspectCondition) { c.Taint = true }
+
+// accused is a node that shows KernelDeadlock with the status, which this process saw a minute ago.
+func accused(status corev1.ConditionStatus) func(*Input) {
+	return func(in *Input) {
+		in.Node.Conditions = []corev1.NodeCondition{{Type: deadlock, Status: status, LastTransitionTime: metav1.NewTime(transition)}}
+		in.SuspectSince = map[corev1.NodeConditionType]time.Time{deadlock: now.Add(-time.Minute)}
+	}
+}
+
+// clearedAgo is a node that passed under the condition's present transition.
+func clearedAgo(age time.Duration, change ...func(*marks.Suspicion)) func(*Input) {
+	return func(in *Input) {
+		s := marks.Suspicion{Type: deadlock, Status: corev1.ConditionTrue, Transition: &transition, Time: now.Add(-age)}
+		for _, f := range change {
+			f(&s)
+		}
+		in.Node.Record.Cleared = []marks.Suspicion{s}
+	}
+}
+
+// underSuspicion is a node whose record shows the suspicion.
+func underSuspicion(in *Input) {
+	in.Node.Record.Suspicion = &marks.Suspicion{Type: deadlock, Status: corev1.ConditionTrue, Transition: &transition, Time: now.Add(-time.Minute)}
+}
+
+func requests(id string) func(*Input) { return func(in *Input) { in.Node.Requested = id } }
+
+func requestUnderWay(id string) func(*Input) {
+	return func(in *Input) { in.Node.Record.Suspicion = &marks.Suspicion{Request: id, Time: now.Add(-time.Minute)} }
+}
+
+func answered(id string, age time.Duration) func(*Input) {
+	return func(in *Input) { in.Node.Record.Request, in.Node.Record.RequestTime = id, ago(age) }
+}
+
+func TestSuspicionBegins(t *testing.T) {
+	is := accused(corev1.ConditionTrue)
+	for name, tc := range map[string]struct {
+		in      Input
+		begins  bool
+		request string
+		wait    time.Duration
+	}{
+		"the condition has the status":       {in: verified(suspects(), is), begins: true},
+		"on a node that was adopted":         {in: verified(suspects(), is, func(in *Input) { in.Node.Record = Adopt(*in, now).Record }), begins: true},
+		"another status":                     {in: verified(suspects(), accused(corev1.ConditionFalse))},
+		"no such condition":                  {in: verified(suspects())},
+		"no suspicion is configured":         {in: verified(is)},
+		"it has not lasted":                  {in: verified(suspects(forSeconds(90)), is), wait: 30 * time.Second},
+		"it has lasted":                      {in: verified(suspects(forSeconds(60)), is), begins: true},
+		"it is seen for the first time":      {in: verified(suspects(forSeconds(60)), is, func(in *Input) { in.SuspectSince = nil }), wait: time.Minute},
+		"a pass cleared the transition":      {in: verified(suspects(), is, clearedAgo(time.Minute)), wait: 59 * time.Minute},
+		"the cooldown is over":               {in: verified(suspects(), is, clearedAgo(time.Hour)), begins: true},
+		"a pass cleared an earlier one":      {in: verified(suspects(), is, clearedAgo(time.Minute, func(s *marks.Suspicion) { s.Transition = ago(time.Hour) })), begins: true},
+		"it was cleared in the future":       {in: verified(suspects(), is, clearedAgo(-time.Hour)), begins: true},
+		"the node is leaving":                {in: verified(suspects(), is, leaving)},
+		"it is excluded":                     {in: verified(suspects(), is, unselected)},
+		"it opted out":                       {in: verified(suspects(), is, skipped)},
+		"it verifies itself":                 {in: verified(suspects(), is, func(in *Input) { in.LocalWorker = &LocalWorker{} })},
+		"a request":                          {in: verified(requests("a")), begins: true, request: "a"},
+		"a request that was answered":        {in: verified(requests("a"), answered("a", time.Hour))},
+		"another one":                        {in: verified(requests("b"), answered("a", time.Hour)), begins: true, request: "b"},
+		"another one within the minute":      {in: verified(requests("b"), answered("a", 20*time.Second)), wait: 40 * time.Second},
+		"a condition and a request":          {in: verified(suspects(), is, requests("a")), begins: true, request: "a"},
+		"a request on a node that fails":     {in: failing(2, requests("a")), begins: true, request: "a"},
+		"a request on a node never verified": {in: given(requests("a")), begins: true, request: "a"},
+		"a request on a node left alone":     {in: given(ungated, requests("a"))},
+		"a request that is too long":         {in: verified(requests(strings.Repeat("a", 254)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, tc.in, deletable())
+			s := plan.Change.Record.Suspicion
+			if begins := plan.Step == StepRecord && s != nil; begins != tc.begins {
+				t.Fatalf("begins %v, want %v: %+v", begins, tc.begins, plan)
+			}
+			if !tc.begins {
+				if plan.Step == StepStart && tc.in.Node.Labelled || plan.RequeueAfter != tc.wait && tc.in.Node.Labelled {
+					t.Errorf("step %q, wait %s, want none and %s", plan.Step, plan.RequeueAfter, tc.wait)
+				}
+				return
+			}
+			if s.Request != tc.request || plan.Change.Gate != gateKeep || plan.Change.Label != nil || plan.Recorded != nil {
+				t.Errorf("%+v, change %+v", s, plan.Change)
+			}
+			after := tc.in
+			after.Node.Record = plan.Change.Record
+			if plan, _ = ask(t, after, deletable()); plan.Step != StepStart {
+				t.Errorf("then %q, want a worker", plan.Step)
+			}
+		})
+	}
+}
+
+// A suspicion closes so many gates as maxUnhealthy allows; on the others the checks run while they are open.
+func TestSuspicionCloses(t *testing.T) {
+	in := verified(suspects(closing), accused(corev1.ConditionTrue))
+	healthy := append(healthyNodes(9, ""), NodeSummary{Name: "n", UID: "u1"})
+	closed := func(n int) []NodeSummary {
+		fleet := slices.Clone(healthy)
+		for i := range n {
+			fleet[i].Unhealthy = true
+		}
+		return fleet
+	}
+	deletes := verified(suspects(closing), accused(corev1.ConditionTrue), deleting)
+	for name, tc := range map[string]struct {
+		in     Input
+		fleet  []NodeSummary
+		closes bool
+		asked  string
+	}{
+		"no other node is closed":        {in, closed(0), true, "[counts fresh node counts]"},
+		"one other":                      {in, closed(1), true, "[counts fresh node counts]"},
+		"too many":                       {in, closed(2), false, "[counts]"},
+		"deletions count, with deletion": {deletes, closed(0), true, "[ledger counts fresh node ledger counts]"},
+		"a control-plane node":           {verified(suspects(closing), accused(corev1.ConditionTrue), controlplane, gated), closed(0), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, asked := ask(t, tc.in, world{fleet: tc.fleet})
+			if tc.asked != "" && fmt.Sprint(asked) != tc.asked {
+				t.Errorf("asked for %v, want %s", asked, tc.asked)
+			}
+			if closes := plan.Change.Gate == gateClose; closes != tc.closes {
+				t.Errorf("closes %v, want %v", closes, tc.closes)
+			}
+			if tc.closes && (plan.Change.Label == nil || *plan.Change.Label || plan.Change.Record.Suspicion == nil) {
+				t.Errorf("the closing write: %+v", plan.Change)
+			}
+		})
+	}
+	if s := SummaryOf(verified(underSuspicion, gated)); !s.Unhealthy || s.CanHostProbe {
+		t.Error("a node that a suspicion closed does not count as unhealthy, or carries control probes")
+	}
+	if SummaryOf(verified(underSuspicion)).CanHostProbe {
+		t.Error("a suspect node carries control probes")
+	}
+}
+
+// reverify.taint is for reboots and age: whoever may annotate nodes could close their gates by it.
+func TestRequestClosesNoGate(t *testing.T) {
+	in := verified(requestUnderWay("a"))
+	in.Config.NodeManagement.Reverify.Taint = true
+	if plan, _ := ask(t, in, deletable()); plan.Step != StepStart || plan.Change.Gate != gateKeep {
+		t.Errorf("%q, gate %v, want a worker on the open node", plan.Step, plan.Change.Gate)
+	}
+}
+
+func TestSuspicionEnds(t *testing.T) {
+	worker := func(outcome attempt.Outcome) func(*Input) { return with(pod(2, openGate, ended(outcome))) }
+	probed := func(outcome attempt.Outcome) world {
+		return world{fleet: healthyNodes(3, ""), probes: []workerpod.Observation{probe("m0", subject("u1/2"), ended(outcome))}}
+	}
+	is := accused(corev1.ConditionTrue)
+	for name, tc := range map[string]struct {
+		in      Input
+		world   world
+		outcome attempt.Outcome
+		closes  bool
+		cleared bool
+		answer  attempt.Outcome
+		reasons string
+	}{
+		"it passes": {in: verified(suspects(), is, underSuspicion, worker(attempt.Passed)), outcome: attempt.Passed, cleared: true,
+			reasons: "[VerificationPassed SuspicionCleared]"},
+		"it passes and the condition is gone": {in: verified(suspects(), underSuspicion, worker(attempt.Passed)), outcome: attempt.Passed,
+			cleared: true, reasons: "[VerificationPassed SuspicionCleared]"},
+		"it fails, a verified node passes": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)), world: probed(attempt.Passed),
+			outcome: attempt.Failed, closes: true, reasons: "[VerificationFailed]"},
+		"it fails, a verified node fails too": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)), world: probed(attempt.Failed),
+			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
+		"it fails, there is no verified node": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)),
+			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
+		"a shared failure, with deletion": {in: verified(suspects(), is, underSuspicion, deleting, worker(attempt.Failed)), world: probed(attempt.Failed),
+			outcome: attempt.Inconclusive, reasons: "[RemediationHeld]"},
+		"nobody saw it fail": {in: verified(suspects(), is, underSuspicion, with(pod(2, openGate, ended(attempt.Failed), func(o *workerpod.Observation) {
+			o.Seen.UnderWay = false
+		}))), world: world{fleet: healthyNodes(3, "")}, outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
+		"a request passes": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Passed)), outcome: attempt.Passed,
+			answer: attempt.Passed, reasons: "[VerificationPassed]"},
+		"a request fails": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Failed)), world: probed(attempt.Passed),
+			outcome: attempt.Failed, closes: true, answer: attempt.Failed, reasons: "[VerificationFailed]"},
+		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Failed)), world: probed(attempt.Failed),
+			outcome: attempt.Inconclusive, answer: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
+		"other checks answer no request": {in: verified(requests("a"), requestUnderWay("a"), with(pod(2, openGate, otherChecks, ended(attempt.Passed)))),
+			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, _ := ask(t, tc.in, tc.world)
+			r := plan.Change.Record
+			if plan.Step != StepRecord || r.LastOutcome != tc.outcome {
+				t.Fatalf("%q, %s, want %s recorded: %+v", plan.Step, r.LastOutcome, tc.outcome, plan)
+			}
+			if (plan.Change.Gate == gateClose) != tc.closes {
+				t.Errorf("gate %v, closes %v", plan.Change.Gate, tc.closes)
+			}
+			if cleared := len(r.Cleared) == 1 && r.Suspicion == nil; cleared != tc.cleared {
+				t.Errorf("cleared %v, want %v: %+v", cleared, tc.cleared, r)
+			}
+			if (r.Suspicion == nil) != (tc.outcome == attempt.Passed) {
+				t.Errorf("suspicion %+v after %s", r.Suspicion, tc.outcome)
+			}
+			if plan.Change.Answer != tc.answer || tc.answer != "" && r.Request != "a" {
+				t.Errorf("answer %q to %q, want %q", plan.Change.Answer, r.Request, tc.answer)
+			}
+			if got := fmt.Sprint(reasons(plan.Events)); got != tc.reasons {
+				t.Errorf("events %s, want %s", got, tc.reasons)
+			}
+		})
+	}
+}
+
+// A worker that began before a condition's transition says nothing about what came after it.
+func TestLaterTransitionIsNotCleared(t *testing.T) {
+	other := config.SuspectCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue}
+	in := verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, with(pod(2, openGate, ended(attempt.Passed))))
+	in.Profile.SuspectConditions = append(in.Profile.SuspectConditions, other)
+	in.Node.Conditions = append(in.Node.Conditions, corev1.NodeCondition{Type: other.Type, Status: other.Status, LastTransitionTime: metav1.NewTime(now)})
+	in.SuspectSince[other.Type] = now.Add(-time.Second) // the worker began three seconds ago
+	plan, _ := ask(t, in, world{})
+	if r := plan.Change.Record; len(r.Cleared) != 1 || r.Cleared[0].Type != deadlock {
+		t.Errorf("cleared %+v, want %s alone", r.Cleared, deadlock)
+	}
+	in.SuspectSince[other.Type] = now.Add(-time.Minute)
+	if plan, _ = ask(t, in, world{}); len(plan.Change.Record.Cleared) != 2 {
+		t.Errorf("cleared %+v, want both", plan.Change.Record.Cleared)
+	}
+}
+
+// After an outage that nodes share, the first failure that a probe does not share may still be of its end.
+func TestSharedSuspicionEndsUnclear(t *testing.T) {
+	in := verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, with(pod(2, openGate, ended(attempt.Failed))), func(in *Input) {
+		r := &in.Node.Record
+		r.LastOutcome, r.LastTime, r.Shared, r.Inconclusive = attempt.Inconclusive, ago(time.Minute), 1, 1
+	})
+	w := world{fleet: healthyNodes(3, ""), probes: []workerpod.Observation{probe("m0", subject("u1/2"), ended(attempt.Passed))}}
+	plan, _ := ask(t, in, w)
+	if r := plan.Change.Record; r.LastOutcome != attempt.Inconclusive || r.Shared != 0 || plan.Change.Gate == gateClose {
+		t.Fatalf("%+v, gate %v", r, plan.Change.Gate)
+	}
+	in.Node.Record.Shared = 0
+	if plan, _ = ask(t, in, w); plan.Change.Record.LastOutcome != attempt.Failed || plan.Change.Gate != gateClose {
+		t.Errorf("then %+v, want a failure that closes the gate", plan.Change.Record)
+	}
+}
+
+// A request on a node that waits for its next attempt has that begin at once; an answered one does not.
+func TestRequestDoesNotWaitForBackoff(t *testing.T) {
+	in := failing(5, requestUnderWay("a"))
+	if plan, _ := ask(t, in, world{}); plan.Step != StepStart {
+		t.Errorf("%q, want the attempt that was asked for", plan.Step)
+	}
+	in.Node.Record.Request = "a"
+	if plan, _ := ask(t, in, world{}); plan.Step != StepNone || plan.RequeueAfter == 0 {
+		t.Errorf("%q in %s, want to wait", plan.Step, plan.RequeueAfter)
+	}
+	in.Node.Requested = "b"
+	in.Node.Record.RequestTime = ptr.To(now.Add(-2 * time.Minute))
+	if plan, _ := ask(t, in, world{}); plan.Step != StepRecord || plan.Change.Record.Suspicion.Request != "b" {
+		t.Errorf("%q, want the next request to be written down", plan.Step)
+	}
+}
