@@ -39,12 +39,14 @@ type trackedNode struct {
 	needed     time.Time // since when it must be verified
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
 	notReady   time.Time // when it was last seen not Ready; zero for never
-	lost       bool      // its Ready was Unknown when it was last seen
-	wanted     decide.PendingCondition
-	pod        refusal                // of the pod whose creation the API server refused last
-	emitted    string                 // key of the last event that no write of the node guards
-	timeline   *decide.Timeline       // of a node that was seen to be created with the taint, until it is released
-	waits      []decide.WaitingLabels // what the node waits for
+	// suspects are the conditions that make the node suspect, by their types.
+	suspects map[corev1.NodeConditionType]suspect
+	lost     bool // its Ready was Unknown when it was last seen
+	wanted   decide.PendingCondition
+	pod      refusal                // of the pod whose creation the API server refused last
+	emitted  string                 // key of the last event that no write of the node guards
+	timeline *decide.Timeline       // of a node that was seen to be created with the taint, until it is released
+	waits    []decide.WaitingLabels // what the node waits for
 	// refused is why the API server refuses what is to be done about the node, by what that is.
 	refused map[string]string
 }

@@ -138,6 +138,7 @@ func (v *View) synced() string {
 func (v *View) Observe(n *corev1.Node) decide.Input {
 	in := v.input(n, marks.Observe(n, v.Config.Vocabulary()))
 	v.Tracker.observeNode(in.Node)
+	in.SuspectSince = v.Tracker.observeSuspects(in)
 	return in
 }
 

@@ -176,6 +176,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		// As a renewal of the lease covers writes for so long, what was read covers the deletion.
 		EvidenceFor: leader.RenewDeadline,
 		Owners:      remediation.New(mgr.GetAPIReader(), marked),
+		Actions:     remediation.Actions{Reader: mgr.GetAPIReader(), Writer: marked, Config: cfg},
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}

@@ -76,7 +76,8 @@ func NewCounters(checks map[string]string) *Counters {
 	c.checkDuration = histogram("check_duration_seconds", "Duration of single checks that workers reported.",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, "check")
 	c.remediations = counter("remediations_total",
-		"Deletions of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+") and result (deleted, held, error).",
+		"Remediations of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+", Condition, or the kind of the object "+
+			"that an action creates) and result (deleted, started, held, error).",
 		"kind", "result")
 	c.backfills = counter("backfills_total",
 		"Nodes that admission missed, by result: tainted, or occupied by ordinary pods and left alone.", "result")
@@ -135,11 +136,13 @@ func (c *Counters) Released(spent map[decide.Phase]time.Duration, pool string) {
 // Results of a remediation.
 const (
 	RemediationDeleted = "deleted"
+	RemediationStarted = "started" // an action other than a deletion
 	RemediationHeld    = "held"
 	RemediationError   = "error"
 )
 
-// Remediation counts the result of a deletion of a kind (owner.Kinds).
+// Remediation counts the result of a deletion of a kind (owner.Kinds), or of another action
+// (marks.Remediation.TargetKind).
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }

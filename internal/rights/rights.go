@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -119,11 +120,23 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
 			may("get", "configmaps", namespace, why).named(ledger.Name))
 		if !n.Remediation.DryRun && !dryRun {
+			deletes := slices.ContainsFunc(n.Remediation.Actions, func(a config.Action) bool { return a.Delete != nil })
 			for _, k := range owner.Kinds() {
+				if !deletes {
+					break
+				}
 				if k.Name == owner.Node {
 					all = append(all, may("delete", "nodes", cluster, "the deletion of a node that no other object owns"))
 				} else {
 					all = append(all, may("delete", k.Resource.GroupResource().String(), cluster, "the deletion of a node's "+k.Name))
+				}
+			}
+			for _, a := range n.Remediation.Actions {
+				if a.Object != nil {
+					version, kind, where := a.Object.Identity()
+					plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(version, kind))
+					all = append(all, may("create get delete", plural.GroupResource().String(), where, "the object of an entry of "+
+						"`remediation.actions`, which is deleted after a pass. "+guessedPlural).guessed(true))
 				}
 			}
 			all = append(all, may("create", "configmaps", namespace, why),
@@ -141,6 +154,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 	}
 	return append(all, prerequisites(cfg)...)
 }
+
+const guessedPlural = "The plural is guessed by the regular rule; others go into `controller.extraRules`"
 
 const condition = "the condition `node-ready/Verified`"
 

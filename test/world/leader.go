@@ -89,6 +89,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Waits:       prerequisites{w}.Evaluate,
 		EvidenceFor: time.Minute,
 		Owners:      remediation.New(live, marked),
+		Actions:     remediation.Actions{Reader: live, Writer: marked, Config: w.Config},
 		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},
 	}
 	l.Nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.Versions, Fleet: l.Fleet, Counters: counters, Events: w,
@@ -143,7 +144,7 @@ func (l *Leader) Writer() client.WithWatch {
 	return interceptor.NewClient(l.cache(), interceptor.Funcs{
 		Create: func(ctx context.Context, _ client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			options := (&client.CreateOptions{}).ApplyOptions(opts)
-			if _, pod := o.(*corev1.Pod); pod && len(options.DryRun) > 0 {
+			if len(options.DryRun) > 0 {
 				return API.Create(ctx, o, opts...) // asks what would come of it, and stores nothing
 			}
 			return l.write("create "+kind(o), func() error {

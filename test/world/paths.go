@@ -103,6 +103,8 @@ type Path struct {
 	// Want is what the node comes to, undisturbed; its events by reason.
 	Want   Result
 	Events map[decide.Reason]int
+	// Check looks at more of what the path comes to; nil for nothing.
+	Check func(w *World, n *corev1.Node)
 }
 
 // Run drives a leader to where the path ends.
@@ -208,6 +210,10 @@ func (p Path) answered(l *Leader, w *World, n *corev1.Node) {
 		return // it is tried again at the next look, and holds up nothing else
 	}
 	switch l.Fault.hit {
+	case "create Unstructured":
+		if l.Fault.Code == http.StatusConflict {
+			return // it is decided again, and created under the same name
+		}
 	case "create Pod": // a visible record
 		passes := l.Fault.Code != 403 && l.Fault.Code != 404
 		if next := slices.Index(l.Writes[l.Fault.At:], "create Pod"); next == 0 || next > 0 && passes || l.Fault.After {
@@ -236,6 +242,9 @@ func (p Path) answered(l *Leader, w *World, n *corev1.Node) {
 
 // check compares what the node came to with what it should.
 func (p Path) check(w *World, n *corev1.Node, f *Fault) {
+	if p.Check != nil {
+		p.Check(w, n)
+	}
 	w.Helper()
 	got := w.result(n.Name)
 	if got.Deletion == "NodeClaim/claim-"+n.Name {

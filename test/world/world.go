@@ -284,6 +284,15 @@ func (w *World) beginLedger(then time.Time) {
 	w.Create(cm)
 }
 
+// AnnotateLedger annotates the ledger.
+func (w *World) AnnotateLedger(key, value string) {
+	w.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	w.Must(err)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}
+	w.Must(API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, patch)))
+}
+
 // EmptyLedger does what helm upgrade --force does: it replaces the ledger by what the chart has, which is no data.
 func (w *World) EmptyLedger() {
 	w.Helper()

@@ -28,6 +28,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
@@ -49,7 +50,9 @@ type Reconciler struct {
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
 	// Owners finds the object that owns a node and deletes it.
-	Owners   remediation.Backends
+	Owners remediation.Backends
+	// Actions carries out what remediation.actions lists besides a deletion.
+	Actions  remediation.Actions
 	Ledger   *Ledger
 	Counters *metrics.Counters
 	Events   controller.Emitter
@@ -157,7 +160,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 		return pods, err
 	}
 	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a deletion
-	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, decide.Loaders{
+	loaders := decide.Loaders{
 		decide.NeedFresh: func(decide.Plan) (err error) {
 			// An API server that has requests tried again and again must not make what is loaded from now on old a second time.
 			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
@@ -196,7 +199,17 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 		decide.NeedProbes:               leave,
 		decide.NeedFleet:                leave,
 		decide.NeedControlPrerequisites: leave,
-	})
+		decide.NeedAction: decide.Loader(&ev.ActionProblem, func() (string, error) {
+			return r.Actions.Problem(ctx, n, decide.NextAction(in), in.Node.Record)
+		}),
+	}
+	if decide.SupervisesCondition(in) {
+		plan, err := decide.ResolveWith(decide.Supervise, &in, &ev, r.View.Tracker.Now, loaders)
+		if err != nil || plan.Step != decide.StepNone {
+			return errors.Join(err, r.act(ctx, n, in, ev, plan))
+		}
+	}
+	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
 	if err != nil || plan.Need != decide.NeedNothing {
 		return err
 	}
@@ -224,7 +237,11 @@ func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evide
 		return decide.Counts{}, err
 	}
 	window := in.Config.NodeManagement.Remediation.Window.Duration
-	r.counts, r.counted = decide.CountNodes(fleet, ev.Ledger.Deletions, window, now), now
+	var deletions []decide.Deletion
+	if ev.Ledger != nil { // with deletion off there is none
+		deletions = ev.Ledger.Deletions
+	}
+	r.counts, r.counted = decide.CountNodes(fleet, deletions, window, now), now
 	return r.counts, nil
 }
 
@@ -251,8 +268,14 @@ func unexplained(err error) error {
 // act writes the decision down and, if it is to delete, deletes.
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
-	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
-		return nil // what is next is not a deletion
+	switch {
+	case plan.Recorded != nil || plan.Step == decide.StepNone || plan.Step == decide.StepStart || plan.Step == decide.StepProbe:
+		return nil // what is next is not a remediation
+	case plan.Step == decide.StepRevert:
+		if err := r.Actions.Revert(ctx, n, *plan.Action); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("remediation taken back", "kind", plan.Action.TargetKind(), "name", plan.Action.FullName())
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
 	target := &corev1.Node{}
@@ -264,8 +287,9 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	if rec.Held != "" && rec.Held != in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}
-	if plan.Step == decide.StepDelete {
-		if err := r.delete(ctx, in, plan, ev.Ledger.Version); err != nil {
+	if plan.Step == decide.StepDelete || plan.Step == decide.StepAct {
+		n.ResourceVersion = target.ResourceVersion
+		if err := r.carryOut(ctx, n, in, plan, ev.Ledger.Version); err != nil {
 			if !apierrors.IsConflict(err) {
 				r.Counters.Remediation(plan.Target.Kind, metrics.RemediationError)
 			}
@@ -281,19 +305,26 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// delete enters the deletion in the ledger, ends the node's workers, and deletes the target on condition of its UID.
-// Cut short anywhere it is decided again; the ledger counts it once.
-func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
+// carryOut enters the remediation in the ledger, ends the node's workers, and deletes the target on condition of its UID,
+// or carries the action out. Cut short anywhere it is decided again; the ledger counts it once.
+func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan,
+	decidedOn string) error {
 	t := plan.Target
+	if plan.Action != nil {
+		t.Name = plan.Action.FullName()
+	}
 	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID,
 		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
-		return fmt.Errorf("enter the deletion of %s %s in the ledger: %w", t.Kind, t.Name, err)
+		return fmt.Errorf("enter the remediation of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
 	for _, p := range in.Pods {
 		if err := r.Pods.Delete(ctx, in, p); err != nil {
 			return err
 		}
+	}
+	if plan.Action != nil {
+		return r.start(ctx, n, plan)
 	}
 	if err := r.Owners.Act(ctx, t); client.IgnoreNotFound(err) != nil {
 		return err
@@ -302,4 +333,18 @@ func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Pl
 		"reason", in.Node.Record.LastReason, "check", in.Node.Record.LastCheck)
 	r.Counters.Remediation(t.Kind, metrics.RemediationDeleted)
 	return nil
+}
+
+// start carries out an action that the record has as intended, and writes that it was.
+func (r *Reconciler) start(ctx context.Context, n *corev1.Node, plan decide.Plan) error {
+	a := *plan.Action
+	if err := r.Actions.Start(ctx, n, a, plan.Change.Record, plan.Cause, r.View.Tracker.Now()); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("remediation started", "kind", a.TargetKind(), "name", a.FullName(), "cause", plan.Cause)
+	r.Counters.Remediation(a.TargetKind(), metrics.RemediationStarted)
+	target := &corev1.Node{}
+	target.Name = n.Name
+	patch := marks.Change{Record: plan.Started()}.Patch(n, r.View.Config.Vocabulary())
+	return r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 }

@@ -37,6 +37,9 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	switch d.plan.Step {
 	case decide.StepStart:
 		err = r.start(ctx, d)
+	case decide.StepRevert:
+		r.Deletions.Consider(d.node.Name)
+		return d.plan.RequeueAfter, nil
 	case decide.StepProbe:
 		err = r.probe(ctx, d)
 	case decide.StepRecord:

@@ -177,6 +177,9 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	}
 	r.View.Tracker.Decided(d.in, d.plan)
 	d.log(ctx)
+	if decide.SupervisesCondition(d.in) {
+		r.Deletions.Consider(n.Name)
+	}
 	if d.rules.Unavailable != "" {
 		wait, err = r.setCondition(ctx, d)
 		return wait, urgency(d.in.Node), err
@@ -295,6 +298,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedCounts:    handOver,
 		decide.NeedWorkloads: handOver,
 		decide.NeedOwner:     handOver,
+		decide.NeedAction:    handOver,
 	}
 }
 

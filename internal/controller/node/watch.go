@@ -153,6 +153,7 @@ func isWorker(o client.Object) bool {
 // nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat, which shows no more than
 // that the watch is alive.
 func (r *Reconciler) nodeChanges() predicate.Predicate {
+	suspects := r.View.Config.SuspectTypes()
 	return predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool {
 		r.Versions.Observe()
 		return true
@@ -170,20 +171,22 @@ func (r *Reconciler) nodeChanges() predicate.Predicate {
 			// What a prerequisite asks for: the cache drops the rest.
 			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) ||
 			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
-			conditionsChanged(old, now) || pastDeadline(old) != pastDeadline(now)
+			conditionsChanged(old, now, suspects) || pastDeadline(old) != pastDeadline(now)
 	}}
 }
 
-// conditionsChanged compares types and statuses, in both directions. Our own condition does not count: we wrote it.
-func conditionsChanged(old, now *corev1.Node) bool {
-	return !statusesWithin(old, now) || !statusesWithin(now, old)
+// conditionsChanged compares types and statuses, in both directions, and of those that make a node suspect the
+// transition too. Our own condition does not count: we wrote it.
+func conditionsChanged(old, now *corev1.Node, suspects map[corev1.NodeConditionType]bool) bool {
+	return !statusesWithin(old, now, suspects) || !statusesWithin(now, old, suspects)
 }
 
 // statusesWithin reports whether every condition of a, but for ours, is one of b with the same status.
-func statusesWithin(a, b *corev1.Node) bool {
+func statusesWithin(a, b *corev1.Node, suspects map[corev1.NodeConditionType]bool) bool {
 	for _, c := range a.Status.Conditions {
 		if c.Type != marks.ConditionType && !slices.ContainsFunc(b.Status.Conditions, func(o corev1.NodeCondition) bool {
-			return o.Type == c.Type && o.Status == c.Status
+			return o.Type == c.Type && o.Status == c.Status &&
+				(!suspects[c.Type] || o.LastTransitionTime.Equal(&c.LastTransitionTime))
 		}) {
 			return false
 		}

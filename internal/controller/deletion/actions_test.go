@@ -1,0 +1,110 @@
+package deletion_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// ladder sets a condition, then creates an object, which is cluster-scoped so that it needs no namespace, and then deletes.
+const ladder = `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + world.Deletes + `, "remediation": {"controlProbe": false,
+	"actions": [{"condition": {}, "waitSeconds": 20},
+		{"object": {"template": {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 7,
+			"metadata": {"annotations": {"remediation.medik8s.io/node-name": "{{node}}"}}}}, "waitSeconds": 20},
+		{"delete": {}}]}}}`
+
+// A node that fails after each action has each of them once, in order, whatever kills the controller between two writes.
+func TestActionsInOrder(t *testing.T) {
+	world.DisturbEveryWrite(t, map[string]world.Path{"condition, object, deletion": {Settings: ladder, Rounds: 12,
+		Begin: func(w *world.World) *corev1.Node {
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			return w.Node("n")
+		},
+		Check: func(w *world.World, n *corev1.Node) {
+			if made := objectsOf(w, n); len(made) != 1 || made[0].Annotations["remediation.medik8s.io/node-name"] != n.Name || made[0].Value != 7 {
+				w.Errorf("objects of the node: %+v", made)
+			}
+		},
+		Want: world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
+		Events: map[decide.Reason]int{decide.EventFailed: 3, decide.EventExhausted: 3, decide.EventRemediationStarted: 2,
+			decide.EventDeleted(owner.Node): 1}},
+	})
+}
+
+func objectsOf(w *world.World, n *corev1.Node) []schedulingv1.PriorityClass {
+	w.Helper()
+	var list schedulingv1.PriorityClassList
+	w.Must(world.API.List(w.Ctx, &list))
+	return slices.DeleteFunc(list.Items, func(o schedulingv1.PriorityClass) bool {
+		return o.Annotations[remediation.AnnotationNodeUID] != string(n.UID)
+	})
+}
+
+// required reports whether the node has the condition that asks for a repair.
+func required(w *world.World, n *corev1.Node) bool {
+	w.Helper()
+	have, _ := w.Get(n.Name)
+	return slices.ContainsFunc(have.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == "node-ready/RemediationRequired" && c.Status == corev1.ConditionTrue
+	})
+}
+
+// What was done to a node is taken back when it passes.
+func TestActionsAreTakenBackAfterAPass(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, ladder)
+	n := w.Node("n")
+	set := 0
+	w.Exit = func(*corev1.Pod) int { // the object helps
+		if required(w, n) {
+			set++
+		}
+		if len(objectsOf(w, n)) > 0 {
+			return 0
+		}
+		return 1
+	}
+	l := w.Lead()
+	l.Drive()
+	_, f := w.Get(n.Name)
+	if set == 0 {
+		t.Error("the condition was never set")
+	}
+	if f.Gated || !f.Labelled || required(w, n) || len(objectsOf(w, n)) != 0 || len(f.Record.Remediations) != 0 {
+		t.Errorf("gated %t, condition %t, objects %v, record %+v", f.Gated, required(w, n), objectsOf(w, n), f.Record)
+	}
+	if entries := w.Ledger(); len(entries) != 1 {
+		t.Errorf("the ledger has %v", entries)
+	}
+}
+
+// Whoever pauses deletions stops a repairer too: the condition that it acts on goes, and comes back afterwards.
+func TestPauseTakesTheConditionBack(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, strings.Replace(ladder, `"waitSeconds": 20`, `"waitSeconds": 3600`, 1))
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Node("n")
+	l := w.Lead()
+	reaches := func(what string, done func() bool) {
+		t.Helper()
+		if _, ok := l.Until(20*time.Minute, done); !ok {
+			t.Fatalf("%s: record %+v", what, w.Record(n.Name))
+		}
+	}
+	reaches("the condition is set", func() bool { return required(w, n) })
+	w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+	reaches("it is taken back", func() bool { return !required(w, n) && w.Record(n.Name).Held == decide.GuardPaused })
+	w.AnnotateLedger(ledger.AnnotationPaused, "false")
+	l = w.Lead() // the one before has read the ledger a moment ago
+	reaches("and set again", func() bool { return required(w, n) })
+}
