@@ -227,6 +227,22 @@ metadata:
 {{- if and (include "kube-node-ready.deletes" .) (not .Values.controller.dryRun) (not (dig "nodeManagement" "remediation" "dryRun" false $config)) }}true{{ end -}}
 {{- end -}}
 
+{{/* remediation.actions; without them the controller deletes. */}}
+{{- define "kube-node-ready.actions" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- dig "nodeManagement" "remediation" "actions" (list (dict "delete" dict)) $config | toYaml -}}
+{{- end -}}
+
+{{/* "true" when one of them deletes NodeClaims and Nodes, and does so for real. */}}
+{{- define "kube-node-ready.removesNodes" -}}
+{{- $root := . -}}
+{{- if include "kube-node-ready.deletesForReal" . }}
+{{- $removes := false }}
+{{- range include "kube-node-ready.actions" $root | fromYamlArray }}{{ if hasKey . "delete" }}{{ $removes = true }}{{ end }}{{ end }}
+{{- if $removes }}true{{ end }}
+{{- end }}
+{{- end -}}
+
 {{/* "true" when the controller serves its metrics by HTTPS, to whom the API server lets have them. */}}
 {{- define "kube-node-ready.secureMetrics" -}}
 {{- $metrics := (include "kube-node-ready.config" . | fromYaml).metrics | default dict -}}

@@ -49,7 +49,12 @@ What an account of ours may change of a Node, as validations: the marks that the
 {{- $label := include "kube-node-ready.verifiedLabel" .root }}
 {{- $rules := include "kube-node-ready.marksForRules" .root }}
 {{- $conditions := list "node-ready/Verified" }}
-{{- $annotations := list "node-ready/record" }}
+{{- if include "kube-node-ready.deletesForReal" .root }}
+{{- range include "kube-node-ready.actions" .root | fromYamlArray }}
+{{- if hasKey . "condition" }}{{ $conditions = append $conditions ((.condition | default dict).type | default "node-ready/RemediationRequired") }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $annotations := list "node-ready/record" "node-ready/verify-completed" "node-ready/verify-result" }}
 {{- with $node.completedAnnotation }}{{ $annotations = append $annotations . }}{{ end }}
 {{- if $rules }}{{ $annotations = concat $annotations (list "node-ready/rules" "node-ready/rules-released") }}{{ end }}
 {{- $annotation := printf "k in %s" ($annotations | toJson) }}

@@ -35,7 +35,7 @@ subjects:
   (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "list" "watch")) | toYaml -}}
 {{- end -}}
 
-{{/* The rule for one entry of prerequisites.resources: the kind's regular plural. */}}
+{{/* The rule for one entry of prerequisites.resources, or for verbs on the object of an action: the kind's regular plural. */}}
 {{- define "kube-node-ready.resourceRule" -}}
 {{- $group := "" -}}
 {{- if contains "/" .apiVersion }}{{ $group = regexReplaceAll "/.*$" .apiVersion "" }}{{ end -}}
@@ -44,5 +44,5 @@ subjects:
 {{- else if regexMatch "y$" $plural }}{{ $plural = regexReplaceAll "y$" $plural "ies" }}
 {{- else }}{{ $plural = printf "%ss" $plural }}
 {{- end }}
-{{- list (dict "apiGroups" (list $group) "resources" (list $plural) "verbs" (list "list" "watch")) | toYaml -}}
+{{- list (dict "apiGroups" (list $group) "resources" (list $plural) "verbs" (.verbs | default (list "list" "watch"))) | toYaml -}}
 {{- end -}}
