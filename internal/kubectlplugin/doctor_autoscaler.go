@@ -21,8 +21,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// karpenterSince is the first release of Karpenter that takes a taint whose key has marks.RuleTaintPrefix for a start-up
-// taint until the node is initialised (KnownEphemeralTaintKeyPrefixes in pkg/scheduling/taints.go, which 1.12 lacks).
+// karpenterSince is the first release of Karpenter that takes a taint whose key has marks.RuleTaintPrefix for a
+// start-up taint until the node is initialised (KnownEphemeralTaintKeyPrefixes in pkg/scheduling/taints.go, which 1.12
+// lacks).
 var karpenterSince = version.MustParseGeneric("1.13")
 
 // clusterAutoscalerKnows are the prefixes of keys that Cluster Autoscaler takes for start-up taints
@@ -147,8 +148,8 @@ func (v *invocation) examineKarpenterVersion(ctx context.Context, d *diagnosis, 
 	}
 	for _, t := range byKey {
 		if installed == nil {
-			d.note("autoscaler", fmt.Sprintf("which Karpenter runs is unknown: from %s on it knows the gating taint %s by its key, "+
-				"an older one launches more nodes than are needed", karpenterSince, t.Key),
+			d.note("autoscaler", fmt.Sprintf("which Karpenter runs is unknown: from %s on it knows the gating taint %s "+
+				"by its key, an older one launches more nodes than are needed", karpenterSince, t.Key),
 				"compare the version yourself; for an older one "+startupTaintFix(t))
 		} else if installed.LessThan(karpenterSince) {
 			d.found("autoscaler", fmt.Sprintf("Karpenter %s (%s) does not know the gating taint %s by its key: "+
