@@ -149,7 +149,7 @@ manifest: ## Render the chart into dist/kube-node-ready.yaml, for kubectl apply 
 .PHONY: bench-worker
 bench-worker: cluster-tools build ## Measure the worker: time over its slowest check, memory, size
 	@mkdir -p .cache/bin
-	@go build -o .cache/bin/benchworker ./test/benchworker
+	@go build -tags bench -o .cache/bin/benchworker ./test/benchworker
 	@.cache/bin/benchworker
 
 # Which cases, and how often: make bench CASES="burst-5000 idle-5000" TURNS=3
@@ -161,15 +161,20 @@ BENCH_RESULTS := docs/bench
 bench: cluster-tools build ## Measure the controller against the floor, into docs/bench (CASES=names, TURNS=5)
 	@$(TOOLS) helm
 	@mkdir -p .cache/bin
-	@go build -o .cache/bin/bench ./test/bench
+	@go build -tags bench -o .cache/bin/bench ./test/bench
 	@.cache/bin/bench -turns $(TURNS) -out $(BENCH_RESULTS) $(CASES)
+
+.PHONY: bench-check
+bench-check: cluster-tools ## Fail if a node costs more writes, reads, events or pods than before; a minute of the bench
+	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags bench -timeout 20m ./test/bench ./test/benchworker
 
 DURATION ?= 30m
 
 .PHONY: soak
 soak: cluster-tools build ## Have 500 nodes come and go for DURATION (30m); fail if memory or goroutines grow
 	@mkdir -p .cache/bin
-	@go build -o .cache/bin/bench ./test/bench
+	@go build -tags bench -o .cache/bin/bench ./test/bench
 	@.cache/bin/bench -turns 1 -duration $(DURATION) soak-500
 
 .PHONY: bench-plots
@@ -212,12 +217,18 @@ repair: repair-tools ## Show real repairers acting on a node's condition, on a r
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
 	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags repair -count=1 -v -timeout 20m ./test/repair
 
+MUTANTS ?=
+
+.PHONY: mutants
+mutants: cluster-tools ## Show that the tests beside the code find planted bugs and mutants (MUTANTS=part of a name, planted/ for those alone)
+	MUTANTS="$(MUTANTS)" $(WITH_SERVER) go test ./test/mutants -run TestMutants -count=1 -timeout 12h -v
+
 .PHONY: lint
 lint: ## Check formatting, go vet and golangci-lint
 	@$(TOOLS) golangci-lint
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	.cache/tools/bin/golangci-lint run --build-tags e2e,repair ./...
+	.cache/tools/bin/golangci-lint run --build-tags e2e,repair,bench ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && golangci-lint run"; (cd $$module && $(CURDIR)/.cache/tools/bin/golangci-lint run ./...); done
 
 .PHONY: fmt

@@ -230,3 +230,26 @@ func TestRefusedLeaseOfRules(t *testing.T) {
 		t.Errorf("the rule does not hold the node: %v", n.Spec.Taints)
 	}
 }
+
+// A rule that is deleted keeps our finalizer for as long as a node carries its taint: who else would take it off?
+func TestFinalizerStaysWhileNodesAreHeld(t *testing.T) {
+	w := world.Begin(t, "")
+	w.Rule()
+	n := w.Node("n", world.Untainted)
+	l := w.Lead()
+	l.Drive()
+	l.Forbid = func(write string) bool { return write == "patch Node" }
+	deletesRule(w, "")
+	l.Steps(5)
+	now, _ := w.Get(n.Name)
+	r := &v1alpha1.NodeReadinessRule{}
+	if err := world.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, r); err != nil || len(world.RuleTaints(now)) != 1 {
+		t.Errorf("%v, finalizers %v, taints %v", err, r.Finalizers, world.RuleTaints(now))
+	}
+	l.Forbid = nil
+	l.Drive()
+	now, _ = w.Get(n.Name)
+	if got, _, _ := w.RulesOn(now); got != "r gone" {
+		t.Errorf("then: %s", got)
+	}
+}

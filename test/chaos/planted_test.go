@@ -1,14 +1,12 @@
 package chaos
 
 import (
-	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/mutants/patch"
 )
 
 const (
@@ -30,9 +28,9 @@ func plantedPatches(t *testing.T) []string {
 
 // Every planted bug still applies to the sources: one that does not would prove nothing.
 func TestPlantedBugsApply(t *testing.T) {
-	for _, patch := range plantedPatches(t) {
-		if _, err := plant(t.Context(), patch, t.TempDir()); err != nil {
-			t.Errorf("%s: %v", patch, err)
+	for _, file := range plantedPatches(t) {
+		if _, err := patch.Apply(t.Context(), file, t.TempDir()); err != nil {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }
@@ -44,14 +42,14 @@ func TestPlantedBugs(t *testing.T) {
 	if !set {
 		t.Skip("PLANTED is not set")
 	}
-	for _, patch := range plantedPatches(t) {
-		name := strings.TrimSuffix(filepath.Base(patch), ".patch")
+	for _, file := range plantedPatches(t) {
+		name := strings.TrimSuffix(filepath.Base(file), ".patch")
 		if !strings.Contains(name, which) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			overlay, err := plant(t.Context(), patch, folder)
+			overlay, err := patch.Apply(t.Context(), file, folder)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,47 +70,4 @@ func TestPlantedBugs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// plant applies a patch to copies of the files that it touches, and returns an overlay for go build that puts them in the place
-// of the sources.
-func plant(ctx context.Context, patch, folder string) (overlay string, err error) {
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		return "", err
-	}
-	content, err := os.ReadFile(patch)
-	if err != nil {
-		return "", err
-	}
-	replace := map[string]string{}
-	for line := range strings.Lines(string(content)) {
-		file, ok := strings.CutPrefix(strings.TrimSpace(line), "+++ b/")
-		if !ok {
-			continue
-		}
-		source, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			return "", err
-		}
-		copied := filepath.Join(folder, "planted", file)
-		if err := os.MkdirAll(filepath.Dir(copied), 0o700); err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(copied, source, 0o600); err != nil {
-			return "", err
-		}
-		replace[filepath.Join(root, file)] = copied
-	}
-	cmd := command(ctx, filepath.Join(folder, "planted"), "git", "apply", "--unsafe-paths", "-")
-	cmd.Stdin = strings.NewReader(string(content))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errorOf("apply the patch", err, out)
-	}
-	overlay = filepath.Join(folder, "overlay.json")
-	written, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	return overlay, os.WriteFile(overlay, written, 0o600)
 }

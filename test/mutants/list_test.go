@@ -1,0 +1,75 @@
+package mutants
+
+const (
+	guards      = "internal/decide/guards.go"
+	remediation = "internal/decide/remediation.go"
+	next        = "internal/decide/next.go"
+	attribution = "internal/decide/attribution.go"
+	eligible    = "internal/decide/eligible.go"
+	record      = "internal/decide/record.go"
+	admission   = "internal/decide/admission.go"
+	backoff     = "internal/decide/backoff.go"
+	deadline    = "internal/decide/deadline.go"
+	termination = "internal/decide/termination.go"
+	ruled       = "internal/rules/rule/rule.go"
+	planned     = "internal/rules/rule/plan.go"
+	overlap     = "internal/rules/rule/overlap.go"
+	serving     = "internal/rules/rule/serving.go"
+	act         = "internal/controller/node/act.go"
+	watch       = "internal/controller/node/watch.go"
+	deletes     = "internal/controller/deletion/reconcile.go"
+	backfills   = "internal/controller/backfill/backfill.go"
+	adoption    = "internal/controller/adoption/adoption.go"
+	all         = "."
+)
+
+// mutants are changes that would do harm, the worst first: deletions, then the gate, then workers, then rules.
+var mutants = []mutant{
+	// A node or its owner is deleted that must not be.
+	{"an opt-out is ignored", guards, "case !d.in.Node.DoNotDelete:", "case d.in.Node.DoNotDelete:", all},
+	{"a verified node is deleted", guards, "NeverVerifiedOnly || !r.MayHaveVerified()", "NeverVerifiedOnly || r.MayHaveVerified()", all},
+	{"a pause is ignored", guards, `ev.Ledger.Paused == "" {`, `ev.Ledger.Paused != "" {`, all},
+	{"one deletion an hour too many", guards, "if n < limit {", "if n <= limit {", all},
+	{"a young ledger is trusted", guards, "now.Before(known) && !r.DryRun", "now.Before(known) && r.DryRun", all},
+	{"one unhealthy node too many", guards, "if n.bad <= most {", "if n.bad <= most+1 {", all},
+	{"a share is rounded down", guards, "GetScaledValueFromIntOrPercent(limit, n.total, true)", "GetScaledValueFromIntOrPercent(limit, n.total, false)", all},
+	{"one more in flight", guards, "if len(names) < limit {", "if len(names) <= limit {", all},
+	{"a dry run deletes", guards, "if !d.in.Config.NodeManagement.Remediation.DryRun {", "if d.in.Config.NodeManagement.Remediation.DryRun {", all},
+	{"a deletion on cached evidence", remediation, "\n	if !d.ev.Fresh {", "\n	if d.ev.Fresh {", all},
+	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
+	{"no control probe is asked for", next, "(!needsControlProbe(d.in.Config) || r.Probed)", "(needsControlProbe(d.in.Config) || r.Probed)", all},
+	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != d.in.Checks", "probe.Attempt.Basis.Checks == d.in.Checks", all},
+	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
+	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
+	{"the ledger is not written", deletes, "decidedOn); err != nil {", "decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
+	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
+	{"a node past its deadline is deleted for what others lack", deadline, "r.DeadlineCause.Fault != marks.FaultNode", "r.DeadlineCause.Fault == marks.FaultNode", all},
+	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
+
+	// The gate opens, or stays closed, wrongly.
+	{"a reboot does not count", eligible, "*in.Config.NodeManagement.Reverify.OnReboot && otherBoot(", "*in.Config.NodeManagement.Reverify.OnReboot && !otherBoot(", all},
+	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, d.in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, d.in.Node.BootID) {", all},
+	{"admission taints the control plane", admission, "if !Eligible(in) || protected(in)", "if !Eligible(in) || !protected(in)", all},
+	{"a busy node is tainted late", admission, `len(taints) == 0 || w.occupied() != ""`, `len(taints) == 0 || w.occupied() == ""`, all},
+	{"a late taint evicts", admission, "if t.Effect == corev1.TaintEffectNoExecute {", "if t.Effect != corev1.TaintEffectNoExecute {", all},
+	{"any node is tainted late", backfills, "if !ok {", "if ok {", "TestBackfill"},
+	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},
+
+	// Workers.
+	{"a worker starts beside another", next, "if last := d.occupyingWorker(); last != nil {", "if last := d.occupyingWorker(); last == nil {", all},
+	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
+	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
+	{"retries do not end", backoff, "r.Attempts >= c.Reconciliation.MaxRetries", "r.Attempts > c.Reconciliation.MaxRetries+1", all},
+	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
+	{"a pod of another program is ours", act, "if !workerpod.Ours(have, r.Pods.Namespace, t) {", "if workerpod.Ours(have, r.Pods.Namespace, t) {", "TestRefusedWorker"},
+
+	// Rules.
+	{"an invalid rule selects nodes", ruled, `r.Invalid == "" && r.selector.Matches`, `r.Invalid != "" && r.selector.Matches`, all},
+	{"an absent condition is met", ruled, "if status == c.RequiredStatus {", "if status != c.RequiredStatus {", all},
+	{"a stale condition counts", ruled, "staleAfter).Sub(now); left <= 0", "staleAfter).Sub(now); left >= 0", all},
+	{"a deleted rule holds nodes", planned, `if r.Deleting || r.Invalid != ""`, `if !r.Deleting || r.Invalid != ""`, all},
+	{"a dry run of a rule overrules another", overlap, "!earlier.DryRun && earlier.Invalid", "earlier.DryRun && earlier.Invalid", all},
+	{"rules are served beside the node-readiness-controller", serving, "case l.Held(now):", "case !l.Held(now):", all},
+	{"the younger rule wins", ruled, "if c := a.Created.Compare(b.Created); c != 0 {", "if c := b.Created.Compare(a.Created); c != 0 {", all},
+	{"a pod's end wakes nobody", watch, "!after.Occupies", "after.Occupies", "TestVerificationByTheController"},
+}
