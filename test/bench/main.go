@@ -1,3 +1,5 @@
+//go:build bench
+
 // Command bench measures the built controller on a real API server and etcd, against the floor: a bare loop in this process
 // that makes the same API server do the fewest writes that can do the job. Floor and controller take turns on one control
 // plane, since only their ratio means anything: the absolute times move with the machine.

@@ -1,3 +1,5 @@
+//go:build bench
+
 // Command benchworker measures what a worker costs: the time from exec to exit over its slowest
 // check, its peak memory and the size of its binary, with ten checks against a real API
 // server and CoreDNS; and what it reads with a peers check whose pods are on 5000 nodes. It exits
