@@ -14,13 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	worlds "github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
 const (
@@ -63,13 +62,7 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	definitions := slices.Clone(karpapis.CRDs)
-	for i, d := range definitions {
-		definitions[i] = d.DeepCopy() // the installation writes into them
-	}
-	_, err = envtest.InstallCRDs(s.cluster.Config(), envtest.CRDInstallOptions{CRDs: definitions,
-		Paths: []string{"../../deploy/helm/kube-node-ready/files/nodereadinessrules.yaml"}})
-	if err != nil {
+	if err = worlds.Define(s.cluster.Config()); err != nil {
 		return nil, err
 	}
 	config := s.cluster.Config()

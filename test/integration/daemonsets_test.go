@@ -73,21 +73,3 @@ func TestAllDaemonSets(t *testing.T) {
 		return ""
 	})
 }
-
-// A DaemonSet that is named must exist, and counts only where the DaemonSet controller puts a pod.
-func TestNamedDaemonSets(t *testing.T) {
-	s := begin(t, func(c map[string]any) {
-		namespace := c["nodeManagement"].(map[string]any)["nodeSelector"].(map[string]any)["matchLabels"].(map[string]any)[testLabel]
-		prerequisites(map[string]any{"daemonSets": []any{map[string]any{"namespace": namespace, "name": "agent"}, map[string]any{"namespace": namespace, "name": "app"}}})(c)
-	})
-	s.controller()
-	n := s.node("a")
-	for _, name := range []string{"agent", "app"} {
-		s.waits(n.Name, "a Ready pod of DaemonSet "+s.name+"/"+name+" (there is no such DaemonSet): correct prerequisites.daemonSets, or install it")
-	}
-	s.daemonSet("app", intolerant)
-	s.daemonSet("agent", late)
-	s.waits(n.Name, "Waiting for a Ready pod of DaemonSet "+s.name+"/agent (not Ready)")
-	s.arrive("agent")
-	s.becomes(n.Name, "verified", isVerified)
-}

@@ -108,42 +108,6 @@ func (s *suite) annotate(app, key, value string) {
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value), metav1.PatchOptions{}))
 }
 
-// A pod that is never Ready says by an annotation that it has done its work; of one that is Ready at once the annotation alone counts.
-func TestReadyByPrerequisites(t *testing.T) {
-	s := begin(t, func(c map[string]any) {
-		namespace := c["nodeManagement"].(map[string]any)["nodeSelector"].(map[string]any)["matchLabels"].(map[string]any)[testLabel]
-		entry := func(app, annotation string) map[string]any {
-			return map[string]any{"namespace": namespace, "selector": map[string]any{"matchLabels": map[string]any{"app": app}}, "readyAnnotation": annotation}
-		}
-		eager := entry("eager", "warm/done")
-		eager["readyBy"] = "annotation"
-		prerequisites(map[string]any{"pods": []any{entry("once", "warm/phase=done"), eager}})(c)
-	})
-	s.daemonSet("once", late)
-	s.daemonSet("eager")
-	s.controller()
-	n := s.node("a")
-	s.waits(n.Name, "is not Ready and does not carry annotation warm/phase=done")
-	s.annotate("once", "warm/phase", "begun")
-	s.waits(n.Name, "is not Ready and does not carry annotation warm/phase=done")
-	s.annotate("once", "warm/phase", "done")
-	s.eventually("the other pod is Ready", func() string {
-		pods, err := k8s.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{LabelSelector: "app=eager", FieldSelector: "status.phase=Running"})
-		if err != nil || len(pods.Items) != 1 {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
-	f := s.becomes(n.Name, "waiting for the other alone", func(f marks.Facts) bool {
-		return f.Condition != nil && strings.HasPrefix(f.Condition.Message, "Waiting for a pod app=eager")
-	})
-	if !strings.Contains(f.Condition.Message, "does not carry annotation warm/done=true") || strings.Contains(f.Condition.Message, "not Ready") {
-		t.Error(f.Condition.Message)
-	}
-	s.annotate("eager", "warm/done", "true")
-	s.becomes(n.Name, "verified", isVerified)
-}
-
 const storageCRD = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -167,43 +166,6 @@ func TestForeignWritersLoseNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d writes by others while the node was verified", writes[0]+writes[1])
-}
-
-// kill -9 of the leader while workers run: the successor goes on with the same pods.
-func TestKilledLeaderLosesNoAttempt(t *testing.T) {
-	s := begin(t, execCheck("sleep", "25"))
-	born := s.births()
-	leader := s.controller()
-	s.eventually("the first replica leads", func() string {
-		if l, err := k8s.CoordinationV1().Leases(s.name).List(s.ctx, metav1.ListOptions{}); err != nil || len(l.Items) == 0 {
-			return "no lease"
-		}
-		return ""
-	})
-	s.controller()
-	names := []string{s.node("a").Name, s.node("b").Name, s.node("c").Name}
-	s.eventually("workers run", func() string {
-		running := 0
-		for _, p := range s.workers("") {
-			if p.Status.Phase == corev1.PodRunning {
-				running++
-			}
-		}
-		if running < len(names) {
-			return fmt.Sprint(running)
-		}
-		return ""
-	})
-	leader.Signal(syscall.SIGKILL)
-	for _, name := range names {
-		f := s.becomes(name, "verified by the successor", isVerified)
-		if f.Record.Sequence != 1 || f.Record.Attempts != 0 || f.Record.Inconclusive != 0 {
-			t.Errorf("%s: %+v", name, f.Record)
-		}
-	}
-	if born.count() != len(names) {
-		t.Errorf("%d worker pods for %d nodes", born.count(), len(names))
-	}
 }
 
 func TestInvalidConfigurationNamesEveryFault(t *testing.T) {

@@ -117,7 +117,7 @@ func wantsRed(t *testing.T, overlay, pkg, tests string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-run", tests, "-count=1", "-timeout", "10m", pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-run", tests, "-count=1", "-failfast", "-timeout", "10m", pkg)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	red := failed.FindSubmatch(out)
