@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,11 +13,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
+var ran atomic.Bool
+
 // Run runs the whole controller in this process, with its watches and queues, until the test ends. Its metrics and queues have
 // names of their own in the process: one test of a package can call it. Rules are off unless the settings say otherwise, since one
 // controller of a cluster serves them.
 func (w *World) Run(settings ...string) {
 	w.Helper()
+	if ran.Swap(true) {
+		w.Skip("the controller has run in this process already: -count does not repeat it")
+	}
 	ports, err := cluster.FreePorts("127.0.0.1", 2)
 	w.Must(err)
 	alone := fmt.Sprintf(`{"metrics": {"port": %d}, "health": {"port": %d}, "leaderElection": {"enabled": false}, "rules": {"enabled": false}}`, ports[0], ports[1])

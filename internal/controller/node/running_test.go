@@ -39,12 +39,4 @@ func TestVerificationByTheController(t *testing.T) {
 	w.Must(world.API.Delete(w.Ctx, other, client.GracePeriodSeconds(0)))
 	next := w.Node("other")
 	becomes(next.Name, "verified under an old name", verified)
-	w.Eventually("no pod of the node before is left", func() string {
-		for _, p := range w.Pods(next.Name) {
-			if p.Labels["node-ready/node-uid"] != string(next.UID) {
-				return p.Name
-			}
-		}
-		return ""
-	})
 }
