@@ -71,5 +71,5 @@ var mutants = []mutant{
 	{"a dry run of a rule overrules another", overlap, "!earlier.DryRun && earlier.Invalid", "earlier.DryRun && earlier.Invalid", all},
 	{"rules are served beside the node-readiness-controller", serving, "case l.Held(now):", "case !l.Held(now):", all},
 	{"the younger rule wins", ruled, "if c := a.Created.Compare(b.Created); c != 0 {", "if c := b.Created.Compare(a.Created); c != 0 {", all},
-	{"a pod's end wakes nobody", watch, "!after.Occupies", "after.Occupies", "TestVerificationByTheController"},
+	{"a slot that becomes free wakes nobody", watch, "!after.Occupies", "after.Occupies", "TestVerificationByTheController"},
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // The running controller verifies nodes as their pods, conditions and marks change, by its watches alone: it looks again by itself
-// after an hour.
+// after an hour. There is a slot for one worker.
 func TestVerificationByTheController(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit = func(*corev1.Pod) int { return 1 }
-	w.Run(`{"reconciliation": {"intervalSeconds": 3600}}`)
+	w.Run(`{"reconciliation": {"intervalSeconds": 3600, "maxConcurrentVerifications": 1}}`)
 	n, other := w.Node("n"), w.Node("other")
 	becomes := func(node, what string, want func(marks.Facts) bool) {
 		t.Helper()
@@ -30,6 +30,7 @@ func TestVerificationByTheController(t *testing.T) {
 	}
 	verified := func(f marks.Facts) bool { return f.Labelled && !f.Gated && f.Record.LastOutcome == attempt.Passed }
 	becomes(n.Name, "exhausted", func(f marks.Facts) bool { return f.Record.Attempts == 2 && f.Condition != nil })
+	becomes(other.Name, "exhausted, in the same slot", func(f marks.Facts) bool { return f.Record.Attempts == 2 && f.Condition != nil })
 	w.Exit = func(*corev1.Pod) int { return 0 }
 	w.Patch(n, `{"metadata":{"annotations":{"node-ready/record":null}}}`)
 	becomes(n.Name, "verified", verified)
