@@ -289,6 +289,12 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  presets:\n  - cillium\n  - ebs-csi\n  - ebs-csi\nprofiles:\n- name: a\n  nodeSelector: {matchLabels: {a: b}}\n  presets: [flannel, gpu]\n", []string{
 			`3: nodeManagement.presets[0]: Invalid value: "cillium": is no preset; did you mean "cilium"?`, `5: nodeManagement.presets[2]: Duplicate value: "ebs-csi"`,
 			`9: profiles[0].presets[0]: Invalid value: "flannel": is no preset; known here: cilium, calico, aws-vpc-cni`, `9: profiles[0].presets[1]: Invalid value: "gpu": is no preset; known here`}},
+		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {selector: {}}\n    - {selector: {matchLabels: {a: b c}}}\n" +
+			"    - {selector: {matchLabels: {a: b}}, name: c, provides: {allocatable: {a/b: 1}}}\n" +
+			"    - {selector: {matchLabels: {a: b}}, namespace: n}\n    - {selector: {matchLabels: {a: b}}, namespace: n}\n", []string{
+			"4: nodeManagement.prerequisites.daemonSets[0].selector: Required", "5: nodeManagement.prerequisites.daemonSets[1].selector.matchLabels: Invalid",
+			"6: nodeManagement.prerequisites.daemonSets[2].selector: Forbidden", "6: nodeManagement.prerequisites.daemonSets[2].provides: Forbidden",
+			`8: nodeManagement.prerequisites.daemonSets[4]: Duplicate value: "a=b in namespace n"`}},
 		{"nodeManagement: {prerequisites: {csiNodes: [{}, {driver: a b}, {driver: A.example.com}, {driver: a.example.com}]}}", []string{
 			"1: nodeManagement.prerequisites.csiNodes[0].driver: Required", "1: nodeManagement.prerequisites.csiNodes[1].driver: Invalid",
 			"1: nodeManagement.prerequisites.csiNodes[3].driver: Duplicate"}},

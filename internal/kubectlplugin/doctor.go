@@ -60,6 +60,7 @@ var examinations = []struct {
 	{"controllers", examineControllers, "no two controllers act on one taint"},
 	{"workers", examineWorkers, "no worker pod is where no controller sees it"},
 	{"dns", examineDNS, "cluster DNS can run"},
+	{"agents", examineAgents, "no agent registers itself, since no selector of prerequisites.daemonSets asks for a label"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"token", examineToken, "an admission policy limits what a stolen token allows"},
 }

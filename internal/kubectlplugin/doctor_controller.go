@@ -227,3 +227,30 @@ func stolenToken(workers *corev1.Namespace, deletes bool) (what, fix string) {
 			"administrator of the cluster", workers.Name),
 		fmt.Sprintf("kubectl label namespace %s %s=restricted; %s", workers.Name, labelEnforce, fix)
 }
+
+// examineAgents lists the DaemonSets that a selector of prerequisites.daemonSets matches: their owners have registered
+// them, and new nodes wait for them.
+func examineAgents(ctx context.Context, v *invocation, d *diagnosis) error {
+	seen := map[string]bool{}
+	for _, variant := range v.cluster.config.Variants() {
+		for _, entry := range variant.Prerequisites.DaemonSets.Named {
+			if entry.Selector == nil || seen[entry.String()] {
+				continue
+			}
+			seen[entry.String()] = true
+			options := metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(entry.Selector)}
+			list, err := v.cluster.client.AppsV1().DaemonSets(entry.Namespace).List(ctx, options)
+			if err != nil {
+				return err
+			}
+			var names []string
+			for _, ds := range list.Items {
+				names = append(names, ds.Namespace+"/"+ds.Name)
+			}
+			slices.Sort(names)
+			d.note("agents", fmt.Sprintf("new nodes wait for DaemonSets %s: %s", entry.String(),
+				cmp.Or(strings.Join(names, ", "), "none has registered itself")), "")
+		}
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,5 +84,27 @@ func TestStolenToken(t *testing.T) {
 				t.Errorf("%q, deletes %v: %s; %s", level, deletes, what, fix)
 			}
 		}
+	}
+}
+
+// Doctor lists the DaemonSets that registered themselves, and says where none did.
+func TestDoctorListsRegisteredDaemonSets(t *testing.T) {
+	client := fake.NewClientset(
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "agent", Labels: map[string]string{"a": "b"}}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "driver", Labels: map[string]string{"a": "b"}}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "other"}})
+	v := &invocation{cluster: &cluster{client: client, config: configuration(t, `{nodeManagement: {prerequisites: {daemonSets: [
+		{namespace: b, name: other}, {selector: {matchLabels: {a: b}}}, {selector: {matchLabels: {a: c}}}]}}}`)}}
+	var d diagnosis
+	if err := examineAgents(t.Context(), v, &d); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	for _, n := range d.Notes {
+		notes = append(notes, n.What)
+	}
+	if got := strings.Join(notes, "\n"); len(d.Findings) > 0 || got != "new nodes wait for DaemonSets a=b: b/driver, x/agent\n"+
+		"new nodes wait for DaemonSets a=c: none has registered itself" {
+		t.Errorf("%v %s", d.Findings, got)
 	}
 }

@@ -69,6 +69,11 @@ controller:
 		// One whose namespace is not known is read in the whole cluster; what one provides is read as elsewhere.
 		"daemonsets-any-of": `
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{anyOf: [{namespace: a, name: d}, {namespace: b, name: d}]}]}}}}`,
+		// So is one that a label registers, unless the selector has a namespace.
+		"daemonsets-selector": `
+controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{selector: {matchLabels: {node-ready/required: "true"}}}]}}}}`,
+		"daemonsets-selector-in-a-namespace": `
+controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{namespace: a, selector: {matchLabels: {node-ready/required: "true"}}}]}}}}`,
 		"daemonsets-provide": `
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: a, name: d, provides: {csiNodes: [{driver: disk.example.com}], allocatable: {a/b: 1}}}]}}}}}`,
 		"policy":       "controller: {config: {admission: {mode: policy}}}",

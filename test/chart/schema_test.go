@@ -59,6 +59,8 @@ func TestSchemaOfPrerequisites(t *testing.T) {
 		"{daemonSets: {mode: auto, exclude: [{namespace: a, name: b}]}}": false,
 		"{daemonSets: all}":                                                                                   true,
 		"{daemonSets: {auto: {}}}":                                                                            true,
+		"{daemonSets: [{selector: {matchLabels: {a: b}}}]}":                                                   false,
+		"{daemonSets: [{selector: a=b}]}":                                                                     true,
 		"{daemonSets: [{namespace: a, nam: b}]}":                                                              true,
 		"{csiNodes: [{driver: a.example.com, allocatable: true}]}":                                            false,
 		"{csiNodes: [{driver: a.example.com, allocatable: 5}]}":                                               true,

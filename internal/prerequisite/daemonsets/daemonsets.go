@@ -23,15 +23,17 @@ const byName = "name"
 // maxNames is how many DaemonSets a message names.
 const maxNames = 5
 
-// objects are the DaemonSets of one namespace, or of all, and their pods.
+// objects are the DaemonSets of one namespace, or of all, and the pods of DaemonSets.
 type objects struct{ sets, pods *kind.Source }
 
-// in returns the objects of a namespace; anywhere grants the right to read them in the whole cluster.
-func in(namespace string, anywhere bool) objects {
+// in returns the objects of a namespace, of the DaemonSets those with the labels; anywhere grants the right to read them
+// in the whole cluster.
+func in(namespace, labels string, anywhere bool) objects {
 	const why = "which DaemonSets come to a node, and whether their pods are Ready"
 	return objects{
 		sets: &kind.Source{
-			Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), Namespace: namespace, Object: &appsv1.DaemonSet{},
+			Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), Namespace: namespace, Labels: labels,
+			Object:  &appsv1.DaemonSet{},
 			Indexes: kind.Index(byName, func(d *appsv1.DaemonSet) string { return nameOf(d).String() }),
 			Slim:    kind.Slim(slimDaemonSet), Same: kind.Same(sameDaemonSet), Why: why, Anywhere: anywhere,
 		},
@@ -123,16 +125,17 @@ func waiting(ds *appsv1.DaemonSet, n *corev1.Node, own []any) string {
 	return why
 }
 
-// unnamed is all DaemonSets but those that are excluded or named.
-type unnamed struct {
+// selected is all DaemonSets that a selector matches, or with mode auto all but those that are excluded or named.
+type selected struct {
 	objects
-	exclude []Name
+	exclude  []Name
+	selector string // for messages; empty with mode auto
 }
 
-func (u unnamed) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
+func (u selected) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
 	sets, own, why := u.find(n, c, kind.All, "")
 	if why != "" {
-		return kind.Unmet{Why: fmt.Sprintf("Ready pods of all DaemonSets (%s)", why)}
+		return kind.Unmet{Why: fmt.Sprintf("Ready pods of %s (%s)", cmp.Or(u.selector, "all DaemonSets"), why)}
 	}
 	reasons := map[string]string{}
 	for _, o := range sets {
@@ -176,7 +179,7 @@ type named struct {
 func newNamed(e Entry) named {
 	n := named{Entry: e}
 	for _, name := range e.Names() {
-		n.in = append(n.in, in(name.Namespace, len(e.AnyOf) > 0))
+		n.in = append(n.in, in(name.Namespace, "", len(e.AnyOf) > 0))
 	}
 	return n
 }

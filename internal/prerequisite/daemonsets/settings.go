@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/limits"
@@ -16,14 +18,15 @@ import (
 )
 
 // Settings are those of which a pod must be Ready on the node: none, auto (all that the DaemonSet controller puts
-// there with the taints that the node has now, the gating ones included), a list of {namespace, name}, of which those
-// count that it puts there, or a mapping of the keys below. Default none.
+// there with the taints that the node has now, the gating ones included), a list of {namespace, name} or {selector}, of
+// which those count that it puts there, or a mapping of the keys below. Default none.
 type Settings struct {
 	// Mode is the same as that word in place of the mapping. Default none.
 	Mode Mode `json:"mode,omitempty" enum:"none auto"`
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []Name `json:"exclude,omitempty"`
-	// Named lists DaemonSets, each of which must exist; the same as that list in place of the mapping.
+	// Named lists DaemonSets by name, each of which must exist, or by a selector; the same as that list in place of the
+	// mapping.
 	Named []Entry `json:"named,omitempty"`
 }
 
@@ -36,15 +39,19 @@ const (
 	Auto Mode = "auto"
 )
 
-// Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready.
+// Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready; of a selector, when that holds
+// for each DaemonSet that it matches.
 type Entry struct {
-	// Namespace of the DaemonSet.
+	// Namespace of the DaemonSet. With a selector, empty for all namespaces.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Name of the DaemonSet.
 	Name string `json:"name,omitempty" format:"dns-subdomain"`
 	// AnyOf lists the names that it may have, in place of namespace and name, where that depends on how it was installed.
 	// One of them must exist, and all that exist count.
 	AnyOf []Name `json:"anyOf,omitempty"`
+	// Selector matches labels of DaemonSets, in place of a name: whoever owns an agent registers it by a label, as
+	// node-ready/required: "true". It must not be empty. None needs to exist.
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// Provides is what its pod sets up on a node. It is waited for too where the DaemonSet's node selector and affinity
 	// have a place for the pod, gating taints apart.
 	Provides *Provided `json:"provides,omitempty"`
@@ -105,6 +112,9 @@ func (s *Settings) Validate(p *field.Path) (faults field.ErrorList) {
 
 // Validate reports an entry that names nothing, or names it in two ways.
 func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
+	if e.Selector != nil {
+		return e.validateSelector(p)
+	}
 	if len(e.AnyOf) > 0 {
 		faults = duplicates(p.Child("anyOf"), e.AnyOf)
 		if e.Namespace != "" || e.Name != "" {
@@ -119,6 +129,21 @@ func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
 	return faults
 }
 
+func (e *Entry) validateSelector(p *field.Path) field.ErrorList {
+	at := p.Child("selector")
+	faults := metavalidation.ValidateLabelSelector(e.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
+	if len(e.Selector.MatchLabels)+len(e.Selector.MatchExpressions) == 0 {
+		faults = append(faults, field.Required(at, "select DaemonSets by a label; mode: auto waits for all of them"))
+	}
+	if e.Name != "" || len(e.AnyOf) > 0 {
+		faults = append(faults, field.Forbidden(at, "not beside name or anyOf; make it an entry of its own"))
+	}
+	if e.Provides != nil {
+		faults = append(faults, field.Forbidden(p.Child("provides"), "only where the entry names its DaemonSet"))
+	}
+	return faults
+}
+
 func duplicates(p *field.Path, names []Name) (faults field.ErrorList) {
 	for i, n := range names {
 		if slices.Index(names, n) < i {
@@ -128,16 +153,26 @@ func duplicates(p *field.Path, names []Name) (faults field.ErrorList) {
 	return faults
 }
 
-// Names are those that the DaemonSet may have.
+// Names are those that the DaemonSet may have; none with a selector.
 func (e *Entry) Names() []Name {
-	if len(e.AnyOf) > 0 {
+	switch {
+	case e.Selector != nil:
+		return nil
+	case len(e.AnyOf) > 0:
 		return e.AnyOf
 	}
 	return []Name{{Namespace: e.Namespace, Name: e.Name}}
 }
 
-// String is the names.
+// String is the names, or the selector.
 func (e *Entry) String() string {
+	if e.Selector != nil {
+		text := metav1.FormatLabelSelector(e.Selector)
+		if e.Namespace != "" {
+			text += " in namespace " + e.Namespace
+		}
+		return text
+	}
 	var names []string
 	for _, n := range e.Names() {
 		names = append(names, n.String())
@@ -184,9 +219,14 @@ func (s Settings) With(entry Entry) Settings {
 	return s
 }
 
-// Prerequisites are each DaemonSet that is named, what it provides, and with mode auto all others.
+// Prerequisites are each DaemonSet that is named, what it provides, those of each selector, and with mode auto all others.
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, e := range s.Named {
+		if e.Selector != nil {
+			matching := selected{in(e.Namespace, metav1.FormatLabelSelector(e.Selector), false), nil, "DaemonSets " + e.String()}
+			all = append(all, kind.Prerequisite{Name: e.String(), Sources: matching.sources(), Unmet: matching.unmet})
+			continue
+		}
 		n := newNamed(e)
 		all = append(all, kind.Prerequisite{Name: e.String(), Sources: n.sources(), Unmet: n.unmet})
 		if e.Provides != nil {
@@ -200,7 +240,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 		for _, e := range s.Named {
 			exclude = append(exclude, e.Names()...)
 		}
-		rest := unnamed{in("", false), exclude}
+		rest := selected{in("", "", false), exclude, ""}
 		all = append(all, kind.Prerequisite{Name: string(Auto), Sources: rest.sources(), Unmet: rest.unmet})
 	}
 	return all

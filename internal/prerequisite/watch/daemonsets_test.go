@@ -156,6 +156,54 @@ func TestDaemonSetsWake(t *testing.T) {
 	})
 }
 
+// registered is a DaemonSet whose owner has new nodes wait for it.
+func registered(ds *appsv1.DaemonSet) *appsv1.DaemonSet {
+	ds.Labels = map[string]string{"node-ready/required": "true"}
+	return ds
+}
+
+// A selector waits for each DaemonSet that it matches, like a name does, and for none where it matches none.
+func TestDaemonSetSelector(t *testing.T) {
+	required := func(namespace string) config.Prerequisites {
+		return config.Prerequisites{DaemonSets: daemonsets.Settings{Named: []daemonsets.Entry{{Namespace: namespace,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"node-ready/required": "true"}}}}}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		everywhere, inY := required(""), required("y")
+		f := prepare(t, everywhere, nil, nil, inY)
+		for _, o := range []runtime.Object{
+			registered(daemonSet("d")), daemonSet("other"), registered(elsewhere(daemonSet("e"))),
+			registered(daemonSet("intolerant", tolerates())), registered(deleted(daemonSet("gone"))),
+		} {
+			f.must(f.kubernetes.Tracker().Add(o))
+		}
+		n := node("node-a")
+		n.Spec.Taints = []corev1.Taint{gating}
+		f.is("before it is read", n, "Ready pods of DaemonSets node-ready/required=true (not read yet)", "")
+		f.start().is("at first", n, "Ready pods of DaemonSets x/d (none on the node), y/e (none on the node)", "")
+		if waits := f.Evaluate(n, inY); len(waits) != 1 || waits[0].Message != "Ready pods of DaemonSets y/e (none on the node)" ||
+			waits[0].Name != "node-ready/required=true in namespace y" || fmt.Sprint(waits[0].Objects) != "[y/e]" {
+			t.Errorf("in one namespace: %+v", waits)
+		}
+		f.Unmet(n, everywhere)
+		sets := f.kubernetes.AppsV1().DaemonSets("x")
+		f.wakesOnly("a DaemonSet that registers", func() {
+			_, err := sets.Create(f.ctx, registered(daemonSet("late")), metav1.CreateOptions{})
+			f.must(err)
+		}, "node-a")
+		for _, pod := range []*corev1.Pod{podOf("d", "node-a", ready), elsewhere(podOf("e", "node-a", ready)), podOf("late", "node-a", ready)} {
+			f.must(f.kubernetes.Tracker().Add(pod))
+		}
+		synctest.Wait()
+		f.is("once all are Ready", n, "", "")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := prepare(t, required(""), nil, nil)
+		f.must(f.kubernetes.Tracker().Add(daemonSet("d")))
+		f.start().is("where none registered", node("node-a"), "", "")
+	})
+}
+
 // lists counts how often all objects of an informer are read.
 type lists struct {
 	cache.SharedIndexInformer

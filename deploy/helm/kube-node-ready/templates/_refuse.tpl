@@ -51,8 +51,8 @@ in internal/config; that both refuse the same is tested.
 {{- end -}}
 {{- range (include "kube-node-ready.prerequisites" . | fromYaml).all -}}
 {{- range include "kube-node-ready.daemonSets" . | fromYamlArray -}}
-{{- if not (or .anyOf (and .namespace .name)) -}}
-{{- fail (printf "%snodeManagement.prerequisites.daemonSets: an entry needs namespace and name, or anyOf; one has only %s" $at (keys . | sortAlpha | join ", ")) -}}
+{{- if not (or .anyOf .selector (and .namespace .name)) -}}
+{{- fail (printf "%snodeManagement.prerequisites.daemonSets: an entry needs namespace and name, anyOf or a selector; one has only %s" $at (keys . | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
