@@ -14,9 +14,8 @@ const (
 	ruled       = "internal/rules/rule/rule.go"
 	planned     = "internal/rules/rule/plan.go"
 	overlap     = "internal/rules/rule/overlap.go"
-	serving     = "internal/rules/rule/serving.go"
+	serving     = "internal/rules/serving.go"
 	act         = "internal/controller/node/act.go"
-	watch       = "internal/controller/node/watch.go"
 	deletes     = "internal/controller/deletion/reconcile.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
@@ -42,6 +41,7 @@ var mutants = []mutant{
 	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
 	{"the ledger is not written", deletes, "decidedOn); err != nil {", "decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
+	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
 	{"a node past its deadline is deleted for what others lack", deadline, "r.DeadlineCause.Fault != marks.FaultNode", "r.DeadlineCause.Fault == marks.FaultNode", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
@@ -64,12 +64,11 @@ var mutants = []mutant{
 	{"a pod of another program is ours", act, "if !workerpod.Ours(have, r.Pods.Namespace, t) {", "if workerpod.Ours(have, r.Pods.Namespace, t) {", "TestRefusedWorker"},
 
 	// Rules.
-	{"an invalid rule selects nodes", ruled, `r.Invalid == "" && r.selector.Matches`, `r.Invalid != "" && r.selector.Matches`, all},
+	{"an invalid rule selects nodes", ruled, `r.Invalid == "" && r.Concerns`, `r.Invalid != "" && r.Concerns`, all},
 	{"an absent condition is met", ruled, "if status == c.RequiredStatus {", "if status != c.RequiredStatus {", all},
 	{"a stale condition counts", ruled, "staleAfter).Sub(now); left <= 0", "staleAfter).Sub(now); left >= 0", all},
 	{"a deleted rule holds nodes", planned, `if r.Deleting || r.Invalid != ""`, `if !r.Deleting || r.Invalid != ""`, all},
 	{"a dry run of a rule overrules another", overlap, "!earlier.DryRun && earlier.Invalid", "earlier.DryRun && earlier.Invalid", all},
-	{"rules are served beside the node-readiness-controller", serving, "case l.Held(now):", "case !l.Held(now):", all},
-	{"the younger rule wins", ruled, "if c := a.Created.Compare(b.Created); c != 0 {", "if c := b.Created.Compare(a.Created); c != 0 {", all},
-	{"a slot that becomes free wakes nobody", watch, "!after.Occupies", "after.Occupies", "TestVerificationByTheController"},
+	{"rules are served beside the node-readiness-controller", serving, "case l.held(now):", "case !l.held(now):", "TestStandBack"},
+	{"the younger rule wins", ruled, "a.Created.Compare(b.Created)", "b.Created.Compare(a.Created)", all},
 }

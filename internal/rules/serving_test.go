@@ -1,0 +1,34 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Rules are left to the node-readiness-controller for as long as its Lease is held, and a minute longer, unless they are to be taken over.
+func TestStandBack(t *testing.T) {
+	const held = 15 * time.Second
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		after    time.Duration
+		holder   string
+		takeOver bool
+		want     string // part of why; empty: they are served
+	}{
+		"held":                        {0, "nrc", false, "is held by nrc"},
+		"renewed no more":             {held, "nrc", false, "was held until now"},
+		"for almost a minute":         {held + unheldFor - time.Second, "nrc", false, "was held until now"},
+		"for a minute":                {held + unheldFor, "nrc", false, ""},
+		"released":                    {unheldFor - time.Second, "", false, "was held until now"},
+		"released a minute ago":       {unheldFor, "", false, ""},
+		"held, and to be taken over":  {0, "nrc", true, ""},
+		"a clock that was moved back": {-time.Hour, "nrc", false, "is held by nrc"},
+	} {
+		s := serving{takeOver: tc.takeOver, nrc: map[string]observedLease{"ns": {holder: tc.holder, changed: now, duration: held}}}
+		why := s.standBack(now.Add(tc.after))
+		if (why == "") != (tc.want == "") || !strings.Contains(why, tc.want) {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
