@@ -73,21 +73,23 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 		l.Fleet.Observe(l.Nodes.View.Observe(other))
 	}
 	written := l.WriteCount()
-	const looks = 500
-	began := time.Now()
-	for i := range looks {
-		other := held.DeepCopy() // the fleet changes between any two looks
-		other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
-		other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
-		l.Fleet.Observe(l.Nodes.View.Observe(other))
-		if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
-			t.Fatal(err)
+	const batches, looks = 10, 50
+	least := time.Hour // of the batches' means: other tests are at work on this machine
+	for range batches {
+		began := time.Now()
+		for i := range looks {
+			other := held.DeepCopy() // the fleet changes between any two looks
+			other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
+			other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
+			l.Fleet.Observe(l.Nodes.View.Observe(other))
+			if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+				t.Fatal(err)
+			}
 		}
+		least = min(least, time.Since(began)/looks)
 	}
-	if took := time.Since(began) / looks; took > time.Millisecond {
-		t.Errorf("a look takes %s", took)
-	} else {
-		t.Logf("a look takes %s", took)
+	if least > time.Millisecond {
+		t.Errorf("a look takes %s", least)
 	}
 	if l.WriteCount() > written {
 		t.Errorf("it wrote %v", l.Writes[written:])
