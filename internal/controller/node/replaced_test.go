@@ -115,7 +115,7 @@ func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 
 // A node that was replaced under its name by one that looks the same is looked at.
 func TestNodeReplacedUnderItsName(t *testing.T) {
-	r := Reconciler{Versions: controller.NewVersions(time.Now, nil)}
+	r := Reconciler{Versions: controller.NewVersions(time.Now, nil), View: &controller.View{Config: &config.Config{}}}
 	before, after := &corev1.Node{}, &corev1.Node{}
 	before.UID, before.ResourceVersion, after.UID, after.ResourceVersion = "first", "1", "second", "2"
 	if !r.nodeChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
