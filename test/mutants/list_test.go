@@ -36,7 +36,7 @@ var mutants = []mutant{
 	{"a dry run deletes", guards, "if !d.in.Config.NodeManagement.Remediation.DryRun {", "if d.in.Config.NodeManagement.Remediation.DryRun {", all},
 	{"a deletion on cached evidence", remediation, "\n	if !d.ev.Fresh {", "\n	if d.ev.Fresh {", all},
 	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
-	{"no control probe is asked for", next, "(!needsControlProbe(d.in) || r.Probed)", "(needsControlProbe(d.in.Config) || r.Probed)", all},
+	{"no control probe is asked for", next, "(!needsControlProbe(d.in) || r.Probed)", "(needsControlProbe(d.in) || r.Probed)", all},
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != d.in.Checks", "probe.Attempt.Basis.Checks == d.in.Checks", all},
 	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
