@@ -191,7 +191,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished: the pod left the cache but its delete event is pending, or it was created and the cache does not hold
+// ErrVanished says that the pod left the cache but its delete event is pending, or it was created and the cache does not hold
 // it yet; requeue.
 var ErrVanished = errors.New("the watch has not shown yet what became of a worker pod")
 

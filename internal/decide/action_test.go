@@ -43,8 +43,8 @@ func acted(ago time.Duration, states ...string) func(*Input) {
 	}
 }
 
-// since is that so many attempts failed after the last action.
-func since(n int32) func(*Input) { return func(in *Input) { in.Node.Record.Sequence += n } }
+// failsAgain is that five attempts failed after the last action.
+func failsAgain(in *Input) { in.Node.Record.Sequence += 5 }
 
 func states(all []marks.Remediation) string {
 	var out []string
@@ -90,18 +90,18 @@ func TestActions(t *testing.T) {
 		"a reboot ends that":                      {in: exhausted(acted(time.Minute, isStarted), own, rebootedTo("b2")), step: StepStart},
 		"so does the time":                        {in: exhausted(acted(10*time.Minute, isStarted), own), step: StepStart},
 		"a time from the future does not count":   {in: exhausted(acted(-time.Hour, isStarted), own), step: StepStart},
-		"it fails again: the condition goes":      {in: exhausted(acted(20*time.Minute, isStarted), own, since(5)), step: StepRecord, states: isReverting},
-		"it is taken back":                        {in: exhausted(acted(20*time.Minute, isReverting), own, since(5)), step: StepRevert, states: isEnded},
-		"the second entry":                        {in: exhausted(acted(20*time.Minute, isEnded), since(5)), step: StepAct, states: isEnded + " " + isIntended},
-		"its object is refused":                   {in: exhausted(acted(20*time.Minute, isEnded), since(5)), world: refused, step: StepRecord, guard: GuardAction, states: isEnded},
+		"it fails again: the condition goes":      {in: exhausted(acted(20*time.Minute, isStarted), own, failsAgain), step: StepRecord, states: isReverting},
+		"it is taken back":                        {in: exhausted(acted(20*time.Minute, isReverting), own, failsAgain), step: StepRevert, states: isEnded},
+		"the second entry":                        {in: exhausted(acted(20*time.Minute, isEnded), failsAgain), step: StepAct, states: isEnded + " " + isIntended},
+		"its object is refused":                   {in: exhausted(acted(20*time.Minute, isEnded), failsAgain), world: refused, step: StepRecord, guard: GuardAction, states: isEnded},
 		"it waits for the object":                 {in: exhausted(acted(20*time.Second, isEnded, isStarted)), step: StepNone, wait: 40 * time.Second},
-		"the last entry deletes":                  {in: exhausted(acted(time.Hour, isEnded, isStarted), since(5)), step: StepDelete, states: isEnded + " " + isStarted},
-		"all were tried":                          {in: exhausted(acted(time.Hour, isEnded, isStarted, isStarted), since(5)), step: StepRecord, guard: GuardActions, states: isEnded + " " + isStarted + " " + isStarted},
+		"the last entry deletes":                  {in: exhausted(acted(time.Hour, isEnded, isStarted), failsAgain), step: StepDelete, states: isEnded + " " + isStarted},
+		"all were tried":                          {in: exhausted(acted(time.Hour, isEnded, isStarted, isStarted), failsAgain), step: StepRecord, guard: GuardActions, states: isEnded + " " + isStarted + " " + isStarted},
 		"cut short before the effect":             {in: exhausted(acted(time.Minute, isIntended)), step: StepAct, states: isIntended},
 		"cut short, and a guard holds":            {in: exhausted(acted(time.Minute, isIntended)), world: held, step: StepRecord, guard: GuardPaused, states: isReverting},
 		"a guard held: the entry is tried again":  {in: exhausted(acted(time.Minute, isReverting), heldBy(GuardPaused)), step: StepRevert, states: ""},
 		"deletion was switched off":               {in: exhausted(acted(time.Minute, isStarted), own, off), step: StepRecord, states: isReverting},
-		"its owner is being deleted":              {in: exhausted(acted(20*time.Minute, isStarted), since(5)), world: going, step: StepRecord, states: isStarted},
+		"its owner is being deleted":              {in: exhausted(acted(20*time.Minute, isStarted), failsAgain), world: going, step: StepRecord, states: isStarted},
 		"a pass takes all back":                   {in: exhausted(acted(time.Hour, isStarted, isStarted), with(pod(6, ended(attempt.Passed)))), step: StepRecord, states: isReverting + " " + isReverting},
 		"what was taken back before is forgotten": {in: exhausted(acted(time.Hour, isEnded, isStarted), with(pod(6, ended(attempt.Passed)))), step: StepRecord, states: isReverting},
 	} {

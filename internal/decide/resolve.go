@@ -10,7 +10,7 @@ import (
 // the plan that names the need.
 type Loaders map[Need]func(Plan) error
 
-// ErrStop, returned by a loader, ends a decision without an error: another queue continues it, or nothing is left to
+// ErrStop is returned by a loader to end a decision without an error: another queue continues it, or nothing is left to
 // decide. The plan still names its need.
 var ErrStop = errors.New("the decision ends here")
 

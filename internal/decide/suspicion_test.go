@@ -65,8 +65,8 @@ func underSuspicion(in *Input) {
 
 func requests(id string) func(*Input) { return func(in *Input) { in.Node.Requested = id } }
 
-func requestUnderWay(id string) func(*Input) {
-	return func(in *Input) { in.Node.Record.Suspicion = &marks.Suspicion{Request: id, Time: now.Add(-time.Minute)} }
+func requestUnderWay(in *Input) {
+	in.Node.Record.Suspicion = &marks.Suspicion{Request: "a", Time: now.Add(-time.Minute)}
 }
 
 func answered(id string, age time.Duration) func(*Input) {
@@ -178,7 +178,7 @@ func TestSuspicionCloses(t *testing.T) {
 
 // reverify.taint is for reboots and age: whoever may annotate nodes could close their gates by it.
 func TestRequestClosesNoGate(t *testing.T) {
-	in := verified(requestUnderWay("a"))
+	in := verified(requestUnderWay)
 	in.Config.NodeManagement.Reverify.Taint = true
 	if plan, _ := ask(t, in, deletable()); plan.Step != StepStart || plan.Change.Gate != gateKeep {
 		t.Errorf("%q, gate %v, want a worker on the open node", plan.Step, plan.Change.Gate)
@@ -215,13 +215,13 @@ func TestSuspicionEnds(t *testing.T) {
 		"nobody saw it fail": {in: verified(suspects(), is, underSuspicion, with(pod(2, openGate, ended(attempt.Failed), func(o *workerpod.Observation) {
 			o.Seen.UnderWay = false
 		}))), world: world{fleet: healthyNodes(3, "")}, outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
-		"a request passes": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Passed)), outcome: attempt.Passed,
+		"a request passes": {in: verified(requests("a"), requestUnderWay, worker(attempt.Passed)), outcome: attempt.Passed,
 			answer: attempt.Passed, reasons: "[VerificationPassed]"},
-		"a request fails": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Failed)), world: probed(attempt.Passed),
+		"a request fails": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Passed),
 			outcome: attempt.Failed, closes: true, answer: attempt.Failed, reasons: "[VerificationFailed]"},
-		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay("a"), worker(attempt.Failed)), world: probed(attempt.Failed),
+		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Failed),
 			outcome: attempt.Inconclusive, answer: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
-		"other checks answer no request": {in: verified(requests("a"), requestUnderWay("a"), with(pod(2, openGate, otherChecks, ended(attempt.Passed)))),
+		"other checks answer no request": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, otherChecks, ended(attempt.Passed)))),
 			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestSharedSuspicionEndsUnclear(t *testing.T) {
 
 // A request on a node that waits for its next attempt has that begin at once; an answered one does not.
 func TestRequestDoesNotWaitForBackoff(t *testing.T) {
-	in := failing(5, requestUnderWay("a"))
+	in := failing(5, requestUnderWay)
 	if plan, _ := ask(t, in, world{}); plan.Step != StepStart {
 		t.Errorf("%q, want the attempt that was asked for", plan.Step)
 	}

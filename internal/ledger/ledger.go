@@ -40,7 +40,7 @@ const (
 	clockSlack = time.Minute
 )
 
-// ErrUnreadable: the ledger exists and cannot be parsed. A retry does not help.
+// ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
 var ErrUnreadable = errors.New("the ledger of deletions is not readable")
 
 // Entry is one deletion. It is written before the deletion happens.

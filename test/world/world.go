@@ -27,6 +27,7 @@ import (
 )
 
 const (
+	// WorldLabel is on the nodes of a world, with its name.
 	WorldLabel = "effects-test"
 	pool       = "pool"
 )

@@ -6,12 +6,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // daemonSet is one that runs everywhere, unless a change says otherwise.
-func daemonSet(name string, changes ...func(*corev1.PodSpec)) *appsv1.DaemonSet {
-	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID(name)}}
+func daemonSet(changes ...func(*corev1.PodSpec)) *appsv1.DaemonSet {
+	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "d", UID: "d"}}
 	ds.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	for _, change := range changes {
 		change(&ds.Spec.Template.Spec)
@@ -55,31 +54,31 @@ func TestRunsOn(t *testing.T) {
 		taints []corev1.Taint
 		want   bool
 	}{
-		"tolerates all":             {daemonSet("d"), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoExecute)}, true},
-		"tolerates none":            {daemonSet("d", tolerates()), nil, true},
-		"not the gate":              {daemonSet("d", tolerates()), []corev1.Taint{gating}, false},
-		"the gate":                  {daemonSet("d", tolerates(gate)), []corev1.Taint{gating}, true},
-		"the gate, not another":     {daemonSet("d", tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoSchedule)}, false},
-		"evicting":                  {daemonSet("d", tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoExecute)}, false},
-		"another effect":            {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})), []corev1.Taint{gating}, false},
-		"another value":             {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Value: "true"})), []corev1.Taint{gating}, false},
-		"greater than":              {daemonSet("d", tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpGt, Value: "4"})), []corev1.Taint{gating}, true},
-		"rather not":                {daemonSet("d", tolerates()), []corev1.Taint{taint("a", corev1.TaintEffectPreferNoSchedule)}, true},
-		"cordoned, under pressure":  {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), taint(corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule)}, true},
-		"not ready, evicting":       {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)}, true},
-		"not ready, not scheduling": {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)}, false},
-		"no network":                {daemonSet("d", tolerates()), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, false},
-		"no network, host's":        {daemonSet("d", tolerates(), host), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, true},
-		"selected":                  {daemonSet("d", selects("gpu")), nil, true},
-		"not selected":              {daemonSet("d", selects("cpu")), nil, false},
-		"required":                  {daemonSet("d", requires(label(corev1.NodeSelectorOpIn, "cpu"), label(corev1.NodeSelectorOpIn, "gpu"))), nil, true},
-		"not required":              {daemonSet("d", requires(label(corev1.NodeSelectorOpNotIn, "gpu"))), nil, false},
-		"required, not selected":    {daemonSet("d", requires(label(corev1.NodeSelectorOpExists)), selects("cpu")), nil, false},
-		"by name":                   {daemonSet("d", requires(named("node-a"))), nil, true},
-		"by another name":           {daemonSet("d", requires(named("node-b"))), nil, false},
-		"not a selector":            {daemonSet("d", requires(label("About", "gpu"))), nil, false},
-		"pinned":                    {daemonSet("d", func(s *corev1.PodSpec) { s.NodeName = "node-a" }), nil, true},
-		"pinned elsewhere":          {daemonSet("d", func(s *corev1.PodSpec) { s.NodeName = "node-b" }), nil, false},
+		"tolerates all":             {daemonSet(), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoExecute)}, true},
+		"tolerates none":            {daemonSet(tolerates()), nil, true},
+		"not the gate":              {daemonSet(tolerates()), []corev1.Taint{gating}, false},
+		"the gate":                  {daemonSet(tolerates(gate)), []corev1.Taint{gating}, true},
+		"the gate, not another":     {daemonSet(tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoSchedule)}, false},
+		"evicting":                  {daemonSet(tolerates(gate)), []corev1.Taint{gating, taint("a", corev1.TaintEffectNoExecute)}, false},
+		"another effect":            {daemonSet(tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})), []corev1.Taint{gating}, false},
+		"another value":             {daemonSet(tolerates(corev1.Toleration{Key: gating.Key, Value: "true"})), []corev1.Taint{gating}, false},
+		"greater than":              {daemonSet(tolerates(corev1.Toleration{Key: gating.Key, Operator: corev1.TolerationOpGt, Value: "4"})), []corev1.Taint{gating}, true},
+		"rather not":                {daemonSet(tolerates()), []corev1.Taint{taint("a", corev1.TaintEffectPreferNoSchedule)}, true},
+		"cordoned, under pressure":  {daemonSet(tolerates()), []corev1.Taint{taint(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), taint(corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule)}, true},
+		"not ready, evicting":       {daemonSet(tolerates()), []corev1.Taint{taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)}, true},
+		"not ready, not scheduling": {daemonSet(tolerates()), []corev1.Taint{taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)}, false},
+		"no network":                {daemonSet(tolerates()), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, false},
+		"no network, host's":        {daemonSet(tolerates(), host), []corev1.Taint{taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)}, true},
+		"selected":                  {daemonSet(selects("gpu")), nil, true},
+		"not selected":              {daemonSet(selects("cpu")), nil, false},
+		"required":                  {daemonSet(requires(label(corev1.NodeSelectorOpIn, "cpu"), label(corev1.NodeSelectorOpIn, "gpu"))), nil, true},
+		"not required":              {daemonSet(requires(label(corev1.NodeSelectorOpNotIn, "gpu"))), nil, false},
+		"required, not selected":    {daemonSet(requires(label(corev1.NodeSelectorOpExists)), selects("cpu")), nil, false},
+		"by name":                   {daemonSet(requires(named("node-a"))), nil, true},
+		"by another name":           {daemonSet(requires(named("node-b"))), nil, false},
+		"not a selector":            {daemonSet(requires(label("About", "gpu"))), nil, false},
+		"pinned":                    {daemonSet(func(s *corev1.PodSpec) { s.NodeName = "node-a" }), nil, true},
+		"pinned elsewhere":          {daemonSet(func(s *corev1.PodSpec) { s.NodeName = "node-b" }), nil, false},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"pool": "gpu"}}}
 		n.Spec.Taints = test.taints

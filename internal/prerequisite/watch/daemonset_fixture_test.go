@@ -17,20 +17,9 @@ func daemonSet(name string, changes ...func(*corev1.PodSpec)) *appsv1.DaemonSet 
 	return ds
 }
 
-func tolerates(tolerations ...corev1.Toleration) func(*corev1.PodSpec) {
-	return func(s *corev1.PodSpec) { s.Tolerations = tolerations }
-}
+func tolerates(s *corev1.PodSpec) { s.Tolerations = nil }
 
-func selects(pool string) func(*corev1.PodSpec) {
-	return func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": pool} }
-}
-
-// requires is a required node affinity.
-func requires(terms ...corev1.NodeSelectorTerm) func(*corev1.PodSpec) {
-	return func(s *corev1.PodSpec) {
-		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
-	}
-}
+func selects(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "gpu"} }
 
 func taint(key string, effect corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: key, Value: "5", Effect: effect}

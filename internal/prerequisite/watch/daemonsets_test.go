@@ -50,7 +50,7 @@ func TestDaemonSets(t *testing.T) {
 	for i := range 8 {
 		many = append(many, daemonSet(fmt.Sprint("d", 7-i)))
 	}
-	intolerant := daemonSet("d", tolerates())
+	intolerant := daemonSet("d", tolerates)
 	stranger := podOf("d", "node-a", ready)
 	stranger.OwnerReferences[0].UID = "before"
 	for name, test := range map[string]struct {
@@ -139,7 +139,7 @@ func TestDaemonSetsWake(t *testing.T) {
 			update(counted)
 		})
 		f.wakesOnly("another DaemonSet", func() {
-			_, err := sets.Create(f.ctx, daemonSet("e", selects("gpu")), metav1.CreateOptions{})
+			_, err := sets.Create(f.ctx, daemonSet("e", selects), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
 		f.wakesOnly("its readiness", func() {
@@ -149,7 +149,7 @@ func TestDaemonSetsWake(t *testing.T) {
 		if waits := f.Unmet(node("node-a"), all); waits != nil {
 			t.Errorf("node-a waits for %v", waits)
 		}
-		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects("gpu"))) }, "node-b")
+		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects)) }, "node-b")
 		if waits := f.Unmet(node("node-b"), one); waits != nil {
 			t.Errorf("node-b waits for %v", waits)
 		}
@@ -173,7 +173,7 @@ func TestDaemonSetSelector(t *testing.T) {
 		f := prepare(t, everywhere, nil, nil, inY)
 		for _, o := range []runtime.Object{
 			registered(daemonSet("d")), daemonSet("other"), registered(elsewhere(daemonSet("e"))),
-			registered(daemonSet("intolerant", tolerates())), registered(deleted(daemonSet("gone"))),
+			registered(daemonSet("intolerant", tolerates)), registered(deleted(daemonSet("gone"))),
 		} {
 			f.must(f.kubernetes.Tracker().Add(o))
 		}

@@ -38,7 +38,7 @@ func TestAnyOf(t *testing.T) {
 		"the first is Ready": {objects: []runtime.Object{daemonSet("d"), podOf("d", "node-a", ready)}},
 		"the other":          {objects: []runtime.Object{elsewhere(daemonSet("d")), elsewhere(podOf("d", "node-a"))}, why: waits + "(not Ready)"},
 		"both, one is Ready": {objects: []runtime.Object{daemonSet("d"), podOf("d", "node-a", ready), elsewhere(daemonSet("d"))}, why: waits + "(none on the node)"},
-		"it does not come":   {objects: []runtime.Object{daemonSet("d", selects("gpu"))}},
+		"it does not come":   {objects: []runtime.Object{daemonSet("d", selects)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,11 +92,11 @@ func TestProvides(t *testing.T) {
 		"elsewhere, asked for":     {always: true, why: none},
 		"asked for twice":          {node: []func(*corev1.Node){gpus}, always: true, why: none},
 		"gated":                    {node: []func(*corev1.Node){gpus, tainted(gating.Key)}, why: none},
-		"gate is not tolerated":    {spec: []func(*corev1.PodSpec){tolerates()}, node: []func(*corev1.Node){gpus, tainted(gating.Key)}, why: none, remedy: keeps},
-		"not tolerated, asked for": {spec: []func(*corev1.PodSpec){tolerates()}, node: []func(*corev1.Node){gpus, tainted(gating.Key)}, always: true, why: none, remedy: keeps},
-		"not tolerated, offered":   {spec: []func(*corev1.PodSpec){tolerates()}, node: []func(*corev1.Node){gpus, offers, tainted(gating.Key)}},
-		"not Ready yet":            {spec: []func(*corev1.PodSpec){tolerates()}, node: []func(*corev1.Node){gpus, tainted(corev1.TaintNodeNotReady)}, why: none},
-		"another taint keeps off":  {spec: []func(*corev1.PodSpec){tolerates()}, node: []func(*corev1.Node){gpus, tainted("dedicated")}},
+		"gate is not tolerated":    {spec: []func(*corev1.PodSpec){tolerates}, node: []func(*corev1.Node){gpus, tainted(gating.Key)}, why: none, remedy: keeps},
+		"not tolerated, asked for": {spec: []func(*corev1.PodSpec){tolerates}, node: []func(*corev1.Node){gpus, tainted(gating.Key)}, always: true, why: none, remedy: keeps},
+		"not tolerated, offered":   {spec: []func(*corev1.PodSpec){tolerates}, node: []func(*corev1.Node){gpus, offers, tainted(gating.Key)}},
+		"not Ready yet":            {spec: []func(*corev1.PodSpec){tolerates}, node: []func(*corev1.Node){gpus, tainted(corev1.TaintNodeNotReady)}, why: none},
+		"another taint keeps off":  {spec: []func(*corev1.PodSpec){tolerates}, node: []func(*corev1.Node){gpus, tainted("dedicated")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestProvides(t *testing.T) {
 					p.Allocatable = provides.Allocatable
 				}
 				f := prepare(t, p, nil, nil)
-				f.must(f.kubernetes.Tracker().Add(daemonSet("d", append(test.spec, selects("gpu"))...)))
+				f.must(f.kubernetes.Tracker().Add(daemonSet("d", append(test.spec, selects)...)))
 				f.must(f.kubernetes.Tracker().Add(podOf("d", "node-a", ready)))
 				n := node("node-a")
 				for _, change := range test.node {
