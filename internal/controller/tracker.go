@@ -175,14 +175,15 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 }
 
 // PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is observed. So is
-// an attempt that ended because its pod was deleted: both may be over before the node is reconciled.
+// an attempt that ended because its pod was deleted: both may be over before the node is reconciled. A recorded attempt
+// has its result: its pod, which is kept for its logs, looks the same once it is deleted.
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
 	if n := s.attempted(pod, o); n != nil {
 		n.ends(pod)
-		if r := o.Attempt.Result; r == nil || r.Reason == attempt.ReasonPodDeleted {
+		if r := o.Attempt.Result; !o.Recorded && (r == nil || r.Reason == attempt.ReasonPodDeleted) {
 			n.vanished = o.Attempt.Number
 		}
 	}

@@ -195,6 +195,12 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 	if in := gather(); in.VanishedAttempt != 3 {
 		t.Errorf("vanished %d: one that passed did not", in.VanishedAttempt)
 	}
+	gone(worker(v, n, 5, exited(1), terminating, func(p *corev1.Pod) {
+		p.Annotations[workerpod.AnnotationRecorded] = "true"
+	}))
+	if in := gather(); in.VanishedAttempt != 3 {
+		t.Errorf("vanished %d: one that is recorded did not", in.VanishedAttempt)
+	}
 	again := node("n", func(n *corev1.Node) { n.UID = "another" })
 	if in, _ := v.Gather(t.Context(), again); in.VanishedAttempt != 0 {
 		t.Errorf("of an earlier node of the name: %d", in.VanishedAttempt)
