@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +41,6 @@ func (s *Tracker) observeSuspects(in decide.Input) map[corev1.NodeConditionType]
 		}
 		now[kind], since[kind] = c, c.since
 	}
-	n.suspects = maps.Clone(now)
+	n.suspects = now
 	return since
 }

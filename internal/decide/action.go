@@ -49,9 +49,11 @@ func NextAction(in Input) config.Action {
 
 // actionWait is for how long the node is left alone after an action; 0 where it is not.
 func (d *decision) actionWait() time.Duration {
+	if !verifiesAction(d.in.Node.Record) {
+		return 0
+	}
 	last := lastAction(d.in.Node.Record)
-	if last == nil || last.State != marks.RemediationStarted || d.in.Node.Record.Sequence != last.Sequence ||
-		otherBoot(last.BootID, d.in.Node.BootID) || last.Time.After(d.now.Add(clockTolerance)) {
+	if otherBoot(last.BootID, d.in.Node.BootID) || last.Time.After(d.now.Add(clockTolerance)) {
 		return 0
 	}
 	seconds := int32(config.DefaultActionWaitSeconds)

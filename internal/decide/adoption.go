@@ -22,7 +22,7 @@ func Adopt(in Input, now time.Time) marks.Change {
 	return marks.Change{Record: marks.Record{
 		NodeUID: in.Node.UID, BootID: in.Node.BootID, HistoryLost: true,
 		LastReason: attempt.ReasonAdopted, LastMessage: "the node carried the verified label and no record",
-		LastTime: ptr.To(now.UTC().Truncate(time.Microsecond)),
+		LastTime: ptr.To(timestamp(now)),
 	}}
 }
 

@@ -45,7 +45,7 @@ func (d *decision) beginRound(current *workerpod.Observation) bool {
 	}
 	r.NodeUID = d.in.Node.UID // a record that could not be read has none
 	if setSince {
-		r.Since = ptr.To(d.now.UTC().Truncate(time.Microsecond))
+		r.Since = ptr.To(timestamp(d.now))
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	if closeGate {
@@ -244,7 +244,7 @@ func (d *decision) recordCause(f failure, fault, message string) {
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	}
 	r := &d.Change.Record
-	r.DeadlineCause = &marks.DeadlineCause{Time: d.now.UTC().Truncate(time.Microsecond), BootID: d.in.Node.BootID,
+	r.DeadlineCause = &marks.DeadlineCause{Time: timestamp(d.now), BootID: d.in.Node.BootID,
 		Fault: fault, Message: attempt.Text(message)}
 	if fault == marks.FaultNode && before.Held != GuardControlProbe {
 		// The guard is evaluated again, and only a change emits an event.

@@ -205,8 +205,11 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	}
 	if decide.SupervisesCondition(in) {
 		plan, err := decide.ResolveWith(decide.Supervise, &in, &ev, r.View.Tracker.Now, loaders)
-		if err != nil || plan.Step != decide.StepNone {
-			return errors.Join(err, r.act(ctx, n, in, ev, plan))
+		if err != nil {
+			return err
+		}
+		if plan.Step != decide.StepNone {
+			return r.act(ctx, n, in, ev, plan)
 		}
 	}
 	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
