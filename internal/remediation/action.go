@@ -36,9 +36,10 @@ type Actions struct {
 }
 
 // Problem says why the API server does not take the object of an action, by a dry run of its creation; empty where it
-// does. The error is one that may pass.
+// does. With remediation.dryRun nothing is asked: the controller may not create the object then. The error is one that
+// may pass.
 func (a Actions) Problem(ctx context.Context, n *corev1.Node, action config.Action, r marks.Record) (string, error) {
-	if action.Object == nil {
+	if action.Object == nil || a.Config.NodeManagement.Remediation.DryRun {
 		return "", nil
 	}
 	o := render(action.Object, n, r, "node-ready-dry-run")
