@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -23,7 +24,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 		n.ResourceVersion = version
 		return n
 	}
-	r := Reconciler{Versions: controller.NewVersions(time.Now, nil)}
+	r := Reconciler{Versions: controller.NewVersions(time.Now, nil), View: &controller.View{Config: &config.Config{}}}
 	for _, test := range []struct {
 		old, now *corev1.Node
 		want     bool
