@@ -169,6 +169,8 @@ func (s *suite) endBurst(ctx context.Context, t *testing.T, name string) {
 	eventually(ctx, t, 60*time.Second, "the nodes of "+name+" are gone", func() error {
 		nodes, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodePoolLabel + "=" + name})
 		if err == nil && len(nodes.Items) > 0 {
+			// Karpenter may launch a NodeClaim while its NodePool is being deleted, and then leaves it.
+			s.kubectl(ctx, t, "delete", "nodeclaims", "--selector", nodePoolLabel+"="+name, "--wait=false", "--ignore-not-found")
 			err = fmt.Errorf("%d are there", len(nodes.Items))
 		}
 		return err
