@@ -56,8 +56,9 @@ func TestTheStatusIsBounded(t *testing.T) {
 	w.eventually("every node is held", func() string {
 		return w.scraped(fmt.Sprintf(`node_readiness_rule_nodes{rule="bounded",state="held"} %d`, count))
 	})
+	// A slow machine takes longer for as many changes.
 	events := 0
-	for end := time.Now().Add(11 * time.Second); time.Now().Before(end); events++ {
+	for end := time.Now().Add(11 * time.Second); time.Now().Before(end) || events < 100; events++ {
 		w.condition(name(events%4), []corev1.ConditionStatus{"False", "Unknown"}[events/4%2]) // the first are in the status
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -70,7 +71,7 @@ func TestTheStatusIsBounded(t *testing.T) {
 	if len(compact) >= 64<<10 || len(s.AppliedNodes) == 0 || len(s.AppliedNodes) > 100 || len(s.NodeEvaluations) != len(s.AppliedNodes) {
 		t.Errorf("%d bytes, %d nodes, %d evaluations", len(compact), len(s.AppliedNodes), len(s.NodeEvaluations))
 	}
-	most := int(time.Since(begun)/(5*time.Second)) + 1
+	most := int(time.Since(begun)/(5*time.Second)) + 1 // the interval at which the status is written
 	var writes []string
 	last := &v1alpha1.NodeReadinessRule{}
 	for last.ResourceVersion != final.ResourceVersion {
@@ -86,7 +87,7 @@ func TestTheStatusIsBounded(t *testing.T) {
 			t.Fatalf("version %s is not shown", final.ResourceVersion)
 		}
 	}
-	if len(writes) < 2 || len(writes) > most || events < 10*most {
+	if len(writes) < 2 || len(writes) > most || events < 4*len(writes) {
 		t.Errorf("%d writes of the status and %d events on nodes within %s, want 2 to %d writes", len(writes), events, time.Since(begun), most)
 	}
 }
