@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
 
 // cache is as much of an informer's cache as a View reads.
 type cache struct {
+	mu    sync.Mutex // for tests that change it while it is read
 	nodes []corev1.Node
 	pods  []corev1.Pod
 	lists int
@@ -35,20 +37,37 @@ type cache struct {
 	version string
 }
 
-func (c *cache) LastStoreSyncResourceVersion() string { return c.version }
+func (c *cache) LastStoreSyncResourceVersion() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// complete says up to which version the store is complete.
+func (c *cache) complete(version string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version = version
+}
 
 // show puts a pod into the cache, in place of one of its name.
 func (c *cache) show(p *corev1.Pod) {
 	c.hide(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.pods = append(c.pods, *p.DeepCopy())
 }
 
 // hide removes a pod from the cache.
 func (c *cache) hide(p *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.pods = slices.DeleteFunc(c.pods, func(have corev1.Pod) bool { return have.Name == p.Name && have.Namespace == p.Namespace })
 }
 
 func (c *cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch into := into.(type) {
 	case *corev1.Node:
 		for i := range c.nodes {
@@ -69,6 +88,8 @@ func (c *cache) Get(_ context.Context, key client.ObjectKey, into client.Object,
 }
 
 func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.lists++
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)

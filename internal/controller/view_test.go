@@ -179,7 +179,7 @@ func TestBeginAwaitsAnEarlierLeadersWorkers(t *testing.T) {
 				live := &cache{pods: []corev1.Pod{*ended, *last, *worker(v, m, 1, running)}}
 				began := time.Now()
 				time.AfterFunc(time.Second, func() {
-					if c.version = test.until; test.show {
+					if c.complete(test.until); test.show {
 						c.show(last)
 					}
 				})
