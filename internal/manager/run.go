@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -46,6 +47,10 @@ type Options struct {
 	Log    logr.Logger
 }
 
+func init() { // before any client reads the scheme
+	utilruntime.Must(v1alpha1.AddToScheme(scheme.Scheme))
+}
+
 // Run serves until ctx is done or leadership is lost.
 func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	rc, namespace, err := connect(cfg, o.Kubeconfig)
@@ -68,9 +73,6 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	}
 	fence, err := elect(cfg, rc, namespace)
 	if err != nil {
-		return err
-	}
-	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		return err
 	}
 	options := ctrl.Options{

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
@@ -107,9 +106,6 @@ var connect = sync.OnceValue(func() error {
 		return err
 	}
 	config.QPS = -1
-	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
-		return err
-	}
 	if Typed, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
