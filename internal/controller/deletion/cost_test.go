@@ -67,29 +67,36 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	l.Nodes.View.Cache = memory{Client: world.API}
 	held, _ := w.Get(n.Name)
 	l.Nodes.View.Cache = memory{Client: world.API, node: held}
+	written := l.WriteCount()
+	// look returns how long a look takes: the least of several means, since other tests are at work on this machine.
+	look := func() time.Duration {
+		const batches, looks = 10, 50
+		least := time.Hour
+		for range batches {
+			began := time.Now()
+			for i := range looks {
+				other := held.DeepCopy() // the fleet changes between any two looks
+				other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
+				other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
+				l.Fleet.Observe(l.Nodes.View.Observe(other))
+				if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			least = min(least, time.Since(began)/looks)
+		}
+		return least
+	}
+	few := look()
 	for i := range 5000 {
 		other := held.DeepCopy()
 		other.Name, other.UID = fmt.Sprintf("other-%d", i), held.UID+"x"
 		l.Fleet.Observe(l.Nodes.View.Observe(other))
 	}
-	written := l.WriteCount()
-	const batches, looks = 10, 50
-	least := time.Hour // of the batches' means: other tests are at work on this machine
-	for range batches {
-		began := time.Now()
-		for i := range looks {
-			other := held.DeepCopy() // the fleet changes between any two looks
-			other.Name, other.Spec.Unschedulable = "other-1", i%2 == 0
-			other.Labels["node-ready/verified"] = fmt.Sprint(i%2 == 0)
-			l.Fleet.Observe(l.Nodes.View.Observe(other))
-			if _, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		least = min(least, time.Since(began)/looks)
-	}
-	if least > time.Millisecond {
-		t.Errorf("a look takes %s", least)
+	if many := look(); many > 3*few {
+		t.Errorf("a look takes %s, and %s with few nodes", many, few)
+	} else {
+		t.Logf("a look takes %s, and %s with few nodes", many, few)
 	}
 	if l.WriteCount() > written {
 		t.Errorf("it wrote %v", l.Writes[written:])
