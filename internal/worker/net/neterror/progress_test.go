@@ -19,9 +19,9 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = silent.Close() }()
+	t.Cleanup(func() { _ = silent.Close() })
 	slow := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer slow.Close()
+	t.Cleanup(slow.Close)
 	blackHole := func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
 
 	for _, c := range []struct {
@@ -34,23 +34,26 @@ func TestProgress(t *testing.T) {
 		{"http://" + silent.Addr().String(), nil, "peer took the request, but did not answer within 1"},
 		{slow.URL, nil, "peer took the request, but did not answer within 1"},
 	} {
-		client := slow.Client()
-		transport := client.Transport.(*http.Transport).Clone()
-		transport.DialContext = c.dial
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		watched, progress := neterror.Watch(ctx)
-		request, err := http.NewRequestWithContext(watched, http.MethodGet, c.url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := (&http.Client{Transport: transport}).Do(request)
-		if err == nil {
-			_ = response.Body.Close()
-			t.Fatalf("%s answered", c.url)
-		}
-		if f := progress.Finding("peer", err); f.Reason != check.ReasonTimeout || !strings.HasPrefix(f.Message, c.says) {
-			t.Errorf("%s: got %+v, want %q", c.url, f, c.says)
-		}
-		cancel()
+		t.Run(c.url, func(t *testing.T) {
+			t.Parallel()
+			client := slow.Client()
+			transport := client.Transport.(*http.Transport).Clone()
+			transport.DialContext = c.dial
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // of which a handshake may take most on a busy machine
+			defer cancel()
+			watched, progress := neterror.Watch(ctx)
+			request, err := http.NewRequestWithContext(watched, http.MethodGet, c.url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := (&http.Client{Transport: transport}).Do(request)
+			if err == nil {
+				_ = response.Body.Close()
+				t.Fatalf("%s answered", c.url)
+			}
+			if f := progress.Finding("peer", err); f.Reason != check.ReasonTimeout || !strings.HasPrefix(f.Message, c.says) {
+				t.Errorf("%s: got %+v, want %q", c.url, f, c.says)
+			}
+		})
 	}
 }
