@@ -42,6 +42,7 @@ const (
 	ReasonNodeLost         = "NodeLost"         // the kubelet stopped reporting
 	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
 	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
+	ReasonInitTimeout      = "InitTimeout"      // its init containers did not end within initTimeoutSeconds
 	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before it had its time
 	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
 	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down

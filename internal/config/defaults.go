@@ -41,7 +41,6 @@ func (c *Config) SetDefaults() {
 	or(&w.Image.PullPolicy, corev1.PullIfNotPresent)
 	or(&w.ServiceAccountName, DefaultWorkerServiceAccount)
 	or(&w.PriorityClassName, "system-node-critical")
-	or(&w.Scheduling, SchedulingDirect)
 	or(&w.StartTimeoutSeconds, 300)
 	if w.Tolerations == nil { // as node-critical agents do
 		w.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -107,6 +106,9 @@ func (c *Config) setLateDefaults() {
 	c.NodeManagement.Prerequisites.SetDefaults()
 	setSuspectDefaults(c.NodeManagement.Reverify.OnConditions)
 	for i := range c.Profiles {
+		if image := c.Profiles[i].Image; image != nil {
+			image.setDefaults(c.Worker.Image)
+		}
 		if p := c.Profiles[i].Reverify; p != nil {
 			setSuspectDefaults(p.OnConditions)
 		}
@@ -114,6 +116,16 @@ func (c *Config) setLateDefaults() {
 			p.SetDefaults()
 		}
 	}
+}
+
+// setDefaults completes a profile's image by the worker's. A digest pins the worker's image and no other.
+func (i *Image) setDefaults(worker Image) {
+	if i.Repository == "" && i.Tag == "" {
+		or(&i.Digest, worker.Digest)
+	}
+	or(&i.Repository, worker.Repository)
+	or(&i.Tag, worker.Tag)
+	or(&i.PullPolicy, worker.PullPolicy)
 }
 
 func (a *Action) setDefaults() {

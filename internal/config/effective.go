@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +28,11 @@ type Effective struct {
 	Taints []marks.Taint
 	// Prerequisites hold its first worker back.
 	Prerequisites Prerequisites
-	// Tolerations and Resources are the worker pod's.
-	Tolerations []corev1.Toleration
-	Resources   corev1.ResourceRequirements
+	// PodTemplate is the worker pod's.
+	PodTemplate
+	// Scheduling is how that reaches a node that carries a gating taint. One with claims goes through the scheduler,
+	// whatever this says.
+	Scheduling Scheduling
 	// SuspectConditions verify a verified node again.
 	SuspectConditions []SuspectCondition
 }
@@ -43,14 +46,19 @@ func (e Effective) Unchecked() bool {
 // For is what holds for a node with these labels: the settings of the first profile that
 // selects it, and otherwise the file's own.
 func (c *Config) For(nodeLabels map[string]string) Effective {
-	e := c.base()
 	for i := range c.Profiles {
 		p := &c.Profiles[i]
 		if matches(p.selector, &p.NodeSelector, nodeLabels) {
-			p.override(&e)
-			break
+			return c.effective(p)
 		}
 	}
+	return c.base()
+}
+
+// effective is what holds for a node of the profile.
+func (c *Config) effective(p *Profile) Effective {
+	e := c.base()
+	p.override(&e)
 	return e
 }
 
@@ -65,8 +73,8 @@ func (c *Config) base() Effective {
 
 		Taints:        c.NodeManagement.Taints,
 		Prerequisites: c.NodeManagement.Prerequisites,
-		Tolerations:   c.Worker.Tolerations,
-		Resources:     c.Worker.Resources,
+		PodTemplate:   c.Worker.template(),
+		Scheduling:    cmp.Or(c.Worker.Scheduling, SchedulingDirect),
 
 		SuspectConditions: c.NodeManagement.Reverify.OnConditions,
 	}
@@ -76,9 +84,7 @@ func (c *Config) base() Effective {
 func (c *Config) Variants() []Effective {
 	all := []Effective{c.base()}
 	for i := range c.Profiles {
-		e := c.base()
-		c.Profiles[i].override(&e)
-		all = append(all, e)
+		all = append(all, c.effective(&c.Profiles[i]))
 	}
 	return all
 }
@@ -198,11 +204,10 @@ func (p *Profile) override(e *Effective) {
 	if p.Prerequisites != nil {
 		e.Prerequisites = *p.Prerequisites
 	}
-	if len(p.Tolerations) > 0 {
-		e.Tolerations = p.Tolerations
-	}
-	if p.Resources != nil {
-		e.Resources = *p.Resources
+	for _, part := range p.parts() {
+		if part.set {
+			part.use(&e.PodTemplate)
+		}
 	}
 	if p.Reverify != nil {
 		e.SuspectConditions = p.Reverify.OnConditions

@@ -215,11 +215,37 @@ func TestFaults(t *testing.T) {
 		{"worker:\n  resources:\n    requests:\n      cpu: 2\n      memory: -1\n    limits:\n      cpu: 1\n", []string{
 			"4: worker.resources.requests[cpu]: Invalid value: \"2\": must be at most the limit, which is 1", "5: worker.resources.requests[memory]: Invalid"}},
 		{"worker: {resources: {limits: {cpu: -1}}}", []string{"1: worker.resources.limits[cpu]: Invalid"}},
+		{"worker: {resourceClaims: [{name: A, resourceClaimName: a}, {name: b}, {name: b, resourceClaimName: a, resourceClaimTemplateName: c}, {name: c, resourceClaimTemplateName: B}]}", []string{
+			"1: worker.resourceClaims[0].name: Invalid", "1: worker.resourceClaims[1]: Required", "1: worker.resourceClaims[2].name: Duplicate",
+			"1: worker.resourceClaims[2]: Invalid value: \"b\": has resourceClaimName and resourceClaimTemplateName", "1: worker.resourceClaims[3].resourceClaimTemplateName: Invalid"}},
+		{"worker: {resourceClaims: [{name: a, resourceClaimName: a}], resources: {claims: [{name: b}, {}, {name: a, request: A}, {name: a, request: A}]}}", []string{
+			"1: worker.resources.claims[0].name: Not found", "1: worker.resources.claims[1].name: Required", "1: worker.resources.claims[2].request: Invalid",
+			"1: worker.resources.claims[3]: Duplicate", "1: worker.resources.claims[3].request: Invalid"}},
+		{"worker: {initContainers: [{name: a, image: x, resources: {claims: [{name: b}]}}], runtimeClassName: A_, initTimeoutSeconds: -1}", []string{
+			"1: worker.initContainers[0].resources.claims[0].name: Not found", "1: worker.runtimeClassName: Invalid", "1: worker.initTimeoutSeconds: Invalid"}},
+		{"worker: {scheduling: direct, resourceClaims: [{name: a, resourceClaimName: a}]}", []string{
+			`1: worker.scheduling: Invalid value: "direct": cannot be with the resourceClaims of worker.resourceClaims, which kube-scheduler allocates; remove it`}},
+		{"worker: {scheduling: direct}\nprofiles: [{name: gpu, nodeSelector: {matchLabels: {a: b}}, resourceClaims: [{name: a, resourceClaimName: a}]}]", []string{
+			`1: worker.scheduling: Invalid value: "direct": cannot be with the resourceClaims of profile "gpu", which kube-scheduler allocates; remove it`}},
 		{"worker: {imagePullSecrets: [{name: ''}]}", []string{"1: worker.imagePullSecrets[0].name: Required"}},
 		{"worker:\n  podLabels:\n    a: " + label64 + "\n    app.kubernetes.io/name: x\n    node-ready/node-uid: x\n", []string{
 			"2: worker.podLabels: Invalid", "4: worker.podLabels[app.kubernetes.io/name]: Invalid", "5: worker.podLabels[node-ready/node-uid]: Invalid"}},
 		{"worker:\n  podAnnotations:\n    -: a\n    node-ready/node: x\n", []string{
 			"2: worker.podAnnotations: Invalid", "4: worker.podAnnotations[node-ready/node]: Invalid"}},
+
+		// a profile's pod, by the worker's rules
+		{profileOf("image: {repository: 'A:1'}, startTimeoutSeconds: -1, initTimeoutSeconds: -1, runtimeClassName: A_, podLabels: {node-ready/a: b}, podAnnotations: {node-ready/a: b}"), []string{
+			"1: profiles[0].image.repository: Invalid", "1: profiles[0].startTimeoutSeconds: Invalid", "1: profiles[0].initTimeoutSeconds: Invalid", "1: profiles[0].runtimeClassName: Invalid",
+			"1: profiles[0].podLabels[node-ready/a]: Invalid", "1: profiles[0].podAnnotations[node-ready/a]: Invalid"}},
+		{profileOf("initContainers: [{name: worker}], env: [{name: NODE_NAME}], volumeMounts: [{name: v, mountPath: /v}], imagePullSecrets: [{}], resourceClaims: [{name: a}], resources: {claims: [{name: b}]}"), []string{
+			"1: profiles[0].initContainers[0].name: Invalid", "1: profiles[0].initContainers[0].image: Required", "1: profiles[0].env[0].name: Invalid", "1: profiles[0].volumeMounts[0].name: Not found",
+			"1: profiles[0].imagePullSecrets[0].name: Required", "1: profiles[0].resourceClaims[0]: Required", "1: profiles[0].resources.claims[0].name: Not found"}},
+		{"worker: {volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /v}], initContainers: [{name: a, image: x, volumeMounts: [{name: v, mountPath: /v}]}]}\n" + profileOf("volumes: []"), []string{
+			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", which worker.volumeMounts[0].name refers to and the profile keeps; add it`,
+			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", which worker.initContainers[0].volumeMounts[0].name refers to`}},
+		{"worker: {resourceClaims: [{name: a, resourceClaimName: a}], resources: {claims: [{name: a}]}}\n" + profileOf("resourceClaims: []"), []string{
+			`2: profiles[0].resourceClaims: Invalid value: "(not shown)": has no claim "a", which worker.resources.claims[0].name refers to and the profile keeps`}},
+		{"worker: {volumeMounts: [{name: v, mountPath: /v}]}\n" + profileOf("podLabels: {}"), []string{"1: worker.volumeMounts[0].name: Not found"}}, // once
 
 		// reconciliation
 		{"reconciliation: {maxRetries: 0, retryBackoff: none, initialBackoffSeconds: 0, maxBackoffSeconds: 0, exhaustedRetrySeconds: 0, intervalSeconds: 0, maxConcurrentVerifications: -1, verificationDeadlineSeconds: -1}", []string{
@@ -280,7 +306,7 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {prerequisites: {daemonSets: {mode: auto, exclude: [{namespace: A, name: b_c}]}}}", []string{
 			"1: nodeManagement.prerequisites.daemonSets.exclude[0].namespace: Invalid", "1: nodeManagement.prerequisites.daemonSets.exclude[0].name: Invalid"}},
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {namespace: a, name: b, anyOf: [{namespace: a, name: c}], provides: {}}\n    - {anyOf: [{namespace: a, name: c}, {name: d}, {namespace: a, name: c}]}\n    - {anyOf: []}\n", []string{
-			"4: nodeManagement.prerequisites.daemonSets[0].anyOf: Forbidden: not beside namespace and name", "4: nodeManagement.prerequisites.daemonSets[0].provides: Required value: csiNodes or allocatable",
+			"4: nodeManagement.prerequisites.daemonSets[0].anyOf: Forbidden: not beside namespace and name", "4: nodeManagement.prerequisites.daemonSets[0].provides: Required value: csiNodes, allocatable or resourceSlices",
 			"5: nodeManagement.prerequisites.daemonSets[1].anyOf[1].namespace: Required", `5: nodeManagement.prerequisites.daemonSets[1].anyOf[2]: Duplicate value: "a/c"`,
 			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n      mode: auto\n      named:\n      - {namespace: a, name: b, provides: {csiNodes: [{driver: a b}], allocatable: {a/b: 0}}}\n      - {namespace: a, name: b}\n", []string{
@@ -392,4 +418,9 @@ func FuzzParse(f *testing.F) {
 			t.Error("no taint gates any node")
 		}
 	})
+}
+
+// profileOf is a file with a profile that has these keys.
+func profileOf(keys string) string {
+	return "profiles: [{name: p, nodeSelector: {matchLabels: {a: b}}, " + keys + "}]"
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Logging Logging `json:"logging"`
 	// Kubernetes is the client of the API server.
 	Kubernetes Kubernetes `json:"kubernetes"`
-	// Profiles give groups of nodes their own checks or taints. The first profile whose
+	// Profiles give groups of nodes their own checks, taints or worker pods. The first profile whose
 	// selector matches a node is the node's; a node that none matches has the defaults.
 	Profiles []Profile `json:"profiles,omitempty"`
 	// Admission taints nodes at their creation, for clusters whose autoscaler cannot.
@@ -72,8 +72,8 @@ type Worker struct {
 	Image Image `json:"image"`
 	// Namespace holds the worker pods. Default: the controller's own namespace
 	// (POD_NAMESPACE, else the service account's, else the kubeconfig context's, else "default"). After a change, nodes
-	// that were there before wait until no worker can run in the namespace before: startTimeoutSeconds, timeoutSeconds
-	// and two minutes.
+	// that were there before wait until no worker can run in the namespace before: startTimeoutSeconds,
+	// initTimeoutSeconds, timeoutSeconds and two minutes.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
 	ServiceAccountName string `json:"serviceAccountName,omitempty" required:"" format:"dns-subdomain"`
@@ -83,11 +83,15 @@ type Worker struct {
 	// FixedUser makes the worker pods run as user and group 1000. With false they name no user, and the platform gives
 	// them one, as OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
 	FixedUser *bool `json:"fixedUser,omitempty"`
-	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct.
-	Scheduling Scheduling `json:"scheduling,omitempty" required:"" enum:"direct scheduler"`
-	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start;
-	// past it the attempt is inconclusive. Default 300.
+	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct; a pod with resourceClaims goes
+	// through the scheduler, which alone allocates them, and direct that is written out is then refused.
+	Scheduling Scheduling `json:"scheduling,omitempty" enum:"direct scheduler"`
+	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start, without the time of its init
+	// containers; past it the attempt is inconclusive. Default 300.
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty" minimum:"1" maximum:"31536000"`
+	// InitTimeoutSeconds bounds the time from the start of the first init container to the end of the last one; past it
+	// the attempt is inconclusive. Default 0: as startTimeoutSeconds.
+	InitTimeoutSeconds int32 `json:"initTimeoutSeconds,omitempty" minimum:"0" maximum:"31536000"`
 	// KeepFailedSeconds is how long the last ended pod of a node that did not pass stays for its logs. Default 600; 0
 	// keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty" minimum:"0" maximum:"31536000"`
@@ -108,6 +112,11 @@ type Worker struct {
 	Env []corev1.EnvVar `json:"env,omitempty"`
 	// Resources of the worker container. Default: none requested, none limited.
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	// ResourceClaims of the worker pods: devices of DRA drivers, which resources.claims of the worker or of an init
+	// container name. Pods that have some go through kube-scheduler, which allocates them.
+	ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims,omitempty"`
+	// RuntimeClassName of the worker pods, as nvidia. Default: the container runtime's own handler.
+	RuntimeClassName string `json:"runtimeClassName,omitempty" format:"dns-subdomain"`
 	// ImagePullSecrets are Secrets in the worker's namespace.
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 	// PodAnnotations are added to the worker pods. Keys that begin with node-ready/ are the controller's. Unless they
@@ -169,10 +178,11 @@ type Reconciliation struct {
 	MaxConcurrentVerifications int32 `json:"maxConcurrentVerifications,omitempty" minimum:"0"`
 	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded),
 	// whatever kept it: from its creation, and once it has passed from when it must be verified again. A controller that
-	// has just taken over grants it one full attempt (worker.startTimeoutSeconds and timeoutSeconds). Attempts go on, and
-	// a pass releases it. With nodeManagement.deleteFailedNodes it is deleted only for what lies on the node: a worker
-	// that its kubelet rejects or does not start although the images are there, or prerequisites that hold on a verified
-	// node, each beside a control probe that was made after the deadline and passed, and through all guards. Default 0:
+	// has just taken over grants it one full attempt (worker.startTimeoutSeconds, initTimeoutSeconds and timeoutSeconds).
+	// Attempts go on, and a pass releases it. With nodeManagement.deleteFailedNodes it is deleted only for what lies on
+	// the node: a worker that its kubelet rejects or does not start although the images are there, or prerequisites that
+	// hold on a verified node, each beside a control probe that was made after the deadline and passed, and through all
+	// guards. Default 0:
 	// none. A dry run has none.
 	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
 }
@@ -213,8 +223,8 @@ type NodeManagement struct {
 	// Prerequisites must all hold before the first worker starts.
 	Prerequisites Prerequisites `json:"prerequisites"`
 	// Presets add the prerequisites and checks of components that are known to come up late: cilium, calico, aws-vpc-cni,
-	// istio-ambient, ebs-csi, efs-csi, gpu-nvidia. They hold for every node, whatever its profile; docs/presets.md says
-	// what each stands for.
+	// istio-ambient, linkerd, ebs-csi, efs-csi, secrets-store-csi, gpu-nvidia, gpu-nvidia-dra, aws-neuron, aws-efa. They
+	// hold for every node, whatever its profile; docs/presets.md says what each stands for.
 	Presets []Preset `json:"presets,omitempty"`
 	// Reverify is when a verified node is verified again.
 	Reverify Reverify `json:"reverify"`
@@ -391,7 +401,7 @@ type Kubernetes struct {
 	Burst int32 `json:"burst,omitempty" minimum:"0"`
 }
 
-// Profile overrides, for the nodes it selects, what is checked and which taints gate them.
+// Profile overrides, for the nodes it selects, what is checked, in which pod, and which taints gate them.
 type Profile struct {
 	// Name of the profile, unique.
 	Name string `json:"name" required:"" format:"dns-label"`
@@ -414,10 +424,35 @@ type Profile struct {
 	// Presets add to nodeManagement.presets, and to whatever prerequisites and checks the profile has. What a preset's
 	// DaemonSets provide is waited for on every node of the profile, before their pods belong there too.
 	Presets []Preset `json:"presets,omitempty"`
+	// Image replaces worker.image. A key that is left out is that of worker.image, but for a digest, which pins that image
+	// alone. It must hold /kube-node-ready-worker: for a tool that is an image of its own, use an init container.
+	Image *Image `json:"image,omitempty"`
+	// StartTimeoutSeconds replaces worker.startTimeoutSeconds; 0 keeps it.
+	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty" minimum:"0" maximum:"31536000"`
+	// InitTimeoutSeconds replaces worker.initTimeoutSeconds; 0 keeps it.
+	InitTimeoutSeconds int32 `json:"initTimeoutSeconds,omitempty" minimum:"0" maximum:"31536000"`
 	// Tolerations replaces worker.tolerations; empty keeps them.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// InitContainers replaces worker.initContainers; absent keeps them, and an empty list is none.
+	InitContainers []corev1.Container `json:"initContainers,omitzero"`
+	// Volumes replaces worker.volumes; absent keeps them, and an empty list is none.
+	Volumes []corev1.Volume `json:"volumes,omitzero"`
+	// VolumeMounts replaces worker.volumeMounts; absent keeps them, and an empty list is none.
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitzero"`
+	// Env replaces worker.env; absent keeps it, and an empty list is none.
+	Env []corev1.EnvVar `json:"env,omitzero"`
 	// Resources replaces worker.resources; absent keeps them.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// ResourceClaims replaces worker.resourceClaims; absent keeps them, and an empty list is none.
+	ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims,omitzero"`
+	// RuntimeClassName replaces worker.runtimeClassName; empty keeps it.
+	RuntimeClassName string `json:"runtimeClassName,omitempty" format:"dns-subdomain"`
+	// ImagePullSecrets replaces worker.imagePullSecrets; absent keeps them, and an empty list is none.
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitzero"`
+	// PodAnnotations replaces worker.podAnnotations; absent keeps them, and {} is none.
+	PodAnnotations map[string]string `json:"podAnnotations,omitzero"`
+	// PodLabels replaces worker.podLabels; absent keeps them, and {} is none.
+	PodLabels map[string]string `json:"podLabels,omitzero"`
 	// Reverify replaces parts of nodeManagement.reverify; absent keeps them.
 	Reverify *ProfileReverify `json:"reverify,omitempty"`
 }

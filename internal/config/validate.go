@@ -22,6 +22,7 @@ func (c *Config) validate() field.ErrorList { return limits.Validate(nil, c) }
 func (c *Config) Validate(*field.Path) field.ErrorList {
 	faults := c.validatePorts()
 	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
+	faults = append(faults, c.validateScheduling()...)
 	faults = append(faults, c.validateUnchecked()...)
 	faults = append(faults, c.validateSuspects()...)
 	return append(faults, c.validateHold()...)
@@ -123,10 +124,7 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 		faults = append(faults, c.validateProfileChecks(p, profile)...)
 		faults = append(faults, validateTaints(p.Child("taints"), profile.Taints)...)
 		faults = append(faults, validatePresets(p.Child("presets"), profile.Presets)...)
-		faults = append(faults, validateTolerations(p.Child("tolerations"), profile.Tolerations)...)
-		if profile.Resources != nil {
-			faults = append(faults, validateResources(p.Child("resources"), *profile.Resources)...)
-		}
+		faults = append(faults, c.validatePod(p, profile)...)
 	}
 	return faults
 }
@@ -141,8 +139,7 @@ func (c *Config) validateProfileChecks(p *field.Path, profile *Profile) field.Er
 	if len(faults)+len(limits.Validate(p, &own))+len(limits.Validate(p, &c.Worker.Config)) > 0 {
 		return faults
 	}
-	e := c.base()
-	profile.override(&e)
+	e := c.effective(profile)
 	own.Checks, own.DNSTestDomains, own.TimeoutSeconds = e.Checks, e.DNSTestDomains, e.TimeoutSeconds
 	return own.Validate(p)
 }

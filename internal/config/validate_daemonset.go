@@ -31,8 +31,9 @@ func (c *Config) validateDaemonSet() field.ErrorList {
 		}
 		faults = append(faults, presetsInDaemonSet(p.Child("presets"), profile.Presets)...)
 		const one = "the pods of a DaemonSet are all alike: remove it, and set it under worker for all nodes" + controller
-		refuse(len(profile.Tolerations) > 0, p.Child("tolerations"), "(not shown)", one)
-		refuse(profile.Resources != nil, p.Child("resources"), "(not shown)", one)
+		for _, part := range profile.parts() {
+			refuse(part.set, p.Child(part.key), "(not shown)", one)
+		}
 		refuse(profile.Reverify != nil && len(profile.Reverify.OnConditions) > 0, p.Child("reverify", "onConditions"),
 			"(not shown)", unwatched)
 	}

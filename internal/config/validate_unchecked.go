@@ -18,8 +18,8 @@ func (c *Config) validateUnchecked() field.ErrorList {
 		faults = append(faults, field.Invalid(checks, "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 	}
 	for i := range c.Profiles {
-		profile, e := &c.Profiles[i], c.base()
-		profile.override(&e)
+		profile := &c.Profiles[i]
+		e := c.effective(profile)
 		if !e.Unchecked() || len(e.Prerequisites.All()) > 0 || presets+len(profile.Presets) > 0 {
 			continue
 		}

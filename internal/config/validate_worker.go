@@ -3,11 +3,8 @@ package config
 import (
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,54 +27,7 @@ var (
 // Validate reports what no limit of a single value can.
 func (w *Worker) Validate(p *field.Path) field.ErrorList {
 	faults := w.Config.Validate(p) // of the part that a worker reads
-	faults = append(faults, validateTolerations(p.Child("tolerations"), w.Tolerations)...)
-	faults = append(faults, w.validateContainers(p)...)
-	faults = append(faults, validateResources(p.Child("resources"), w.Resources)...)
-	for i, s := range w.ImagePullSecrets {
-		at := p.Child("imagePullSecrets").Index(i).Child("name")
-		faults = append(faults, named(at, s.Name, validation.IsDNS1123Subdomain)...)
-	}
-	return append(faults, w.validateMetadata(p)...)
-}
-
-// validateContainers checks what can go wrong between the parts of a pod. The API server
-// would refuse most of it too, but only when the first node waits for its worker.
-func (w *Worker) validateContainers(p *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	volumes := map[string]bool{}
-	for i, v := range w.Volumes {
-		at := p.Child("volumes").Index(i)
-		faults = append(faults, named(at.Child("name"), v.Name, validation.IsDNS1123Label)...)
-		if volumes[v.Name] && v.Name != "" {
-			faults = append(faults, field.Duplicate(at.Child("name"), v.Name))
-		}
-		volumes[v.Name] = true
-		if set := sources(v.VolumeSource); len(set) > 1 {
-			faults = append(faults, field.Invalid(at, strings.Join(set, ", "), "a volume has one source"))
-		}
-	}
-	faults = append(faults, validateMounts(p.Child("volumeMounts"), w.VolumeMounts, volumes)...)
-	faults = append(faults, validateEnv(p.Child("env"), w.Env, ownEnv)...)
-	names := map[string]bool{workerContainer: true}
-	for i := range w.InitContainers {
-		c, at := &w.InitContainers[i], p.Child("initContainers").Index(i)
-		faults = append(faults, named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
-		switch {
-		case c.Name == workerContainer:
-			faults = append(faults, field.Invalid(at.Child("name"), c.Name,
-				"is the name of the container that runs the checks; choose another"))
-		case names[c.Name] && c.Name != "":
-			faults = append(faults, field.Duplicate(at.Child("name"), c.Name))
-		}
-		names[c.Name] = true
-		if strings.TrimSpace(c.Image) == "" {
-			faults = append(faults, field.Required(at.Child("image"), "name the container's image"))
-		}
-		faults = append(faults, validateMounts(at.Child("volumeMounts"), c.VolumeMounts, volumes)...)
-		faults = append(faults, validateEnv(at.Child("env"), c.Env, nil)...)
-		faults = append(faults, validateResources(at.Child("resources"), c.Resources)...)
-	}
-	return faults
+	return append(faults, w.template().validate(func(key string) *field.Path { return p.Child(key) })...)
 }
 
 // sources names the sources that are set in a volume.
@@ -135,8 +85,25 @@ func validateEnv(path *field.Path, env []corev1.EnvVar, reserved []string) field
 	return faults
 }
 
-func validateResources(p *field.Path, r corev1.ResourceRequirements) field.ErrorList {
+// validateResources also checks that the claims of a container are among those of its pod.
+func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[string]bool) field.ErrorList {
 	var faults field.ErrorList
+	seen := map[corev1.ResourceClaim]bool{}
+	for i, c := range r.Claims {
+		at := p.Child("claims").Index(i)
+		switch {
+		case c.Name == "":
+			faults = append(faults, field.Required(at.Child("name"), "name one of resourceClaims"))
+		case !claims[c.Name]:
+			faults = append(faults, field.NotFound(at.Child("name"), c.Name))
+		case seen[c]:
+			faults = append(faults, field.Duplicate(at, c.Name))
+		}
+		seen[c] = true
+		if c.Request != "" {
+			faults = append(faults, each(at.Child("request"), c.Request, validation.IsDNS1123Label(c.Request))...)
+		}
+	}
 	for _, name := range sortedKeys(r.Limits) {
 		if q := r.Limits[name]; q.Sign() < 0 {
 			faults = append(faults, field.Invalid(p.Child("limits").Key(string(name)), q.String(), "must be at least 0"))
@@ -149,24 +116,6 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements) field.Error
 		}
 		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 {
 			faults = append(faults, field.Invalid(at, q.String(), "must be at most the limit, which is "+limit.String()))
-		}
-	}
-	return faults
-}
-
-func (w *Worker) validateMetadata(p *field.Path) field.ErrorList {
-	labels, annotations := p.Child("podLabels"), p.Child("podAnnotations")
-	faults := metavalidation.ValidateLabels(w.PodLabels, labels)
-	faults = append(faults, apivalidation.ValidateAnnotations(w.PodAnnotations, annotations)...)
-	const theirs = "is set by the controller, which tells its pods by it; remove it"
-	for _, key := range sortedKeys(w.PodLabels) {
-		if slices.Contains(ownLabels, key) || strings.HasPrefix(key, ownPrefix) {
-			faults = append(faults, field.Invalid(labels.Key(key), w.PodLabels[key], theirs))
-		}
-	}
-	for _, key := range sortedKeys(w.PodAnnotations) {
-		if strings.HasPrefix(key, ownPrefix) {
-			faults = append(faults, field.Invalid(annotations.Key(key), w.PodAnnotations[key], theirs))
 		}
 	}
 	return faults

@@ -22,12 +22,20 @@ type Pods struct {
 }
 
 // Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any:
-// where the scheduler might have it do so, or that cannot be found out, it is bound directly.
+// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One with claims cannot be,
+// and is refused.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
-		if err := p.Writer.Create(ctx, dryRun, client.DryRunAll); err != nil || workerpod.MayPreempt(dryRun) {
+		err := p.Writer.Create(ctx, dryRun, client.DryRunAll)
+		switch {
+		case err == nil && !workerpod.MayPreempt(dryRun):
+		case !workerpod.HasClaims(pod):
 			workerpod.Bind(pod)
+		case err != nil:
+			return err
+		default:
+			return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New(workerpod.ClaimsPreempt))
 		}
 	}
 	return p.Writer.Create(ctx, pod)

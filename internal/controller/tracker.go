@@ -147,6 +147,12 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 	if seen.First.IsZero() {
 		seen.First = now
 	}
+	if o.InitContainer != "" && seen.Init.IsZero() {
+		seen.Init = now
+	}
+	if o.InitContainer == "" && !seen.Init.IsZero() && seen.InitEnded.IsZero() {
+		seen.InitEnded = now
+	}
 	if o.State == workerpod.Running && seen.Running.IsZero() {
 		seen.Running = now
 	}

@@ -45,6 +45,32 @@ func TestTimesAreOnOurOwnClock(t *testing.T) {
 	}
 }
 
+// Init containers are dated too: from the first observation of one that has started to the first without one.
+func TestInitContainersAreDated(t *testing.T) {
+	v, _, at := view(t)
+	n := node("n")
+	t0 := at.at
+	warm := func(state corev1.ContainerState) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "warm"}}
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "warm", State: state}}
+		}
+	}
+	runs := warm(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	done := warm(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
+	v.Tracker.ObservePod(worker(v, n, 1))
+	for _, change := range []func(*corev1.Pod){runs, runs, done, done} {
+		at.pass(time.Second)
+		v.Tracker.ObservePod(worker(v, n, 1, change))
+	}
+	at.pass(time.Second)
+	got := v.Tracker.ObservePod(worker(v, n, 1, done, running)).Seen
+	want := workerpod.FirstSeen{First: t0, Init: t0.Add(time.Second), InitEnded: t0.Add(3 * time.Second), Running: t0.Add(5 * time.Second), UnderWay: true}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // An image that could not be pulled at first is a result, and none of the run that comes after it.
 func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 	v, _, at := view(t)

@@ -36,8 +36,12 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 		d.evaluate(*pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
 			Message:  fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", timeout),
 			Duration: d.now.Sub(pod.Seen.Running)})
+	case past && pod.InitContainer != "":
+		message := fmt.Sprintf("init container %s did not end within worker.initTimeoutSeconds (%s)",
+			pod.InitContainer, end.Sub(pod.Seen.Init))
+		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonInitTimeout, message))
 	case past:
-		message := fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", end.Sub(pod.Seen.First))
+		message := fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", startTimeout(d.in, *pod))
 		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, message))
 	case pod.Unschedulable != "" && !d.now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
 		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable))

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -148,7 +150,20 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 
 // What a pod was given counts, not what the configuration says by now.
 func TestTimeoutsAreThePodsOwn(t *testing.T) {
-	given10 := func(o *workerpod.Observation) { o.StartTimeout, o.Timeout = 10*time.Second, 20*time.Second }
+	given10 := func(o *workerpod.Observation) {
+		o.StartTimeout, o.InitTimeout, o.Timeout = 10*time.Second, 30*time.Second, 20*time.Second
+	}
+	// initSince is a pod that is as old as its init phase; initEnded one that left that so long ago.
+	initSince := func(age time.Duration) func(*workerpod.Observation) {
+		return func(o *workerpod.Observation) {
+			pending(o)
+			seenFor(age)(o)
+			o.InitContainer, o.Seen.Init = "burn-in", now.Add(-age)
+		}
+	}
+	initEnded := func(age time.Duration) func(*workerpod.Observation) {
+		return func(o *workerpod.Observation) { o.InitContainer, o.Seen.InitEnded = "", now.Add(-age) }
+	}
 	for name, tc := range map[string]struct {
 		pod    workerpod.Observation
 		reason string // empty: it goes on
@@ -159,14 +174,26 @@ func TestTimeoutsAreThePodsOwn(t *testing.T) {
 		"ran too long":        {pod(1, given10, seenFor(25*time.Second)), attempt.ReasonTimeout, "(20s)"},
 		"may still run":       {pod(1, given10, seenFor(24*time.Second)), "", ""},
 		"longer than is now":  {pod(1, func(o *workerpod.Observation) { o.Timeout = time.Hour }, seenFor(30*time.Minute)), "", ""},
+		"init, in its time":   {pod(1, given10, initSince(29*time.Second)), "", ""},
+		"init, past it":       {pod(1, given10, initSince(30*time.Second)), attempt.ReasonInitTimeout, "init container burn-in did not end within worker.initTimeoutSeconds (30s)"},
+		"after init, waits":   {pod(1, given10, initSince(39*time.Second), initEnded(9*time.Second)), "", ""},
+		"after init, late":    {pod(1, given10, initSince(40*time.Second), initEnded(10*time.Second)), attempt.ReasonStartTimeout, "(10s)"},
+		"does not say, init":  {pod(1, initSince(299*time.Second)), "", ""},
+		"does not say, late":  {pod(1, initSince(300*time.Second)), attempt.ReasonInitTimeout, "(5m0s)"},
 		"does not say, runs":  {pod(1, seenFor(125*time.Second)), attempt.ReasonTimeout, "(2m0s)"},
 		"does not say, waits": {pod(1, pending, seenFor(299*time.Second)), "", ""},
 	} {
-		plan, _ := ask(t, given(with(tc.pod)), world{})
+		plan, _ := ask(t, given(with(tc.pod), burnsIn), world{})
 		if plan.Change.Record.LastReason != tc.reason || !strings.Contains(plan.Change.Record.LastMessage, tc.says) {
 			t.Errorf("%s: %q (%s), want %q %s", name, plan.Change.Record.LastReason, plan.Change.Record.LastMessage, tc.reason, tc.says)
 		}
 	}
+}
+
+// burnsIn gives the node's profile an init container.
+func burnsIn(in *Input) {
+	in.Config.Worker.InitContainers = []corev1.Container{{Name: "burn-in"}}
+	in.Profile = in.Config.For(nil)
 }
 
 // A failure from before a reboot is not charged to the boot after it.

@@ -94,8 +94,11 @@ func (d *decision) inProgressCondition(message string, since time.Time) *marks.C
 
 func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition {
 	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
-	if pod.Unschedulable != "" {
+	switch {
+	case pod.Unschedulable != "":
 		message += "; " + pod.Unschedulable
+	case pod.InitContainer != "":
+		message += ", at init container " + pod.InitContainer
 	}
 	if !d.spent.first {
 		message += "; before: " + LastFailure(d.in.Node.Record)

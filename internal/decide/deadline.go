@@ -56,7 +56,7 @@ func (d *decision) beginRound(current *workerpod.Observation) bool {
 
 // maxAttemptDuration is how long one attempt may take.
 func maxAttemptDuration(in Input) time.Duration {
-	return time.Duration(in.Config.Worker.StartTimeoutSeconds+in.Profile.TimeoutSeconds)*time.Second + deadlineGrace
+	return time.Duration(in.Profile.AttemptSeconds())*time.Second + deadlineGrace
 }
 
 // verificationDeadline is when the round counts as failed; ok is false if it never does. A new leader grants the node

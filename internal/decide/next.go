@@ -212,7 +212,7 @@ func (d *decision) startAttempt() {
 		return
 	}
 	r := d.in.Node.Record
-	d.Step, d.Number, d.Scheduling = StepStart, r.Sequence+1, d.in.Config.Worker.Scheduling
+	d.Step, d.Number, d.Scheduling = StepStart, r.Sequence+1, d.in.Profile.Scheduling
 	if !d.in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
 		d.Scheduling = config.SchedulingScheduler
 	}

@@ -168,7 +168,7 @@ func TestPrerequisitesAreWaitedForAgainAfterOtherChecks(t *testing.T) {
 
 func TestVia(t *testing.T) {
 	rejected := puzzling(1, due, func(in *Input) { in.Node.Record.LastReason = attempt.ReasonKubeletRejected })
-	ordinary := given(func(in *Input) { in.Config.Worker.Scheduling = config.SchedulingScheduler })
+	ordinary := given(func(in *Input) { in.Profile.Scheduling = config.SchedulingScheduler })
 	for name, tc := range map[string]struct {
 		in   Input
 		want config.Scheduling

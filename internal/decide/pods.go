@@ -91,7 +91,19 @@ func podDeadline(in Input, p workerpod.Observation) time.Time {
 	if p.State == workerpod.Running {
 		return p.Seen.Running.Add(cmp.Or(p.Timeout, time.Duration(in.Profile.TimeoutSeconds)*time.Second) + deadlineGrace)
 	}
-	return p.Seen.First.Add(cmp.Or(p.StartTimeout, time.Duration(in.Config.Worker.StartTimeoutSeconds)*time.Second))
+	if p.InitContainer != "" {
+		return p.Seen.Init.Add(cmp.Or(p.InitTimeout, time.Duration(in.Profile.InitSeconds())*time.Second))
+	}
+	end := p.Seen.First.Add(startTimeout(in, p))
+	if !p.Seen.InitEnded.IsZero() {
+		end = end.Add(p.Seen.InitEnded.Sub(p.Seen.Init))
+	}
+	return end
+}
+
+// startTimeout is how long the pod may take to start, without the time of its init containers.
+func startTimeout(in Input, p workerpod.Observation) time.Duration {
+	return cmp.Or(p.StartTimeout, time.Duration(in.Profile.StartTimeoutSeconds)*time.Second)
 }
 
 // abandonedAt is when a pod without a result counts as given up: at its deadline, or once it was unschedulable for

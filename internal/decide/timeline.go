@@ -15,6 +15,7 @@ const (
 	PhasePrerequisites Phase = "prerequisites" // they do not hold, or minimumHoldSeconds is not over
 	PhaseSlot          Phase = "slot"          // reconciliation.maxConcurrentVerifications workers run
 	PhaseStart         Phase = "start"         // its worker may start, and does not run yet
+	PhaseInit          Phase = "init"          // the init containers of its worker's pod run
 	PhaseChecks        Phase = "checks"        // from a worker's start until one passed, with all failed attempts
 	PhaseRegistration  Phase = "registration"  // it passed, and Karpenter has not registered it
 	PhaseRelease       Phase = "release"       // it passed, and the taint is being removed
@@ -22,7 +23,7 @@ const (
 
 // Phases lists the phases in their order.
 func Phases() []Phase {
-	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseChecks, PhaseRegistration, PhaseRelease}
+	return []Phase{PhasePrerequisites, PhaseSlot, PhaseStart, PhaseInit, PhaseChecks, PhaseRegistration, PhaseRelease}
 }
 
 // Timeline measures the phases of one node, on the clock of its caller.
@@ -52,6 +53,8 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	at := now
 	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil {
 		t.enter(PhaseStart, pod.Seen.First)
+		t.enter(PhaseInit, pod.Seen.Init)
+		t.enter(PhaseStart, pod.Seen.InitEnded)
 		t.enter(PhaseChecks, runningSince(*pod))
 		if pod.Passed() && t.phase != PhaseRegistration {
 			at = pod.Seen.Result

@@ -29,6 +29,12 @@ func TestTimeline(t *testing.T) {
 		p.State, p.Seen.Running = workerpod.Running, at(since)
 		return p
 	}
+	burnIn := func(p workerpod.Observation, since, until int) workerpod.Observation {
+		if p.InitContainer, p.Seen.Init = "burn-in", at(since); until > 0 {
+			p.InitContainer, p.Seen.InitEnded = "", at(until)
+		}
+		return p
+	}
 	ended := func(p workerpod.Observation, outcome attempt.Outcome, when int) workerpod.Observation {
 		p.State, p.Occupies, p.Seen.Result = workerpod.Ended, false, at(when)
 		p.Attempt.Result = &attempt.Result{Outcome: outcome, Duration: 2 * time.Second}
@@ -69,6 +75,14 @@ func TestTimeline(t *testing.T) {
 			{0, given(), ready},
 			{5, given(with(ended(begun(1, 1), attempt.Passed, 5))), Evidence{}},
 		}, 5, map[Phase]int{PhaseStart: 3, PhaseChecks: 2}},
+		"an init container": {[]seen{
+			{0, given(), ready},
+			{2, given(with(burnIn(begun(1, 1), 2, 0))), Evidence{}},
+			{3, given(with(burnIn(begun(1, 1), 2, 0))), Evidence{}},
+			{9, given(with(burnIn(begun(1, 1), 2, 8))), Evidence{}},
+			{11, given(with(running(burnIn(begun(1, 1), 2, 8), 10))), Evidence{}},
+			{14, given(with(ended(running(burnIn(begun(1, 1), 2, 8), 10), attempt.Passed, 14))), Evidence{}},
+		}, 15, map[Phase]int{PhaseStart: 2 + 2, PhaseInit: 6, PhaseChecks: 4, PhaseRelease: 1}},
 		"a failure between": {[]seen{
 			{0, given(), ready},
 			{2, given(with(running(begun(1, 0), 2))), Evidence{}},

@@ -192,6 +192,9 @@ func check(ctx context.Context, v *invocation) error {
 		return fmt.Errorf("the API server does not take the pod: %w", err)
 	}
 	if workerpod.MayPreempt(tried) {
+		if workerpod.HasClaims(pod) {
+			return errors.New("the pod is not created: " + workerpod.ClaimsPreempt)
+		}
 		workerpod.Bind(pod)
 	}
 	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {

@@ -69,7 +69,7 @@ func NewCounters(checks map[string]string) *Counters {
 		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
 	c.timeByPhase = histogram("time_to_schedulable_seconds",
 		"Time that a new node spent in each phase, from when the leader observed it to its release: prerequisites, slot, "+
-			"start, checks, registration or release. A released node counts once in each.",
+			"start, init (its worker's init containers), checks, registration or release. A released node counts once in each.",
 		[]float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}, "phase", "nodepool")
 	c.checkResults = counter("check_results_total",
 		"Results of single checks that workers reported, by check, type and outcome.", "check", "type", "outcome")

@@ -62,6 +62,7 @@ type workerSection struct {
 	PriorityClassName   any `json:"priorityClassName"`
 	Scheduling          any `json:"scheduling"`
 	StartTimeoutSeconds any `json:"startTimeoutSeconds"`
+	InitTimeoutSeconds  any `json:"initTimeoutSeconds"`
 	KeepFailedSeconds   any `json:"keepFailedSeconds"`
 	FixedUser           any `json:"fixedUser"`
 	Tolerations         any `json:"tolerations"`
@@ -70,6 +71,8 @@ type workerSection struct {
 	VolumeMounts        any `json:"volumeMounts"`
 	Env                 any `json:"env"`
 	Resources           any `json:"resources"`
+	ResourceClaims      any `json:"resourceClaims"`
+	RuntimeClassName    any `json:"runtimeClassName"`
 	ImagePullSecrets    any `json:"imagePullSecrets"`
 	PodAnnotations      any `json:"podAnnotations"`
 	PodLabels           any `json:"podLabels"`

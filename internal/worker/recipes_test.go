@@ -238,7 +238,11 @@ func testGPU(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, c.tool), []byte(tool), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		for _, container := range parsed.Worker.InitContainers {
+		gpu := parsed.For(map[string]string{"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"})
+		if plain := parsed.For(nil); len(plain.InitContainers) > 0 || len(gpu.InitContainers) == 0 || gpu.InitSeconds() <= gpu.StartTimeoutSeconds {
+			t.Fatalf("%s: init containers %v and %v, for %d s", c.section, plain.InitContainers, gpu.InitContainers, gpu.InitSeconds())
+		}
+		for _, container := range gpu.InitContainers {
 			if script := container.Command[len(container.Command)-1]; strings.Contains(script, c.tool+" ") {
 				cmd := exec.CommandContext(t.Context(), container.Command[0], "-c", script)
 				cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
@@ -248,7 +252,7 @@ func testGPU(t *testing.T) {
 			}
 		}
 		only := map[string]string{"all_reduce_perf": "nccl", "ibstat": "infiniband", "dcgmi": "dcgm"}[c.tool]
-		r := worker.Run(t.Context(), worker.Options{Config: parsed.Worker.Config, Getenv: func(string) string { return "" }, Only: strings.Fields(only)})
+		r := worker.Run(t.Context(), worker.Options{Config: worker.Config{Checks: gpu.Checks, CheckTimeoutSeconds: 10, TimeoutSeconds: gpu.TimeoutSeconds}, Getenv: func(string) string { return "" }, Only: strings.Fields(only)})
 		if r.Outcome != c.outcome || !strings.Contains(fmt.Sprint(r.Checks), c.says) {
 			t.Errorf("%s answers %q with %d: got %+v, want %s with %q", c.tool, c.output, c.code, r, c.outcome, c.says)
 		}

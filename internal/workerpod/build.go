@@ -4,6 +4,7 @@ package workerpod
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
@@ -40,12 +42,14 @@ const (
 	// came back does not remove it.
 	AnnotationGated = "node-ready/gated"
 	// AnnotationProfile and AnnotationChecks tell which checks the pod runs: the profile's name, and a hash of what the
-	// worker is told.
+	// worker is told and of the rest of the pod.
 	AnnotationProfile = "node-ready/profile"
 	AnnotationChecks  = "node-ready/checks"
-	// AnnotationStartTimeout and AnnotationTimeout are the seconds that the pod has to start and the worker to run: those
-	// of the configuration it was made under.
+	// AnnotationStartTimeout, AnnotationInitTimeout and AnnotationTimeout are the seconds that the pod has to start, its
+	// init containers to end and the worker to run: those of the configuration it was made under. A pod without init
+	// containers lacks the second.
 	AnnotationStartTimeout = "node-ready/start-timeout-seconds"
+	AnnotationInitTimeout  = "node-ready/init-timeout-seconds"
 	AnnotationTimeout      = "node-ready/timeout-seconds"
 	// AnnotationRecorded marks an ended pod that is only kept for its logs.
 	AnnotationRecorded = "node-ready/recorded"
@@ -100,7 +104,7 @@ type Builder struct {
 	configs map[string]workerConfig // by profile
 }
 
-// workerConfig is what the workers of a profile are told to do, and its hash.
+// workerConfig is what the workers of a profile are told to do, and the hash of that and of their pods.
 type workerConfig struct{ env, hash string }
 
 // NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be
@@ -116,25 +120,39 @@ func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("worker configuration of profile %q: %w", e.Profile, err)
 		}
-		b.configs[e.Profile] = workerConfig{env: env, hash: hash("checks", env)}
+		b.configs[e.Profile] = workerConfig{env: env}
+		template, err := b.template(e)
+		if err != nil {
+			return nil, fmt.Errorf("worker pod of profile %q: %w", e.Profile, err)
+		}
+		b.configs[e.Profile] = workerConfig{env: env, hash: hash("checks", template)}
 	}
 	return b, nil
 }
 
-// Checks identifies what the workers of a profile are told to do: two that are told the same have the same.
+// template is all of a profile's pods that does not depend on the node or the attempt, the profile's name left out.
+func (b *Builder) template(profile config.Effective) (string, error) {
+	pod := b.pod(Target{Gated: true}, profile, profile.Scheduling)
+	delete(pod.Annotations, AnnotationProfile)
+	text, err := json.Marshal(pod)
+	return string(text), err
+}
+
+// Checks identifies what the workers of a profile are told to do, and in which pod: of two profiles that have the same,
+// a pass of the one is a pass of the other.
 func (b *Builder) Checks(profile string) string { return b.configs[profile].hash }
 
 // LongestSeconds is the longest activeDeadlineSeconds of the pods that it makes.
 func LongestSeconds(cfg *config.Config) int64 {
 	longest := int64(0)
 	for _, e := range cfg.Variants() {
-		longest = max(longest, activeDeadline(cfg.Worker, e))
+		longest = max(longest, activeDeadline(e))
 	}
 	return longest
 }
 
-func activeDeadline(w config.Worker, profile config.Effective) int64 {
-	return int64(w.StartTimeoutSeconds) + int64(profile.TimeoutSeconds) + deadlineSlack
+func activeDeadline(profile config.Effective) int64 {
+	return int64(profile.AttemptSeconds()) + deadlineSlack
 }
 
 // VerifyName is the name of the pod for one attempt: a DNS label (at most 63 characters, so that
@@ -200,6 +218,10 @@ func (b *Builder) Check(t Target, profile config.Effective, id string) *corev1.P
 
 func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling) *corev1.Pod {
 	w, told := b.worker, b.configs[profile.Profile]
+	image, policy := b.Image, w.Image.PullPolicy
+	if own := profile.Image; own != nil {
+		image, policy = own.Reference(version.Version), own.PullPolicy
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   b.Namespace,
@@ -212,13 +234,14 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ServiceAccountName:            w.ServiceAccountName,
-			ActiveDeadlineSeconds:         ptr.To(activeDeadline(w, profile)),
+			ActiveDeadlineSeconds:         ptr.To(activeDeadline(profile)),
 			TerminationGracePeriodSeconds: ptr.To(grace),
 			EnableServiceLinks:            ptr.To(false),
 			AutomountServiceAccountToken:  ptr.To(true), // the worker's API checks need it, whatever the service account says
-			ImagePullSecrets:              w.ImagePullSecrets,
-			InitContainers:                w.InitContainers,
-			Volumes:                       w.Volumes,
+			ImagePullSecrets:              profile.ImagePullSecrets,
+			InitContainers:                profile.InitContainers,
+			Volumes:                       profile.Volumes,
+			ResourceClaims:                profile.ResourceClaims,
 			Tolerations:                   b.tolerations(profile),
 			NodeSelector:                  map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
 			Affinity:                      pinnedTo(t.Name),
@@ -230,8 +253,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			},
 			Containers: []corev1.Container{{
 				Name:            Container,
-				Image:           b.Image,
-				ImagePullPolicy: w.Image.PullPolicy,
+				Image:           image,
+				ImagePullPolicy: policy,
 				Command:         []string{Command},
 				Args:            []string{"verify"},
 				Env: append([]corev1.EnvVar{
@@ -240,9 +263,9 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 					{Name: "LOG_LEVEL", Value: b.logging.Level},
 					{Name: "LOG_FORMAT", Value: b.logging.Format},
 					{Name: worker.EnvVar, Value: told.env},
-				}, w.Env...),
+				}, profile.Env...),
 				Resources:                profile.Resources,
-				VolumeMounts:             w.VolumeMounts,
+				VolumeMounts:             profile.VolumeMounts,
 				TerminationMessagePath:   corev1.TerminationMessagePathDefault,
 				TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 				SecurityContext: &corev1.SecurityContext{
@@ -254,16 +277,22 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			}},
 		},
 	}
-	maps.Copy(pod.Labels, w.PodLabels)
-	maps.Copy(pod.Annotations, w.PodAnnotations)
+	maps.Copy(pod.Labels, profile.PodLabels)
+	maps.Copy(pod.Annotations, profile.PodAnnotations)
 	pod.Labels[LabelName], pod.Labels[LabelComponent], pod.Labels[LabelNodeUID] = Name, Component, t.UID
 	for k, v := range map[string]string{
 		AnnotationNode: t.Name, AnnotationBootID: t.BootID, AnnotationGated: strconv.FormatBool(t.Gated),
 		AnnotationProfile: profile.Profile, AnnotationChecks: told.hash,
-		AnnotationStartTimeout: strconv.Itoa(int(w.StartTimeoutSeconds)),
+		AnnotationStartTimeout: strconv.Itoa(int(profile.StartTimeoutSeconds)),
 		AnnotationTimeout:      strconv.Itoa(int(profile.TimeoutSeconds)),
 	} {
 		pod.Annotations[k] = v
+	}
+	if limit := profile.InitSeconds(); limit > 0 {
+		pod.Annotations[AnnotationInitTimeout] = strconv.Itoa(int(limit))
+	}
+	if class := profile.RuntimeClassName; class != "" {
+		pod.Spec.RuntimeClassName = &class
 	}
 	if !ptr.Deref(w.FixedUser, true) {
 		s := pod.Spec.SecurityContext
@@ -290,10 +319,14 @@ func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 		return // the scheduler's, at the priority of any pod without a class
 	}
 	pod.Spec.PriorityClassName = class
-	if via == config.SchedulingDirect {
+	if via == config.SchedulingDirect && !HasClaims(pod) {
 		pod.Spec.NodeName = t.Name
 	}
 }
+
+// HasClaims reports whether the pod has claims of devices, which kube-scheduler alone allocates: bound directly it
+// would never start.
+func HasClaims(pod *corev1.Pod) bool { return len(pod.Spec.ResourceClaims) > 0 }
 
 // MayPreempt reports whether a pod as the API server completed it could displace others if the scheduler places it: it
 // got more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
@@ -304,8 +337,12 @@ func MayPreempt(pod *corev1.Pod) bool {
 	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
 }
 
-// Bind binds a pod to its node in place of the scheduler: then it is the kubelet that admits it, which displaces others
-// for critical pods alone.
+// ClaimsPreempt says why a pod with claims is not created where MayPreempt is true of it.
+const ClaimsPreempt = "the cluster's default PriorityClass would let kube-scheduler displace workloads for it, and " +
+	"with resourceClaims it cannot be bound without kube-scheduler: give that class preemptionPolicy Never"
+
+// Bind binds a pod without claims to its node in place of the scheduler: then it is the kubelet that admits it, which
+// displaces others for critical pods alone.
 func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
 
 // tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have:

@@ -1,6 +1,7 @@
 package workerpod
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -272,14 +273,151 @@ func TestChecksIdentifyWhatAWorkerIsTold(t *testing.T) {
 	}
 	again, _ := builder(t, profiles)
 	changed, _ := builder(t, profiles, func(c *config.Config) { c.Worker.CheckTimeoutSeconds++ })
-	resources, _ := builder(t, profiles, func(c *config.Config) { c.Worker.Image.Tag, c.Worker.StartTimeoutSeconds = "2", 1 })
-	if again.Checks("dns") != b.Checks("dns") || changed.Checks("dns") == b.Checks("dns") || resources.Checks("dns") != b.Checks("dns") {
-		t.Error("a restart, another image, another timeout of a check")
+	if again.Checks("dns") != b.Checks("dns") || changed.Checks("dns") == b.Checks("dns") {
+		t.Error("a restart, another timeout of a check")
 	}
 	_, profile := builder(t, profiles)
 	profile.Profile = "dns"
 	if pod := b.Verify(nodeA, profile, 1, config.SchedulingDirect); pod.Annotations[AnnotationChecks] != b.Checks("dns") || pod.Annotations[AnnotationProfile] != "dns" {
 		t.Errorf("%v", pod.Annotations)
+	}
+}
+
+// podKeys are the keys of a profile that make its pods differ from the worker's, each beside what it needs.
+var podKeys = map[string]string{
+	"image":               "image: {tag: burn-in}",
+	"tolerations":         "tolerations: [{key: gpu, operator: Exists}]",
+	"initContainers":      "initContainers: [{name: dcgm, image: 'dcgm:4'}]",
+	"volumes":             "volumes: [{name: own, emptyDir: {}}]",
+	"volumeMounts":        "volumeMounts: [{name: results, mountPath: /own}]",
+	"env":                 "env: [{name: A, value: b}]",
+	"resources":           "resources: {limits: {nvidia.com/gpu: 8}}",
+	"resourceClaims":      "resourceClaims: [{name: gpus, resourceClaimTemplateName: all-gpus}]",
+	"runtimeClassName":    "runtimeClassName: nvidia",
+	"imagePullSecrets":    "imagePullSecrets: [{name: registry}]",
+	"podAnnotations":      "podAnnotations: {a: b}",
+	"podLabels":           "podLabels: {a: b}",
+	"startTimeoutSeconds": "startTimeoutSeconds: 77",
+	"initTimeoutSeconds":  "initTimeoutSeconds: 99, initContainers: [{name: slow, image: 'a:1'}]",
+}
+
+// podsOf builds the pods of the file's profile p and the hash of what they are.
+func podsOf(t *testing.T, worker, profile string) (*corev1.Pod, string, config.Effective) {
+	t.Helper()
+	file := "worker: {" + worker + "}\nprofiles: [{name: p, nodeSelector: {matchLabels: {p: p}}, " + profile + "}]"
+	c, err := config.Parse([]byte(file), "file")
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	b, err := NewBuilder(c, "ns", "img:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := c.For(map[string]string{"p": "p"})
+	return b.Verify(nodeA, e, 1, e.Scheduling), b.Checks("p"), e
+}
+
+// A changed part of the pod is another pod, and a result of the one before does not count.
+func TestEachPartOfAPodIsInItsHash(t *testing.T) {
+	const worker = "volumes: [{name: results, emptyDir: {}}]"
+	_, base, _ := podsOf(t, worker, "")
+	for f := range reflect.TypeFor[config.PodTemplate]().Fields() {
+		if key := strings.ToLower(f.Name[:1]) + f.Name[1:]; podKeys[key] == "" {
+			t.Errorf("%s is tried nowhere here", key)
+		}
+	}
+	seen := map[string]string{base: "none"}
+	for key, profile := range podKeys {
+		if key == "volumes" {
+			profile = "volumes: [{name: own, emptyDir: {}}, {name: results, emptyDir: {}}]"
+		}
+		pod, hash, _ := podsOf(t, worker, profile)
+		if other, ok := seen[hash]; ok || pod.Annotations[AnnotationChecks] != hash {
+			t.Errorf("%s: hash %s, as %s; the pod has %s", key, hash, other, pod.Annotations[AnnotationChecks])
+		}
+		seen[hash] = key
+		if _, again, _ := podsOf(t, worker, profile); again != hash {
+			t.Errorf("%s: %s, then %s", key, hash, again)
+		}
+	}
+	// What the worker has counts as well.
+	_, own, _ := podsOf(t, worker+", runtimeClassName: nvidia", "")
+	if seen[own] != "runtimeClassName" {
+		t.Error("the same pod by the worker's settings has another hash")
+	}
+	for _, setting := range []string{"image: {pullPolicy: Always}", "priorityClassName: mine", "serviceAccountName: mine", "fixedUser: false"} {
+		if _, hash, _ := podsOf(t, worker+", "+setting, ""); seen[hash] != "" {
+			t.Errorf("%s: as %s", setting, seen[hash])
+		}
+	}
+}
+
+// A profile's pod is its own: what it has replaces the worker's, the rest is the worker's.
+func TestAProfilesPod(t *testing.T) {
+	const worker = `image: {repository: registry.example.com/worker, tag: v1, pullPolicy: Always}, initContainers: [{name: base, image: 'a:1'}],
+		volumes: [{name: results, emptyDir: {}}], volumeMounts: [{name: results, mountPath: /results}], env: [{name: BASE, value: a}],
+		resources: {requests: {cpu: 1}}, runtimeClassName: base, imagePullSecrets: [{name: base}], podAnnotations: {base: a},
+		podLabels: {base: a}, startTimeoutSeconds: 60, initTimeoutSeconds: 600`
+	kept, _, _ := podsOf(t, worker, "")
+	if c := kept.Spec.Containers[0]; c.Image != "img:1" || c.ImagePullPolicy != corev1.PullAlways || c.Env[len(c.Env)-1].Name != "BASE" ||
+		c.VolumeMounts[0].MountPath != "/results" || c.Resources.Requests.Cpu().Value() != 1 {
+		t.Errorf("kept: %+v", c)
+	}
+	if s := kept.Spec; s.InitContainers[0].Name != "base" || *s.RuntimeClassName != "base" || s.ImagePullSecrets[0].Name != "base" ||
+		kept.Annotations["base"] != "a" || kept.Labels["base"] != "a" || *s.ActiveDeadlineSeconds != 60+600+120+deadlineSlack || s.NodeName != "node-a" {
+		t.Errorf("kept: %+v", kept)
+	}
+	pod, _, e := podsOf(t, worker, `image: {tag: burn-in}, initContainers: [{name: dcgm, image: 'dcgm:4', resources: {claims: [{name: gpus}]}}], volumes: [{name: out, emptyDir: {}}],
+		volumeMounts: [{name: out, mountPath: /out}], env: [], resources: {limits: {cpu: 2}, claims: [{name: gpus, request: all}]},
+		resourceClaims: [{name: gpus, resourceClaimTemplateName: all-gpus}], runtimeClassName: nvidia, imagePullSecrets: [{name: own}], podAnnotations: {own: a}, podLabels: {},
+		startTimeoutSeconds: 30, initTimeoutSeconds: 900, timeoutSeconds: 40`)
+	c := pod.Spec.Containers[0]
+	if c.Image != "registry.example.com/worker:burn-in" || c.ImagePullPolicy != corev1.PullAlways || c.VolumeMounts[0].MountPath != "/out" ||
+		c.Env[len(c.Env)-1].Name == "BASE" || c.Resources.Limits.Cpu().Value() != 2 || c.Resources.Requests != nil || c.Resources.Claims[0].Request != "all" {
+		t.Errorf("container: %+v", c)
+	}
+	if s := pod.Spec; len(s.InitContainers) != 1 || s.InitContainers[0].Name != "dcgm" || s.Volumes[0].Name != "out" || *s.RuntimeClassName != "nvidia" ||
+		s.ImagePullSecrets[0].Name != "own" || *s.ResourceClaims[0].ResourceClaimTemplateName != "all-gpus" || *s.ActiveDeadlineSeconds != 30+900+40+deadlineSlack {
+		t.Errorf("spec: %+v", s)
+	}
+	if pod.Annotations["base"] != "" || pod.Annotations["own"] != "a" || pod.Labels["base"] != "" ||
+		pod.Annotations[AnnotationStartTimeout] != "30" || pod.Annotations[AnnotationInitTimeout] != "900" {
+		t.Errorf("annotations %v, labels %v", pod.Annotations, pod.Labels)
+	}
+	if o := Observe(pod); o.StartTimeout != 30*time.Second || o.InitTimeout != 900*time.Second || e.AttemptSeconds() != 30+900+40 {
+		t.Errorf("%+v", o)
+	}
+	own, _, _ := podsOf(t, worker, "image: {repository: registry.example.com/own, digest: 'sha256:"+strings.Repeat("a", 64)+"', pullPolicy: Never}")
+	if c := own.Spec.Containers[0]; c.Image != "registry.example.com/own@sha256:"+strings.Repeat("a", 64) || c.ImagePullPolicy != corev1.PullNever {
+		t.Errorf("image: %+v", c)
+	}
+	untimed, _, _ := podsOf(t, "startTimeoutSeconds: 60", "startTimeoutSeconds: 70, initContainers: [{name: a, image: 'a:1'}]")
+	if got := untimed.Annotations[AnnotationInitTimeout]; got != "70" {
+		t.Errorf("without an init timeout it is the start timeout's 70, not %q", got)
+	}
+}
+
+// kube-scheduler alone allocates claims, so no pod that has some is bound directly.
+func TestClaimsGoThroughTheScheduler(t *testing.T) {
+	file := "profiles: [{name: p, nodeSelector: {matchLabels: {p: p}}, " + podKeys["resourceClaims"] + "}]"
+	c, err := config.Parse([]byte(file), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewBuilder(c, "ns", "img:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for labels, direct := range map[string]bool{"p": false, "q": true} {
+		e := c.For(map[string]string{"p": labels})
+		for _, pod := range []*corev1.Pod{b.Verify(nodeA, e, 1, e.Scheduling), b.Check(nodeA, e, "id")} {
+			if bound := pod.Spec.NodeName != ""; bound != direct || HasClaims(pod) == direct {
+				t.Errorf("%s: bound %t, claims %t", pod.Name, bound, HasClaims(pod))
+			}
+		}
+		if probe := b.Probe(nodeA, e, "u2/1", "g"); HasClaims(probe) == direct {
+			t.Error("a control probe has no claims of its profile")
+		}
 	}
 }
 

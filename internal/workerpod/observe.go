@@ -39,6 +39,9 @@ type Observation struct {
 	// Subject and Group are a probe's; see AnnotationSubject and LabelProbeGroup.
 	Subject, Group string
 	State          State
+	// InitContainer is the init container that the pod is at, from the start of its first one until all have ended; empty
+	// before and after.
+	InitContainer string
 	// Occupies: a container of the pod runs on the node, or may still start.
 	Occupies bool
 	// HasRunningContainer: the status of a container, or init container, is running.
@@ -51,8 +54,9 @@ type Observation struct {
 	Finalizers []string
 	// Recorded: its result is in the record, and the pod is kept for its logs.
 	Recorded bool
-	// StartTimeout and Timeout are the times to start and to run that the pod was created with; 0 if unknown.
-	StartTimeout, Timeout time.Duration
+	// StartTimeout, InitTimeout and Timeout are the times to start, of its init containers and to run that the pod was
+	// created with; 0 if unknown.
+	StartTimeout, InitTimeout, Timeout time.Duration
 	// Images are what the pod needs on its node to start without a registry; see imagesOf.
 	Images []string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
@@ -65,6 +69,9 @@ type Observation struct {
 // scheduler and the API server may differ.
 type FirstSeen struct {
 	First, Running, Unschedulable, Result time.Time
+	// Init is when its init containers were first observed to run, and InitEnded when they were first observed to have
+	// ended; zero if that was not observed.
+	Init, InitEnded time.Time
 	// UnderWay: the pod was observed without a result, or the result has only just come.
 	UnderWay bool
 	// Terminating is when its deletion was first observed.
@@ -122,8 +129,12 @@ func Observe(pod *corev1.Pod) Observation {
 		Subject: pod.Annotations[AnnotationSubject], Group: pod.Labels[LabelProbeGroup],
 		State:       stateOf(pod),
 		Terminating: pod.DeletionTimestamp != nil, Recorded: pod.Annotations[AnnotationRecorded] == "true",
-		StartTimeout: seconds(pod, AnnotationStartTimeout), Timeout: seconds(pod, AnnotationTimeout),
-		Images: requiredImages(pod), Finalizers: pod.Finalizers, HasRunningContainer: hasRunningContainer(pod),
+		StartTimeout: seconds(pod, AnnotationStartTimeout), InitTimeout: seconds(pod, AnnotationInitTimeout),
+		Timeout: seconds(pod, AnnotationTimeout),
+		Images:  requiredImages(pod), Finalizers: pod.Finalizers, HasRunningContainer: hasRunningContainer(pod),
+	}
+	if o.State == Pending {
+		o.InitContainer = currentInitContainer(pod)
 	}
 	o.Occupies = o.State != Ended
 	if o.Terminating {
@@ -163,6 +174,27 @@ func stateOf(pod *corev1.Pod) State {
 		return Running
 	}
 	return Pending
+}
+
+// currentInitContainer names the init container that the pod is at: the first that has not ended well once one has
+// started; empty for none. A sidecar, which does not end, is done once it has started.
+func currentInitContainer(pod *corev1.Pod) string {
+	if !slices.ContainsFunc(pod.Status.InitContainerStatuses, started) {
+		return ""
+	}
+	for _, c := range pod.Spec.InitContainers {
+		status := container(pod.Status.InitContainerStatuses, c.Name)
+		sidecar := ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
+		switch {
+		case status == nil:
+			return c.Name
+		case sidecar && ptr.Deref(status.Started, false):
+		case !sidecar && status.State.Terminated != nil && status.State.Terminated.ExitCode == 0:
+		default:
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // hasRunningContainer reports whether a container of the pod, an init container included, is shown as running.
@@ -209,7 +241,10 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	case "":
 	case "DeadlineExceeded":
 		ran, started := untilDeadline(pod, worker)
-		switch {
+		switch at := currentInitContainer(pod); {
+		case !started && at != "":
+			return attempt.NewInconclusive(attempt.ReasonInitTimeout,
+				"the pod's deadline passed before init container "+at+" ended")
 		case !started:
 			return attempt.NewInconclusive(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:

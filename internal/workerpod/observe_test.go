@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -179,6 +180,51 @@ func TestClassification(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The init phase lasts from the start of the first init container until the last one ended, image pulls in between
+// included. A sidecar is past it once it has started.
+func TestInitContainer(t *testing.T) {
+	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	done := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	failed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	began := ptr.To(true)
+	for name, tc := range map[string]struct {
+		first, second corev1.ContainerStatus
+		change        func(*corev1.Pod)
+		want          string
+	}{
+		"none has started":       {corev1.ContainerStatus{State: waits}, corev1.ContainerStatus{State: waits}, nil, ""},
+		"the first runs":         {corev1.ContainerStatus{State: runs, Started: began}, corev1.ContainerStatus{State: waits}, nil, "first"},
+		"the second waits":       {corev1.ContainerStatus{State: done}, corev1.ContainerStatus{State: waits}, nil, "second"},
+		"the second runs":        {corev1.ContainerStatus{State: done}, corev1.ContainerStatus{State: runs}, nil, "second"},
+		"one failed":             {corev1.ContainerStatus{State: failed}, corev1.ContainerStatus{State: waits}, nil, "first"},
+		"both have ended":        {corev1.ContainerStatus{State: done}, corev1.ContainerStatus{State: done}, nil, ""},
+		"the worker runs":        {corev1.ContainerStatus{State: done}, corev1.ContainerStatus{State: done}, running, ""},
+		"a sidecar, started":     {corev1.ContainerStatus{State: runs, Started: began}, corev1.ContainerStatus{State: done}, sidecar, ""},
+		"a sidecar, not started": {corev1.ContainerStatus{State: runs}, corev1.ContainerStatus{State: waits}, sidecar, "first"},
+	} {
+		pod := status(t)
+		pod.Spec.InitContainers = []corev1.Container{{Name: "first"}, {Name: "second"}}
+		tc.first.Name, tc.second.Name = "first", "second"
+		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{tc.first, tc.second}
+		if tc.change != nil {
+			tc.change(pod)
+		}
+		if got := Observe(pod).InitContainer; got != tc.want {
+			t.Errorf("%s: at %q, want %q", name, got, tc.want)
+		}
+	}
+	late := status(t, initContainer(runs), whole("DeadlineExceeded"))
+	late.Spec.InitContainers = []corev1.Container{{Name: "warm"}}
+	if r := Observe(late).Attempt.Result; r.Reason != attempt.ReasonInitTimeout || r.Outcome != attempt.Inconclusive || !strings.Contains(r.Message, "warm") {
+		t.Errorf("past the pod's deadline: %+v", r)
+	}
+}
+
+func sidecar(p *corev1.Pod) {
+	p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 }
 
 // A container that runs in its grace period occupies the node.

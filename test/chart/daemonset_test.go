@@ -108,6 +108,8 @@ func TestDaemonSetModeRefuses(t *testing.T) {
 		"controller: {config: {rules: {enabled: true}}}":                                                                                             "rules.enabled",
 		"controller: {config: {worker: {namespace: a}}}":                                                                                             "worker.namespace",
 		"controller: {config: {profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, prerequisites: {daemonSets: [{namespace: a, name: b}]}}]}}": "profiles[0].prerequisites.daemonSets",
+		"controller: {config: {profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, initContainers: [{name: a, image: b}]}]}}":                  "profiles[0].initContainers",
+		"controller: {config: {profiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, resources: {limits: {cpu: 1}}}]}}":                          "profiles[0].resources",
 		"prometheusRule: {enabled: true}":                                                                                                            "prometheusRule.enabled",
 		"grafanaDashboard: {enabled: true}":                                                                                                          "grafanaDashboard.enabled",
 	} {

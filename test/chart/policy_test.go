@@ -43,6 +43,15 @@ const beyond = limited + `
         - {name: plain, image: plain:1, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}
         - {name: tune, image: tune:1, command: [tune], args: [mtu], securityContext: {privileged: true, runAsUser: 0, runAsNonRoot: false}}
       volumes: [{name: devices, hostPath: {path: /dev}}]
+    profiles:
+      - name: gpu
+        nodeSelector: {matchLabels: {gpu: "yes"}}
+        image: {repository: registry.example.com/burn-in}
+        initContainers:
+          - {name: tune, image: burn-in:1, command: [burn], securityContext: {privileged: true, runAsUser: 0, runAsNonRoot: false}}
+        volumes: [{name: out, hostPath: {path: /out}}]
+        resourceClaims: [{name: gpus, resourceClaimTemplateName: all-gpus}]
+        resources: {claims: [{name: gpus}]}
 `
 
 const (
@@ -459,5 +468,24 @@ func (f fortress) configuredPods(n *corev1.Node) {
 		},
 	} {
 		f.denied("pods", what, k.Create(f.Context(), build(change)))
+	}
+
+	burns := func(change func(*corev1.PodSpec)) *corev1.Pod {
+		pod := f.builder(beyond).Verify(target(n), f.configured(beyond).For(map[string]string{"gpu": "yes"}), 2, config.SchedulingDirect).DeepCopy()
+		change(&pod.Spec)
+		return pod
+	}
+	f.allowed("the pod of a profile", k.Create(f.Context(), burns(func(*corev1.PodSpec) {})))
+	for what, change := range map[string]func(*corev1.PodSpec){
+		"another image":               func(p *corev1.PodSpec) { p.Containers[0].Image = "registry.example.com/burn-in:2" },
+		"the other profile's image":   func(p *corev1.PodSpec) { p.InitContainers[0].Image = "tune:1" },
+		"the other profile's command": func(p *corev1.PodSpec) { p.InitContainers[0].Command = []string{"tune"} },
+		"another claim":               func(p *corev1.PodSpec) { p.ResourceClaims[0].ResourceClaimTemplateName = ptr.To("theirs") },
+		"a claim in place of its kind": func(p *corev1.PodSpec) {
+			p.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpus", ResourceClaimName: ptr.To("all-gpus")}
+		},
+		"a path that no profile mounts": func(p *corev1.PodSpec) { p.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/etc"} },
+	} {
+		f.denied("pods", what, k.Create(f.Context(), burns(change)))
 	}
 }

@@ -3,6 +3,7 @@ package deletion_test
 import (
 	"testing"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
@@ -23,7 +24,7 @@ func TestPassDuringADeletion(t *testing.T) {
 			})
 			l.Deliver()
 			raced := l.Nodes.View.Builder.Verify(workerpod.Target{Name: n.Name, UID: string(n.UID), BootID: "boot", Gated: true},
-				w.Config.For(n.Labels), 3, w.Config.Worker.Scheduling)
+				w.Config.For(n.Labels), 3, config.SchedulingDirect)
 			l.Once("patch Node", func() { w.Create(raced) })
 			err := l.ReconcileDeletion(n)
 			if w.Deleting(n.Name) != deleted || (err == nil) != deleted || w.Record(n.Name).Deletion == nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -75,12 +76,11 @@ func TestPastTheDeadline(t *testing.T) {
 			return w.Node("n")
 		}},
 		"no slot": {says: "maxConcurrentVerifications", begin: func(w *world.World) *corev1.Node {
-			const one = `{"reconciliation": {"maxConcurrentVerifications": 1}}`
-			w.Configure(world.PastDeadline, one, `{"worker": {"startTimeoutSeconds": 86400}}`)
+			w.Configure(world.PastDeadline, `{"reconciliation": {"maxConcurrentVerifications": 1},
+				"profiles": [{"name": "slow", "nodeSelector": {"matchLabels": {"slow": "true"}}, "startTimeoutSeconds": 86400}]}`)
 			w.Exit = world.VerifyExits(world.Stays)
-			w.Node("busy")
+			w.Node("busy", func(n *corev1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, "slow", "true") })
 			w.Lead().Steps(2) // its worker has a day to start
-			w.Configure(world.PastDeadline, one)
 			return w.Node("n")
 		}},
 		"exit 2":  {says: attempt.ReasonConfigRefused, begin: func(w *world.World) *corev1.Node { w.Exit = world.VerifyExits(2); return w.Node("n", withImage) }},

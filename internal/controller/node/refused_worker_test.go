@@ -329,6 +329,33 @@ func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
 	}
 }
 
+// A pod with claims cannot be bound without the scheduler, so it is not created where that would have it preempt.
+func TestPodWithClaimsNeverPreempts(t *testing.T) {
+	for name, preempts := range map[string]bool{"no default class": false, "a default class": true} {
+		t.Run(name, func(t *testing.T) {
+			w := world.Begin(t, `{"worker": {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]}}`)
+			if preempts {
+				class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}, Value: 1000, GlobalDefault: true}
+				w.Create(class)
+				t.Cleanup(func() { _ = world.API.Delete(context.Background(), class) })
+				defaultsTo(w, class.Name)
+			}
+			n := w.Node("n", world.Untainted)
+			w.WriteRecord(n, marks.Record{Sequence: 1, LastOutcome: attempt.Passed})
+			l := w.Lead()
+			l.Deliver()
+			l.ReconcileAll()
+			pods, r := w.Pods(n.Name), w.Record(n.Name)
+			switch {
+			case !preempts && (len(pods) != 1 || pods[0].Spec.NodeName != "" || len(pods[0].Spec.ResourceClaims) != 1):
+				t.Errorf("%+v", pods)
+			case preempts && (len(pods) > 0 || r.LastReason != attempt.ReasonPodRefused || !strings.Contains(r.LastMessage, "preemptionPolicy Never")):
+				t.Errorf("%d pods, record %+v", len(pods), r)
+			}
+		})
+	}
+}
+
 // defaultsTo waits until the API server takes the class for pods without one.
 func defaultsTo(w *world.World, class string) {
 	w.Helper()

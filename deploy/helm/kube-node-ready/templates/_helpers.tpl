@@ -145,6 +145,13 @@ metadata:
 {{- end -}}
 {{- end -}}
 
+{{/* A profile's image, completed by the worker's as the program does it (internal/config). */}}
+{{- define "kube-node-ready.profileImage" -}}
+{{- $digest := .image.digest -}}
+{{- if not (or .image.repository .image.tag) }}{{ $digest = $digest | default .worker.digest }}{{ end -}}
+{{- include "kube-node-ready.imageReference" (dict "digest" $digest "repository" (.image.repository | default .worker.repository) "tag" (.image.tag | default .worker.tag)) -}}
+{{- end -}}
+
 {{- define "kube-node-ready.controllerImage" -}}
 {{- $image := .Values.controller.image -}}
 {{- include "kube-node-ready.imageReference" (dict "repository" (include "kube-node-ready.repository" (dict "root" . "repository" $image.repository)) "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}

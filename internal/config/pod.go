@@ -1,0 +1,244 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// PodTemplate is what the worker pods of a profile are made of, beside what they are told to check: the worker's
+// settings, each replaced by the profile's where that has one.
+type PodTemplate struct {
+	// Image is the profile's own; nil for the worker's.
+	Image *Image
+
+	Tolerations      []corev1.Toleration
+	InitContainers   []corev1.Container
+	Volumes          []corev1.Volume
+	VolumeMounts     []corev1.VolumeMount
+	Env              []corev1.EnvVar
+	Resources        corev1.ResourceRequirements
+	ResourceClaims   []corev1.PodResourceClaim
+	RuntimeClassName string
+	ImagePullSecrets []corev1.LocalObjectReference
+	PodAnnotations   map[string]string
+	PodLabels        map[string]string
+
+	// StartTimeoutSeconds bounds the start of a pod without the time of its init containers, which initTimeoutSeconds
+	// bounds; 0 of that is the former. See InitSeconds.
+	StartTimeoutSeconds int32
+	initTimeoutSeconds  int32
+}
+
+// InitSeconds bounds the time of the init containers; 0 where there are none.
+func (t PodTemplate) InitSeconds() int32 {
+	if len(t.InitContainers) == 0 {
+		return 0
+	}
+	return cmp.Or(t.initTimeoutSeconds, t.StartTimeoutSeconds)
+}
+
+// AttemptSeconds is the longest that an attempt takes: its pod's start, its init containers and its worker.
+func (e Effective) AttemptSeconds() int32 {
+	return e.StartTimeoutSeconds + e.InitSeconds() + e.TimeoutSeconds
+}
+
+// template is the pod of nodes that no profile selects.
+func (w *Worker) template() PodTemplate {
+	return PodTemplate{
+		Tolerations: w.Tolerations, InitContainers: w.InitContainers, Volumes: w.Volumes, VolumeMounts: w.VolumeMounts,
+		Env: w.Env, Resources: w.Resources, ResourceClaims: w.ResourceClaims, RuntimeClassName: w.RuntimeClassName,
+		ImagePullSecrets: w.ImagePullSecrets, PodAnnotations: w.PodAnnotations, PodLabels: w.PodLabels,
+		StartTimeoutSeconds: w.StartTimeoutSeconds, initTimeoutSeconds: w.InitTimeoutSeconds,
+	}
+}
+
+// part is a key of a profile that replaces one of the worker's.
+type part struct {
+	key string
+	set bool // the profile has it
+	use func(*PodTemplate)
+}
+
+// parts lists what a profile may replace in the worker pod. An empty list or map that is written out replaces too.
+func (p *Profile) parts() []part {
+	return []part{
+		{"image", p.Image != nil, func(t *PodTemplate) { t.Image = p.Image }},
+		{"tolerations", len(p.Tolerations) > 0, func(t *PodTemplate) { t.Tolerations = p.Tolerations }},
+		{"initContainers", p.InitContainers != nil, func(t *PodTemplate) { t.InitContainers = p.InitContainers }},
+		{"volumes", p.Volumes != nil, func(t *PodTemplate) { t.Volumes = p.Volumes }},
+		{"volumeMounts", p.VolumeMounts != nil, func(t *PodTemplate) { t.VolumeMounts = p.VolumeMounts }},
+		{"env", p.Env != nil, func(t *PodTemplate) { t.Env = p.Env }},
+		{"resources", p.Resources != nil, func(t *PodTemplate) { t.Resources = *p.Resources }},
+		{"resourceClaims", p.ResourceClaims != nil, func(t *PodTemplate) { t.ResourceClaims = p.ResourceClaims }},
+		{"runtimeClassName", p.RuntimeClassName != "", func(t *PodTemplate) { t.RuntimeClassName = p.RuntimeClassName }},
+		{"imagePullSecrets", p.ImagePullSecrets != nil, func(t *PodTemplate) { t.ImagePullSecrets = p.ImagePullSecrets }},
+		{"podAnnotations", p.PodAnnotations != nil, func(t *PodTemplate) { t.PodAnnotations = p.PodAnnotations }},
+		{"podLabels", p.PodLabels != nil, func(t *PodTemplate) { t.PodLabels = p.PodLabels }},
+		{"startTimeoutSeconds", p.StartTimeoutSeconds > 0, func(t *PodTemplate) {
+			t.StartTimeoutSeconds = p.StartTimeoutSeconds
+		}},
+		{"initTimeoutSeconds", p.InitTimeoutSeconds > 0, func(t *PodTemplate) {
+			t.initTimeoutSeconds = p.InitTimeoutSeconds
+		}},
+	}
+}
+
+// validateTemplate checks what can go wrong within a worker pod and between its parts. The API server would refuse most
+// of it too, but only when the first node waits for its worker. at is the path of a key.
+func (t PodTemplate) validate(at func(key string) *field.Path) field.ErrorList {
+	faults := validateTolerations(at("tolerations"), t.Tolerations)
+	claims, faultsOfClaims := validateClaims(at("resourceClaims"), t.ResourceClaims)
+	faults = append(faults, faultsOfClaims...)
+	faults = append(faults, t.validateContainers(at, claims)...)
+	faults = append(faults, validateResources(at("resources"), t.Resources, claims)...)
+	for i, s := range t.ImagePullSecrets {
+		p := at("imagePullSecrets").Index(i).Child("name")
+		faults = append(faults, named(p, s.Name, validation.IsDNS1123Subdomain)...)
+	}
+	return append(faults, t.validateMetadata(at)...)
+}
+
+func (t PodTemplate) validateContainers(path func(string) *field.Path, claims map[string]bool) field.ErrorList {
+	var faults field.ErrorList
+	volumes := map[string]bool{}
+	for i, v := range t.Volumes {
+		at := path("volumes").Index(i)
+		faults = append(faults, named(at.Child("name"), v.Name, validation.IsDNS1123Label)...)
+		if volumes[v.Name] && v.Name != "" {
+			faults = append(faults, field.Duplicate(at.Child("name"), v.Name))
+		}
+		volumes[v.Name] = true
+		if set := sources(v.VolumeSource); len(set) > 1 {
+			faults = append(faults, field.Invalid(at, strings.Join(set, ", "), "a volume has one source"))
+		}
+	}
+	faults = append(faults, validateMounts(path("volumeMounts"), t.VolumeMounts, volumes)...)
+	faults = append(faults, validateEnv(path("env"), t.Env, ownEnv)...)
+	names := map[string]bool{workerContainer: true}
+	for i := range t.InitContainers {
+		c, at := &t.InitContainers[i], path("initContainers").Index(i)
+		faults = append(faults, named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
+		switch {
+		case c.Name == workerContainer:
+			faults = append(faults, field.Invalid(at.Child("name"), c.Name,
+				"is the name of the container that runs the checks; choose another"))
+		case names[c.Name] && c.Name != "":
+			faults = append(faults, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		if strings.TrimSpace(c.Image) == "" {
+			faults = append(faults, field.Required(at.Child("image"), "name the container's image"))
+		}
+		faults = append(faults, validateMounts(at.Child("volumeMounts"), c.VolumeMounts, volumes)...)
+		faults = append(faults, validateEnv(at.Child("env"), c.Env, nil)...)
+		faults = append(faults, validateResources(at.Child("resources"), c.Resources, claims)...)
+	}
+	return faults
+}
+
+// validateClaims also returns the names of the claims, which containers refer to.
+func validateClaims(path *field.Path, claims []corev1.PodResourceClaim) (map[string]bool, field.ErrorList) {
+	var faults field.ErrorList
+	names := map[string]bool{}
+	for i, c := range claims {
+		p := path.Index(i)
+		faults = append(faults, named(p.Child("name"), c.Name, validation.IsDNS1123Label)...)
+		if names[c.Name] && c.Name != "" {
+			faults = append(faults, field.Duplicate(p.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		switch claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName; {
+		case claim == nil && template == nil:
+			faults = append(faults, field.Required(p, "name a resourceClaimTemplateName, from which each pod gets a claim "+
+				"of its own, or a resourceClaimName, which all share"))
+		case claim != nil && template != nil:
+			faults = append(faults, field.Invalid(p, c.Name, "has resourceClaimName and resourceClaimTemplateName; remove one"))
+		case claim != nil:
+			faults = append(faults, named(p.Child("resourceClaimName"), *claim, validation.IsDNS1123Subdomain)...)
+		default:
+			faults = append(faults, named(p.Child("resourceClaimTemplateName"), *template, validation.IsDNS1123Subdomain)...)
+		}
+	}
+	return names, faults
+}
+
+func (t PodTemplate) validateMetadata(at func(string) *field.Path) field.ErrorList {
+	labels, annotations := at("podLabels"), at("podAnnotations")
+	faults := metavalidation.ValidateLabels(t.PodLabels, labels)
+	faults = append(faults, apivalidation.ValidateAnnotations(t.PodAnnotations, annotations)...)
+	const theirs = "is set by the controller, which tells its pods by it; remove it"
+	for _, key := range sortedKeys(t.PodLabels) {
+		if slices.Contains(ownLabels, key) || strings.HasPrefix(key, ownPrefix) {
+			faults = append(faults, field.Invalid(labels.Key(key), t.PodLabels[key], theirs))
+		}
+	}
+	for _, key := range sortedKeys(t.PodAnnotations) {
+		if strings.HasPrefix(key, ownPrefix) {
+			faults = append(faults, field.Invalid(annotations.Key(key), t.PodAnnotations[key], theirs))
+		}
+	}
+	return faults
+}
+
+// validatePod checks a profile's worker pod: what the profile replaces together with what it keeps. A key that it keeps
+// may refer to something that it replaced; what is wrong with the worker's own is reported there.
+func (c *Config) validatePod(p *field.Path, profile *Profile) field.ErrorList {
+	own := map[string]bool{}
+	for _, part := range profile.parts() {
+		own[part.key] = part.set
+	}
+	kept := field.NewPath("worker")
+	template := c.effective(profile).PodTemplate
+	var faults field.ErrorList
+	broken := c.Worker.template().validate(func(key string) *field.Path { return kept.Child(key) })
+	for _, fault := range template.validate(func(key string) *field.Path {
+		if own[key] {
+			return p.Child(key)
+		}
+		return kept.Child(key)
+	}) {
+		switch inherited := strings.HasPrefix(fault.Field, "worker."); {
+		case !inherited:
+			faults = append(faults, fault)
+		case !slices.ContainsFunc(broken, func(b *field.Error) bool { return b.Field == fault.Field }):
+			// Only the lists of volumes and of claims are referred to.
+			list, names := "volumes", "volume"
+			if strings.Contains(fault.Field, ".claims[") {
+				list, names = "resourceClaims", "claim"
+			}
+			const why = "has no %s %q, which %s refers to and the profile keeps; add it, or replace that key here too"
+			faults = append(faults, field.Invalid(p.Child(list), "(not shown)",
+				fmt.Sprintf(why, names, fault.BadValue, fault.Field)))
+		}
+	}
+	return faults
+}
+
+// validateScheduling reports claims of pods that are to be bound directly: the scheduler alone allocates them.
+func (c *Config) validateScheduling() field.ErrorList {
+	if c.Worker.Scheduling != SchedulingDirect {
+		return nil
+	}
+	var faults field.ErrorList
+	for _, e := range c.Variants() {
+		if len(e.ResourceClaims) > 0 {
+			where := "worker.resourceClaims"
+			if e.Profile != "" {
+				where = fmt.Sprintf("profile %q", e.Profile)
+			}
+			faults = append(faults, field.Invalid(field.NewPath("worker", "scheduling"), c.Worker.Scheduling, fmt.Sprintf(
+				"cannot be with the resourceClaims of %s, which kube-scheduler allocates; remove it: pods with claims then go "+
+					"through the scheduler, and the others are bound directly", where)))
+			break
+		}
+	}
+	return faults
+}
