@@ -70,6 +70,7 @@ func withPresets(p Prerequisites, presets []PresetDefinition, ofProfile bool) Pr
 			if set.Provides != nil && ofProfile {
 				p.CSINodes = p.CSINodes.With(set.Provides.CSINodes)
 				p.Allocatable = p.Allocatable.With(set.Provides.Allocatable)
+				p.ResourceSlices = p.ResourceSlices.With(set.Provides.ResourceSlices)
 			}
 			set.Preset, set.Hint = string(d.Name), d.Hint
 			p.DaemonSets = p.DaemonSets.With(set)

@@ -108,7 +108,7 @@ func TestPresetTable(t *testing.T) {
 			t.Errorf("preset %s: %+v is read as %+v", d.Name, written, read.NodeManagement.Prerequisites)
 		}
 	}
-	if len(names) != 7 {
+	if len(names) != 12 {
 		t.Errorf("%d presets", len(names))
 	}
 }

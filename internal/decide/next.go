@@ -241,6 +241,10 @@ func (d *decision) prerequisitesMet() bool {
 	if len(unmet) == 0 {
 		return true
 	}
+	unmet, left := withHints(unmet, d.in.NeedsVerificationSince, d.now)
+	if left > 0 {
+		d.requeueAfter(left)
+	}
 	d.Unmet, d.Condition = unmet, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(unmet), d.now)
 	d.Events = prerequisiteStuckEvents(unmet)
 	return false

@@ -20,6 +20,30 @@ type Unmet struct {
 	Message string
 	// Remedy says what a person has to change, if the prerequisite cannot be met without that.
 	Remedy string
+	// Hint is the remedy of one that is unmet for longer than hintAfter.
+	Hint string
+}
+
+// hintAfter is how long a node waits before a hint counts as what a person has to change.
+const hintAfter = time.Minute
+
+// withHints makes remedies of hints once the node has been waiting for hintAfter, and returns how long it still has
+// until then; 0 where it has, or there is no hint.
+func withHints(unmet []Unmet, since, now time.Time) (_ []Unmet, left time.Duration) {
+	hinted := func(u Unmet) bool { return u.Hint != "" && u.Remedy == "" }
+	if since.IsZero() || !slices.ContainsFunc(unmet, hinted) {
+		return unmet, 0
+	}
+	if left = since.Add(hintAfter).Sub(now); left > 0 {
+		return unmet, left
+	}
+	unmet = slices.Clone(unmet)
+	for i := range unmet {
+		if hinted(unmet[i]) {
+			unmet[i].Remedy = unmet[i].Hint
+		}
+	}
+	return unmet, 0
 }
 
 // Kinds of an Unmet that is not a prerequisite.

@@ -60,3 +60,31 @@ func TestMinimumHold(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 }
+
+// A hint counts as what a person has to change once the node has waited for a minute, and not before.
+func TestHints(t *testing.T) {
+	const hint = "use the preset gpu-nvidia-dra"
+	waits := []Unmet{{Kind: "nodeReady", Name: "Ready", Message: "it to be Ready"},
+		{Kind: "allocatable", Name: "nvidia.com/gpu", Message: "1 nvidia.com/gpu allocatable (the node offers none)", Hint: hint}}
+	for name, tc := range map[string]struct {
+		since  time.Time
+		said   bool
+		within time.Duration // until it is looked at again because of it; 0 for not
+	}{
+		"not tracked":   {time.Time{}, false, 0},
+		"just now":      {now, false, time.Minute},
+		"half a minute": {now.Add(-30 * time.Second), false, 30 * time.Second},
+		"a minute":      {now.Add(-time.Minute), true, 0},
+		"for long":      {now.Add(-time.Hour), true, 0},
+	} {
+		in := given(func(in *Input) { in.NeedsVerificationSince = tc.since })
+		plan := Next(in, Evidence{Unmet: &waits}, now)
+		said := strings.Contains(plan.Condition.Message, "(the node offers none): "+hint)
+		if said != tc.said || (len(plan.Events) == 1) != tc.said || plan.RequeueAfter != tc.within {
+			t.Errorf("%s: %q, events %+v, again in %s", name, plan.Condition.Message, plan.Events, plan.RequeueAfter)
+		}
+	}
+	if waits[1].Remedy != "" {
+		t.Error("the evidence was changed")
+	}
+}

@@ -84,6 +84,9 @@ func TestPermissionsOfPresetsSuffice(t *testing.T) {
 				for _, driver := range set.Provides.CSINodes {
 					says("CSI driver " + driver.Driver + " (the node has no CSINode)")
 				}
+				for _, e := range set.Provides.ResourceSlices {
+					says("ResourceSlices of driver " + e.Driver + " (there are none for the node)")
+				}
 				for resource := range set.Provides.Allocatable {
 					says(string(resource) + " allocatable (the node offers none)")
 				}

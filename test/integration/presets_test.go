@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,13 @@ var (
 	ztunnel      = vendorSet{"istio-system", "ztunnel", map[string]string{"app": "ztunnel", "app.kubernetes.io/name": "ztunnel"}, linux, everything}
 	ebsNode      = vendorSet{"kube-system", "ebs-csi-node", map[string]string{"app": "ebs-csi-node", "app.kubernetes.io/name": "aws-ebs-csi-driver"}, linux, everything}
 	efsNode      = vendorSet{"kube-system", "efs-csi-node", map[string]string{"app": "efs-csi-node", "app.kubernetes.io/name": "aws-efs-csi-driver", "app.kubernetes.io/instance": "kustomize"}, linux, everything}
+	linkerdCNI   = vendorSet{"linkerd-cni", "linkerd-cni", map[string]string{"k8s-app": "linkerd-cni"}, linux, everything}
+	secretsStore = vendorSet{"kube-system", "csi-secrets-store", map[string]string{"app": "csi-secrets-store"}, linux, everything}
+	neuronPlugin = vendorSet{"kube-system", "neuron-device-plugin-daemonset", map[string]string{"name": "neuron-device-plugin-ds"}, nil, []corev1.Toleration{
+		{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}, {Key: "aws.amazon.com/neuron", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}}
+	efaPlugin = vendorSet{"kube-system", "aws-efa-k8s-device-plugin", map[string]string{"name": "aws-efa-k8s-device-plugin"}, nil,
+		[]corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}}
+	gpuDRA       = vendorSet{"dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu-kubelet-plugin", map[string]string{"dra-driver-nvidia-gpu-component": "kubelet-plugin"}, nil, onlyGPUs}
 	devicePlugin = vendorSet{"gpu-operator", "nvidia-device-plugin-daemonset", map[string]string{"app": "nvidia-device-plugin-daemonset"},
 		map[string]string{"nvidia.com/gpu.deploy.device-plugin": "true"}, onlyGPUs}
 	gpuValidator = vendorSet{"gpu-operator", "nvidia-operator-validator", map[string]string{"app": "nvidia-operator-validator", "app.kubernetes.io/part-of": "gpu-operator"},
@@ -143,6 +151,7 @@ func TestPresetsOfDaemonSets(t *testing.T) {
 		{"cilium", []vendorSet{ciliumAgent}, "pod-network"},
 		{"aws-vpc-cni", []vendorSet{awsNode}, "pod-network"},
 		{"istio-ambient", []vendorSet{istioCNI, ztunnel}, ""},
+		{"linkerd", []vendorSet{linkerdCNI}, ""},
 	} {
 		t.Run(test.preset, func(t *testing.T) {
 			s := presets(t, test.preset)
@@ -240,6 +249,7 @@ func TestPresetsOfCSIDrivers(t *testing.T) {
 	}{
 		{"ebs-csi", "ebs.csi.aws.com", ebsNode, true},
 		{"efs-csi", "efs.csi.aws.com", efsNode, false},
+		{"secrets-store-csi", "secrets-store.csi.k8s.io", secretsStore, false},
 	} {
 		t.Run(test.preset, func(t *testing.T) {
 			s := presets(t, test.preset)
@@ -260,6 +270,48 @@ func TestPresetsOfCSIDrivers(t *testing.T) {
 				registered.Allocatable = &storagev1.VolumeNodeResources{Count: ptr.To[int32](25)}
 				s.csiNode(n.Name, registered)
 			}
+			s.becomes(n.Name, "verified", isVerified)
+		})
+	}
+}
+
+// Device plugins and a DRA driver tolerate no gating taint until they are told to, and their pods are Ready before the node offers
+// what they are for.
+func TestPresetsOfDevices(t *testing.T) {
+	offer := func(resource string) func(*suite, string) {
+		return func(s *suite, node string) {
+			s.must(k8s.CoreV1().Nodes().Patch(s.ctx, node, types.StrategicMergePatchType, []byte(`{"status":{"allocatable":{"`+resource+`":"1"}}}`), metav1.PatchOptions{}, "status"))
+		}
+	}
+	publish := func(s *suite, node string) {
+		s.must(k8s.ResourceV1().ResourceSlices().Create(s.ctx, &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node + "-gpus"}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.nvidia.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}, Devices: []resourcev1.Device{{Name: "gpu-0"}}}}, metav1.CreateOptions{}))
+	}
+	for _, test := range []struct {
+		preset string
+		set    vendorSet
+		waits  string
+		offer  func(*suite, string)
+	}{
+		{"aws-neuron", neuronPlugin, "Waiting for 1 aws.amazon.com/neuron allocatable", offer("aws.amazon.com/neuron")},
+		{"aws-efa", efaPlugin, "Waiting for 1 vpc.amazonaws.com/efa allocatable", offer("vpc.amazonaws.com/efa")},
+		{"gpu-nvidia-dra", gpuDRA, "Waiting for ResourceSlices of driver gpu.nvidia.com (there are none for the node)", publish},
+	} {
+		t.Run(test.preset, func(t *testing.T) {
+			s := presets(t, test.preset)
+			s.controller()
+			test.set.nodeSelector = map[string]string{"devices": "yes"}
+			n := s.node("a", func(spec *nodeagent.NodeSpec) { spec.Labels["devices"] = "yes" })
+			plain := s.node("plain")
+			s.findsNothing(n.Name, test.preset, test.set.namespace+"/"+test.set.name)
+			s.install(test.set)
+			s.waits(n.Name, "does not tolerate "+taintKey)
+			s.becomes(plain.Name, "verified", isVerified)
+			s.patchSet(test.set, `{"spec":{"template":{"spec":{"tolerations":[{"operator":"Exists"}]}}}}`)
+			s.waits(n.Name, test.set.name+" (not Ready)")
+			s.comesUp(test.set)
+			s.waits(n.Name, test.waits)
+			test.offer(s, n.Name)
 			s.becomes(n.Name, "verified", isVerified)
 		})
 	}

@@ -17,6 +17,12 @@ import (
 // Kind is the key of the settings. The name of such a prerequisite is the resource.
 const Kind = "allocatable"
 
+// hints are by the resources that a node may never offer although all is well with it.
+var hints = map[corev1.ResourceName]string{
+	// NVIDIA's DRA driver publishes GPUs as devices in ResourceSlices, in place of its device plugin.
+	"nvidia.com/gpu": "in the GPU operator's DRA mode this resource stays 0; use the preset gpu-nvidia-dra",
+}
+
 // Settings is how much of a resource the node must offer at least, as nvidia.com/gpu: 1, in status.allocatable.
 type Settings map[corev1.ResourceName]resource.Quantity
 
@@ -42,7 +48,11 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 			have, ok := n.Status.Allocatable[name]
 			switch {
 			case !ok:
-				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers none)", least.String(), name)}
+				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers none)", least.String(), name),
+					Hint: hints[name]}
+			case have.IsZero():
+				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers 0)", least.String(), name),
+					Hint: hints[name]}
 			case have.Cmp(least) < 0:
 				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers %s)", least.String(), name, have.String())}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/csinodes"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resourceslices"
 )
 
 // Settings are those of which a pod must be Ready on the node: none, auto (all that the DaemonSet controller puts
@@ -67,6 +68,8 @@ type Provided struct {
 	CSINodes csinodes.Settings `json:"csiNodes,omitempty"`
 	// Allocatable is how much of a resource the node must offer at least, in status.allocatable.
 	Allocatable allocatable.Settings `json:"allocatable,omitempty"`
+	// ResourceSlices are DRA drivers that must have published devices of the node.
+	ResourceSlices resourceslices.Settings `json:"resourceSlices,omitempty"`
 }
 
 // Name names a DaemonSet.
@@ -123,8 +126,9 @@ func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
 	} else {
 		faults = limits.Validate(p, &Name{Namespace: e.Namespace, Name: e.Name})
 	}
-	if e.Provides != nil && len(e.Provides.CSINodes)+len(e.Provides.Allocatable) == 0 {
-		faults = append(faults, field.Required(p.Child("provides"), "csiNodes or allocatable; without either, leave it out"))
+	if o := e.Provides; o != nil && len(o.CSINodes)+len(o.Allocatable)+len(o.ResourceSlices) == 0 {
+		const what = "csiNodes, allocatable or resourceSlices; without any, leave it out"
+		faults = append(faults, field.Required(p.Child("provides"), what))
 	}
 	return faults
 }
@@ -214,7 +218,8 @@ func (s Settings) With(entry Entry) Settings {
 		have.Provides = entry.Provides
 	case entry.Provides != nil:
 		have.Provides = &Provided{CSINodes: have.Provides.CSINodes.With(entry.Provides.CSINodes),
-			Allocatable: have.Provides.Allocatable.With(entry.Provides.Allocatable)}
+			Allocatable:    have.Provides.Allocatable.With(entry.Provides.Allocatable),
+			ResourceSlices: have.Provides.ResourceSlices.With(entry.Provides.ResourceSlices)}
 	}
 	return s
 }

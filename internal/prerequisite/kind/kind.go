@@ -49,6 +49,8 @@ type Unmet struct {
 	Why string
 	// Remedy is what a person has to change; empty where time may do.
 	Remedy string
+	// Hint is what a person has to change if it lasts; empty where nothing is likely.
+	Hint string
 	// Of are the objects that are missing, where the prerequisite is about all objects of a kind.
 	Of []string
 }

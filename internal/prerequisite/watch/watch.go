@@ -127,7 +127,8 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 		}
 		same := func(w decide.Unmet) bool { return w.Kind == p.Kind && w.Name == p.Name && w.Message == unmet.Why }
 		if i := slices.IndexFunc(waits, same); i < 0 {
-			waits = append(waits, decide.Unmet{Kind: p.Kind, Name: p.Name, Objects: unmet.Of, Message: unmet.Why, Remedy: unmet.Remedy})
+			waits = append(waits, decide.Unmet{Kind: p.Kind, Name: p.Name, Objects: unmet.Of, Message: unmet.Why,
+				Remedy: unmet.Remedy, Hint: unmet.Hint})
 		} else if waits[i].Remedy == "" {
 			waits[i].Remedy = unmet.Remedy
 		}
