@@ -173,6 +173,13 @@ func TestChecker(t *testing.T) {
 			t.worker(1, nil)
 			t.worker(2, nil)
 		}, "it occupies the node beside w1"},
+		"a worker beside one that never started and whose end is confirmed": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, nil)
+			t.node(comes(attempt.Inconclusive, 0))
+			t.worker(1, nil, ends, func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64) })
+			t.worker(2, nil)
+		}, ""},
 		"an attempt is lost": {func(t *tale) {
 			t.node(others(same))
 			t.worker(1, well)

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -374,8 +375,12 @@ func isVerify(p *corev1.Pod) bool {
 	return p.Labels[workerpod.LabelPurpose] == workerpod.PurposeVerify
 }
 
-// occupies reports whether a container of the pod may still run, or may yet start.
+// occupies reports whether a container of the pod may still run, or may yet start. The API server writes the end of a pod
+// that its kubelet confirms in two steps: none is left of its grace, then it is gone.
 func occupies(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil && ptr.Deref(p.DeletionGracePeriodSeconds, 1) == 0 && len(p.Status.ContainerStatuses) == 0 {
+		return false
+	}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
