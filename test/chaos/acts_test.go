@@ -213,7 +213,7 @@ func (w *world) calmDown() error {
 			delete(n.Annotations, "node-ready/skip")
 			return nil
 		}
-		err = errors.Join(err, client.IgnoreNotFound(w.mark(slot, back)), w.condition(slot, agentReady, corev1.ConditionTrue))
+		err = errors.Join(err, client.IgnoreNotFound(w.mark(slot, back)), w.acquit(slot), w.condition(slot, agentReady, corev1.ConditionTrue))
 		if !dead[slot] {
 			err = errors.Join(err, w.condition(slot, corev1.NodeReady, corev1.ConditionTrue))
 		}

@@ -64,7 +64,10 @@ type nodeSeen struct {
 	left     time.Time // it is gone since
 	said     time.Time // its condition last named what keeps it from being verified
 	waits    time.Time // it waits for its verification since
+	passedAt time.Time // when a pass was last recorded
 	story    []string
+	referral
+	remedy
 }
 
 // ran is what a played kubelet says of a worker that ended: what it really did, whatever the pod's own marks say.
@@ -115,6 +118,11 @@ func (c *checker) see(ch change) {
 		c.seeClaim(before, after, ch)
 	case *corev1.ConfigMap:
 		after, _ := ch.after.(*corev1.ConfigMap)
+		if strings.HasPrefix(ch.key, "configmaps/"+objectsIn+"/") {
+			before, _ := ch.before.(*corev1.ConfigMap)
+			c.seeObject(before, after, ch)
+			break
+		}
 		c.seeLedger(after, ch)
 	case *coordinationv1.Lease:
 		lease, _ := ch.after.(*coordinationv1.Lease)
@@ -191,14 +199,16 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	}
 	c.hears(n, ch.at)
 	c.recorded(n, before, after, ch)
+	c.suspected(n, before, after, ch)
+	c.acts(n, before, after, ch)
 	c.released(n, before, after, ch)
 	c.ruled(n, before, after, ch)
 }
 
 func describe(n *corev1.Node) string {
 	r := recordOf(n)
-	return fmt.Sprintf("gated=%t verified=%t boot=%s %s record{%d %s %s attempts=%d of %s held=%s deletion=%v} opt-out=%q rules=%s", gated(n), verified(n), boot(n), checksOf(n.Labels),
-		r.Sequence, r.LastOutcome, r.LastReason, r.Attempts, r.BootID, r.Held, r.Deletion != nil, optedOut(n), ruleTaints(n))
+	return fmt.Sprintf("gated=%t verified=%t boot=%s %s record{%d %s %s attempts=%d of %s held=%s deletion=%v %s} opt-out=%q rules=%s", gated(n), verified(n), boot(n), checksOf(n.Labels),
+		r.Sequence, r.LastOutcome, r.LastReason, r.Attempts, r.BootID, r.Held, r.Deletion != nil, describeRepair(n), optedOut(n), ruleTaints(n))
 }
 
 // recorded checks what a change makes of the record: every attempt is counted once, for what it was.
@@ -236,11 +246,14 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.counts["attempts "+string(is.LastOutcome)+" for a stuck worker"]++
 	}
 	spent := was.Attempts
-	if was.LastOutcome == "" || was.LastOutcome == attempt.Passed || was.BootID != "" && was.BootID != boot(after) {
-		spent = 0 // a run begins after a pass and after a reboot
+	last := lastAction(was)
+	verifies := last.State == marks.RemediationStarted && last.Sequence == was.Sequence
+	if was.LastOutcome == "" || was.LastOutcome == attempt.Passed || was.BootID != "" && was.BootID != boot(after) || verifies {
+		spent = 0 // a run begins after a pass, after a reboot and after an action
 	}
 	switch is.LastOutcome {
 	case attempt.Passed:
+		n.passedAt = ch.at
 		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool { return p.ran != nil && p.ran.Exit == 0 }) {
 			c.fault(n, ch, "attempt %d is recorded as passed, and no worker of it passed", is.Sequence)
 		}
@@ -411,6 +424,7 @@ func (c *checker) started(p *podSeen, ch change) {
 			c.fault(n, ch, "attempt %d begins again, although it had a result", id.number)
 		}
 	}
+	c.awaits(n, ch)
 	c.attempts[id] = append(c.attempts[id], p)
 	for _, other := range c.pods {
 		if other != p && isVerify(other.pod) && owner(other.pod) == id.node && occupies(other.pod) {
@@ -504,8 +518,10 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 			c.fault(nil, ch, "the deletion of a node %s is entered that never was", uid)
 			continue
 		}
-		n.tell(ch, "deletion entered in the ledger")
-		if recordOf(n.node).Deletion == nil && !n.gone {
+		n.tell(ch, "deletion entered in the ledger: %s %s", e.Kind, e.Name)
+		if e.Kind != "Node" && e.Kind != "NodeClaim" {
+			c.enters(n, e, ch)
+		} else if recordOf(n.node).Deletion == nil && !n.gone {
 			c.fault(n, ch, "the deletion is entered, and the record does not intend it")
 		}
 		if why != "" && why != "false" {
@@ -515,8 +531,9 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 			c.fault(n, ch, "%d deletions in an hour, the limit is %d", len(c.ledger), c.settings.perHour)
 		}
 		inFlight := 0
-		for other := range c.ledger {
-			if o := c.ever[other]; o != nil && o != n && !o.gone && o.node.Labels[labelPool] == n.node.Labels[labelPool] {
+		for other, at := range c.ledger {
+			// A node on which an action was carried out, and that passed since, is not in flight.
+			if o := c.ever[other]; o != nil && !o.passedAt.After(at.Time) && o != n && !o.gone && o.node.Labels[labelPool] == n.node.Labels[labelPool] {
 				inFlight++
 			}
 		}
@@ -552,6 +569,8 @@ func (c *checker) deleted(n *nodeSeen, ch change, kind, name string, uid types.U
 		c.fault(n, ch, "%s %s is deleted, although the node was verified", kind, name)
 	case n.busy:
 		c.fault(n, ch, "%s %s is deleted, although the node runs ordinary pods", kind, name)
+	case n.early != "" && !n.spoilt, !slices.Contains(c.settings.entries(), deleteOwner):
+		c.fault(n, ch, "%s %s is deleted, of %v: %s", kind, name, c.settings.entries(), n.early)
 	case !r.Probed && c.settings.controlProbe:
 		c.fault(n, ch, "%s %s is deleted, and no probe passed beside the last failure", kind, name)
 	}
@@ -592,6 +611,8 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 			say("%s is being deleted, or held: %s", name, describe(n.node))
 		}
 		c.unruled(n, say)
+		c.unanswered(n, say)
+		c.repaired(n, say)
 	}
 	for slot := range slots {
 		if c.nodes[nodeName(slot)] == nil && !c.concernedSlot(slot) {

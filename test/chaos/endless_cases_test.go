@@ -137,7 +137,7 @@ func TestWritesAreBounded(t *testing.T) {
 // A seed draws the same each time, and a hundred of them draw all there is: every kind, and every right of the chart
 // that may be drawn.
 func TestEndlessFaultsAreDrawn(t *testing.T) {
-	all, kinds, refused := eachRight(controllersRights()), map[string]int{}, map[string]int{}
+	all, kinds, refused := drawnRights(), map[string]int{}, map[string]int{}
 	for seed := range uint64(100) {
 		drawn, _ := drawEndless(seed, all, nil)
 		if again, _ := drawEndless(seed, all, nil); !reflect.DeepEqual(describeAll(drawn), describeAll(again)) {

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -192,7 +193,7 @@ func named(t *testing.T, names string) (only []string) {
 	for name := range strings.SplitSeq(names, ";") {
 		name = strings.TrimSpace(name)
 		lasts := slices.ContainsFunc(endlessKinds, func(k endlessKind) bool { return k.name == name })
-		if !lasts && !slices.ContainsFunc(faults(), func(f fault) bool { return f.name == name }) {
+		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults), func(f fault) bool { return f.name == name }) {
 			t.Fatalf("no fault is called %q", name)
 		}
 		only = append(only, name)
@@ -213,15 +214,25 @@ type step struct {
 
 // schedule is what a seed does, and when: nothing of it depends on what happens. Where kinds of faults are named, there are no others.
 func schedule(seed uint64, during time.Duration, only []string) (steps []step) {
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
-	all, sum := faults(), 0
+	steps = scheduleOf(faults(), seed, 0, during, 600*time.Millisecond, only)
+	if first := suspicionFaults[0]; len(only) == 0 || slices.Contains(only, first.name) {
+		steps = append(steps, step{fault: first, seed: seed})
+	}
+	steps = append(steps, scheduleOf(suspicionFaults, seed, 11, during, 2*time.Second, only)...)
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps
+}
+
+// scheduleOf draws from some faults, by a stream of their own, with a pause of at most so long between two.
+func scheduleOf(all []fault, seed, stream uint64, during, pause time.Duration, only []string) (steps []step) {
+	rng, sum := rand.New(rand.NewPCG(seed, stream)), 0 //nolint:gosec // no secret
 	if len(only) > 0 {
 		all = slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(only, f.name) })
 	}
 	for _, f := range all {
 		sum += f.weight
 	}
-	for at := between(rng, 0, time.Second); sum > 0 && at < during; at += between(rng, 0, 600*time.Millisecond) {
+	for at := between(rng, 0, time.Second); sum > 0 && at < during; at += between(rng, 0, pause) {
 		n := rng.IntN(sum)
 		for _, f := range all {
 			if n -= f.weight; n < 0 {

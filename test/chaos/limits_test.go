@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,7 +11,7 @@ import (
 // unhealthy reports whether a node counts for maxUnhealthy.
 func unhealthy(n *corev1.Node) bool {
 	r := recordOf(n)
-	return r.Attempts > 0 && r.LastOutcome != attempt.Passed && n.Annotations["node-ready/skip"] != "true"
+	return (r.Attempts > 0 && r.LastOutcome != attempt.Passed || r.Suspicion != nil && gated(n)) && n.Annotations["node-ready/skip"] != "true"
 }
 
 // outage counts the nodes that are unhealthy beside one whose deletion is intended now, and of how many. What changed while the decision was under
@@ -43,8 +42,6 @@ func (c *checker) outage(n *nodeSeen, ch change) (bad []string, total int) {
 // intends checks a deletion that is written into the record.
 func (c *checker) intends(n *nodeSeen, before *corev1.Node, ch change) {
 	n.intended, n.busy = before, c.busy(n, ch)
-	bad, total := c.outage(n, ch)
-	if most := (total*c.settings.maxUnhealthy + 99) / 100; len(bad) > most {
-		c.fault(n, ch, "the deletion is intended while %d of %d nodes failed or were deleted, the limit is %d:\n  %s", len(bad), total, most, strings.Join(bad, "\n  "))
-	}
+	n.early = c.tooEarly(n, int32(len(c.settings.entries())-1), recordOf(before), boot(before), ch) //nolint:gosec // some
+	c.crowded(n, ch, "the deletion is intended")
 }

@@ -72,8 +72,9 @@ func foreign(n *corev1.Node) string {
 			labels[key] = value
 		}
 	}
+	own := []string{verifyCompleted, verifyResult}
 	for key, value := range n.Annotations {
-		if key != marks.AnnotationRecord && key != marks.AnnotationRules && key != annotationMarks && !strings.HasPrefix(key, rulePrefix) {
+		if !slices.Contains(own, key) && key != marks.AnnotationRecord && key != marks.AnnotationRules && key != annotationMarks && !strings.HasPrefix(key, rulePrefix) {
 			annotations[key] = value
 		}
 	}

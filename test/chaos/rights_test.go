@@ -74,6 +74,8 @@ func (r right) mute() bool {
 // controllersRights is what the controller may do in every run, as the chart's roles have it.
 func controllersRights() []rights.Right {
 	var cfg config.Config
+	cfg.NodeManagement.Remediation.Actions = []config.Action{{Condition: &config.ConditionAction{}},
+		{Object: &config.ObjectAction{Template: objectTemplate()}}, {Delete: &config.DeleteAction{}}}
 	cfg.SetDefaults()
 	cfg.NodeManagement.DeleteFailedNodes = true
 	return rights.Controller(&cfg, namespace, false)
@@ -87,6 +89,14 @@ func eachRight(of []rights.Right) (all []right) {
 		}
 	}
 	return all
+}
+
+// drawnRights are those that may be taken away: all but those for the objects of actions. Without one of these the guard
+// "action" holds, and nothing else follows.
+func drawnRights() []right {
+	return slices.DeleteFunc(eachRight(controllersRights()), func(r right) bool {
+		return r.Resource == "configmaps" && r.Namespace == objectsIn
+	})
 }
 
 // grant writes the roles without the rights that are refused.

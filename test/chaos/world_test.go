@@ -43,6 +43,13 @@ type settings struct {
 	atOnce                          int // workers; 0 for any number
 	timeout                         time.Duration
 	neverVerifiedOnly, controlProbe bool
+
+	actions    []string      // the kinds of remediation.actions; empty for the default
+	wait       time.Duration // after each
+	keeps      bool          // objects stay after a pass
+	cooldown   time.Duration
+	suspectFor int  // seconds
+	closes     bool // a suspicion closes the gate
 }
 
 // world is one run: a controller of two replicas, and all others that act on its cluster.
@@ -90,7 +97,7 @@ func (s settings) configuration(ports []int) map[string]any {
 	check := func(name string) []any {
 		return []any{map[string]any{"name": name, "type": "kubernetesAPI"}}
 	}
-	return map[string]any{
+	full := map[string]any{
 		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "chaos"}, "checks": check("checks-a"), "keepFailedSeconds": 1,
 			"checkTimeoutSeconds": 1, "timeoutSeconds": int(s.timeout / time.Second), "startTimeoutSeconds": 3},
 		"reconciliation": map[string]any{"maxRetries": s.maxRetries, "initialBackoffSeconds": 1, "maxBackoffSeconds": 1,
@@ -102,13 +109,19 @@ func (s settings) configuration(ports []int) map[string]any {
 		"logging":  map[string]any{"level": "info"},
 		"metrics":  map[string]any{"port": ports[0]}, "health": map[string]any{"port": ports[1]},
 	}
+	s.repairs(full["nodeManagement"].(map[string]any))
+	return full
 }
 
 // begin begins a run on the stage.
 func begin(ctx context.Context, s *stage, program string, seed uint64, only []string, t *tally) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
 	w := &world{stage: s, ctx: ctx, seed: seed, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
-	w.faults, w.settings.atOnce = drawEndless(seed, eachRight(controllersRights()), only)
+	w.faults, w.settings.atOnce = drawEndless(seed, drawnRights(), only)
+	w.settings.drawRepair(seed)
+	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails || e.name == claimStuck }) {
+		w.settings.actions = nil // these are about deletions
+	}
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails }) {
 		// Of the guards maxUnhealthy alone is in the way of the next deletion.
 		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = min(w.settings.maxUnhealthy, 50), 6, 1
