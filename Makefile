@@ -215,7 +215,7 @@ repair-tools: ## Build what make repair runs on: Cluster API, Karpenter, node-pr
 .PHONY: repair
 repair: repair-tools ## Show real repairers acting on a node's condition, on a real API server
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags repair -count=1 -v -timeout 20m ./test/repair
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags repair -count=1 -v -parallel 8 -timeout 20m ./test/repair
 
 MUTANTS ?=
 

@@ -18,6 +18,7 @@ const toleration = 10 * time.Second
 const quiet = toleration + 25*time.Second
 
 func TestRepairersActOnTheCondition(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(*world) *fleet{"Cluster API": clusterAPI, "Karpenter": karpenter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

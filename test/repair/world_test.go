@@ -49,6 +49,7 @@ func begin(t *testing.T) *world {
 	w := &world{T: t}
 	images, err := install.Images()
 	w.must(err)
+	images[rebootImage] = nodeagent.Image{"/bin/true": "/bin/true"}
 	w.plane, err = cluster.Start(t.Context(), cluster.Options{})
 	w.must(err)
 	t.Cleanup(w.plane.Stop)
@@ -106,13 +107,18 @@ func (w *world) program(name string, env []string, args ...string) *process.Proc
 		Env: append(env, "KUBECONFIG="+w.plane.Kubeconfig(), "HOME=/nonexistent", "PATH="+os.Getenv("PATH")),
 	})
 	w.must(err)
+	w.showLog(name)
+	w.Cleanup(func() { p.Terminate(10 * time.Second) })
+	return p
+}
+
+// showLog shows the end of a program's log once the test has failed.
+func (w *world) showLog(name string) {
 	w.Cleanup(func() {
-		p.Terminate(10 * time.Second)
 		if content, err := os.ReadFile(w.plane.LogFile(name)); err == nil && w.Failed() {
 			w.Logf("the log of %s ends:\n%s", name, content[max(0, len(content)-20_000):])
 		}
 	})
-	return p
 }
 
 // apply applies manifests of files and folders, and waits until the definitions among them are served.

@@ -47,11 +47,16 @@ const (
 func Rights(ctx context.Context, c *cluster.Cluster) error {
 	var cfg config.Config
 	cfg.SetDefaults()
+	return RightsOf(ctx, c, &cfg)
+}
+
+// RightsOf is Rights for a configuration, with all defaults. The namespaces that it names must exist.
+func RightsOf(ctx context.Context, c *cluster.Cluster, cfg *config.Config) error {
 	var manifest []byte
 	for _, o := range slices.Concat([]client.Object{
 		&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: Namespace}},
 		account(ControllerAccount), account(WorkerAccount),
-	}, Roles(ControllerAccount, rights.Controller(&cfg, Namespace, false)), Roles(WorkerAccount, rights.Worker(&cfg, Namespace, false))) {
+	}, Roles(ControllerAccount, rights.Controller(cfg, Namespace, false)), Roles(WorkerAccount, rights.Worker(cfg, Namespace, false))) {
 		document, err := yaml.Marshal(o)
 		if err != nil {
 			return err
