@@ -23,8 +23,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
 
-// gcPercent is how much the heap may grow, in percent of what is in use, before it is collected, unless GOGC says otherwise. Go's own
-// 100 lets a burst of nodes double what the caches hold; what the more frequent collections cost is little beside it.
+// gcPercent is Go's GOGC, in percent, unless the environment sets it. With Go's default of 100, a burst of nodes can
+// double the memory that the caches hold. More frequent collections cost little in comparison.
 const gcPercent = 50
 
 // Exit codes.
@@ -36,14 +36,15 @@ const (
 func main() {
 	if len(os.Args) == 1 && os.Getenv("CHECK_ENDPOINT") != "" {
 		err := becomeReporter()
-		_, _ = fmt.Fprintf(os.Stderr, "kube-node-ready-controller: CHECK_ENDPOINT is set, which makes this the reporter, and %v\n", err)
+		_, _ = fmt.Fprintf(os.Stderr,
+			"kube-node-ready-controller: CHECK_ENDPOINT is set, which makes this the reporter, and %v\n", err)
 		os.Exit(exitError)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// becomeReporter replaces the process by the worker's report. Manifests of the SIG's reporter name an image and no command, and
-// this program is what the image starts. It returns only where the worker is not beside this program.
+// becomeReporter replaces this process by "kube-node-ready-worker report". Manifests of the SIG's reporter set an image
+// and no command, and this program is the image's entry point. It returns only if the worker cannot be started.
 func becomeReporter() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -57,7 +58,9 @@ func becomeReporter() error {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	say := func(w io.Writer, format string, a ...any) { _, _ = fmt.Fprintf(w, format+"\n", a...) } // a closed terminal is nobody's error
+	say := func(w io.Writer, format string, a ...any) {
+		_, _ = fmt.Fprintf(w, format+"\n", a...) // a closed terminal is not an error
+	}
 	flags := flag.NewFlagSet("kube-node-ready-controller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("config", config.DefaultPath, "configuration `file`")
@@ -65,10 +68,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	dryRun := flags.Bool("dry-run", false, "run workers and log what would be done; change nothing on nodes")
 	level := flags.String("log-level", "", "debug, info, warn or error; overrides logging.level")
 	format := flags.String("log-format", "", "json or console; overrides logging.format")
-	printConfig := flags.Bool("print-config", false, "print the configuration with its defaults filled in, as a file that is read the same, and exit")
+	printConfig := flags.Bool("print-config", false,
+		"print the configuration with its defaults filled in, as a file that is read the same, and exit")
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
-		say(stderr, "Usage: kube-node-ready-controller [flags]\n\nKeeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:")
+		say(stderr, "Usage: kube-node-ready-controller [flags]\n\n"+
+			"Keeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:")
 		flags.PrintDefaults()
 	}
 	switch err := flags.Parse(args); {

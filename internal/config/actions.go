@@ -39,7 +39,8 @@ func (o *ObjectAction) Validate(p *field.Path) field.ErrorList {
 		faults = append(faults, field.Required(template.Child("kind"), "as in Job"))
 	}
 	if namespace != "" {
-		faults = append(faults, each(template.Child("metadata", "namespace"), namespace, validation.IsDNS1123Label(namespace))...)
+		p := template.Child("metadata", "namespace")
+		faults = append(faults, each(p, namespace, validation.IsDNS1123Label(namespace))...)
 	}
 	if metadata, ok := o.Template["metadata"].(map[string]any); ok {
 		for _, key := range []string{"name", "generateName", "uid", "resourceVersion"} {
@@ -107,14 +108,17 @@ func validateActions(path *field.Path, actions []Action) field.ErrorList {
 		}
 		switch {
 		case set != 1:
-			faults = append(faults, field.Invalid(p, fmt.Sprintf("%d of them", set), "must have exactly one of delete, condition and object"))
+			faults = append(faults, field.Invalid(p, fmt.Sprintf("%d of them", set),
+				"must have exactly one of delete, condition and object"))
 		case a.Delete != nil && i < len(actions)-1:
-			faults = append(faults, field.Invalid(p.Child("delete"), "{}", "nothing can follow a deletion; make it the last entry"))
+			faults = append(faults, field.Invalid(p.Child("delete"), "{}",
+				"nothing can follow a deletion; make it the last entry"))
 		case a.Condition != nil:
 			kind := p.Child("condition", "type")
 			switch c := a.Condition; {
 			case c.Type == marks.ConditionType || slices.Contains(ownedByOthers, c.Type):
-				faults = append(faults, field.Invalid(kind, c.Type, "is written by Kubernetes or by the verification; choose a type that the repairer alone reads"))
+				faults = append(faults, field.Invalid(kind, c.Type, "is written by Kubernetes or by the verification; "+
+					"choose a type that the repairer alone reads"))
 			case types[c.Type]:
 				faults = append(faults, field.Duplicate(kind, c.Type))
 			}

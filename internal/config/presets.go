@@ -36,18 +36,20 @@ func Presets() []PresetDefinition {
 	return []PresetDefinition{
 		{
 			Name: "cilium",
-			Trouble: "Cilium takes `node.cilium.io/agent-not-ready` away once the agent has written its CNI configuration, some seconds before pods have a " +
-				"network; what starts in between has none, for good",
+			Trouble: "Cilium takes `node.cilium.io/agent-not-ready` away once the agent has written its CNI configuration, " +
+				"some seconds before pods have a network; what starts in between has none, for good",
 			Reports:    []string{"https://github.com/cilium/cilium/issues/29405"},
 			Sources:    []string{"cilium/cilium 7d65d926b98d install/kubernetes/cilium/templates/cilium-agent/daemonset.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "cilium")},
 			Checks:     podNetwork(),
 		},
 		{
-			Name:    "calico",
-			Trouble: "the node takes pods before calico-node has exchanged routes with its peers; they reach no Service until it has",
+			Name: "calico",
+			Trouble: "the node takes pods before calico-node has exchanged routes with its peers; " +
+				"they reach no Service until it has",
 			Reports: []string{"https://github.com/projectcalico/calico/issues/7788"},
-			Sources: []string{"projectcalico/calico 8b087380ba17 manifests/calico.yaml", "tigera/operator fa15ace6abf4 pkg/render/node.go"},
+			Sources: []string{"projectcalico/calico 8b087380ba17 manifests/calico.yaml",
+				"tigera/operator fa15ace6abf4 pkg/render/node.go"},
 			DaemonSets: []daemonsets.Entry{{AnyOf: []daemonsets.Name{
 				{Namespace: "calico-system", Name: "calico-node"}, // the operator's
 				{Namespace: "kube-system", Name: "calico-node"},   // the manifest's
@@ -55,8 +57,9 @@ func Presets() []PresetDefinition {
 			Checks: podNetwork(),
 		},
 		{
-			Name:       "aws-vpc-cni",
-			Trouble:    "the kubelet starts pods before aws-node has addresses to give out: `failed to assign an IP address to container`",
+			Name: "aws-vpc-cni",
+			Trouble: "the kubelet starts pods before aws-node has addresses to give out: " +
+				"`failed to assign an IP address to container`",
 			Reports:    []string{"https://github.com/aws/amazon-vpc-cni-k8s/issues/330"},
 			Sources:    []string{"aws/amazon-vpc-cni-k8s v1.14.0 config/master/aws-k8s-cni.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "aws-node")},
@@ -64,17 +67,19 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "istio-ambient",
-			Trouble: "istiod takes `cni.istio.io/not-ready` away once istio-cni is ready, whether or not ztunnel is; pods of the mesh that start in between have no " +
-				"network",
-			Reports:    []string{"https://github.com/istio/istio/pull/61490"},
-			Sources:    []string{"istio/istio 398e1bf2ed48 manifests/charts/istio-cni/templates/daemonset.yaml", "istio/istio 8dbacc5236eb manifests/charts/ztunnel/templates/daemonset.yaml"},
+			Trouble: "istiod takes `cni.istio.io/not-ready` away once istio-cni is ready, whether or not ztunnel is; " +
+				"pods of the mesh that start in between have no network",
+			Reports: []string{"https://github.com/istio/istio/pull/61490"},
+			Sources: []string{"istio/istio 398e1bf2ed48 manifests/charts/istio-cni/templates/daemonset.yaml",
+				"istio/istio 8dbacc5236eb manifests/charts/ztunnel/templates/daemonset.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("istio-system", "istio-cni-node"), daemonSet("istio-system", "ztunnel")},
 		},
 		{
 			Name: "ebs-csi",
-			Trouble: "the driver takes `ebs.csi.aws.com/agent-not-ready` away before the CSINode has its volume limit; the scheduler takes the node for unlimited " +
-				"and sends it more volumes than it can attach",
-			Reports: []string{"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/2447", "https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/1945"},
+			Trouble: "the driver takes `ebs.csi.aws.com/agent-not-ready` away before the CSINode has its volume limit; " +
+				"the scheduler takes the node for unlimited and sends it more volumes than it can attach",
+			Reports: []string{"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/2447",
+				"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/1945"},
 			Sources: []string{"kubernetes-sigs/aws-ebs-csi-driver v1.46.0 deploy/kubernetes/base/node.yaml"},
 			DaemonSets: []daemonsets.Entry{providing(daemonSet("kube-system", "ebs-csi-node"),
 				daemonsets.Provided{CSINodes: csinodes.Settings{{Driver: "ebs.csi.aws.com", Allocatable: true}}})},
@@ -90,11 +95,13 @@ func Presets() []PresetDefinition {
 				daemonsets.Provided{CSINodes: csinodes.Settings{{Driver: "efs.csi.aws.com"}}})},
 		},
 		{
-			Name:    "gpu-nvidia",
-			Trouble: "the node takes pods long before driver, container toolkit and device plugin are there, and nothing on the node says when they are",
+			Name: "gpu-nvidia",
+			Trouble: "the node takes pods long before driver, container toolkit and device plugin are there, " +
+				"and nothing on the node says when they are",
 			Reports: []string{"https://github.com/NVIDIA/gpu-operator/issues/475"},
-			Sources: []string{"NVIDIA/gpu-operator 2410508a9418 assets/state-device-plugin/0500_daemonset.yaml", "NVIDIA/gpu-operator 44f53b6f3e98 assets/state-operator-validation/0500_daemonset.yaml"},
-			Hint:    "the operator creates it with the cluster's first GPU node, so list the preset in a profile of such nodes",
+			Sources: []string{"NVIDIA/gpu-operator 2410508a9418 assets/state-device-plugin/0500_daemonset.yaml",
+				"NVIDIA/gpu-operator 44f53b6f3e98 assets/state-operator-validation/0500_daemonset.yaml"},
+			Hint: "the operator creates it with the cluster's first GPU node, so list the preset in a profile of such nodes",
 			DaemonSets: []daemonsets.Entry{
 				providing(daemonSet("gpu-operator", "nvidia-device-plugin-daemonset"),
 					daemonsets.Provided{Allocatable: allocatable.Settings{"nvidia.com/gpu": resource.MustParse("1")}}),

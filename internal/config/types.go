@@ -305,8 +305,8 @@ type Action struct {
 	// Delete deletes the node's NodeClaim, else the Node. It can only be the last entry.
 	Delete *DeleteAction `json:"delete,omitempty"`
 	// Condition sets a condition on the Node, on which a repairer acts: a Cluster API MachineHealthCheck, a medik8s
-	// NodeHealthCheck, a Karpenter repair policy. It is removed when the node passes, when a guard begins to hold before the
-	// node's owner is being deleted, and before the next entry is tried.
+	// NodeHealthCheck, a Karpenter repair policy. It is removed when the node passes, when a guard begins to hold before
+	// the node's owner is being deleted, and before the next entry is tried.
 	Condition *ConditionAction `json:"condition,omitempty"`
 	// Object creates an object, as a remediation resource of medik8s or a Job that reboots the node.
 	Object *ObjectAction `json:"object,omitempty"`

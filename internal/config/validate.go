@@ -180,7 +180,8 @@ func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 			if before.Key == t.Key && before.Effect == t.Effect {
 				faults = append(faults, field.Duplicate(p, fmt.Sprintf("%s:%s", t.Key, t.Effect)))
 			}
-			if autoscaler, other := autoscalerOf(t), autoscalerOf(before); autoscaler != "" && other != "" && autoscaler != other {
+			autoscaler, other := autoscalerOf(t), autoscalerOf(before)
+			if autoscaler != "" && other != "" && autoscaler != other {
 				faults = append(faults, field.Invalid(p.Child("key"), t.Key, fmt.Sprintf("%s knows this key by itself and "+
 					"does not know %s, so a node with both makes it launch more nodes than are needed; "+
 					"leave one key, and give nodes of the other autoscaler a profile with its key", autoscaler, before.Key)))

@@ -31,7 +31,8 @@ func (c *Config) validateUnchecked() field.ErrorList {
 			faults = append(faults, field.Invalid(p.Child("checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 		case profile.Prerequisites != nil:
 			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}", "is empty, and worker.checks, which the "+
-				"profile keeps, holds no check, so that its nodes would be released at once; name a prerequisite or give it checks"))
+				"profile keeps, holds no check, so that its nodes would be released at once; "+
+				"name a prerequisite or give it checks"))
 		}
 	}
 	return faults

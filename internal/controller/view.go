@@ -191,8 +191,8 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished says that the pod left the cache but its delete event is pending, or it was created and the cache does not hold
-// it yet; requeue.
+// ErrVanished says that the pod left the cache but its delete event is pending, or it was created and the cache does
+// not hold it yet; requeue.
 var ErrVanished = errors.New("the watch has not shown yet what became of a worker pod")
 
 // GatherFresh is Gather of a node that was just read from the API server. It reads those of its pods from there too

@@ -24,8 +24,8 @@ func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequi
 	unmet, c := []decide.Unmet{}, &cluster{ctx: ctx, process: p, schedule: s, read: map[string]listed{}}
 	for _, each := range pre.All() {
 		if u := each.Unmet(n, c); u.Why != "" {
-			unmet = append(unmet, decide.Unmet{Kind: each.Kind, Name: each.Name, Objects: u.Of, Message: u.Why, Remedy: u.Remedy,
-				Hint: u.Hint})
+			unmet = append(unmet, decide.Unmet{Kind: each.Kind, Name: each.Name, Objects: u.Of, Message: u.Why,
+				Remedy: u.Remedy, Hint: u.Hint})
 		}
 	}
 	return unmet

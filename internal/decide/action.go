@@ -13,9 +13,9 @@ import (
 )
 
 // The entries of remediation.actions are tried in order. An entry is written into the record before it is carried out,
-// as a deletion is (marks.Remediation). After it the node is left alone for waitSeconds, or until it reboots. Then it is
-// verified again, with a whole budget, and only if that is exhausted too comes the next entry. A pass takes back what
-// was done.
+// as a deletion is (marks.Remediation). After it the node is left alone for waitSeconds, or until it reboots. Then it
+// is verified again, with a whole budget, and only if that is exhausted too comes the next entry. A pass takes back
+// what was done.
 
 // lastAction is the action on the node that was decided on last; nil where there was none since the node passed.
 func lastAction(r marks.Record) *marks.Remediation {
@@ -63,7 +63,8 @@ func (d *decision) actionWait() time.Duration {
 	return max(0, last.Time.Add(time.Duration(seconds)*time.Second).Sub(d.now))
 }
 
-// verifiesAction reports whether no attempt has ended since the last action was carried out: the next one begins a round.
+// verifiesAction reports whether no attempt has ended since the last action was carried out: the next one begins a
+// round.
 func verifiesAction(r marks.Record) bool {
 	last := lastAction(r)
 	return last != nil && last.State == marks.RemediationStarted && r.Sequence == last.Sequence
@@ -128,8 +129,8 @@ func (p Plan) Started() marks.Record {
 	return r
 }
 
-// cancelIntended takes back a condition that may have been set, where a guard holds by now. An object that may have been
-// created has the same name when it is tried again.
+// cancelIntended takes back a condition that may have been set, where a guard holds by now. An object that may have
+// been created has the same name when it is tried again.
 func cancelIntended(r marks.Record) []marks.Remediation {
 	if last := lastAction(r); last != nil && last.State == marks.RemediationIntended && last.Condition != "" {
 		return withState(r.Remediations, marks.RemediationReverting)
@@ -156,9 +157,9 @@ func afterPass(all []marks.Remediation) (left []marks.Remediation) {
 	return left
 }
 
-// revert takes back the first action that is to be. It reports whether there is one. What comes of the record depends on
-// why: a node that passed has no actions any more; where a guard holds, or deletion was switched off, the entry may be
-// tried again; else the next one follows.
+// revert takes back the first action that is to be. It reports whether there is one. What comes of the record depends
+// on why: a node that passed has no actions any more; where a guard holds, or deletion was switched off, the entry may
+// be tried again; else the next one follows.
 func (d *decision) revert() bool {
 	r := d.in.Node.Record
 	i := slices.IndexFunc(r.Remediations, func(a marks.Remediation) bool { return a.State == marks.RemediationReverting })
@@ -187,8 +188,8 @@ func SupervisesCondition(in Input) bool {
 	return last != nil && last.State == marks.RemediationStarted && last.Condition != ""
 }
 
-// Supervise decides whether the condition that an action set is taken back: a guard holds by now, and the node's owner is
-// not being deleted yet. Until then a repairer would act although nothing may be done.
+// Supervise decides whether the condition that an action set is taken back: a guard holds by now, and the node's owner
+// is not being deleted yet. Until then a repairer would act although nothing may be done.
 func Supervise(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if !SupervisesCondition(in) || in.Node.Deleting {

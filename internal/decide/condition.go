@@ -144,7 +144,8 @@ func (d *decision) betweenAttempts() *marks.Condition {
 			then = "; no further attempt: kubectl node-ready reverify " + d.in.Node.Name + " starts afresh"
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s", min(d.spent.attempts, most), most, LastFailure(r), then)}
+			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s",
+				min(d.spent.attempts, most), most, LastFailure(r), then)}
 	case r.LastOutcome == attempt.Inconclusive:
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
 			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s",

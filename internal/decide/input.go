@@ -139,7 +139,8 @@ const (
 	StepRecord Step = "record"
 	// StepDelete: write Plan.Change, which holds the intent, delete Plan.Target, then emit Plan.Events.
 	StepDelete Step = "delete"
-	// StepAct: write Plan.Change, which holds the intent, carry out Plan.Action, write Plan.Started, then emit Plan.Events.
+	// StepAct: write Plan.Change, which holds the intent, carry out Plan.Action, write Plan.Started, then emit
+	// Plan.Events.
 	StepAct Step = "act"
 	// StepRevert: take Plan.Action back, then write Plan.Change.
 	StepRevert Step = "revert"

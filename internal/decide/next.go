@@ -116,7 +116,9 @@ func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Rec
 
 // startOrRemediate decides what comes after the last attempt, with none under way.
 func (d *decision) startOrRemediate() {
-	if r := d.in.Node.Record; !d.in.Config.NodeManagement.DeleteFailedNodes && (r.Held != "" || r.Deletion != nil || lastAction(r) != nil) {
+	r := d.in.Node.Record
+	remediated := r.Held != "" || r.Deletion != nil || lastAction(r) != nil
+	if remediated && !d.in.Config.NodeManagement.DeleteFailedNodes {
 		// deleteFailedNodes was switched off.
 		r.Held, r.HeldMessage, r.Deletion, r.Remediations = "", "", nil, afterPass(r.Remediations)
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}

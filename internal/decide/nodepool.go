@@ -42,10 +42,10 @@ func (u UnknownTaint) Event() Event {
 	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.ID().String(), Message: u.String()}
 }
 
-// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a NodePool
-// does not although its nodes carry them. A pool whose nodes are not gated need not list any. Keys with the prefix of rules
-// need not be listed: Karpenter 1.13 and later knows them by itself. Keys with Cluster Autoscaler's prefix are meant for
-// other nodes than Karpenter's, so they count only where a pool's nodes carry them.
+// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a
+// NodePool does not although its nodes carry them. A pool whose nodes are not gated need not list any. Keys with the
+// prefix of rules need not be listed: Karpenter 1.13 and later knows them by itself. Keys with Cluster Autoscaler's
+// prefix are meant for other nodes than Karpenter's, so they count only where a pool's nodes carry them.
 func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
 	if len(pools) == 0 {
 		return nil

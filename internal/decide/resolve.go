@@ -33,8 +33,8 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 }
 
 // ResolveWith is Resolve for another decision than Next, as Supervise.
-func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (
-	Plan, error) {
+func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time,
+	loaders Loaders) (Plan, error) {
 	for {
 		plan := next(*in, *ev, now())
 		if plan.Need == NeedNothing {

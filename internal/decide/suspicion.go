@@ -93,7 +93,9 @@ func suspicionOf(c corev1.NodeCondition) marks.Suspicion {
 
 // SuspectConditionOf is the node's condition of the type, if it has the status.
 func SuspectConditionOf(n marks.Facts, by config.SuspectCondition) *corev1.NodeCondition {
-	i := slices.IndexFunc(n.Conditions, func(c corev1.NodeCondition) bool { return c.Type == by.Type && c.Status == by.Status })
+	i := slices.IndexFunc(n.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == by.Type && c.Status == by.Status
+	})
 	if i < 0 {
 		return nil
 	}
@@ -107,7 +109,8 @@ func cooldown(in Input, c corev1.NodeCondition, now time.Time) time.Time {
 	if i < 0 || in.Node.Record.Cleared[i].Time.After(now.Add(clockTolerance)) {
 		return time.Time{}
 	}
-	return in.Node.Record.Cleared[i].Time.Add(time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second)
+	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
+	return in.Node.Record.Cleared[i].Time.Add(cooldown)
 }
 
 // newRequest is the request that the record does not show yet; empty for none. later is when one may be answered.
@@ -193,7 +196,8 @@ func (d *decision) settleSuspicion(r *marks.Record, outcome attempt.Outcome) {
 	}
 	for _, by := range conditions {
 		since, ok := d.in.SuspectSince[by.Type]
-		if c := SuspectConditionOf(d.in.Node, by); c != nil && ok && !since.After(began) { // else the worker may have begun before
+		// The worker may have begun before a later transition.
+		if c := SuspectConditionOf(d.in.Node, by); c != nil && ok && !since.After(began) {
 			cleared(suspicionOf(*c))
 		}
 	}

@@ -110,7 +110,8 @@ func (e Entry) valid() bool {
 // Validate returns an error unless the entry may be written.
 func (e Entry) Validate() error {
 	if !e.valid() || e.Node == "" || e.Kind == "" {
-		return fmt.Errorf("enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
+		return errors.New(
+			"enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
 	}
 	return nil
 }

@@ -28,5 +28,6 @@ func New(level, format string, w io.Writer) (*zap.Logger, error) {
 	default:
 		return nil, fmt.Errorf("log format %q: use json or console", format)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l), zap.AddStacktrace(zapcore.DPanicLevel)), nil
+	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)
+	return zap.New(core, zap.AddStacktrace(zapcore.DPanicLevel)), nil
 }

@@ -78,10 +78,11 @@ func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handle
 			extra[k] = authorizationv1.ExtraValue(v)
 		}
 		reviews := c.AuthorizationV1().SubjectAccessReviews()
-		may, err := reviews.Create(r.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		access := authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)},
-		}}, metav1.CreateOptions{})
+		}
+		may, err := reviews.Create(r.Context(), &authorizationv1.SubjectAccessReview{Spec: access}, metav1.CreateOptions{})
 		switch {
 		case err != nil:
 			l.Error(err, "what a scraper may cannot be found out", "user", user.Username)

@@ -61,8 +61,8 @@ func RemoveCondition(uid string) []byte {
 	return RemoveConditionOf(uid, ConditionType)
 }
 
-// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node of this
-// UID.
+// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node of
+// this UID.
 func SetCondition(uid string, c corev1.NodeCondition) []byte { return conditionPatch(uid, c) }
 
 // RemoveConditionOf is RemoveCondition for another type.

@@ -56,13 +56,14 @@ func (a Actions) Problem(ctx context.Context, n *corev1.Node, action config.Acti
 // permanent reports whether an error lasts until somebody changes something: the kind is not served, the namespace is
 // missing, or the API server refuses the request.
 func permanent(err error) bool {
-	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // Start carries an action out. It may be called again for one that was carried out before. The node and its record must
 // have been read from the API server.
-func (a Actions) Start(ctx context.Context, n *corev1.Node, action marks.Remediation, r marks.Record, cause string, now time.Time) error {
+func (a Actions) Start(ctx context.Context, n *corev1.Node, action marks.Remediation, r marks.Record, cause string,
+	now time.Time) error {
 	if action.Condition != "" {
 		return a.setCondition(ctx, n, action, cause, now)
 	}
@@ -103,7 +104,8 @@ func (a Actions) Revert(ctx context.Context, n *corev1.Node, action marks.Remedi
 	}
 	if err != nil && permanent(err) {
 		if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) { // it stays, and nobody waits for that
-			log.FromContext(ctx).Error(err, "an object of a remediation cannot be deleted", "kind", action.Kind, "name", action.FullName())
+			log.FromContext(ctx).Error(err, "an object of a remediation cannot be deleted", "kind", action.Kind,
+				"name", action.FullName())
 		}
 		return nil
 	}
@@ -124,14 +126,17 @@ func (a Actions) object(ctx context.Context, action marks.Remediation) (*unstruc
 	return o, a.Reader.Get(ctx, client.ObjectKey{Namespace: action.Namespace, Name: action.Name}, o)
 }
 
-func (a Actions) setCondition(ctx context.Context, n *corev1.Node, action marks.Remediation, cause string, now time.Time) error {
+func (a Actions) setCondition(ctx context.Context, n *corev1.Node, action marks.Remediation, cause string,
+	now time.Time) error {
 	for _, c := range n.Status.Conditions {
 		if c.Type == action.Condition && c.Status == action.Status && c.Reason == action.Reason {
 			return nil // it was set before
 		}
 	}
-	return a.patchStatus(ctx, n, marks.SetCondition(string(n.UID), corev1.NodeCondition{Type: action.Condition, Status: action.Status,
-		Reason: action.Reason, Message: attempt.Text(cause), LastTransitionTime: metav1.NewTime(now), LastHeartbeatTime: metav1.NewTime(now)}))
+	return a.patchStatus(ctx, n, marks.SetCondition(string(n.UID), corev1.NodeCondition{
+		Type: action.Condition, Status: action.Status, Reason: action.Reason, Message: attempt.Text(cause),
+		LastTransitionTime: metav1.NewTime(now), LastHeartbeatTime: metav1.NewTime(now),
+	}))
 }
 
 func (a Actions) patchStatus(ctx context.Context, n *corev1.Node, patch []byte) error {

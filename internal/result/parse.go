@@ -133,10 +133,12 @@ const redacted = "[redacted]"
 // passed as parameters.
 var (
 	urlUserInfo   = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"']*@`)
-	authorization = regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)(?:(?:bearer|basic|digest|negotiate)\s+)?[^\s",;]+`)
-	bearer        = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
-	jsonWebToken  = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`)
-	parameter     = regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|client_?secret)"?\s*[=]\s*"?)[^\s&",;]+`)
+	authorization = regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)` +
+		`(?:(?:bearer|basic|digest|negotiate)\s+)?[^\s",;]+`)
+	bearer       = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
+	jsonWebToken = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`)
+	parameter    = regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|` +
+		`client_?secret)"?\s*[=]\s*"?)[^\s&",;]+`)
 )
 
 // Sanitise makes a message fit to be shown: without secrets, valid UTF-8, on one line. Every

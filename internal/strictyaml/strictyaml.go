@@ -296,7 +296,8 @@ var kinds = map[string]string{
 	"intstr.IntOrString": `a whole number or a string such as "20%"`,
 	"string":             "a string", "bool": "true or false", "int": "a whole number", "uint": "a whole number from 0",
 	"float": "a finite number", "interface": "a finite number or another plain value",
-	"struct": "a mapping", "map": "a mapping", "slice": "a list", "!!map": "a mapping", "!!seq": "a list", "!!null": "null",
+	"struct": "a mapping", "map": "a mapping", "slice": "a list",
+	"!!map": "a mapping", "!!seq": "a list", "!!null": "null",
 	"!!str": "the string", "!!timestamp": "the string", "!!bool": "the boolean", "!!int": "the number",
 	"!!float": "the number",
 }

@@ -19,5 +19,6 @@ var (
 
 // String is what --version prints after the program's name: version, commit, date, Go release and platform.
 func String() string {
-	return fmt.Sprintf("%s (commit %s, built %s, %s, %s/%s)", Version, Commit, BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (commit %s, built %s, %s, %s/%s)",
+		Version, Commit, BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -19,46 +19,50 @@ const (
 	keyAuthorities            = "ca.crt"
 )
 
-// backdated is by how much client-go's certificates begin before they are made, against clocks that are apart.
+// backdated is how long before its creation a certificate of client-go becomes valid, which allows for clock skew.
 const backdated = time.Hour
 
-// Pair is a serving certificate, followed by that of its authority, and its private key, as PEM. The authority's own key is
-// thrown away once it has signed: nothing that is kept can make another certificate.
+// Pair is a serving certificate with its authority's certificate, and its private key, as PEM. The authority's own key
+// is discarded once it has signed, so no stored key can sign another certificate.
 type Pair struct {
 	Certificate, Key []byte
 }
 
-// Certificates are what the Secret holds. A new pair is trusted before it is served, and an old one for as long as it is valid:
+// Certificates are the content of the Secret. A new pair is trusted before it is served. An old one stays trusted until
+// it expires. A rotation goes through these states:
 //
-//	Serving A, trusted A  →  Serving A, Next B, trusted A and B  →  Serving B, trusted A and B  →  Serving B, trusted B
+//	Serving A, trusted A
+//	Serving A, Next B, trusted A and B
+//	Serving B, trusted A and B
+//	Serving B, trusted B
 type Certificates struct {
-	// Serving is what every replica serves with.
+	// Serving is the pair that every replica serves with.
 	Serving Pair
-	// Next will be, once the API server trusts it; empty between rotations.
+	// Next is the pair to serve with once the API server trusts it; empty between rotations.
 	Next Pair
-	// Authorities are trusted, as PEM: the webhook configuration's caBundle.
+	// Authorities are the trusted authorities, as PEM: the caBundle of the webhook configuration.
 	Authorities []byte
 }
 
-// Plan is what is to become of the Certificates.
+// Plan is the next state of the Certificates.
 type Plan struct {
 	Certificates
-	// Changed: they are not what was stored.
+	// Changed reports whether they differ from what is stored.
 	Changed bool
-	// Renew is when the serving certificate is due.
+	// Renew is when the serving certificate is due for renewal.
 	Renew time.Time
 }
 
-// Rules are how certificates are made.
+// Rules are the settings of new certificates.
 type Rules struct {
 	// Host is the name that the API server calls, as service.namespace.svc.
 	Host string
-	// Lifetime of a certificate; it is renewed when a third of that is left.
+	// Lifetime of a certificate. It is renewed when a third of its lifetime is left.
 	Lifetime time.Duration
 }
 
-// Next decides about the certificates: what they are to be now. trusted says that the API server has had time to learn of the
-// authority of Next.
+// Next returns the certificates as they should be now. trusted reports whether the API server has had time to learn of
+// the authority of Next.
 func (r Rules) Next(have Certificates, trusted bool, now time.Time) (Plan, error) {
 	p := Plan{Certificates: have}
 	ends, serves := r.usable(have.Serving, now)
@@ -72,7 +76,7 @@ func (r Rules) Next(have Certificates, trusted bool, now time.Time) (Plan, error
 	case !waits && !now.Before(r.due(ends)):
 		p.Next, err = r.issue()
 	case !waits:
-		p.Next = Pair{} // what is there is of no use
+		p.Next = Pair{} // the stored one is not usable
 	}
 	if err != nil {
 		return Plan{}, err
@@ -109,20 +113,22 @@ func (r Rules) usable(p Pair, now time.Time) (ends time.Time, ok bool) {
 }
 
 func (r Rules) issue() (Pair, error) {
-	crt, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: r.Host, MaxAge: backdated + r.Lifetime})
+	crt, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
+		Host: r.Host, MaxAge: backdated + r.Lifetime,
+	})
 	if err != nil {
 		return Pair{}, fmt.Errorf("make a certificate for %s: %w", r.Host, err)
 	}
 	return Pair{Certificate: crt, Key: key}, nil
 }
 
-// authorities are those in the files given, each once, without those that have expired, and the oldest first.
+// authorities returns the authorities in the given files, each once and the oldest first, without expired ones.
 func authorities(now time.Time, files ...[]byte) ([]byte, error) {
 	var all []*x509.Certificate
 	for _, file := range files {
 		found, err := cert.ParseCertsPEM(file)
 		if err != nil {
-			continue // none in it
+			continue // it contains none
 		}
 		for _, c := range found {
 			if c.IsCA && now.Before(c.NotAfter) && !slices.ContainsFunc(all, c.Equal) {

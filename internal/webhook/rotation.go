@@ -26,35 +26,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// MaxOverlap is as long as any API server should need to learn of an authority.
+// MaxOverlap is the longest time that an API server should need to learn of an authority.
 const MaxOverlap = 5 * time.Minute
 
-// Rotation keeps the certificates in one Secret, and what the API server trusts in step with them. Every replica runs it, the
-// leader or not: one that waited for a leader of an older release to make its certificate would wait forever. They write on
-// condition of what they read, so one of them wins.
+// Rotation keeps the certificates in one Secret, and the authorities in the webhook configuration in step with them.
+// Every replica runs it, the leader or not: a replica that waits for its certificate would wait forever if the leader
+// is of an older release. Writes are guarded by the resourceVersion that was read, so one replica wins.
 type Rotation struct {
 	Rules
-	// Namespace and Name are those of the Secret; the MutatingWebhookConfiguration has the same name.
+	// Namespace and Name of the Secret. The MutatingWebhookConfiguration has the same name.
 	Namespace, Name string
-	// Overlap is how long a new authority must have been in the webhook configuration before a certificate of it is served:
-	// every API server learns of it by a watch of its own.
+	// Overlap is how long a new authority must have been in the webhook configuration before its certificate is served.
+	// Every API server learns of it by its own watch.
 	Overlap time.Duration
-	// Client reads past any cache, and writes whether or not this replica leads.
+	// Client reads from the API server, and writes whether or not this replica is the leader.
 	Client client.Client
-	// Now is the time.
+	// Now returns the time.
 	Now func() time.Time
 
 	serving atomic.Pointer[tls.Certificate]
-	// trusted: the webhook configuration has the authority of what is served.
+	// trusted reports whether the webhook configuration contains the authority of the serving certificate.
 	trusted atomic.Bool
-	// published is since when this process knows the webhook configuration to trust the certificate to come.
+	// published is since when this process has seen the authority of the next certificate in the webhook configuration.
 	published struct {
 		certificate []byte
 		since       time.Time
 	}
 }
 
-// GetCertificate is what a TLS server serves with.
+// GetCertificate returns the certificate that a TLS server serves with. Until there is one, it returns an error.
 func (r *Rotation) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := r.serving.Load(); c != nil {
 		return c, nil
@@ -62,7 +62,7 @@ func (r *Rotation) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return nil, errors.New("there is no certificate yet")
 }
 
-// Ready says why the API server cannot call this replica yet; nil if it can.
+// Ready returns why the API server cannot call this replica yet, or nil if it can.
 func (r *Rotation) Ready() error {
 	if r.serving.Load() == nil {
 		return fmt.Errorf("the webhook has no certificate yet: see the log about Secret %s/%s", r.Namespace, r.Name)
@@ -73,12 +73,13 @@ func (r *Rotation) Ready() error {
 	return nil
 }
 
-// Setup has the manager run it.
+// Setup adds the controller to the manager.
 func (r *Rotation) Setup(mgr ctrl.Manager, watched cache.Cache) error {
 	always := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Name}}
 	c, err := controller.New("webhook-certificates", mgr, controller.Options{
 		Reconciler: r, NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: 1,
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](200*time.Millisecond, time.Minute),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			200*time.Millisecond, time.Minute),
 	})
 	if err != nil {
 		return err
@@ -87,28 +88,30 @@ func (r *Rotation) Setup(mgr ctrl.Manager, watched cache.Cache) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	return errors.Join(
 		c.Watch(unawaited{source.Kind[client.Object](watched, &corev1.Secret{}, enqueue)}),
-		c.Watch(unawaited{source.Kind[client.Object](watched, &admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue)}),
+		c.Watch(unawaited{source.Kind[client.Object](
+			watched, &admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue)}),
 		c.Watch(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			q.Add(always) // also where neither is there, to say so
+			q.Add(always) // also if neither exists, to log that
 			return nil
 		})),
 	)
 }
 
-// unawaited is a source that nobody waits for. Rotation reads from the API server, so a watch only makes it quicker;
-// one that the API server refuses would otherwise end the whole manager after its CacheSyncTimeout.
+// unawaited is a source that the controller does not wait for. Rotation reads from the API server, so a watch only makes
+// it quicker. Awaited, a watch that the API server refuses would end the whole manager after its CacheSyncTimeout.
 type unawaited struct{ source.Source }
 
-// Reconcile makes what is missing, rotates what is due, and serves what the Secret holds.
+// Reconcile creates a missing certificate, rotates one that is due, and serves the one in the Secret.
 func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	// In this order: what is trusted is written on condition that it was not changed since, and the Secret is at least as new.
+	// The webhook configuration is read first. Its write is refused if it changed since, so the Secret is at least as new.
 	hook := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.Name}, hook); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("read what the API server trusts: %w", err)
 	}
 	secret := &corev1.Secret{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, secret); err != nil {
-		return reconcile.Result{}, fmt.Errorf("read the webhook's certificates, for which the chart makes an empty Secret: %w", err)
+		return reconcile.Result{}, fmt.Errorf(
+			"read the webhook's certificates, for which the chart makes an empty Secret: %w", err)
 	}
 	have, now := certificatesOf(secret.Data), r.Now()
 	plan, err := r.Next(have, r.learnt(have, hook, now), now)
@@ -120,7 +123,8 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 		if err := r.Client.Update(ctx, secret); err != nil {
 			return again(err, "store the webhook's certificates")
 		}
-		ctrl.LoggerFrom(ctx).Info("the webhook's certificates have changed", "renewal", plan.Renew, "underWay", len(plan.Next.Certificate) > 0)
+		ctrl.LoggerFrom(ctx).Info("the webhook's certificates have changed", "renewal", plan.Renew,
+			"underWay", len(plan.Next.Certificate) > 0)
 	}
 	if err := r.trust(ctx, hook, plan.Authorities); err != nil {
 		return again(err, "write what the API server is to trust")
@@ -136,8 +140,10 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// learnt reports whether the API server has had time to learn to trust the certificate to come.
-func (r *Rotation) learnt(have Certificates, hook *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time) bool {
+// learnt reports whether the API server has had time to learn to trust the next certificate.
+func (r *Rotation) learnt(
+	have Certificates, hook *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time,
+) bool {
 	if len(have.Next.Certificate) == 0 || len(hook.Webhooks) == 0 {
 		return false
 	}
@@ -152,13 +158,16 @@ func (r *Rotation) learnt(have Certificates, hook *admissionregistrationv1.Mutat
 	return now.Sub(r.published.since) >= r.Overlap
 }
 
-// trust writes the authorities into the webhook configuration, where they are not in it.
-func (r *Rotation) trust(ctx context.Context, hook *admissionregistrationv1.MutatingWebhookConfiguration, authorities []byte) error {
-	// Not the whole object: an older client would drop the fields that it does not know.
+// trust writes the authorities into the webhook configuration if they are missing there.
+func (r *Rotation) trust(
+	ctx context.Context, hook *admissionregistrationv1.MutatingWebhookConfiguration, authorities []byte,
+) error {
+	// It patches and does not update: an older client would drop the fields that it does not know.
 	patch := []jsonpatch.Operation{jsonpatch.NewOperation("replace", "/metadata/resourceVersion", hook.ResourceVersion)}
 	for i, w := range hook.Webhooks {
 		if !bytes.Equal(w.ClientConfig.CABundle, authorities) {
-			patch = append(patch, jsonpatch.NewOperation("add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), authorities))
+			path := fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i)
+			patch = append(patch, jsonpatch.NewOperation("add", path, authorities))
 		}
 	}
 	if len(patch) == 1 {
@@ -171,7 +180,7 @@ func (r *Rotation) trust(ctx context.Context, hook *admissionregistrationv1.Muta
 	return r.Client.Patch(ctx, hook, client.RawPatch(types.JSONPatchType, data))
 }
 
-// again looks again soon where another replica wrote first, and returns any other error as one of doing what is said.
+// again requeues soon if another replica wrote first. It returns any other error with what was being done.
 func again(err error, doing string) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil

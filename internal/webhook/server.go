@@ -13,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Where the webhooks are served: that for the gating taints, and that for the taints of rules.
+// Paths of the webhooks: the one for the gating taints, and the one for the taints of rules.
 const (
 	Path      = "/mutate-node"
 	RulesPath = "/mutate-node-rules"
 )
 
-// linger is how long a replica that was asked to stop goes on serving: until no kube-proxy and no API server sends it new requests.
+// linger is how long a replica that was asked to stop goes on serving, until no kube-proxy and no API server sends it
+// new requests.
 const linger = 5 * time.Second
 
 // Server is the webhook on one replica.
@@ -28,16 +29,18 @@ type Server struct {
 	ready  healthz.Checker
 }
 
-// Source is where a server's certificate is from: a Rotation, or a folder that somebody else keeps up to date.
+// Source is where a server's certificate comes from: a Rotation, or a folder that another program keeps up to date.
 type Source struct {
 	Rotation *Rotation
-	// Dir holds tls.crt and tls.key, which are read again when they change.
+	// Dir contains tls.crt and tls.key, which are read again when they change.
 	Dir string
 }
 
 // NewServer serves the tainter's answers on the port.
 func NewServer(t *Tainter, port int, from Source) *Server {
-	options := ctrlwebhook.Options{Port: port, CertDir: from.Dir, TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }}}
+	options := ctrlwebhook.Options{Port: port, CertDir: from.Dir, TLSOpts: []func(*tls.Config){
+		func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 },
+	}}
 	if from.Rotation != nil {
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.GetCertificate = from.Rotation.GetCertificate })
 	}
@@ -58,17 +61,17 @@ func NewServer(t *Tainter, port int, from Source) *Server {
 	return s
 }
 
-// answering answers reviews by the handler. Recovered, a panic is an answer that refuses the node; not recovered, the call fails, and the
-// failurePolicy holds.
+// answering returns the HTTP handler of an admission handler. It does not recover panics: a recovered one would be an
+// answer that refuses the node. A call that fails is subject to the failurePolicy instead.
 func answering(h admission.Handler) http.Handler {
 	return &admission.Webhook{Handler: h, RecoverPanic: ptr.To(false)}
 }
 
-// Ready is the readiness check: the API server can call this replica.
+// Ready is the readiness check: it returns nil if the API server can call this replica.
 func (s *Server) Ready(r *http.Request) error { return s.ready(r) }
 
-// Beside serves while main runs, and ends main where it cannot. Once ctx is done it goes on for a while, beside main's own end
-// and after it: until nobody is sent here any more.
+// Beside serves while main runs, and ends main if it cannot serve. Once ctx is done, it goes on serving for a while,
+// while main ends and after that, until no more requests are sent to this replica.
 func (s *Server) Beside(ctx context.Context, main func(context.Context) error) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

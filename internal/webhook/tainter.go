@@ -1,5 +1,5 @@
-// Package webhook taints nodes at their creation where the API server has no MutatingAdmissionPolicy, and looks after the
-// certificates that this takes.
+// Package webhook taints nodes on creation if the API server has no MutatingAdmissionPolicy, and manages the webhook's
+// certificates.
 package webhook
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// Tainter answers the API server about nodes that are created. It refuses none: what it cannot read it leaves alone, with a
-// warning, since an answer that is an error would keep the node out whatever the webhook's failurePolicy.
+// Tainter answers the API server's reviews of new nodes. It refuses none: it leaves a node alone that it cannot read,
+// and returns a warning. An error as the answer would keep the node out, whatever the webhook's failurePolicy.
 type Tainter struct {
 	Config *config.Config
-	// Rules are the NodeReadinessRules, as far as they are known; nil where none are served.
+	// Rules returns the known NodeReadinessRules; nil if rules are not served.
 	Rules func() []rule.Rule
 }
 
@@ -35,29 +35,31 @@ func (t *Tainter) Handle(ctx context.Context, req admission.Request) admission.R
 	})
 }
 
-// HandleRules is the admission.Handler for the taints of rules. They have a webhook of their own, and so does the API server
-// ask for the gating taints whatever becomes of them.
+// HandleRules is the admission.Handler for the taints of rules. They have their own webhook, so the API server asks for
+// the gating taints even if that webhook fails.
 func (t *Tainter) HandleRules(ctx context.Context, req admission.Request) admission.Response {
 	return answer(ctx, req, func(n *corev1.Node) marks.RuleChange {
 		return rule.OnCreation(n, t.Rules(), t.Config.Vocabulary().Gating)
 	})
 }
 
-// answer has the API server add what is to be added to a node at its creation.
+// answer returns a patch that adds the taints to a new node.
 func answer(ctx context.Context, req admission.Request, on func(*corev1.Node) marks.RuleChange) admission.Response {
-	if req.Operation != admissionv1.Create || req.Resource.Group != "" || req.Resource.Resource != "nodes" || req.SubResource != "" {
+	isNode := req.Resource.Group == "" && req.Resource.Resource == "nodes" && req.SubResource == ""
+	if req.Operation != admissionv1.Create || !isNode {
 		return admission.Allowed("not a node at its creation")
 	}
 	var n corev1.Node
 	if err := json.Unmarshal(req.Object.Raw, &n); err != nil {
-		return admission.Allowed("").WithWarnings(fmt.Sprintf("kube-node-ready cannot read the node and adds no taint: %v", err))
+		warning := fmt.Sprintf("kube-node-ready cannot read the node and adds no taint: %v", err)
+		return admission.Allowed("").WithWarnings(warning)
 	}
 	change := on(&n)
 	if change.Empty() {
 		return admission.Allowed("no taint to add")
 	}
 	ctrl.LoggerFrom(ctx).Info("tainting a node at its creation", "node", req.Name, "taints", change.Add)
-	// By hand, and not by comparing two encodings of the node: ours would lack the fields that an older client does not know.
+	// The patch does not compare two encodings of the node: ours would lack the fields that an older client does not know.
 	var patch []jsonpatch.Operation
 	if len(n.Spec.Taints) == 0 {
 		patch = append(patch, jsonpatch.NewOperation("add", "/spec/taints", []corev1.Taint{}))
@@ -69,7 +71,8 @@ func answer(ctx context.Context, req admission.Request, on func(*corev1.Node) ma
 		if n.Annotations == nil {
 			patch = append(patch, jsonpatch.NewOperation("add", "/metadata/annotations", map[string]string{}))
 		}
-		patch = append(patch, jsonpatch.NewOperation("add", "/metadata/annotations/"+strings.ReplaceAll(marks.AnnotationRules, "/", "~1"), change.Owned.Encode()))
+		path := "/metadata/annotations/" + strings.ReplaceAll(marks.AnnotationRules, "/", "~1")
+		patch = append(patch, jsonpatch.NewOperation("add", path, change.Owned.Encode()))
 	}
 	return admission.Patched("", patch...)
 }

@@ -166,8 +166,8 @@ func ProbeName(t Target, subject string) string {
 	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
 }
 
-// RemediationName is the name of the object of an action on the node (its place in remediation.actions), decided on after
-// the attempt of the number: the same whoever asks.
+// RemediationName is the name of the object of an action on the node (its place in remediation.actions), decided on
+// after the attempt of the number: the same whoever asks.
 func RemediationName(t Target, attempt, action int32) string {
 	return name("remediate", t.Name, hash(t.UID, t.Name, strconv.Itoa(int(action))), strconv.Itoa(int(attempt)))
 }

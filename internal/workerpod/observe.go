@@ -91,8 +91,8 @@ func (o Observation) Passed() bool {
 // UID, its owner is that very Node, and it is pinned to it. Whoever may create pods in the worker's namespace can make
 // one that is taken for ours: see the trust boundary in docs/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
-	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component || pod.Annotations[AnnotationNode] != t.Name ||
-		pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {
+	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component ||
+		pod.Annotations[AnnotationNode] != t.Name || pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {
 		return false
 	}
 	owned := false

@@ -272,7 +272,7 @@ func unexplained(err error) error {
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
 	switch {
-	case plan.Recorded != nil || plan.Step == decide.StepNone || plan.Step == decide.StepStart || plan.Step == decide.StepProbe:
+	case plan.Recorded != nil, plan.Step == decide.StepNone, plan.Step == decide.StepStart, plan.Step == decide.StepProbe:
 		return nil // what is next is not a remediation
 	case plan.Step == decide.StepRevert:
 		if err := r.Actions.Revert(ctx, n, *plan.Action); err != nil {
@@ -308,8 +308,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// carryOut enters the remediation in the ledger, ends the node's workers, and deletes the target on condition of its UID,
-// or carries the action out. Cut short anywhere it is decided again; the ledger counts it once.
+// carryOut enters the remediation in the ledger, ends the node's workers, and deletes the target on condition of its
+// UID, or carries the action out. Cut short anywhere it is decided again; the ledger counts it once.
 func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan,
 	decidedOn string) error {
 	t := plan.Target

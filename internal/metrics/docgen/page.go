@@ -96,7 +96,8 @@ func sample() (*prometheus.Registry, error) {
 	registry := prometheus.NewPedanticRegistry()
 	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values([]decide.Input{in}), nil }
 	waiting := func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }
-	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, func() time.Time { return now })
+	clock := func() time.Time { return now }
+	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, clock)
 	rules, ruleCollector := sampleRules(now)
 	for _, c := range append(append(counters.Collectors(), rules.Collectors()...), collector, ruleCollector) {
 		if err := registry.Register(c); err != nil {
@@ -126,8 +127,9 @@ func sampleRules(now time.Time) (*rules.Counters, *rules.Collector) {
 	c.RecordWrite(&corev1.Node{}, plan, now, now)
 	c.RecordFailure(plan)
 	c.Reconciled(r.Name, now)
-	view := rules.View{State: rule.Serving, Rules: []rule.Rule{r, refused}, Overruled: map[string]*rule.Rule{"u": &refused},
-		Tallies: map[string]*rule.Tally{"u": {Held: map[string]rule.Evaluation{"n": {}}}}}
+	view := rules.View{State: rule.Serving, Rules: []rule.Rule{r, refused},
+		Overruled: map[string]*rule.Rule{"u": &refused},
+		Tallies:   map[string]*rule.Tally{"u": {Held: map[string]rule.Evaluation{"n": {}}}}}
 	c.BootstrapHeld(r.Name, rules.OriginAdopted, now, now)
 	shows := func(context.Context) (rules.View, error) { return view, nil }
 	return c, rules.NewCollector(config.PerNodeAll, shows, func() bool { return true })

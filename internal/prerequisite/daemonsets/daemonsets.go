@@ -26,8 +26,8 @@ const maxNames = 5
 // objects are the DaemonSets of one namespace, or of all, and the pods of DaemonSets.
 type objects struct{ sets, pods *kind.Source }
 
-// in returns the objects of a namespace, of the DaemonSets those with the labels; anywhere grants the right to read them
-// in the whole cluster.
+// in returns the objects of a namespace, of the DaemonSets those with the labels; anywhere grants the right to read
+// them in the whole cluster.
 func in(namespace, labels string, anywhere bool) objects {
 	const why = "which DaemonSets come to a node, and whether their pods are Ready"
 	return objects{

@@ -40,8 +40,8 @@ const (
 	Auto Mode = "auto"
 )
 
-// Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready; of a selector, when that holds
-// for each DaemonSet that it matches.
+// Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready; of a selector, when that
+// holds for each DaemonSet that it matches.
 type Entry struct {
 	// Namespace of the DaemonSet. With a selector, empty for all namespaces.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
@@ -224,7 +224,8 @@ func (s Settings) With(entry Entry) Settings {
 	return s
 }
 
-// Prerequisites are each DaemonSet that is named, what it provides, those of each selector, and with mode auto all others.
+// Prerequisites are each DaemonSet that is named, what it provides, those of each selector, and with mode auto all
+// others.
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, e := range s.Named {
 		if e.Selector != nil {

@@ -81,8 +81,8 @@ type Source struct {
 	Labels, Fields string
 	// NodeField is the field that has the node's name; empty where there is none to select by.
 	NodeField string
-	// Object is an empty one, of a built-in kind that the table in package watch makes informers of. Without it the objects are
-	// unstructured, of a kind whose definition may be installed later.
+	// Object is an empty one, of a built-in kind that the table in package watch makes informers of. Without it the
+	// objects are unstructured, of a kind whose definition may be installed later.
 	Object runtime.Object
 	// Optional says why the API server may not serve a built-in kind; empty where each does.
 	Optional string

@@ -121,9 +121,9 @@ type pool struct {
 	devices                int
 }
 
-// missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices there
-// are. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices (ResourcePool in
-// k8s.io/api/resource/v1).
+// missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices
+// there are. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices
+// (ResourcePool in k8s.io/api/resource/v1).
 func (e Entry) missing(found []any, n *corev1.Node) string {
 	pools := map[string]pool{}
 	for _, o := range found {

@@ -94,8 +94,8 @@ var typed = map[string]func(kubernetes.Interface, string, func(*metav1.ListOptio
 	"DaemonSet": func(c kubernetes.Interface, namespace string, o func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return appsv1.NewFilteredDaemonSetInformer(c, namespace, 0, cache.Indexers{}, o)
 	},
-	"ControllerRevision": func(c kubernetes.Interface, namespace string, o func(*metav1.ListOptions)) cache.SharedIndexInformer {
-		return appsv1.NewFilteredControllerRevisionInformer(c, namespace, 0, cache.Indexers{}, o)
+	"ControllerRevision": func(c kubernetes.Interface, ns string, o func(*metav1.ListOptions)) cache.SharedIndexInformer {
+		return appsv1.NewFilteredControllerRevisionInformer(c, ns, 0, cache.Indexers{}, o)
 	},
 	"CSINode": func(c kubernetes.Interface, _ string, o func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return storagev1.NewFilteredCSINodeInformer(c, 0, cache.Indexers{}, o)

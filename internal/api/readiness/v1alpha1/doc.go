@@ -1,6 +1,7 @@
-// Package v1alpha1 is the NodeReadinessRule of the Kubernetes SIG Node's node-readiness-controller
-// (https://github.com/kubernetes-sigs/node-readiness-controller): the same group, version and fields, so that a manifest
-// written for it is served here unchanged. What that project checks in an optional webhook is in the definition's CEL.
+// Package v1alpha1 is the NodeReadinessRule of SIG Node's node-readiness-controller
+// (https://github.com/kubernetes-sigs/node-readiness-controller). Group, version and fields are the same, so a manifest
+// for that project works here unchanged. That project validates more in an optional webhook, which the definition does
+// by CEL.
 //
 // +kubebuilder:object:generate=true
 // +groupName=readiness.node.x-k8s.io
@@ -20,7 +21,7 @@ const (
 	// Kind is the resource's kind, Resource its plural.
 	Kind     = "NodeReadinessRule"
 	Resource = "nodereadinessrules"
-	// Finalizer is on every rule that is served: it goes once no node has a taint that the rule owns.
+	// Finalizer is on every rule that is served. It is removed once no node has a taint that the rule owns.
 	Finalizer = "readiness.node.x-k8s.io/cleanup-taints"
 )
 

@@ -5,33 +5,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeReadinessRuleStatus is what became of a rule. Its lists name nodes that are held or failed, and at most 100 of them.
+// NodeReadinessRuleStatus is the observed state of a rule. Its lists contain held and failed nodes, 100 at most.
 //
 // +kubebuilder:validation:MinProperties=1
 type NodeReadinessRuleStatus struct {
-	// ObservedGeneration is the generation of the spec that the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// AppliedNodes are nodes that the rule holds by its taint.
+	// AppliedNodes are the nodes that carry the rule's taint.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5000
 	// +kubebuilder:validation:items:MaxLength=253
 	AppliedNodes []string `json:"appliedNodes,omitempty"`
-	// FailedNodes are nodes on which the rule could not be carried out.
+	// FailedNodes are the nodes that the rule could not be applied to.
 	// +optional
 	// +listType=map
 	// +listMapKey=nodeName
 	// +kubebuilder:validation:MaxItems=5000
 	FailedNodes []NodeFailure `json:"failedNodes,omitempty"`
-	// NodeEvaluations say of held and failed nodes why.
+	// NodeEvaluations are the reasons why nodes are held or failed.
 	// +optional
 	// +listType=map
 	// +listMapKey=nodeName
 	// +kubebuilder:validation:MaxItems=5000
 	NodeEvaluations []NodeEvaluation `json:"nodeEvaluations,omitempty"`
-	// DryRunResults say what a rule in dryRun would change.
+	// DryRunResults are what a rule with dryRun would change.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
 	// Conditions are Serving, Accepted and, where rules.maxClosedPercent is set, ClosingLimited.
@@ -40,18 +40,18 @@ type NodeReadinessRuleStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Summary counts nodes, also those that the lists have no place for.
+	// Summary counts nodes, including those that the lists omit.
 	// +optional
 	Summary *RuleSummary `json:"summary,omitempty"`
 }
 
 // Types of the conditions in a rule's status.
 const (
-	// ConditionServing reports whether a controller carries the rule out.
+	// ConditionServing reports whether a controller applies the rule.
 	ConditionServing = "Serving"
 	// ConditionAccepted reports whether the rule is valid.
 	ConditionAccepted = "Accepted"
-	// ConditionClosingLimited reports whether rules.maxClosedPercent leaves nodes open that the rule would close again.
+	// ConditionClosingLimited reports whether rules.maxClosedPercent keeps the rule from tainting nodes again.
 	ConditionClosingLimited = "ClosingLimited"
 )
 
@@ -68,23 +68,23 @@ const (
 	ReasonBelowLimit   = "BelowLimit"
 )
 
-// RuleSummary counts the nodes that a rule selects and decides about.
+// RuleSummary counts the nodes that a rule selects.
 type RuleSummary struct {
-	// Held nodes carry the rule's taint, or wait for it.
+	// Held is how many nodes carry the rule's taint, or are about to.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held"`
-	// Released nodes do not carry the rule's taint.
+	// Released is how many nodes do not carry the rule's taint.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Released int32 `json:"released"`
-	// Failed nodes are those on which the rule could not be carried out. They are among the held or the released ones.
+	// Failed is how many nodes the rule could not be applied to. They are counted as held or released, too.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed"`
 }
 
-// NodeFailure is a node on which a rule could not be carried out.
+// NodeFailure is a node that a rule could not be applied to.
 type NodeFailure struct {
 	// NodeName is the node's name.
 	// +required
@@ -97,12 +97,12 @@ type NodeFailure struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-	// Message is for a person.
+	// Message describes the failure for a human reader.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=10240
 	Message string `json:"message,omitempty"`
-	// LastEvaluationTime is when it was found so first.
+	// LastEvaluationTime is when this failure was first observed.
 	// +required
 	LastEvaluationTime metav1.Time `json:"lastEvaluationTime"`
 }
@@ -110,7 +110,7 @@ type NodeFailure struct {
 // ReasonEvaluationError is the reason of every NodeFailure.
 const ReasonEvaluationError = "EvaluationError"
 
-// NodeEvaluation is how a node stands with a rule.
+// NodeEvaluation is the result of a rule on one node.
 type NodeEvaluation struct {
 	// NodeName is the node's name.
 	// +required
@@ -118,7 +118,7 @@ type NodeEvaluation struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	NodeName string `json:"nodeName"`
-	// ConditionResults are the rule's conditions as they are on the node.
+	// ConditionResults are the rule's conditions and their status on the node.
 	// +required
 	// +listType=map
 	// +listMapKey=type
@@ -127,7 +127,7 @@ type NodeEvaluation struct {
 	// TaintStatus reports whether the rule's taint is on the node.
 	// +required
 	TaintStatus TaintStatus `json:"taintStatus"`
-	// LastEvaluationTime is when it was found so first.
+	// LastEvaluationTime is when this result was first observed.
 	// +required
 	LastEvaluationTime metav1.Time `json:"lastEvaluationTime"`
 }
@@ -143,28 +143,28 @@ const (
 	TaintAbsent  TaintStatus = "Absent"
 )
 
-// ConditionResult is a condition of a rule as it is on a node.
+// ConditionResult is a condition of a rule and its status on a node.
 type ConditionResult struct {
 	// Type of the condition.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	Type string `json:"type"`
-	// CurrentStatus is the node's; Unknown for a missing one, which counts as DefaultStatus where that is set.
+	// CurrentStatus is the status on the node. A missing condition is Unknown, and counts as DefaultStatus if that is set.
 	// +required
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	CurrentStatus corev1.ConditionStatus `json:"currentStatus"`
-	// RequiredStatus is the rule's.
+	// RequiredStatus is the status that the rule requires.
 	// +required
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	RequiredStatus corev1.ConditionStatus `json:"requiredStatus"`
-	// DefaultStatus is the rule's.
+	// DefaultStatus is the status that the rule gives to a missing condition.
 	// +optional
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	DefaultStatus corev1.ConditionStatus `json:"defaultStatus,omitempty"`
 }
 
-// DryRunResults say what a rule in dryRun would change.
+// DryRunResults are what a rule with dryRun would change.
 //
 // +kubebuilder:validation:MinProperties=1
 type DryRunResults struct {
@@ -180,11 +180,11 @@ type DryRunResults struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TaintsToRemove *int32 `json:"taintsToRemove,omitempty"`
-	// RiskyOperations is how many nodes lack at least one of the conditions, whatever a default makes of that.
+	// RiskyOperations is how many nodes lack at least one of the conditions, regardless of defaultStatus.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RiskyOperations *int32 `json:"riskyOperations,omitempty"`
-	// Summary says the same in words.
+	// Summary describes the same in words.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096

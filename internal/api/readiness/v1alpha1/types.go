@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeReadinessRule keeps a taint on the nodes that it selects for as long as their conditions are not as required.
+// NodeReadinessRule keeps a taint on the nodes that it selects until their conditions are as required.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nodereadinessrules,scope=Cluster,shortName=nrr
@@ -22,10 +22,10 @@ type NodeReadinessRule struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the rule asks of nodes.
+	// Spec is what the rule requires of nodes.
 	// +required
 	Spec NodeReadinessRuleSpec `json:"spec"`
-	// Status is what became of it.
+	// Status is the observed state of the rule.
 	// +optional
 	Status NodeReadinessRuleStatus `json:"status,omitempty"`
 }
@@ -39,13 +39,13 @@ type NodeReadinessRuleList struct {
 	Items           []NodeReadinessRule `json:"items"`
 }
 
-// NodeReadinessRuleSpec is what a rule asks of nodes. All of it but dryRun is immutable.
+// NodeReadinessRuleSpec is what a rule requires of nodes. All fields except dryRun are immutable.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.conditionPolicy) ? self.conditionPolicy : 'allOf') == (has(oldSelf.conditionPolicy) ? oldSelf.conditionPolicy : 'allOf')",message="conditionPolicy is immutable",fieldPath=".conditionPolicy"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.enforcementMode != 'bootstrap-only' || !has(self.conditionPolicy) || self.conditionPolicy == 'allOf'",message="conditionPolicy must be allOf with enforcementMode 'bootstrap-only'",fieldPath=".conditionPolicy",optionalOldSelf=true
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.enforcementMode != 'bootstrap-only' || self.conditions.all(c, !has(c.defaultStatus))",message="defaultStatus must not be set with enforcementMode 'bootstrap-only'",fieldPath=".conditions",optionalOldSelf=true
 type NodeReadinessRuleSpec struct {
-	// Conditions of a node that are looked at.
+	// Conditions are the node conditions that the rule evaluates.
 	// +required
 	// +listType=map
 	// +listMapKey=type
@@ -53,10 +53,10 @@ type NodeReadinessRuleSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="conditions is immutable"
 	Conditions []ConditionRequirement `json:"conditions"`
-	// ConditionPolicy is allOf, every condition must be as required, or anyOf, one of them. Default allOf.
+	// ConditionPolicy is allOf if every condition must be as required, anyOf if one must be. Default allOf.
 	// +optional
 	ConditionPolicy ConditionPolicy `json:"conditionPolicy,omitempty"`
-	// EnforcementMode is bootstrap-only, until the conditions hold for the first time, or continuous, for as long as the rule exists.
+	// EnforcementMode is bootstrap-only, until the conditions first hold, or continuous, while the rule exists.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="enforcementMode is immutable"
 	EnforcementMode EnforcementMode `json:"enforcementMode"`
@@ -74,13 +74,13 @@ type NodeReadinessRuleSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.effect == oldSelf.effect",message="taint effect is immutable",fieldPath=".effect"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.value) || has(self.value) && self.value == oldSelf.value",message="taint value is immutable",fieldPath=".value"
 	Taint corev1.Taint `json:"taint"`
-	// NodeSelector selects nodes by their labels. It alone decides, and must not be empty.
+	// NodeSelector selects nodes by their labels. It must not be empty.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeSelector is immutable"
 	// +kubebuilder:validation:XValidation:rule="has(self.matchLabels) && size(self.matchLabels) > 0 || has(self.matchExpressions) && size(self.matchExpressions) > 0",message="nodeSelector must not be empty"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="matchExpressions must have an operator that is In, NotIn, Exists or DoesNotExist"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// DryRun changes no node; the status says what would be changed. Turning it on leaves taints as they are. Default false.
+	// DryRun reports in the status what would change, and changes no node. Existing taints stay. Default false.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -96,7 +96,7 @@ type ConditionRequirement struct {
 	// +required
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	RequiredStatus corev1.ConditionStatus `json:"requiredStatus"`
-	// DefaultStatus is what a condition counts as that the node does not have. Default Unknown.
+	// DefaultStatus is the status of a condition that the node does not have. Default Unknown.
 	// +optional
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	DefaultStatus corev1.ConditionStatus `json:"defaultStatus,omitempty"`
