@@ -279,7 +279,8 @@ func (i *installation) replica(t *testing.T, name string) *replica {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.Terminate(time.Minute)
+		// It releases its Lease at once. That it then serves for seconds, while requests may come, is of no account here.
+		c.Terminate(time.Second)
 		if t.Failed() {
 			log, _ := os.ReadFile(c.LogFile)
 			t.Logf("the log of %s:\n%s", name, log)

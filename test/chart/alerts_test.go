@@ -14,6 +14,11 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	promtool(t, "prometheusRule: {enabled: true}", readFile(t, "testdata/alerts.test.yaml"))
 }
 
+// What takes days is evaluated every five minutes, or it costs four fifths of all that promtool computes here.
+func TestAlertsOverDays(t *testing.T) {
+	promtool(t, "prometheusRule: {enabled: true}", readFile(t, "testdata/alerts-days.test.yaml"))
+}
+
 // Where no deletion is allowed, none is near the limit.
 func TestDeletionsNearALimitOfNone(t *testing.T) {
 	promtool(t, `

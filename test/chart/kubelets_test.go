@@ -205,6 +205,12 @@ func TestWhatANodeMayWriteOfItself(t *testing.T) {
 	if err := onBare.Delete(t.Context(), bare.DeepCopy()); !apierrors.IsForbidden(err) {
 		t.Errorf("its own Node is deleted: %v", err)
 	}
+	t.Run("the controller", func(t *testing.T) {
+		f := f
+		f.T = t
+		f.upgrade(renamed)
+		f.nodeMarksFollowTheConfiguration()
+	})
 }
 
 // kubeletWrites tries what a kubelet does, on a node that has all of our marks.
@@ -235,16 +241,15 @@ func (f fortress) registers(node string) {
 	f.allowed("registration with --node-labels", f.kubelet(node).Create(f.Context(), n))
 }
 
-// The policy on nodes follows the configuration: it lets our accounts write the marks under the names that are
-// configured, and no others.
-func TestNodeMarksFollowTheConfiguration(t *testing.T) {
-	t.Parallel()
-	f := startFortress(t, cluster.Options{WithoutScheduler: true}, renamed)
+// nodeMarksFollowTheConfiguration shows that the policy on nodes lets our accounts write the marks under the names that
+// are configured, and no others.
+func (f fortress) nodeMarksFollowTheConfiguration() {
+	f.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{"node-ready/skip": "true"}}}
-	f.must(f.admin.Create(t.Context(), n))
+	f.must(f.admin.Create(f.Context(), n))
 	k := f.as(ourController)
 	marked := func(kind, key string) error { return f.marked(k, n.Name, mark{kind, key}, "1", false) }
-	eventually(t, "the policy is in force", func() bool { return deniedBy("nodes", marked("label", "a")) })
+	eventually(f.T, "the policy is in force", func() bool { return deniedBy("nodes", marked("label", "a")) })
 	taint := func(key, effect string) map[string]any {
 		return map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": key, "effect": effect}}}}
 	}
@@ -262,7 +267,7 @@ func TestNodeMarksFollowTheConfiguration(t *testing.T) {
 	f.denied("nodes", "a profile's taint with another effect", tainted("gpu.example.com/unverified", "NoExecute"))
 
 	f.upgrade(renamed, "controller.config.rules.enabled=false", "controller.config.nodeManagement.completedAnnotation=")
-	eventually(t, "rules' taints are refused without rules", func() bool {
+	eventually(f.T, "rules' taints are refused without rules", func() bool {
 		return deniedBy("nodes", tainted("readiness.k8s.io/agent", "NoExecute"))
 	})
 	f.denied("nodes", "what rules own, without rules", marked("annotation", "node-ready/rules"))

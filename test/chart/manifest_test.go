@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
@@ -28,9 +29,7 @@ func runMake(t *testing.T, args ...string) string {
 }
 
 // The rendered manifest installs all by itself, and applying it again changes nothing.
-func TestManifestIsApplied(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{})
+func testManifestIsApplied(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	path := filepath.Join(t.TempDir(), "kube-node-ready.yaml")
 	runMake(t, "manifest", "MANIFEST="+path, "NAMESPACE=verification", "VALUES=--set controller.replicas=3")
 	if out, stderr, err := kubectl(t, c, "", "apply", "-f", path); err != nil {

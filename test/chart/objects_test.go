@@ -20,17 +20,27 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
+// What needs an API server and leaves nothing behind has one together.
+func TestOnOneAPIServer(t *testing.T) {
+	t.Parallel()
+	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
+	createNamespace(t, client, namespace)
+	t.Run("GKE", func(t *testing.T) { testOnGKE(t, c) })
+	t.Run("roles of the plugin", func(t *testing.T) { testPluginRoles(t, c, client) })
+	t.Run("removal", func(t *testing.T) { testRemoval(t, c, client) })
+	t.Run("manifest", func(t *testing.T) { testManifestIsApplied(t, c, client) })
+}
+
 // GKE refuses pods of the system-* priority classes outside kube-system unless a quota admits them. Helm takes the version
 // from the API server, and drops its end where it is given by --kube-version.
-func TestOnGKE(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{WithoutScheduler: true})
+func testOnGKE(t *testing.T, c *cluster.Cluster) {
 	transport, err := rest.TransportFor(c.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -267,15 +277,14 @@ func helmOn(t *testing.T, c *cluster.Cluster, args ...string) {
 }
 
 // The ClusterRoles for people are enough for the plugin's commands, and no more than that.
-func TestPluginRoles(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
-	createNamespace(t, client, namespace)
+func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, "controller: {replicas: 0}")...)...)
+	defer helmOn(t, c, "uninstall", "kube-node-ready")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = client.CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}) }()
 	held := fmt.Sprintf(`{"spec":{"holderIdentity":"a","leaseDurationSeconds":3600,"renewTime":%q}}`,
 		time.Now().UTC().Format(metav1.RFC3339Micro))
 	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "lease", "kube-node-ready-controller", "--type=merge",
@@ -337,10 +346,7 @@ func TestPluginRoles(t *testing.T) {
 }
 
 // What the chart's page says about removal leaves nothing on nodes, nor in "default".
-func TestRemoval(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
-	createNamespace(t, client, namespace)
+func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, "controller: {replicas: 0}")...)...)
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"node-ready/verified": "true", "keep": "it"},

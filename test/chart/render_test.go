@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,11 +71,18 @@ func valuesFile(t *testing.T, values string) []string {
 	return []string{"--values", file}
 }
 
-// template runs "helm template" of release kube-node-ready with the given values and arguments.
+// templates are what Helm rendered, by its arguments and values: many tests look at the same.
+var templates sync.Map
+
+// template runs "helm template" of release kube-node-ready with the given values and arguments, once for all tests.
 func template(t *testing.T, values string, more ...string) (stdout, failure string) {
 	t.Helper()
-	args := append([]string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}, more...)
-	return helm(t, append(args, valuesFile(t, values)...)...)
+	run := sync.OnceValues(func() (stdout, failure string) {
+		args := append([]string{"template", "kube-node-ready", chartDir, "--namespace", namespace, "--kube-version", "1.36.0"}, more...)
+		return helm(t, append(args, valuesFile(t, values)...)...)
+	})
+	once, _ := templates.LoadOrStore(strings.Join(append(slices.Clone(more), values), "\x00"), run)
+	return once.(func() (string, string))()
 }
 
 // objects are rendered objects by "Kind namespace/name", or "Kind name" without a namespace.

@@ -54,9 +54,7 @@ func TestWhatTheChartMakesForRules(t *testing.T) {
 
 // On a real API server: whoever may view or edit may read or write rules, and of two rules in conflict the second is
 // not created. What is there already can be changed and deleted all the same.
-func TestRulesOfPeople(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{WithoutScheduler: true})
+func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 	release := func(verb, conflicts string) {
 		t.Helper()
 		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), verb, "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace",

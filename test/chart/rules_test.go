@@ -10,11 +10,39 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
+// What a real API server makes of rules; each part begins without a definition of them.
+func TestRulesOnAnAPIServer(t *testing.T) {
+	t.Parallel()
+	c, _ := startCluster(t, cluster.Options{WithoutScheduler: true})
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *cluster.Cluster)
+	}{
+		{"warnings", testWarningsAboutRules}, {"people", testRulesOfPeople}, {"definition", testTheDefinitionOfRules},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.test(t, c) })
+		withoutRules(t, c)
+	}
+}
+
+// withoutRules takes away the release, if there is one, and then all rules and their definition.
+func withoutRules(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	_, _ = helm(t, "--kubeconfig", c.Kubeconfig(), "uninstall", "kube-node-ready", "--namespace", namespace)
+	rules, _, _ := kubectl(t, c, "", "get", "nrr", "-o", "name")
+	for _, rule := range strings.Fields(rules) {
+		if _, stderr, err := kubectl(t, c, "", "patch", rule, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`); err != nil {
+			t.Fatal(stderr)
+		}
+	}
+	if _, stderr, err := kubectl(t, c, "", "delete", "crd", "nodereadinessrules.readiness.node.x-k8s.io", "--ignore-not-found"); err != nil {
+		t.Fatal(stderr)
+	}
+}
+
 // The definition of NodeReadinessRule is installed, kept at uninstall with its rules, found again by the next installation, and
 // not put onto somebody else's.
-func TestTheDefinitionOfRules(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
+func testTheDefinitionOfRules(t *testing.T, c *cluster.Cluster) {
 	install := func(more ...string) string {
 		t.Helper()
 		_, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)

@@ -9,9 +9,7 @@ import (
 )
 
 // Who creates a rule that evicts pods is warned, in NRC's words, and not refused.
-func TestWarningsAboutRules(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
+func testWarningsAboutRules(t *testing.T, c *cluster.Cluster) {
 	if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"); failure != "" {
 		t.Fatal(failure)
 	}

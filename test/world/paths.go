@@ -163,6 +163,9 @@ func DisturbEveryWrite(t *testing.T, paths map[string]Path) {
 					continue
 				}
 				for at, write := range l.Writes {
+					if f.Code == http.StatusTooManyRequests && write != "create Pod" {
+						continue // any other write takes it as it takes a 500
+					}
 					f := f
 					f.At = at + 1
 					t.Run(fmt.Sprintf("%s %d, %s", write, f.At, how), func(t *testing.T) {
