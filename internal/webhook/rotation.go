@@ -97,8 +97,8 @@ func (r *Rotation) Setup(mgr ctrl.Manager, watched cache.Cache) error {
 	)
 }
 
-// unawaited is a source that the controller does not wait for. Rotation reads from the API server, so a watch only makes
-// it quicker. Awaited, a watch that the API server refuses would end the whole manager after its CacheSyncTimeout.
+// unawaited is a source that the controller does not wait for. Rotation reads from the API server, and a watch makes it
+// quicker. Awaited, a watch that the API server refuses would end the whole manager after its CacheSyncTimeout.
 type unawaited struct{ source.Source }
 
 // Reconcile creates a missing certificate, rotates one that is due, and serves the one in the Secret.
