@@ -88,7 +88,7 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 		passed := probe("m", ended(attempt.Passed), resultSeen(failedAt.Add(d)))
 		plan, _ := ask(t, failed(1), world{probes: []workerpod.Observation{passed}, fleet: healthyNodes(1, "pool")})
 		if held := plan.Change.Record.LastOutcome == attempt.Failed; held != (d > 0) {
-			t.Errorf("a probe that passed %s after the failure: held against the node %v", d, held)
+			t.Errorf("a probe that passed %s after the failure: counted against the node %v", d, held)
 		}
 		failing := probe("m", ended(attempt.Failed), resultSeen(failedAt.Add(d)))
 		plan, _ = ask(t, failed(1), world{probes: []workerpod.Observation{failing}, fleet: healthyNodes(1, "pool")})

@@ -189,7 +189,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 	}
 }
 
-// What stops a node past its deadline is held against it if it lies on the node, and a probe that was made after the deadline
+// What stops a node past its deadline is counted against it if it lies on the node, and a probe that was made after the deadline
 // passed on a verified one. Nothing else is.
 func TestWhoseFaultItIs(t *testing.T) {
 	rejected := with(pod(1, inconclusively(attempt.ReasonKubeletRejected)))
@@ -281,7 +281,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 }
 
 // What was found to lie on the node leads to its deletion through all guards, for as long as it is fresh and still so.
-func TestRemediateOverdue(t *testing.T) {
+func TestRemediatePastDeadline(t *testing.T) {
 	own := blamed(marks.FaultNode, time.Minute)
 	rejected := func(change ...func(*Input)) Input {
 		return puzzling(3, append([]func(*Input){missedDeadline, own, lastReason(attempt.ReasonKubeletRejected)}, change...)...)

@@ -356,7 +356,7 @@ func TestAHoldIsOneEvent(t *testing.T) {
 	}
 	in.Node.DoNotDelete = false
 	if plan, _ := ask(t, in, pool()); plan.Step != StepDelete || plan.Change.Record.Held != "" {
-		t.Errorf("the guard lets go: %+v", plan)
+		t.Errorf("the guard holds no more: %+v", plan)
 	}
 	if plan, _ := ask(t, exhausted(verifiedOnce), pool()); plan.Events[0].Reason != EventQuarantined {
 		t.Errorf("a node that once was verified: %+v", plan.Events)

@@ -11,9 +11,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deletableOverdue reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
+// deletablePastDeadline reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
 // other cause never deletes.
-func deletableOverdue(in Input, ev Evidence, now time.Time) bool {
+func deletablePastDeadline(in Input, ev Evidence, now time.Time) bool {
 	r, o := in.Node.Record, in.Node.Record.DeadlineCause
 	at, ok := verificationDeadline(in, now)
 	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !recent(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || unavailableReason(in) != "" {
@@ -54,7 +54,7 @@ func planRules(now time.Time) []planRule {
 		{"a deletion follows a fresh failure of an exhausted node, or what was found out of one past its deadline", func(in Input, ev Evidence, p Plan) bool {
 			r, c := in.Node.Record, in.Config
 			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeDeletion(c))
-			return p.Step != StepDelete || exhausted || deletableOverdue(in, ev, now)
+			return p.Step != StepDelete || exhausted || deletablePastDeadline(in, ev, now)
 		}},
 		{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
 			before, o := in.Node.Record.DeadlineCause, p.Change.Record.DeadlineCause
@@ -132,7 +132,7 @@ func planRules(now time.Time) []planRule {
 			return p.Change.Gate != gateClose || ev.Workloads != nil && ev.Workloads.occupied() == "" ||
 				!slices.ContainsFunc(p.Change.GateTaints, func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
 		}},
-		{"a failure is held against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
+		{"a failure is counted against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
 			return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in) || p.Change.Record.Probed &&
 				slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool { return o.Passed() && o.Attempt.Basis.Checks == in.Checks })
 		}},

@@ -49,7 +49,7 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 }
 
 // slimNode drops what no decision reads: the image list alone is most of a Node. Of what is allocatable it keeps the
-// resources that are awaited, so that no other one's change wakes the node.
+// resources that are awaited, so that no other one's change enqueues the node.
 func slimNode(awaited map[corev1.ResourceName]bool) func(any) (any, error) {
 	return func(o any) (any, error) {
 		if n, ok := o.(*corev1.Node); ok {

@@ -138,7 +138,7 @@ func TestOptOuts(t *testing.T) {
 	}
 }
 
-// What stands in for a NoExecute taint gates as it does, and a pass removes it.
+// The fallback of a NoExecute taint gates as it does, and a pass removes it.
 func TestStandIns(t *testing.T) {
 	all := WithFallbacks([]Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}})
 	want := []Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoSchedule}}

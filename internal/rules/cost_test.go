@@ -24,7 +24,7 @@ func (c counting) List(ctx context.Context, list client.ObjectList, options ...c
 }
 
 // With twenty rules, all nodes are looked at once. After that a change of a node costs a decision about that node and
-// wakes the one rule that it is about; neither a status nor a scrape looks at the nodes again.
+// enqueues the one rule that it is about; neither a status nor a scrape looks at the nodes again.
 func TestTwentyRulesLookAtAllNodesOnce(t *testing.T) {
 	const nodes, changes = 200, 50
 	var rules []*v1alpha1.NodeReadinessRule
@@ -74,6 +74,6 @@ func TestTwentyRulesLookAtAllNodesOnce(t *testing.T) {
 	}
 	// One is woken when the evaluation goes, and when another one comes.
 	if len(f.ruled) > 3*changes {
-		t.Errorf("%d wakes of a rule by %d changes", len(f.ruled), changes)
+		t.Errorf("%d enqueues of a rule by %d changes", len(f.ruled), changes)
 	}
 }

@@ -133,7 +133,7 @@ func TestTallyFollowsNodes(t *testing.T) {
 	}
 }
 
-// A change of one node wakes the rules for which it changes something, and no others.
+// A change of one node enqueues the rules for which it changes something, and no others.
 func TestChangeOfANodeWakesItsRules(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1))
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"role": "worker"}}}
@@ -155,8 +155,8 @@ func TestChangeOfANodeWakesItsRules(t *testing.T) {
 	}
 }
 
-// A status that this controller writes comes back as an event, which wakes neither node nor rule. What another one writes wakes the
-// rule; what changes its demands wakes the nodes that it selects.
+// A status that this controller writes comes back as an event, which enqueues neither node nor rule. What another one writes enqueues the
+// rule; what changes its demands enqueues the nodes that it selects.
 func TestOwnStatusWakesNothing(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1))
 	for i := range 10 {
@@ -176,12 +176,12 @@ func TestOwnStatusWakesNothing(t *testing.T) {
 	}
 	nothing := func(*v1alpha1.NodeReadinessRule) {}
 	if write(fieldManager, "status", nothing); len(f.woken)+len(f.ruled) > 0 {
-		t.Errorf("our status wakes %v, %v", f.woken, f.ruled)
+		t.Errorf("our status enqueues %v, %v", f.woken, f.ruled)
 	}
 	if write("other", "status", nothing); len(f.woken) > 0 || !slices.Equal(f.ruled, []string{"r0"}) {
-		t.Errorf("another controller's status wakes %v, %v", f.woken, f.ruled)
+		t.Errorf("another controller's status enqueues %v, %v", f.woken, f.ruled)
 	}
 	if write("kubectl", "", func(r *v1alpha1.NodeReadinessRule) { r.Generation++; r.Spec.DryRun = true }); len(f.woken) != 10 || !slices.Equal(f.ruled, []string{"r0"}) {
-		t.Errorf("a change of the rule wakes %v, %v", f.woken, f.ruled)
+		t.Errorf("a change of the rule enqueues %v, %v", f.woken, f.ruled)
 	}
 }

@@ -53,7 +53,7 @@ func TestWebhookDown(t *testing.T) {
 	s.set()
 	first.Terminate(time.Minute)
 	plain := cases.Groups[0].Cases[0]
-	for _, name := range []string{"slipped-empty", "slipped-busy"} {
+	for _, name := range []string{"missed-empty", "missed-busy"} {
 		began := time.Now()
 		if got, err := create(t.Context(), plain.Node(name), false); err != nil || len(got) != 0 {
 			t.Errorf("with the webhook down, %s is created with %q (%v)", name, got, err)
@@ -64,7 +64,7 @@ func TestWebhookDown(t *testing.T) {
 	}
 	workload := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "workload", Namespace: metav1.NamespaceDefault},
-		Spec:       corev1.PodSpec{NodeName: "slipped-busy", Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+		Spec:       corev1.PodSpec{NodeName: "missed-busy", Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: workload.Namespace}}
 	if _, err := k8s.CoreV1().ServiceAccounts(account.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -87,7 +87,7 @@ func TestWebhookDown(t *testing.T) {
 		return all
 	}
 	eventually(t, "the backfill taints the empty node", func() error {
-		if got := taints("slipped-empty"); !slices.Equal(got, plain.Want) {
+		if got := taints("missed-empty"); !slices.Equal(got, plain.Want) {
 			return fmt.Errorf("it has %q", got)
 		}
 		return nil
@@ -95,12 +95,12 @@ func TestWebhookDown(t *testing.T) {
 	eventually(t, "the backfill has looked at the busy node", func() error {
 		if log, err := os.ReadFile(second.LogFile); err != nil {
 			return err
-		} else if !bytes.Contains(log, []byte("slipped-busy")) {
+		} else if !bytes.Contains(log, []byte("missed-busy")) {
 			return errors.New("it is not in the log")
 		}
 		return nil
 	})
-	if got := taints("slipped-busy"); len(got) != 0 {
+	if got := taints("missed-busy"); len(got) != 0 {
 		t.Errorf("the node that runs a workload was tainted with %q", got)
 	}
 }

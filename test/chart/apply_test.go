@@ -443,7 +443,7 @@ func testTokens(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	}
 }
 
-// rulesOf are the rules by which a token of the account is judged in a namespace, as it is told itself.
+// rulesOf are the rules by which a token of the account is authorised in a namespace, as the API server tells it.
 func rulesOf(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, accountNamespace, account, where string) []string {
 	t.Helper()
 	token, err := client.CoreV1().ServiceAccounts(accountNamespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

@@ -259,7 +259,7 @@ func (f fortress) nodeMarksFollowTheConfiguration() {
 	f.allowed("the configured label", marked("label", "example.com/verified"))
 	f.allowed("the configured annotation", marked("annotation", "startup.k8s.io/completedAt"))
 	f.allowed("the configured taint", tainted("example.com/unverified", "NoExecute"))
-	f.allowed("what stands in for it", tainted("example.com/unverified", "NoSchedule"))
+	f.allowed("its fallback", tainted("example.com/unverified", "NoSchedule"))
 	f.allowed("a profile's taint", tainted("gpu.example.com/unverified", "NoSchedule"))
 	f.allowed("a rule's taint", tainted("readiness.k8s.io/agent", "NoExecute"))
 	f.denied("nodes", "the label's default name", marked("label", "node-ready/verified"))

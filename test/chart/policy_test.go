@@ -245,8 +245,8 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	eventually(f.T, "an attempt fails", func() bool { return strings.Contains(node("heals").Annotations["node-ready/record"], `"attempts":1`) })
 	f.must(heals.SetDNS(nodeagent.DNSWorks))
 	eventually(f.T, "a retry passes", verified("heals"))
-	add(nodeagent.NodeSpec{Name: "slipped"})
-	eventually(f.T, "a node that admission missed is tainted and verified", verified("slipped"))
+	add(nodeagent.NodeSpec{Name: "missed"})
+	eventually(f.T, "a node that admission missed is tainted and verified", verified("missed"))
 
 	f.must(f.admin.Create(f.Context(), rule.DeepCopy()))
 	ruled := add(nodeagent.NodeSpec{Name: "ruled", Labels: map[string]string{"ruled": "true"}})
@@ -258,7 +258,7 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	f.must(f.admin.Create(f.Context(), second))
 	eventually(f.T, "another rule's is put on", func() bool { return tainted("ruled", second.Spec.Taint.Key) })
 	f.must(f.admin.Delete(f.Context(), second))
-	eventually(f.T, "the rule lets go of its node", func() bool {
+	eventually(f.T, "the rule releases its node", func() bool {
 		return !tainted("ruled", second.Spec.Taint.Key) && f.admin.Get(f.Context(), types.NamespacedName{Name: second.Name}, second) != nil
 	})
 	eventually(f.T, "the other has a status", func() bool {

@@ -51,10 +51,10 @@ func TestBackfill(t *testing.T) {
 		w.node("unselected", labelled(testLabel, "another")), w.node("verified", labelled("node-ready/verified", "true")),
 		w.node("skipped", annotated("node-ready/skip", "true")), w.node("completed", annotated(completedAt, "1")),
 	}
-	slipped := []string{w.node("empty"), daemon, static}
+	missed := []string{w.node("empty"), daemon, static}
 	began := time.Now()
 	w.install(w.backfills("10m"))
-	for _, n := range slipped {
+	for _, n := range missed {
 		w.becomes(n, "tainted", tainted)
 	}
 	t.Logf("tainted %s after the controller was started", time.Since(began).Round(time.Millisecond))
@@ -69,7 +69,7 @@ func TestBackfill(t *testing.T) {
 		l, err := k8s.EventsV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "reason=Backfilled"})
 		w.must(l, err)
 		for _, e := range l.Items {
-			if e.Regarding.Name == slipped[0] && e.Type == "Warning" && e.Action == "AddTaint" && strings.Contains(e.Note, unverified+":NoSchedule was added") {
+			if e.Regarding.Name == missed[0] && e.Type == "Warning" && e.Action == "AddTaint" && strings.Contains(e.Note, unverified+":NoSchedule was added") {
 				return ""
 			}
 		}
@@ -79,12 +79,12 @@ func TestBackfill(t *testing.T) {
 	// kubeadm labels a control-plane node only once it has registered: tainted by then, it is verified and released for good.
 	late := live
 	w.patchNode(late, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
-	for _, n := range []string{slipped[0], late} {
+	for _, n := range []string{missed[0], late} {
 		w.condition(n, "example.com/Warm")
 		w.becomes(n, "released", func(n *corev1.Node) bool { return untainted(n) && n.Labels["node-ready/verified"] == "true" })
 	}
 	// Another node of its name is another node, and one that is taken into service before it is looked at is none of ours.
-	w.must(nil, k8s.CoreV1().Nodes().Delete(w.ctx, slipped[0], metav1.DeleteOptions{}))
+	w.must(nil, k8s.CoreV1().Nodes().Delete(w.ctx, missed[0], metav1.DeleteOptions{}))
 	w.becomes(w.node("empty"), "tainted", tainted)
 	w.stays(time.Second, late, "untainted", untainted)
 	w.must(nil, k8s.CoreV1().Nodes().Delete(w.ctx, w.name+"-unselected", metav1.DeleteOptions{}))

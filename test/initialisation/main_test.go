@@ -175,7 +175,7 @@ func (w *world) node(suffix string, change ...func(*nodeagent.NodeSpec)) string 
 	return spec.Name
 }
 
-func bornWith(key, value string) func(*nodeagent.NodeSpec) {
+func createdWith(key, value string) func(*nodeagent.NodeSpec) {
 	return func(n *nodeagent.NodeSpec) {
 		n.Taints = append(n.Taints, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffectNoSchedule})
 	}

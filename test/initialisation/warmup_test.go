@@ -41,7 +41,7 @@ func TestWarmUp(t *testing.T) {
 			w.must(w.annotate(p, "startup.k8s.io/ready", "true"))
 		},
 	} {
-		n := w.node(suffix, bornWith(initializing, "wait"))
+		n := w.node(suffix, createdWith(initializing, "wait"))
 		w.ordinary(n)
 		p := w.comes(warmUps, n)
 		if probe := p.Spec.Containers[0].ReadinessProbe; probe == nil || len(p.Spec.InitContainers) == 0 {
@@ -78,7 +78,7 @@ func TestMinimumHold(t *testing.T) {
 	w := begin(t)
 	w.must(nil, install.Apply(w.ctx, control, []byte(file(examples, "warm-up/daemonset.yaml"))))
 	w.install("controller: {config: {nodeManagement: {minimumHoldSeconds: 8}}}", examples+"/warm-up/values.yaml")
-	n := w.node("a", bornWith(initializing, "wait"))
+	n := w.node("a", createdWith(initializing, "wait"))
 	w.report(w.comes(warmUps, n), corev1.ConditionTrue)
 	w.becomes(n, "held", func(n *corev1.Node) bool {
 		return held(n) && strings.HasPrefix(said(n), "WaitingForPrerequisites: Waiting for nodeManagement.minimumHoldSeconds (8) to be over at ")
@@ -99,8 +99,8 @@ func TestTwoPhases(t *testing.T) {
 	w.must(nil, install.Apply(w.ctx, control, []byte(file(examples, "warm-up/daemonset.yaml"))))
 	w.must(nil, install.Apply(w.ctx, control, []byte(file(examples, "cni-readiness/network-readiness-rule.yaml"))))
 	w.install("", examples+"/warm-up-two-phases/values.yaml")
-	n := w.node("a", bornWith(network, "pending"), bornWith(initializing, "wait"))
-	unruled := w.node("unruled", bornWith(initializing, "wait"))
+	n := w.node("a", createdWith(network, "pending"), createdWith(initializing, "wait"))
+	unruled := w.node("unruled", createdWith(initializing, "wait"))
 	w.ordinary(n)
 	for _, name := range []string{n, unruled} {
 		w.becomes(name, "waiting for its network", func(n *corev1.Node) bool {

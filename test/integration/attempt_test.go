@@ -158,10 +158,10 @@ func TestWorkerNamespaceIsMissing(t *testing.T) {
 	s.hasEvents(n.Name, map[string]int{"VerificationInconclusive": 1})
 }
 
-// A leader that was stopped (SIGSTOP, a paused machine) wakes up beside its successor: it must do nothing.
+// A leader that was stopped (SIGSTOP, a paused machine) goes on beside its successor: it must do nothing.
 func TestStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 	s := begin(t, execCheck("sleep", "1"))
-	born := s.births()
+	created := s.creations()
 	old := s.controller()
 	s.becomes(s.node("first").Name, "verified by the first leader", isVerified)
 	s.controller()
@@ -171,7 +171,7 @@ func TestStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 		names = append(names, s.node(fmt.Sprint(i)).Name)
 	}
 	s.becomes(names[0], "verified by the successor", isVerified)
-	// The old one wakes with a queue full of nodes of which it has seen nothing.
+	// The old one goes on with a queue full of nodes of which it has seen nothing.
 	for i := range 20 {
 		names = append(names, s.node(fmt.Sprint(100+i)).Name)
 	}
@@ -182,8 +182,8 @@ func TestStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 		t.Error("a leader that lost its lease goes on")
 	}
 	for _, name := range names {
-		if f := s.becomes(name, "verified", isVerified); f.Record.Sequence != 1 || born.of(name) != 1 {
-			t.Errorf("%s: %d workers, %+v", name, born.of(name), f.Record)
+		if f := s.becomes(name, "verified", isVerified); f.Record.Sequence != 1 || created.of(name) != 1 {
+			t.Errorf("%s: %d workers, %+v", name, created.of(name), f.Record)
 		}
 	}
 }

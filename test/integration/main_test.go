@@ -376,8 +376,8 @@ func (s *suite) workers(name string) []corev1.Pod {
 	return out
 }
 
-// births counts every worker pod ever created in the namespace, from a watch that begins now.
-type births struct {
+// creations counts every worker pod ever created in the namespace, from a watch that begins now.
+type creations struct {
 	mu    sync.Mutex
 	uids  map[string]string // name by UID
 	nodes map[string]string // name of the node by UID
@@ -385,13 +385,13 @@ type births struct {
 	live  map[string]bool
 }
 
-func (s *suite) births() *births {
+func (s *suite) creations() *creations {
 	s.Helper()
 	w, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
-	b := &births{uids: map[string]string{}, nodes: map[string]string{}, live: map[string]bool{}}
+	b := &creations{uids: map[string]string{}, nodes: map[string]string{}, live: map[string]bool{}}
 	s.Cleanup(w.Stop)
 	go func() {
 		for e := range w.ResultChan() {
@@ -414,7 +414,7 @@ func (s *suite) births() *births {
 }
 
 // of counts the worker pods of one node.
-func (b *births) of(node string) int {
+func (b *creations) of(node string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := 0
@@ -426,7 +426,7 @@ func (b *births) of(node string) int {
 	return n
 }
 
-func (b *births) count() int {
+func (b *creations) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.uids)

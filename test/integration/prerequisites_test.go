@@ -163,7 +163,7 @@ func TestResourcePrerequisites(t *testing.T) {
 // No worker starts on a node that others are about to remove; one that stays after all is verified.
 func TestLeavingNodesGetNoWorker(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"intervalSeconds": 3600}))
-	born := s.births()
+	created := s.creations()
 	tainted := func(key string) func(*nodeagent.NodeSpec) {
 		return func(n *nodeagent.NodeSpec) {
 			n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
@@ -189,7 +189,7 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 	s.must(nil, drained.SetCondition(s.ctx, corev1.NodeCondition{Type: "DrainInProgress", Status: corev1.ConditionFalse}))
 	s.becomes(karpenter.Name, "verified once its disruption was rolled back", isVerified)
 	s.becomes(drained.Name, "verified once its drain was called off", isVerified)
-	if n := born.of(autoscaler.Name) + born.of(deleted.Name) + born.of(unclaimed.Name); n > 0 {
+	if n := created.of(autoscaler.Name) + created.of(deleted.Name) + created.of(unclaimed.Name); n > 0 {
 		t.Errorf("%d workers were made on nodes that are leaving", n)
 	}
 	s.patchNode(deleted.Name, `{"metadata":{"finalizers":null}}`)
@@ -198,7 +198,7 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 // Without checks a node is released, and verified anew, by its prerequisites alone: no pod is ever made.
 func TestNodesWithoutChecks(t *testing.T) {
 	s := begin(t, prerequisites(map[string]any{"conditions": []any{map[string]any{"type": "Storage", "status": "True"}}}), set("worker", map[string]any{"checks": []any{}}))
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	n := s.node("a")
 	s.waits(n.Name, "Storage")
@@ -217,7 +217,7 @@ func TestNodesWithoutChecks(t *testing.T) {
 	s.patchNode(unregistered.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
 	s.becomes(unregistered.Name, "released", released(1))
 	s.hasEvents(n.Name, map[string]int{"VerificationPassed": 2})
-	if n := born.count(); n > 0 {
+	if n := created.count(); n > 0 {
 		t.Errorf("%d pods were made", n)
 	}
 }

@@ -346,7 +346,7 @@ func TestPresetGPU(t *testing.T) {
 	s.offerGPU(n.Name)
 	s.becomes(n.Name, "verified", isVerified)
 
-	// In a profile it holds from the node's birth on, and for no other node.
+	// In a profile it holds from the node's creation on, and for no other node.
 	s.controllers[0].Terminate(5 * time.Second)
 	set("nodeManagement", map[string]any{"presets": nil})(s.config)
 	s.config["profiles"] = []any{map[string]any{"name": "gpu", "presets": []any{"gpu-nvidia"}, "nodeSelector": map[string]any{"matchLabels": map[string]any{"pool": "gpu"}}}}

@@ -131,7 +131,7 @@ func (s *suite) mustStand(nodeName string) {
 // cluster is well.
 func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	s := begin(t, deletes(nil))
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	var healthy []string
 	for i := range 50 {
@@ -150,9 +150,9 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 	for _, name := range healthy {
 		s.claimStays(name)
 	}
-	born.mu.Lock()
+	created.mu.Lock()
 	probes, failures := 0, 0
-	for _, name := range born.uids {
+	for _, name := range created.uids {
 		switch {
 		case strings.HasPrefix(name, "probe-"):
 			probes++
@@ -160,7 +160,7 @@ func TestOneBrokenNodeAmongFifty(t *testing.T) {
 			failures++
 		}
 	}
-	born.mu.Unlock()
+	created.mu.Unlock()
 	if probes < 1 || probes > failures {
 		t.Errorf("%d probes for %d failures", probes, failures)
 	}
@@ -222,7 +222,7 @@ func TestOutageDeletesNothing(t *testing.T) {
 	}
 }
 
-// Each guard holds a deletion that would otherwise happen, tells of it once, and lets go.
+// Each guard holds a deletion that would otherwise happen, reports it once, and releases it.
 func TestGuards(t *testing.T) {
 	off := map[string]any{"controlProbe": false, "maxUnhealthy": "100%"}
 	with := func(key string, value any) map[string]any {

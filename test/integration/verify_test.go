@@ -27,7 +27,7 @@ import (
 // The five nodes of the demo, as assertions.
 func TestFiveNodes(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}))
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	healthy := []*nodeagent.Node{s.node("a"), s.node("b"), s.node("c")}
 	heals := s.node("d", dns(nodeagent.DNSDrops))
@@ -62,7 +62,7 @@ func TestFiveNodes(t *testing.T) {
 		}
 		return ""
 	})
-	if n := born.of(healthy[0].Name) + born.of(healthy[1].Name) + born.of(healthy[2].Name) + born.of(heals.Name); n != 3+3 {
+	if n := created.of(healthy[0].Name) + created.of(healthy[1].Name) + created.of(healthy[2].Name) + created.of(heals.Name); n != 3+3 {
 		t.Errorf("%d worker pods for the nodes that passed, want 6", n)
 	}
 }
@@ -212,7 +212,7 @@ func TestAgeReverifies(t *testing.T) {
 
 func TestUntouchedNodes(t *testing.T) {
 	s := begin(t)
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	skipped := s.node("skipped", func(n *nodeagent.NodeSpec) { n.Annotations = map[string]string{"node-ready/skip": "true"} })
 	old := s.node("old", untainted)
@@ -223,8 +223,8 @@ func TestUntouchedNodes(t *testing.T) {
 	for _, n := range []*nodeagent.Node{skipped, plane, old, other} {
 		s.stays(2*resync, n.Name, "left alone", func(f marks.Facts) bool { return !f.HasRecord && !f.Labelled && f.Condition == nil })
 	}
-	if born.count() != 1 {
-		t.Errorf("%d worker pods, want the canary's alone", born.count())
+	if created.count() != 1 {
+		t.Errorf("%d worker pods, want the canary's alone", created.count())
 	}
 	// What kept the controller away was that and nothing else: without it each is verified, by its first worker.
 	s.patchNode(skipped.Name, `{"metadata":{"annotations":{"node-ready/skip":null}}}`)
@@ -287,7 +287,7 @@ func TestLeaseSaysWhereWorkersAre(t *testing.T) {
 // Workers run on Linux only. A node of another system keeps its taint and says so; a virtual one is left alone.
 func TestNodesThatAreNotLinux(t *testing.T) {
 	s := begin(t, set("nodeManagement", map[string]any{"verifyUntainted": true}))
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	system := func(n *nodeagent.NodeSpec) { n.Labels[corev1.LabelOSStable] = "windows" }
 	gated, open := s.node("windows", system), s.node("windows-open", system, untainted)
@@ -309,8 +309,8 @@ func TestNodesThatAreNotLinux(t *testing.T) {
 			return !f.HasRecord && !f.Labelled && f.Condition == nil
 		})
 	}
-	if born.count() != 0 {
-		t.Errorf("%d worker pods", born.count())
+	if created.count() != 0 {
+		t.Errorf("%d worker pods", created.count())
 	}
 	s.patchNode(gated.Name, `{"spec":{"taints":null}}`)
 	s.becomes(gated.Name, "silent again once its taint is removed", func(f marks.Facts) bool { return f.Condition == nil })
@@ -325,7 +325,7 @@ func TestVerifyUntainted(t *testing.T) {
 // Karpenter puts startup taints back until it has registered a node.
 func TestKarpenterRegisteredGate(t *testing.T) {
 	s := begin(t)
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	n := s.node("a", func(n *nodeagent.NodeSpec) { n.Labels["karpenter.sh/nodepool"] = "default" })
 	s.eventually("its worker passed", func() string {
@@ -340,14 +340,14 @@ func TestKarpenterRegisteredGate(t *testing.T) {
 	s.stays(500*time.Millisecond, n.Name, "tainted", func(f marks.Facts) bool { return f.Gated })
 	s.patchNode(n.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
 	s.becomes(n.Name, "verified", isVerified)
-	if born.count() != 1 {
-		t.Errorf("%d worker pods", born.count())
+	if created.count() != 1 {
+		t.Errorf("%d worker pods", created.count())
 	}
 }
 
 func TestMaxConcurrentVerifications(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"maxConcurrentVerifications": 2}), execCheck("sleep", "0.5"))
-	born := s.births()
+	created := s.creations()
 	s.controller()
 	var names []string
 	for i := range 8 {
@@ -356,10 +356,10 @@ func TestMaxConcurrentVerifications(t *testing.T) {
 	for _, name := range names {
 		s.becomes(name, "verified", isVerified)
 	}
-	born.mu.Lock()
-	defer born.mu.Unlock()
-	if born.most > 2 || len(born.uids) != 8 {
-		t.Errorf("%d workers at once, %d in all; want 2 and 8", born.most, len(born.uids))
+	created.mu.Lock()
+	defer created.mu.Unlock()
+	if created.most > 2 || len(created.uids) != 8 {
+		t.Errorf("%d workers at once, %d in all; want 2 and 8", created.most, len(created.uids))
 	}
 }
 
@@ -394,10 +394,10 @@ func TestNewNodeWithAnOldName(t *testing.T) {
 		}
 		return ""
 	})
-	reborn := s.node("a", func(n *nodeagent.NodeSpec) {
+	recreated := s.node("a", func(n *nodeagent.NodeSpec) {
 		n.Annotations = map[string]string{marks.AnnotationRecord: old.Annotations[marks.AnnotationRecord]} // restored with its marks
 	})
-	f := s.becomes(reborn.Name, "verified afresh", isVerified)
+	f := s.becomes(recreated.Name, "verified afresh", isVerified)
 	if f.Record.Sequence != 1 || f.Record.Attempts != 0 || f.Record.NodeUID == string(old.UID) {
 		t.Errorf("%+v", f.Record)
 	}
@@ -405,7 +405,7 @@ func TestNewNodeWithAnOldName(t *testing.T) {
 
 func TestDryRun(t *testing.T) {
 	s := begin(t)
-	born := s.births()
+	created := s.creations()
 	s.controller("--dry-run")
 	good, bad := s.node("good"), s.node("bad", dns(nodeagent.DNSRefuses))
 	before := map[string]string{}
@@ -434,8 +434,8 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("a dry run told %v of %s", e, name)
 		}
 	}
-	if born.count() != 2 {
-		t.Errorf("%d workers", born.count())
+	if created.count() != 2 {
+		t.Errorf("%d workers", created.count())
 	}
 	s.controllers[0].Terminate(5 * time.Second)
 	s.controller()

@@ -14,7 +14,7 @@ func TestAKeyForClusterAutoscaler(t *testing.T) {
 	const key, foreign = marks.RuleAutoscalerPrefix + "autoscaled", marks.RuleAutoscalerPrefix + "foreign"
 	w := beside(t)
 	r := w.rule("autoscaled", withKey(key))
-	w.node("autoscaled-1", bornWith(foreign), func(n *corev1.Node) {
+	w.node("autoscaled-1", createdWith(foreign), func(n *corev1.Node) {
 		n.Annotations = map[string]string{marks.AnnotationRules: `{"gone":"` + foreign + `:NoSchedule"}`}
 	})
 	holds := func(want bool) func() string {

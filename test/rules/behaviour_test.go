@@ -24,7 +24,7 @@ func isReady(n *corev1.Node) {
 	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "agent/Ready", Status: corev1.ConditionTrue})
 }
 
-func bornWith(key string) func(*corev1.Node) {
+func createdWith(key string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "kubelet", Effect: corev1.TaintEffectNoSchedule})
 	}
@@ -80,7 +80,7 @@ func TestContinuous(t *testing.T) {
 	w := beside(t)
 	w.node("cont-0", isReady)
 	r := w.rule("cont")
-	w.node("cont-1", bornWith("example.com/foreign"))
+	w.node("cont-1", createdWith("example.com/foreign"))
 	n := w.tainted("cont-1", "cont", true)
 	if !owns(n, r) || !carries(n, "example.com/foreign") || n.Annotations[marks.AnnotationRules] != fmt.Sprintf(`{"%s":"readiness.k8s.io/cont:NoSchedule"}`, r.UID) {
 		t.Errorf("%v %v", n.Annotations, n.Spec.Taints)
@@ -108,7 +108,7 @@ func TestContinuous(t *testing.T) {
 	}
 }
 
-// A bootstrap-only rule lets go of a node once and for all, by an annotation in the patch that removes the taint.
+// A bootstrap-only rule releases a node once and for all, by an annotation in the patch that removes the taint.
 func TestBootstrapOnly(t *testing.T) {
 	w := beside(t)
 	w.node("boot-good", isReady)
@@ -116,12 +116,12 @@ func TestBootstrapOnly(t *testing.T) {
 		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-boot": "true"}
 	})
 	r := w.rule("boot", bootstrapOnly)
-	w.node("boot-born", bornWith("readiness.k8s.io/boot"))
+	w.node("boot-created", createdWith("readiness.k8s.io/boot"))
 	w.node("boot-existing")
 	watch := w.watch()
 	w.tainted("boot-existing", "boot", true)
 	done := "readiness.k8s.io/bootstrap-completed-" + string(r.UID)
-	for _, name := range []string{"boot-existing", "boot-born"} {
+	for _, name := range []string{"boot-existing", "boot-created"} {
 		w.condition(name, "True")
 		n := w.tainted(name, "boot", false)
 		if n.Annotations[done] != `{"rule-name":"boot"}` || owns(n, r) {
@@ -129,7 +129,7 @@ func TestBootstrapOnly(t *testing.T) {
 		}
 		w.condition(name, "False") // a reboot, or a crash
 	}
-	w.said("boot-born", "TaintAdopted/AdoptTaint Taint 'readiness.k8s.io/boot:NoSchedule' is now managed by rule 'boot'")
+	w.said("boot-created", "TaintAdopted/AdoptTaint Taint 'readiness.k8s.io/boot:NoSchedule' is now managed by rule 'boot'")
 	w.eventually("the good node is annotated", func() string {
 		if n := w.get("boot-good"); n.Annotations[done] == "" || carries(n, "readiness.k8s.io/boot") {
 			return fmt.Sprint(n.Annotations, n.Spec.Taints)
@@ -137,7 +137,7 @@ func TestBootstrapOnly(t *testing.T) {
 		return ""
 	})
 	time.Sleep(2 * time.Second) // longer than the safety-net resync
-	for _, name := range []string{"boot-existing", "boot-born", "boot-old"} {
+	for _, name := range []string{"boot-existing", "boot-created", "boot-old"} {
 		if n := w.get(name); carries(n, "readiness.k8s.io/boot") {
 			t.Errorf("%s is tainted again", name)
 		}
@@ -201,12 +201,12 @@ func TestLeavingTheSelector(t *testing.T) {
 	w.rule("stay")
 	inPool := func(n *corev1.Node) { n.Labels["pool"] = "gated" }
 	w.node("leave-1", inPool)
-	w.node("leave-born", inPool, bornWith("readiness.k8s.io/leave"))
-	w.node("leave-foreign", bornWith("readiness.k8s.io/leave"))
+	w.node("leave-created", inPool, createdWith("readiness.k8s.io/leave"))
+	w.node("leave-foreign", createdWith("readiness.k8s.io/leave"))
 	w.tainted("leave-1", "leave", true)
 	w.tainted("leave-1", "stay", true)
-	w.said("leave-born", "TaintAdopted")
-	for _, name := range []string{"leave-1", "leave-born"} {
+	w.said("leave-created", "TaintAdopted")
+	for _, name := range []string{"leave-1", "leave-created"} {
 		w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"pool":"free"}}}`)
 		n := w.tainted(name, "leave", false)
 		if owns(n, r) {
@@ -244,10 +244,10 @@ func TestDeletedWhileDown(t *testing.T) {
 	w.must(api.Delete(w.ctx, dry))
 	w.patch(stripped, `{"metadata":{"finalizers":null}}`)
 	w.must(api.Delete(w.ctx, stripped))
-	w.node("down-forged", bornWith("tenant.example.com/secret"), func(n *corev1.Node) {
+	w.node("down-forged", createdWith("tenant.example.com/secret"), func(n *corev1.Node) {
 		n.Annotations = map[string]string{"node-ready/rules": fmt.Sprintf(`{%q:"tenant.example.com/secret:NoSchedule"}`, r.UID)}
 	})
-	w.node("down-2", bornWith("readiness.k8s.io/down")) // joins meanwhile, selected
+	w.node("down-2", createdWith("readiness.k8s.io/down")) // joins meanwhile, selected
 	w.controller()
 	w.gone("down")
 	w.gone("downdry")

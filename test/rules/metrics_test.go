@@ -143,7 +143,7 @@ func TestMetrics(t *testing.T) {
 	w.tainted("metered-old", "metered-cont", true)
 	// Of these, one cannot be tainted, and the other one neither be released nor be noted to have passed.
 	w.node("metered-frozen-1", frozen)
-	w.node("metered-frozen-2", frozen, isReady, bornWith("readiness.k8s.io/metered-cont"))
+	w.node("metered-frozen-2", frozen, isReady, createdWith("readiness.k8s.io/metered-cont"))
 
 	const atLeastOnce = -1 // how often depends on how often it was tried or looked at
 	want := map[string]float64{

@@ -28,7 +28,7 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 	}
 	w.said("a-younger", "Warning RuleOverruled/Overrule Rule 'older' is older")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_overruled{by="older",rule="a-younger"} 1`) })
-	w.condition("two-1", "True") // the older lets go, whatever the younger asks for
+	w.condition("two-1", "True") // the older releases it, whatever the younger asks for
 	w.tainted("two-1", "older", false)
 	watch := w.watch()
 	time.Sleep(2 * time.Second) // longer than the safety-net resync
@@ -59,7 +59,7 @@ func TestTwoRulesOnOneTaint(t *testing.T) {
 func TestARuleAndAProfileOnOneTaint(t *testing.T) {
 	w := beside(t)
 	w.rule("both")
-	w.node("both-1", isReady, bornWith(rival))
+	w.node("both-1", isReady, createdWith(rival))
 	w.said("both", "Warning RuleRefused/Refuse The rule is not obeyed: spec.taint: Invalid value: \"readiness.k8s.io/both:NoSchedule\": is one of the controller's gating taints")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_refused{rule="both"} 1`) })
 	if n := w.get("both-1"); !carries(n, "readiness.k8s.io/both") {
@@ -140,7 +140,7 @@ func TestReplacedUnderItsName(t *testing.T) {
 	}
 	// One that leaves the selector and is replaced by one outside it: the new one has a taint of somebody else's.
 	w.must(api.Delete(w.ctx, n))
-	w.node("replaced-1", bornWith("readiness.k8s.io/replaced"), func(n *corev1.Node) { n.Labels[testLabel] = "elsewhere" })
+	w.node("replaced-1", createdWith("readiness.k8s.io/replaced"), func(n *corev1.Node) { n.Labels[testLabel] = "elsewhere" })
 	time.Sleep(2 * time.Second)
 	if n := w.get("replaced-1"); !carries(n, "readiness.k8s.io/replaced") || n.Annotations[marks.AnnotationRules] != "" {
 		t.Errorf("%v %v", n.Annotations, n.Spec.Taints)

@@ -27,7 +27,7 @@ func TestStrandedByNRC(t *testing.T) {
 	completed := func(key, value string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Annotations = map[string]string{key: value} }
 	}
-	left := bornWith("readiness.k8s.io/stranded")
+	left := createdWith("readiness.k8s.io/stranded")
 	w.node("stranded-uid", isReady, left, completed(byUID, `{"rule-name":"stranded"}`))
 	w.node("stranded-name", isReady, left, completed(byName, "true"))
 	w.node("stranded-failed", left, completed(byUID, `{"rule-name":"stranded"}`))
@@ -58,7 +58,7 @@ func TestStrandedByNRC(t *testing.T) {
 func TestATaintThatIsPutBack(t *testing.T) {
 	w := in(t)
 	r := w.rule("back", bootstrapOnly)
-	w.node("back-forged", bornWith("readiness.k8s.io/back"), func(n *corev1.Node) {
+	w.node("back-forged", createdWith("readiness.k8s.io/back"), func(n *corev1.Node) {
 		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-" + string(r.UID): `{"rule-name":"back"}`}
 	})
 	w.node("back-1")

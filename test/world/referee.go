@@ -20,11 +20,11 @@ import (
 type Referee struct {
 	world *World
 
-	mu      sync.Mutex
-	births  map[string]int    // of pods, by name
-	deleted map[string]string // nodes and NodeClaims that were deleted: kind/name to UID
-	Events  map[string]map[string]int
-	ruled   map[string]ruled // nodes, by name
+	mu        sync.Mutex
+	creations map[string]int    // of pods, by name
+	deleted   map[string]string // nodes and NodeClaims that were deleted: kind/name to UID
+	Events    map[string]map[string]int
+	ruled     map[string]ruled // nodes, by name
 }
 
 // Emit counts an event, by node and reason, and by key.
@@ -58,11 +58,11 @@ func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.C
 		return nil
 	}
 	r.mu.Lock()
-	if r.births == nil {
-		r.births = map[string]int{}
+	if r.creations == nil {
+		r.creations = map[string]int{}
 	}
-	r.births[pod.Namespace+"/"+pod.Name]++
-	again := r.births[pod.Namespace+"/"+pod.Name] > 1
+	r.creations[pod.Namespace+"/"+pod.Name]++
+	again := r.creations[pod.Namespace+"/"+pod.Name] > 1
 	r.mu.Unlock()
 	if again {
 		r.world.Errorf("pod %s was created twice", pod.Name)
@@ -136,7 +136,7 @@ func (r *Referee) Deleted() map[string]string {
 func (r *Referee) Created(purpose string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name := range r.births {
+	for name := range r.creations {
 		if _, name, _ := strings.Cut(name, "/"); strings.HasPrefix(name, purpose) {
 			n++
 		}

@@ -151,7 +151,7 @@ func RuleTaints(n *corev1.Node) (keys []string) {
 	return keys
 }
 
-// see takes the taints that a node is born with.
+// see takes the taints that a node is created with.
 func (r *Referee) see(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -158,7 +158,7 @@ func says(c *corev1.NodeCondition, what string) bool {
 
 func gated(w *world.World, node string) bool { _, f := w.Get(node); return f.Gated }
 
-// What is no fault of the node is not held against it: it waits, says what for, and goes on when that ends.
+// What is no fault of the node is not counted against it: it waits, says what for, and goes on when that ends.
 func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first func(w *world.World)                       // once the workers run

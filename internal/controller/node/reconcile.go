@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case errors.Is(err, errNothingToDo):
 			return ctrl.Result{}, nil
 		case errors.Is(err, controller.ErrVanished):
-			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch wakes it; this is in case it was missed
+			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch enqueues it; this is in case it was missed
 		case errors.As(err, &refused):
 			return ctrl.Result{RequeueAfter: refused.retry}, nil
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:

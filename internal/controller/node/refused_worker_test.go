@@ -237,7 +237,7 @@ func TestRefusalThatPasses(t *testing.T) {
 	}
 }
 
-// A probe that cannot be made ends in a failed attempt that is recorded and not held against the node.
+// A probe that cannot be made ends in a failed attempt that is recorded and not counted against the node.
 func TestRefusedProbe(t *testing.T) {
 	probe := func(o client.Object) bool { return o.GetLabels()[workerpod.LabelPurpose] == workerpod.PurposeProbe }
 	for name, prepare := range map[string]func(*world.World, *world.Leader, *corev1.Node, *corev1.Node){

@@ -65,7 +65,7 @@ func (s synced) WaitForSync(ctx context.Context) error { return s(ctx) }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// enqueuer is the reconciler's queue, for what wakes nodes outside a watch; empty until it runs.
+// enqueuer is the reconciler's queue, for what enqueues nodes outside a watch; empty until it runs.
 type enqueuer struct{ queue atomic.Pointer[queue] }
 
 func (w *enqueuer) set(_ context.Context, q queue) error {
@@ -111,7 +111,7 @@ func enqueue(q queue, name string, priority int) {
 	q.Add(req)
 }
 
-// nodeHandler wakes a node that changed, and records it in the fleet.
+// nodeHandler enqueues a node that changed, and records it in the fleet.
 func (r *Reconciler) nodeHandler() handler.EventHandler {
 	see := func(o client.Object, q queue) {
 		in := r.View.Observe(o.(*corev1.Node))
@@ -201,8 +201,8 @@ func pastDeadline(n *corev1.Node) bool {
 	})
 }
 
-// podHandler wakes the node that a worker pod's change can concern. A pod that is not ours wakes nobody and takes no
-// slot.
+// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours enqueues nothing and takes
+// no slot.
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {

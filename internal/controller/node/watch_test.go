@@ -38,7 +38,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 	}
 }
 
-// In an outage nodes that come must not queue behind those that fail, whatever wakes those.
+// In an outage nodes that come must not queue behind those that fail, whatever enqueues those.
 func TestNodesThatFailGoLast(t *testing.T) {
 	gated := marks.Facts{Gated: true}
 	failed, passed := gated, gated

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/pods"
 )
 
-// What a node is evaluated from does not grow with the number of nodes, and an event about one wakes that one alone,
+// What a node is evaluated from does not grow with the number of nodes, and an event about one enqueues that one alone,
 // however many wait. Measured in bytes: to look at all objects is one allocation, of their number.
 func TestCostDoesNotGrowWithNodes(t *testing.T) {
 	const sets = 3
@@ -42,11 +42,11 @@ func TestCostDoesNotGrowWithNodes(t *testing.T) {
 					t.Fatalf("node-%d waits for %v", i, waits)
 				}
 			}
-			f.wakesOnly("a pod of node-1", func() {
+			f.enqueuesOnly("a pod of node-1", func() {
 				_, err := f.kubernetes.CoreV1().Pods("x").Update(f.ctx, podOf("d0", "node-1", ready), metav1.UpdateOptions{})
 				f.must(err)
 			}, "node-1")
-			f.wakesOnly("the CSINode of node-1", func() {
+			f.enqueuesOnly("the CSINode of node-1", func() {
 				_, err := f.kubernetes.StorageV1().CSINodes().Update(f.ctx, csiNode("node-1", "node-1"), metav1.UpdateOptions{})
 				f.must(err)
 			}, "node-1")

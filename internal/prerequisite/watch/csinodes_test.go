@@ -62,17 +62,17 @@ func TestCSINodeWakesItsNode(t *testing.T) {
 		f.whys("node-a")
 		f.whys("node-b")
 		client := f.kubernetes.StorageV1().CSINodes()
-		f.wakesOnly("a CSINode", func() {
+		f.enqueuesOnly("a CSINode", func() {
 			_, err := client.Create(f.ctx, csiNode("node-a", "node-a"), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("its annotation", func() {
+		f.enqueuesOnly("its annotation", func() {
 			annotated := csiNode("node-a", "node-a")
 			annotated.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": "x"}
 			_, err := client.Update(f.ctx, annotated, metav1.UpdateOptions{})
 			f.must(err)
 		})
-		f.wakesOnly("a registration", func() {
+		f.enqueuesOnly("a registration", func() {
 			_, err := client.Update(f.ctx, csiNode("node-a", "node-a", storagev1.CSINodeDriver{Name: "disk.example.com"}), metav1.UpdateOptions{})
 			f.must(err)
 		}, "node-a")

@@ -110,7 +110,7 @@ func TestDaemonSets(t *testing.T) {
 	}
 }
 
-// A pod wakes the node that it is on, a DaemonSet all that wait for it, and what changes no verdict nobody.
+// A pod enqueues the node that it is on, a DaemonSet all that wait for it, and what changes no verdict nobody.
 func TestDaemonSetsWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, one := allDaemonSets(), theDaemonSet("d")
@@ -125,31 +125,31 @@ func TestDaemonSetsWake(t *testing.T) {
 			_, err := sets.Update(f.ctx, ds, metav1.UpdateOptions{})
 			f.must(err)
 		}
-		f.wakesOnly("a pod on node-a", func() {
+		f.enqueuesOnly("a pod on node-a", func() {
 			_, err := pods.Create(f.ctx, podOf("d", "node-a"), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("its annotation", func() {
+		f.enqueuesOnly("its annotation", func() {
 			_, err := pods.Update(f.ctx, podOf("d", "node-a", warm), metav1.UpdateOptions{})
 			f.must(err)
 		})
-		f.wakesOnly("a DaemonSet's status", func() {
+		f.enqueuesOnly("a DaemonSet's status", func() {
 			counted := daemonSet("d")
 			counted.Status.NumberReady = 4711
 			update(counted)
 		})
-		f.wakesOnly("another DaemonSet", func() {
+		f.enqueuesOnly("another DaemonSet", func() {
 			_, err := sets.Create(f.ctx, daemonSet("e", selects), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("its readiness", func() {
+		f.enqueuesOnly("its readiness", func() {
 			_, err := pods.Update(f.ctx, podOf("d", "node-a", ready), metav1.UpdateOptions{})
 			f.must(err)
 		}, "node-a")
 		if waits := f.Unmet(node("node-a"), all); waits != nil {
 			t.Errorf("node-a waits for %v", waits)
 		}
-		f.wakesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects)) }, "node-b")
+		f.enqueuesOnly("a DaemonSet that no longer comes to node-b", func() { update(daemonSet("d", selects)) }, "node-b")
 		if waits := f.Unmet(node("node-b"), one); waits != nil {
 			t.Errorf("node-b waits for %v", waits)
 		}
@@ -187,7 +187,7 @@ func TestDaemonSetSelector(t *testing.T) {
 		}
 		f.Unmet(n, everywhere)
 		sets := f.kubernetes.AppsV1().DaemonSets("x")
-		f.wakesOnly("a DaemonSet that registers", func() {
+		f.enqueuesOnly("a DaemonSet that registers", func() {
 			_, err := sets.Create(f.ctx, registered(daemonSet("late")), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")

@@ -158,13 +158,13 @@ func (f *fixture) woken() []string {
 	}
 }
 
-// wakesOnly checks which nodes an action wakes, in order.
-func (f *fixture) wakesOnly(what string, action func(), names ...string) {
+// enqueuesOnly checks which nodes an action enqueues, in order.
+func (f *fixture) enqueuesOnly(what string, action func(), names ...string) {
 	f.Helper()
 	f.woken()
 	action()
 	if got := f.woken(); fmt.Sprint(got) != fmt.Sprint(names) {
-		f.Errorf("%s wakes %v, not %v", what, got, names)
+		f.Errorf("%s enqueues %v, not %v", what, got, names)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestReasonOf(t *testing.T) {
 	}
 }
 
-// While a watch fails its reason keeps one text and wakes the node once; it is forgotten when the watch works.
+// While a watch fails its reason keeps one text and enqueues the node once; it is forgotten when the watch works.
 func TestTroubleIsStableAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refusal atomic.Pointer[func(int) error] // nil: the list is served
@@ -86,22 +86,22 @@ func TestTroubleIsStableAndEnds(t *testing.T) {
 		const what = "Storage (node=node-a) Attached to be True "
 		f.waits("node-a", what+"(not read yet)")
 		f.start().waits("node-a", what+"(cannot be read: the kind is not served)")
-		f.wakesOnly("a kind that is still not served", func() { time.Sleep(time.Minute) })
+		f.enqueuesOnly("a kind that is still not served", func() { time.Sleep(time.Minute) })
 
 		kind.served.Store(true)
 		time.Sleep(kindRetry + time.Second)
 		f.waits("node-a", what+"(not read yet)")
-		f.wakesOnly("a refusal, however often", retried, "node-a")
+		f.enqueuesOnly("a refusal, however often", retried, "node-a")
 		f.waits("node-a", what+"(cannot be read: Forbidden (list and watch storages.warm.example.com))")
-		f.wakesOnly("the same refusal", retried)
+		f.enqueuesOnly("the same refusal", retried)
 		f.waits("node-a", what+"(cannot be read: Forbidden (list and watch storages.warm.example.com))")
 
 		refuse(refused)
-		f.wakesOnly("another reason", retried, "node-a")
+		f.enqueuesOnly("another reason", retried, "node-a")
 		f.waits("node-a", what+"(cannot be read: no usable answer from the API server)")
 
 		refusal.Store(nil)
-		f.wakesOnly("the first list", func() { time.Sleep(5 * time.Minute) }, "node-a")
+		f.enqueuesOnly("the first list", func() { time.Sleep(5 * time.Minute) }, "node-a")
 		f.waits("node-a", what+"(no such object)")
 	})
 }

@@ -128,9 +128,9 @@ func TestProvidedWakes(t *testing.T) {
 		if why := f.whys("node-a"); why != "CSI driver disk.example.com (the node has no CSINode)" {
 			t.Fatal(why)
 		}
-		f.wakesOnly("its CSINode", func() { f.must(f.kubernetes.Tracker().Add(csiNode("node-a", ""))) }, "node-a")
+		f.enqueuesOnly("its CSINode", func() { f.must(f.kubernetes.Tracker().Add(csiNode("node-a", ""))) }, "node-a")
 		f.whys("node-a")
-		f.wakesOnly("the DaemonSet's end", func() {
+		f.enqueuesOnly("the DaemonSet's end", func() {
 			f.must(f.kubernetes.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("daemonsets"), "x", "d"))
 		}, "node-a")
 		// Of what is named, auto says nothing more.

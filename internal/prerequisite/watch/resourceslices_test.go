@@ -87,12 +87,12 @@ func TestResourceSlicesAreNotServed(t *testing.T) {
 		kind := &lateMapper{}
 		f := prepare(t, slicesOfGPUs, kind, nil)
 		f.whys("node-a")
-		f.wakesOnly("the first refusal", func() { f.start() }, "node-a")
+		f.enqueuesOnly("the first refusal", func() { f.start() }, "node-a")
 		const what = "ResourceSlices of driver gpu.example.com "
 		f.waits("node-a", what+"(cannot be read: the kind is not served; resource.k8s.io/v1 needs Kubernetes 1.34)")
-		f.wakesOnly("the next ones", func() { time.Sleep(10 * time.Minute) })
+		f.enqueuesOnly("the next ones", func() { time.Sleep(10 * time.Minute) })
 		kind.served.Store(true)
-		f.wakesOnly("the upgrade", func() { time.Sleep(kindRetry + time.Second) }, "node-a")
+		f.enqueuesOnly("the upgrade", func() { time.Sleep(kindRetry + time.Second) }, "node-a")
 		f.waits("node-a", what+"(there are none for the node)")
 	})
 }
@@ -104,23 +104,23 @@ func TestResourceSliceWakesItsNode(t *testing.T) {
 		f.whys("node-b")
 		client := f.kubernetes.ResourceV1().ResourceSlices()
 		one := slice(1, "node-a", "p", 1, 2)
-		f.wakesOnly("a slice", func() {
+		f.enqueuesOnly("a slice", func() {
 			_, err := client.Create(f.ctx, one, metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("its device's name", func() {
+		f.enqueuesOnly("its device's name", func() {
 			changed := one.DeepCopy()
 			changed.Spec.Devices = []resourcev1.Device{{Name: "gpu-0"}}
 			_, err := client.Update(f.ctx, changed, metav1.UpdateOptions{})
 			f.must(err)
 		})
-		f.wakesOnly("a further device", func() {
+		f.enqueuesOnly("a further device", func() {
 			changed := one.DeepCopy()
 			changed.Spec.Devices = make([]resourcev1.Device, 2)
 			_, err := client.Update(f.ctx, changed, metav1.UpdateOptions{})
 			f.must(err)
 		}, "node-a")
-		f.wakesOnly("the other slice", func() {
+		f.enqueuesOnly("the other slice", func() {
 			_, err := client.Create(f.ctx, slice(2, "node-a", "p", 1, 2), metav1.CreateOptions{})
 			f.must(err)
 		}, "node-a")

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resources"
 )
 
-// An event wakes the node that the object is of, before and after, and only while it waits.
+// An event enqueues the node that the object is of, before and after, and only while it waits.
 func TestResourceWakesItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := prepare(t, config.Prerequisites{Resources: resources.Settings{storages("node={{node}}")}}, mapper(true), dynamicClient(storage("old", "node-a", "False"))).start()
@@ -22,27 +22,27 @@ func TestResourceWakesItsNode(t *testing.T) {
 				t.Fatal(name, "does not wait")
 			}
 		}
-		f.wakesOnly("an object of node-a", func() { f.put(storage("s", "node-a", "False")) }, "node-a")
-		f.wakesOnly("its heartbeat", func() {
+		f.enqueuesOnly("an object of node-a", func() { f.put(storage("s", "node-a", "False")) }, "node-a")
+		f.enqueuesOnly("its heartbeat", func() {
 			beat := storage("s", "node-a", "False")
 			beat.SetAnnotations(map[string]string{"seen": "now"})
 			f.put(beat)
 		})
-		f.wakesOnly("its status", func() { f.put(storage("s", "node-a", "Unknown")) }, "node-a")
-		f.wakesOnly("an object of nobody", func() { f.put(storage("n", "node-x", "True")) })
+		f.enqueuesOnly("its status", func() { f.put(storage("s", "node-a", "Unknown")) }, "node-a")
+		f.enqueuesOnly("an object of nobody", func() { f.put(storage("n", "node-x", "True")) })
 		f.woken()
 		f.put(storage("s", "node-b", "True"))
 		got := f.woken()
 		slices.Sort(got)
 		if fmt.Sprint(got) != "[node-a node-b]" {
-			t.Errorf("an object that moves from node-a to node-b wakes %v", got)
+			t.Errorf("an object that moves from node-a to node-b enqueues %v", got)
 		}
 		f.waits("node-b", "")
-		f.wakesOnly("what node-b no longer waits for", func() { f.put(storage("s", "node-b", "False")) })
+		f.enqueuesOnly("what node-b no longer waits for", func() { f.put(storage("s", "node-b", "False")) })
 		f.waits("node-b", "Storage (node=node-b) Attached to be True (s says False)")
-		f.wakesOnly("a deletion", func() { f.must(f.dynamic.Resource(storageResource).Delete(f.ctx, "s", metav1.DeleteOptions{})) }, "node-b")
+		f.enqueuesOnly("a deletion", func() { f.must(f.dynamic.Resource(storageResource).Delete(f.ctx, "s", metav1.DeleteOptions{})) }, "node-b")
 		f.Forget("node-a")
-		f.wakesOnly("a forgotten node's object", func() { f.put(storage("old", "node-a", "True")) })
+		f.enqueuesOnly("a forgotten node's object", func() { f.put(storage("old", "node-a", "True")) })
 	})
 }
 
@@ -58,7 +58,7 @@ func TestEvaluateLeavesWakesAlone(t *testing.T) {
 		if waits := f.Evaluate(node("node-a"), other); len(waits) != 1 {
 			t.Fatalf("node-a waits for %v", waits)
 		}
-		f.wakesOnly("an object", func() { f.put(storage("s", "", "True")) }, "node-a")
+		f.enqueuesOnly("an object", func() { f.put(storage("s", "", "True")) }, "node-a")
 	})
 }
 
@@ -71,7 +71,7 @@ func TestSharedResourceWakesWhoWaitsForIt(t *testing.T) {
 		if f.Unmet(node("node-b"), other) == nil {
 			t.Fatal("node-b does not wait")
 		}
-		f.wakesOnly("a shared object", func() { f.put(storage("s", "all", "True")) }, "node-a")
+		f.enqueuesOnly("a shared object", func() { f.put(storage("s", "all", "True")) }, "node-a")
 	})
 }
 
@@ -85,11 +85,11 @@ func TestPodsWakeTheirNode(t *testing.T) {
 		if f.Unmet(node("node-b"), plain) == nil {
 			t.Fatal("node-b does not wait")
 		}
-		f.wakesOnly("a pod on node-a", func() { f.pods.Add(pod("a", "node-a", ready)) }, "node-a")
+		f.enqueuesOnly("a pod on node-a", func() { f.pods.Add(pod("a", "node-a", ready)) }, "node-a")
 		f.whys("node-a") // now the DaemonSet is known whose revisions count
-		f.wakesOnly("a pod on node-b", func() { f.pods.Add(pod("b", "node-b")) }, "node-b")
-		f.wakesOnly("a ControllerRevision", func() { f.revisions.Add(revision("ds", "r1", 1)) }, "node-a")
-		f.wakesOnly("a pod's end", func() { f.pods.Delete(pod("b", "node-b")) }, "node-b")
+		f.enqueuesOnly("a pod on node-b", func() { f.pods.Add(pod("b", "node-b")) }, "node-b")
+		f.enqueuesOnly("a ControllerRevision", func() { f.revisions.Add(revision("ds", "r1", 1)) }, "node-a")
+		f.enqueuesOnly("a pod's end", func() { f.pods.Delete(pod("b", "node-b")) }, "node-b")
 	})
 }
 
@@ -123,7 +123,7 @@ func TestNobodyReadsEvents(t *testing.T) {
 		slices.Sort(got)
 		// One was already on its way when the second event came.
 		if distinct := len(slices.Compact(slices.Clone(got))); distinct != nodes || len(got) > nodes+1 {
-			t.Errorf("%d wakes of %d nodes, of %d", len(got), distinct, nodes)
+			t.Errorf("%d enqueues of %d nodes, of %d", len(got), distinct, nodes)
 		}
 	})
 }

@@ -92,7 +92,7 @@ func TestNoAnswer(t *testing.T) {
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // stands in for checkTimeout
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // in place of checkTimeout
 	defer cancel()
 	u, _ := url.Parse(hang)
 	resets <- false

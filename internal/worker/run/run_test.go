@@ -230,7 +230,7 @@ func interruption(t *testing.T) {
 	if took := time.Since(start); took != 50*time.Millisecond {
 		t.Errorf("took %s", took)
 	}
-	// It has not judged the node, and says what it knows.
+	// It has not evaluated the node, and reports what it knows.
 	if want := "a passed, b failed Timeout, c skipped Interrupted, d skipped DependencyFailed"; r.Outcome != result.InternalError || got != want {
 		t.Errorf("got %s: %s, want %s", r.Outcome, got, want)
 	}

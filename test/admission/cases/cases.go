@@ -112,7 +112,7 @@ profiles:
 			Want: []string{"example.com/gpu-unverified=true:NoExecute"}},
 		{Name: "the first profile", Labels: map[string]string{"managed": "yes", "example.com/gpu": "", "pool": "spot"},
 			Want: []string{"example.com/gpu-unverified=true:NoExecute"}},
-		{Name: "what stands in for it is there", Labels: map[string]string{"managed": "yes", "example.com/gpu": ""},
+		{Name: "its fallback is there", Labels: map[string]string{"managed": "yes", "example.com/gpu": ""},
 			Brings: []string{"example.com/gpu-unverified=:NoSchedule"}, Want: []string{"example.com/gpu-unverified=:NoSchedule"}},
 		{Name: "a profile without taints of its own", Labels: map[string]string{"managed": "yes", "pool": "odd"},
 			Want: []string{"example.com/one=wait:NoSchedule", "example.com/two=:PreferNoSchedule"}},

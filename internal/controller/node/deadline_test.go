@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// takes is the longest that an attempt takes under overdue.
+// takes is the longest that an attempt takes under world.PastDeadline.
 const takes = 45 * time.Second
 
 func withImage(n *corev1.Node) {
