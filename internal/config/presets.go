@@ -110,22 +110,26 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "gpu-nvidia-dra",
-			Trouble: "the DRA driver's pod is Ready before it has published a device: a claim finds none on the node, and the autoscaler launches another; " +
-				"`nvidia.com/gpu` stays 0 all the while",
+			Trouble: "the DRA driver's pod is Ready before it has published a device: a claim finds none on the node, " +
+				"and the autoscaler launches another; `nvidia.com/gpu` stays 0 all the while",
 			Reports: []string{"https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1008"},
 			Sources: []string{
 				"NVIDIA/k8s-dra-driver-gpu 12d2af7d5769 deployments/helm/nvidia-dra-driver-gpu/templates/kubeletplugin.yaml",
-				"kubernetes-sigs/dra-driver-nvidia-gpu 14046d00e2f6 deployments/helm/dra-driver-nvidia-gpu/templates/kubeletplugin.yaml",
+				"kubernetes-sigs/dra-driver-nvidia-gpu 14046d00e2f6 " +
+					"deployments/helm/dra-driver-nvidia-gpu/templates/kubeletplugin.yaml",
 			},
 			Hint: "the driver's chart is installed apart from the GPU operator",
 			DaemonSets: []daemonsets.Entry{providing(daemonsets.Entry{AnyOf: []daemonsets.Name{
 				{Namespace: "nvidia-dra-driver-gpu", Name: "nvidia-dra-driver-gpu-kubelet-plugin"}, // NVIDIA's chart
 				{Namespace: "dra-driver-nvidia-gpu", Name: "dra-driver-nvidia-gpu-kubelet-plugin"}, // since it is Kubernetes SIGs'
-			}}, daemonsets.Provided{ResourceSlices: resourceslices.Settings{{Driver: "gpu.nvidia.com", MinDevices: new(int32(1))}}})},
+			}}, daemonsets.Provided{ResourceSlices: resourceslices.Settings{
+				{Driver: "gpu.nvidia.com", MinDevices: new(int32(1))},
+			}})},
 		},
 		{
-			Name:    "aws-neuron",
-			Trouble: "the node takes pods before the device plugin has offered its Inferentia or Trainium devices: `Insufficient aws.amazon.com/neuron`",
+			Name: "aws-neuron",
+			Trouble: "the node takes pods before the device plugin has offered its Inferentia or Trainium devices: " +
+				"`Insufficient aws.amazon.com/neuron`",
 			Reports: []string{"https://github.com/aws-neuron/aws-neuron-sdk/issues/396"},
 			Sources: []string{"aws-neuron/aws-neuron-sdk 4c317caa388b src/k8/k8s-neuron-device-plugin.yml"},
 			DaemonSets: []daemonsets.Entry{providing(daemonSet("kube-system", "neuron-device-plugin-daemonset"),
@@ -133,17 +137,18 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "aws-efa",
-			Trouble: "where the device plugin has no pod or offers no interface, pods with GPUs start all the same and NCCL falls back to TCP, at a fraction of " +
-				"the speed",
-			Reports: []string{"https://github.com/aws-samples/aws-do-eks/pull/56", "https://github.com/aws/eks-charts/issues/1358"},
+			Trouble: "where the device plugin has no pod or offers no interface, pods with GPUs start all the same " +
+				"and NCCL falls back to TCP, at a fraction of the speed",
+			Reports: []string{"https://github.com/aws-samples/aws-do-eks/pull/56",
+				"https://github.com/aws/eks-charts/issues/1358"},
 			Sources: []string{"aws/eks-charts 18e37d7b1640 stable/aws-efa-k8s-device-plugin/templates/daemonset.yaml"},
 			DaemonSets: []daemonsets.Entry{providing(daemonSet("kube-system", "aws-efa-k8s-device-plugin"),
 				daemonsets.Provided{Allocatable: allocatable.Settings{"vpc.amazonaws.com/efa": resource.MustParse("1")}})},
 		},
 		{
 			Name: "linkerd",
-			Trouble: "pods that start after the CNI's own configuration and before that of linkerd-cni are without its redirection: `linkerd-network-validator` " +
-				"fails in them until somebody deletes them",
+			Trouble: "pods that start after the CNI's own configuration and before that of linkerd-cni " +
+				"are without its redirection: `linkerd-network-validator` fails in them until somebody deletes them",
 			Reports:    []string{"https://github.com/linkerd/linkerd2/issues/11073"},
 			Sources:    []string{"linkerd/linkerd2 031372503b8a charts/linkerd2-cni/templates/cni-plugin.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("linkerd-cni", "linkerd-cni")},
@@ -155,11 +160,13 @@ func Presets() []PresetDefinition {
 			Reports: []string{"https://github.com/Azure/secrets-store-csi-driver-provider-azure/issues/173"},
 			Sources: []string{
 				"kubernetes-sigs/secrets-store-csi-driver 0017b463ae5f deploy/secrets-store-csi-driver.yaml",
-				"kubernetes-sigs/secrets-store-csi-driver d0faaff74115 charts/secrets-store-csi-driver/templates/secrets-store-csi-driver.yaml",
+				"kubernetes-sigs/secrets-store-csi-driver d0faaff74115 " +
+					"charts/secrets-store-csi-driver/templates/secrets-store-csi-driver.yaml",
 			},
 			DaemonSets: []daemonsets.Entry{providing(daemonsets.Entry{AnyOf: []daemonsets.Name{
-				{Namespace: "kube-system", Name: "csi-secrets-store"},                          // the manifest's
-				{Namespace: "kube-system", Name: "csi-secrets-store-secrets-store-csi-driver"}, // the chart's, of the release csi-secrets-store
+				{Namespace: "kube-system", Name: "csi-secrets-store"}, // the manifest's
+				// The chart's, of the release csi-secrets-store.
+				{Namespace: "kube-system", Name: "csi-secrets-store-secrets-store-csi-driver"},
 			}}, daemonsets.Provided{CSINodes: csinodes.Settings{{Driver: "secrets-store.csi.k8s.io"}}})},
 		},
 	}

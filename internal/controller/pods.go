@@ -22,8 +22,8 @@ type Pods struct {
 }
 
 // Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any:
-// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One with claims cannot be,
-// and is refused.
+// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One with claims cannot
+// be, and is refused.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()

@@ -201,8 +201,8 @@ func pastDeadline(n *corev1.Node) bool {
 	})
 }
 
-// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours enqueues nothing and takes
-// no slot.
+// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours enqueues nothing and
+// takes no slot.
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {
