@@ -405,6 +405,15 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.node(broken(5))
 			t.node(suspects(5))
 		}, "and it never passed"},
+		"a suspicion of a node whose record somebody spoilt": {func(t *tale) {
+			t.begins()
+			t.node(others(func(n *corev1.Node) {
+				n.Annotations[marks.AnnotationRecord], n.Annotations[annotationRecord] = "{", "1"
+			}))
+			t.node(broken(5))
+			t.node(suspects(5))
+			t.recovers()
+		}, ""},
 		"a suspicion that closes the gate": {func(t *tale) {
 			t.begins()
 			t.node(broken(5))

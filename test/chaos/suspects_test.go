@@ -176,7 +176,7 @@ func (c *checker) accuses(n *nodeSeen, before, after *corev1.Node, ch change) {
 		switch {
 		case !reported(before, s):
 			c.fault(n, ch, "it is suspected for %s=%s, which it does not show", s.Type, s.Status)
-		case was.LastOutcome != attempt.Passed && !was.MayHaveVerified():
+		case was.LastOutcome != attempt.Passed && !was.MayHaveVerified() && !n.spoilt: // one that is spoilt may have passed
 			c.fault(n, ch, "it is suspected for %s, and it never passed", s.Type)
 		case again:
 			c.fault(n, ch, "it is suspected again for %s, which a pass cleared %s ago", s.Type, ch.at.Sub(have.at))
