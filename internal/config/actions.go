@@ -138,3 +138,20 @@ func (c *Config) ActionConditions() []corev1.NodeConditionType {
 	}
 	return types
 }
+
+// ActionKinds are the kinds of what remediation.actions sets or creates, as marks.Remediation.TargetKind has them, each
+// once. A deletion's are not among them.
+func (c *Config) ActionKinds() []string {
+	var kinds []string
+	for _, a := range c.NodeManagement.Remediation.Actions {
+		switch {
+		case a.Condition != nil:
+			kinds = append(kinds, marks.KindCondition)
+		case a.Object != nil:
+			_, kind, _ := a.Object.Identity()
+			kinds = append(kinds, kind)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}

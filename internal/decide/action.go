@@ -56,11 +56,27 @@ func (d *decision) actionWait() time.Duration {
 	if otherBoot(last.BootID, d.in.Node.BootID) || last.Time.After(d.now.Add(clockTolerance)) {
 		return 0
 	}
+	return max(0, waitEnd(d.in, *last).Sub(d.now))
+}
+
+// waitEnd is when the checks run again after an action, unless the node reboots before.
+func waitEnd(in Input, a marks.Remediation) time.Time {
 	seconds := int32(config.DefaultActionWaitSeconds)
-	if actions := d.in.Config.NodeManagement.Remediation.Actions; int(last.Action) < len(actions) {
-		seconds = *actions[last.Action].WaitSeconds
+	if actions := in.Config.NodeManagement.Remediation.Actions; int(a.Action) < len(actions) {
+		seconds = *actions[a.Action].WaitSeconds
 	}
-	return max(0, last.Time.Add(time.Duration(seconds)*time.Second).Sub(d.now))
+	return a.Time.Add(time.Duration(seconds) * time.Second)
+}
+
+// ActionWaitEnd is when the wait after the last action on the node ends, or ended: the action was carried out, and since
+// then the node did not pass and nothing else was decided about it. ok is false for any other node.
+func ActionWaitEnd(in Input, now time.Time) (end time.Time, ok bool) {
+	last := lastAction(in.Node.Record)
+	if last == nil || last.State != marks.RemediationStarted || in.Node.Record.Deletion != nil ||
+		last.Time.After(now.Add(clockTolerance)) {
+		return time.Time{}, false
+	}
+	return waitEnd(in, *last), true
 }
 
 // verifiesAction reports whether no attempt has ended since the last action was carried out: the next one begins a

@@ -192,6 +192,26 @@ func TestSupervise(t *testing.T) {
 	}
 }
 
+// A node on which an action is waited for is one that failed, and shows until when.
+func TestActionWaitEnd(t *testing.T) {
+	in := failing(5, deleting, actions, acted(time.Minute, isStarted))
+	if end, ok := ActionWaitEnd(in, now); !ok || !end.Equal(now.Add(9*time.Minute)) || StatusOf(in, now) != StatusFailed {
+		t.Errorf("ends %s, %v, status %s", end, ok, StatusOf(in, now))
+	}
+	failsAgain(&in)
+	if end, ok := ActionWaitEnd(in, now); !ok || !end.Equal(now.Add(9*time.Minute)) {
+		t.Errorf("once the checks run again: %s, %v", end, ok)
+	}
+	going := failing(5, deleting, actions, acted(time.Minute, isStarted))
+	going.Node.Record.Deletion = &marks.Deletion{Kind: "Node"}
+	for name, other := range map[string]Input{"none": failing(5), "intended": failing(5, actions, acted(time.Minute, isIntended)),
+		"taken back": failing(5, actions, acted(time.Minute, isEnded)), "from the future": failing(5, actions, acted(-time.Hour, isStarted)), "deleted": going} {
+		if end, ok := ActionWaitEnd(other, now); ok {
+			t.Errorf("%s: %s", name, end)
+		}
+	}
+}
+
 // A node with an action counts as in flight until it is gone or has passed.
 func TestActionIsInFlight(t *testing.T) {
 	s := SummaryOf(failing(5, actions, acted(time.Minute, isStarted)))

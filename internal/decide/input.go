@@ -160,6 +160,8 @@ type Plan struct {
 	Change marks.Change
 	// Recorded is the attempt whose result Change records; nil if it records none.
 	Recorded *Recorded
+	// Suspect is the type of the condition for which Change begins a suspicion; empty if it begins none.
+	Suspect corev1.NodeConditionType
 	// Target is what StepDelete deletes. For a deletion that is held only its Kind is set.
 	Target owner.Target
 	// Action is what StepAct carries out, or StepRevert takes back.

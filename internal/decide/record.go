@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -18,6 +19,12 @@ type Recorded struct {
 	First bool
 	// Verdict is the node's first one, where this attempt brought it; empty for any other attempt.
 	Verdict Verdict
+	// Suspicion is the type of the condition that made the node suspect, and Suspect what this attempt says of it; empty
+	// where it says nothing, or where no condition did.
+	Suspicion corev1.NodeConditionType
+	Suspect   SuspicionResult
+	// Answer is the answer to a request; empty where the attempt answers none.
+	Answer attempt.Outcome
 }
 
 // Verdict is the first verdict on a new node: it passed, or exhausted its retries.
@@ -95,6 +102,8 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 		r.Inconclusive++
 	}
 	d.settleSuspicion(&r, result.Outcome)
+	d.Recorded.Answer = d.Change.Answer
+	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
 	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
 	d.Events = d.outcomeEvents(before, r, *result)

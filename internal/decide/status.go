@@ -14,7 +14,7 @@ const (
 	StatusPending   Status = "pending"   // must be verified, no worker yet
 	StatusVerifying Status = "verifying" // an attempt is under way
 	StatusVerified  Status = "verified"
-	StatusFailed    Status = "failed" // the last attempt failed, retries are exhausted, or the deadline is past
+	StatusFailed    Status = "failed" // the last attempt failed, an action is waited for, or the deadline is past
 	StatusHeld      Status = "held"   // a remediation guard holds its deletion
 )
 
@@ -39,7 +39,7 @@ func StatusOf(in Input, now time.Time) Status {
 		return StatusFailed
 	case CurrentPod(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying
-	case budgetOf(in).attempts > 0:
+	case budgetOf(in).attempts > 0, verifiesAction(in.Node.Record):
 		return StatusFailed
 	}
 	return StatusPending

@@ -160,6 +160,9 @@ func (d *decision) recordSuspicion() bool {
 		return true
 	}
 	r := d.in.Node.Record
+	if r.Suspicion == nil {
+		d.Suspect = s.Type
+	}
 	r.NodeUID, r.Suspicion = d.in.Node.UID, s
 	if requestPending(r) {
 		r.RequestTime = ptr.To(timestamp(d.now))
@@ -202,6 +205,35 @@ func (d *decision) settleSuspicion(r *marks.Record, outcome attempt.Outcome) {
 		}
 	}
 	r.Suspicion, r.Cleared = nil, kept
+}
+
+// SuspicionResult is what became of a suspicion by a condition, for metrics.
+type SuspicionResult string
+
+// The results. SuspicionAccused is a suspicion that began, SuspicionConfirmed one under which an attempt failed that
+// counts against the node.
+const (
+	SuspicionAccused   SuspicionResult = "accused"
+	SuspicionCleared   SuspicionResult = "cleared"
+	SuspicionConfirmed SuspicionResult = "confirmed"
+)
+
+// SuspicionResults lists them.
+func SuspicionResults() []SuspicionResult {
+	return []SuspicionResult{SuspicionAccused, SuspicionCleared, SuspicionConfirmed}
+}
+
+// suspicionResult is what an attempt of the outcome says of the suspicion in the record before. Only the first failure
+// confirms it.
+func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType, SuspicionResult) {
+	switch s := before.Suspicion; {
+	case s == nil || s.Type == "":
+	case outcome == attempt.Passed:
+		return s.Type, SuspicionCleared
+	case outcome == attempt.Failed && d.spent.attempts == 0 && lastAction(before) == nil:
+		return s.Type, SuspicionConfirmed
+	}
+	return "", ""
 }
 
 // suspicionClearedEvents says that the checks passed on a node which a condition made suspect; none for any other node.

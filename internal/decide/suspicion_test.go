@@ -119,6 +119,9 @@ func TestSuspicionBegins(t *testing.T) {
 				}
 				return
 			}
+			if want := s.Type; plan.Suspect != want {
+				t.Errorf("counted as accused by %q, want %q", plan.Suspect, want)
+			}
 			if s.Request != tc.request || plan.Change.Gate != gateKeep || plan.Change.Label != nil || plan.Recorded != nil {
 				t.Errorf("%+v, change %+v", s, plan.Change)
 			}
@@ -245,6 +248,13 @@ func TestSuspicionEnds(t *testing.T) {
 			if got := fmt.Sprint(reasons(plan.Events)); got != tc.reasons {
 				t.Errorf("events %s, want %s", got, tc.reasons)
 			}
+			counted := SuspicionResult("")
+			if s := tc.in.Node.Record.Suspicion; s.Type != "" {
+				counted = map[attempt.Outcome]SuspicionResult{attempt.Passed: SuspicionCleared, attempt.Failed: SuspicionConfirmed}[tc.outcome]
+			}
+			if done := plan.Recorded; done.Suspect != counted || (done.Suspicion == deadlock) != (counted != "") || done.Answer != tc.answer {
+				t.Errorf("counted as %q of %q, answer %q; want %q, %q", done.Suspect, done.Suspicion, done.Answer, counted, tc.answer)
+			}
 		})
 	}
 }
@@ -280,6 +290,20 @@ func TestSharedSuspicionEndsUnclear(t *testing.T) {
 	in.Node.Record.Shared = 0
 	if plan, _ = ask(t, in, w); plan.Change.Record.LastOutcome != attempt.Failed || plan.Change.Gate != gateClose {
 		t.Errorf("then %+v, want a failure that closes the gate", plan.Change.Record)
+	}
+}
+
+// A suspicion is confirmed once, by its first failure, and begins once, whatever is requested meanwhile.
+func TestSuspicionIsCountedOnce(t *testing.T) {
+	worker := with(pod(3, openGate, ended(attempt.Failed)))
+	again := failing(1, suspects(), accused(corev1.ConditionTrue), underSuspicion, worker)
+	again.Node.Record.Sequence = 2
+	w := world{fleet: healthyNodes(3, ""), probes: []workerpod.Observation{probe("m0", subject("u1/3"), ended(attempt.Passed))}}
+	if plan, _ := ask(t, again, w); plan.Recorded == nil || plan.Recorded.Result.Outcome != attempt.Failed || plan.Recorded.Suspect != "" {
+		t.Errorf("the second failure: %+v", plan.Recorded)
+	}
+	if plan, _ := ask(t, verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, requests("a")), world{}); plan.Step != StepRecord || plan.Suspect != "" {
+		t.Errorf("a request under a suspicion: %q, accused by %q", plan.Step, plan.Suspect)
 	}
 }
 

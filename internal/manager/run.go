@@ -160,7 +160,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
 		return nil, nil, err
 	}
-	counters := metrics.NewCounters(checkTypes(cfg))
+	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes(), cfg.ActionKinds()...)
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
 		return nil, nil, err

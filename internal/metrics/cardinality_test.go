@@ -6,10 +6,12 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -27,7 +29,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	t.Helper()
-	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}), registry: prometheus.NewPedanticRegistry()}
+	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}, map[corev1.NodeConditionType]bool{"KernelDeadlock": true}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
 	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values(c.present), nil }
 	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }, yes, yes, time.Now)) {
@@ -54,6 +56,7 @@ func (c *cluster) replace(generation, nodes int) {
 		}
 		in := decide.Input{Config: cfg, Selected: true, Node: facts}
 		c.present = append(c.present, in)
+		c.counters.Suspicion(corev1.NodeConditionType("C"+name), decide.SuspicionCleared)
 		done := decide.Recorded{Result: attempt.Result{Outcome: facts.Record.LastOutcome, Report: &result.Report{Checks: []result.Check{
 			{Name: "dns", Type: "T" + name, Outcome: result.Failed, Reason: "R" + name, Message: "no answer on " + name},
 			{Name: "made-up-by-" + name, Type: "dns", Outcome: result.Failed},
@@ -159,19 +162,73 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for _, v := range append(decide.Verdicts(), decide.VerdictExhausted, "") {
 		c.counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Failed}, Verdict: v}, time.Now(), time.Now())
 	}
+	got := c.values(t, "first_verdicts_total", "verdict")
+	if want := map[string]float64{"verified": 1, "exhausted": 2, "shared": 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// values are those of a counter or gauge, by the values of its labels.
+func (c *cluster) values(t *testing.T, name string, labels ...string) map[string]float64 {
+	t.Helper()
 	families, err := c.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() == "kube_node_ready_first_verdicts_total" {
-			for _, m := range family.GetMetric() {
-				got[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		if family.GetName() != Namespace+"_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			key := ""
+			for _, label := range m.GetLabel() {
+				if slices.Contains(labels, label.GetName()) {
+					key += "/" + label.GetValue()
+				}
 			}
+			got[strings.TrimPrefix(key, "/")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
-	if want := map[string]float64{"verified": 1, "exhausted": 2, "shared": 1}; !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	return got
+}
+
+// Suspicions are counted by the conditions that are configured, whatever a record names, and requests by their answers.
+func TestSuspicionsAreCounted(t *testing.T) {
+	c := newCluster(t, config.PerNodeNone)
+	c.counters.Suspicion("KernelDeadlock", decide.SuspicionAccused)
+	c.counters.Suspicion("", decide.SuspicionAccused)
+	for _, done := range []decide.Recorded{
+		{Suspicion: "KernelDeadlock", Suspect: decide.SuspicionCleared, Answer: attempt.Passed}, {Suspicion: "forged", Suspect: decide.SuspicionConfirmed},
+		{},
+	} {
+		c.counters.Recorded(done, time.Now(), time.Now())
+	}
+	if got, want := c.values(t, "suspicions_total", "condition", "result"), map[string]float64{"KernelDeadlock/accused": 1,
+		"KernelDeadlock/cleared": 1, "KernelDeadlock/confirmed": 0, "other/confirmed": 1}; !maps.Equal(got, want) {
+		t.Errorf("suspicions %v, want %v", got, want)
+	}
+	if got, want := c.values(t, "verification_requests_total", "result"), map[string]float64{"passed": 1, "failed": 0, "inconclusive": 0}; !maps.Equal(got, want) {
+		t.Errorf("requests %v, want %v", got, want)
+	}
+}
+
+// The end of the wait after an action is exported until the node passes.
+func TestWaitAfterAnActionIsExported(t *testing.T) {
+	c := newCluster(t, config.PerNodeAll)
+	c.replace(0, 1)
+	at := time.Unix(1000, 0)
+	r := &c.present[0].Node.Record
+	r.Remediations = []marks.Remediation{{State: marks.RemediationStarted, Condition: "c", Time: at, Sequence: 1}}
+	const name = "remediation_wait_end_timestamp_seconds"
+	if got := c.values(t, name, "node"); !maps.Equal(got, map[string]float64{"node-0-0": 1600}) {
+		t.Errorf("waiting: %v", got)
+	}
+	if got := c.values(t, "verification_status", "status"); got["failed"] != 1 {
+		t.Errorf("a node on which an action is waited for is %v", got)
+	}
+	r.Remediations[0].State = marks.RemediationReverting
+	if got := c.values(t, name, "node"); len(got) != 0 {
+		t.Errorf("taken back: %v", got)
 	}
 }

@@ -33,6 +33,7 @@ type Collector struct {
 
 	status, duration, pods, retries, healthyDesc, leaderDesc *prometheus.Desc
 	nodes, waitingDesc, held, deadlineExceeded, build        *prometheus.Desc
+	actionWaitEnd                                            *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in
@@ -57,7 +58,10 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 		waitingDesc: desc("waiting_nodes",
 			"Nodes that wait for a prerequisite (its kind and name), a slot or their registration by Karpenter. "+
 				"A node that waits for several counts in each.", "for", "nodepool"),
-		held: desc("remediation_held", "Nodes whose deletion is held, by guard.", "guard"),
+		held: desc("remediation_held", "Failed nodes on which the next action is held, by guard.", "guard"),
+		actionWaitEnd: desc("remediation_wait_end_timestamp_seconds",
+			"When the wait after the last action on the node (other than a deletion) ends or ended, in Unix seconds; until the "+
+				"node passes, is deleted, or the action is taken back.", "node"),
 		deadlineExceeded: desc("deadline_exceeded",
 			"1 for a node with the condition reason DeadlineExceeded, from any cause.", "node"),
 		build: desc("build_info",
@@ -68,7 +72,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes,
-		c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
+		c.waitingDesc, c.held, c.deadlineExceeded, c.build, c.actionWaitEnd} {
 		ch <- d
 	}
 }
@@ -115,7 +119,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if c.perNode == config.PerNodeNone || c.perNode == config.PerNodeUnverified && s == decide.StatusVerified {
 			continue
 		}
-		c.node(ch, in, statuses[s])
+		c.node(ch, in, statuses[s], now)
 	}
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
@@ -162,11 +166,14 @@ func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 }
 
 // node sends the series of a node.
-func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
+func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair, now time.Time) {
 	name := []*dto.LabelPair{LabelPair("node", in.Node.Name)}
 	ch <- NodeGauge(c.status, name[0], status)
 	if decide.ReportsDeadlineExceeded(in) {
 		ch <- NodeGauge(c.deadlineExceeded, name...)
+	}
+	if end, ok := decide.ActionWaitEnd(in, now); ok {
+		ch <- &series{desc: c.actionWaitEnd, labels: name, value: float64(end.Unix())}
 	}
 	r := in.Node.Record
 	if r.LastOutcome != "" {

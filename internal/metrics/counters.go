@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -33,17 +34,21 @@ type Counters struct {
 	checkDuration   *prometheus.HistogramVec
 	remediations    *prometheus.CounterVec
 	backfills       *prometheus.CounterVec
+	suspicions      *prometheus.CounterVec
+	requests        *prometheus.CounterVec
 	eventsDropped   prometheus.Counter
 	unknownTaints   *prometheus.GaugeVec
 
-	known map[string]string // types of the configured checks, by name
-	pools pools
+	known    map[string]string                 // types of the configured checks, by name
+	suspects map[corev1.NodeConditionType]bool // types of the conditions that make nodes suspect
+	pools    pools
 }
 
-// NewCounters makes the metrics. checks maps the names of the configured checks to their types. Only these become
-// labels, since a report is not trusted to name series.
-func NewCounters(checks map[string]string) *Counters {
-	c := &Counters{known: map[string]string{}}
+// NewCounters makes the metrics. checks maps the names of the configured checks to their types, suspects has the types of
+// the conditions that make nodes suspect. Only these become labels: neither a report nor a record is trusted to name
+// series. actions are the kinds of the configured actions other than a deletion (config.Config.ActionKinds).
+func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType]bool, actions ...string) *Counters {
+	c := &Counters{known: map[string]string{}, suspects: suspects}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if len(c.known) < maxCheckNames {
 			c.known[name] = checks[name]
@@ -81,6 +86,11 @@ func NewCounters(checks map[string]string) *Counters {
 		"kind", "result")
 	c.backfills = counter("backfills_total",
 		"Nodes that admission missed, by result: tainted, or occupied by ordinary pods and left alone.", "result")
+	c.suspicions = counter("suspicions_total",
+		"Suspicions by a condition of a node, by the condition's type and result: accused (a verification began for it), "+
+			"cleared (the node passed) or confirmed (an attempt failed that counts against the node).", "condition", "result")
+	c.requests = counter("verification_requests_total",
+		"Answered requests for a verification, by result: passed, failed or inconclusive.", "result")
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: too many at once, or refused by the API server.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
@@ -101,6 +111,19 @@ func NewCounters(checks map[string]string) *Counters {
 			c.remediations.WithLabelValues(k, r)
 		}
 	}
+	for _, k := range actions {
+		for _, r := range []string{RemediationStarted, RemediationHeld, RemediationError} {
+			c.remediations.WithLabelValues(k, r)
+		}
+	}
+	for _, condition := range slices.Sorted(maps.Keys(suspects)) {
+		for _, r := range decide.SuspicionResults() {
+			c.suspicions.WithLabelValues(string(condition), string(r))
+		}
+	}
+	for _, r := range []attempt.Outcome{attempt.Passed, attempt.Failed, attempt.Inconclusive} {
+		c.requests.WithLabelValues(string(r))
+	}
 	for _, r := range []string{BackfillTainted, BackfillOccupied} {
 		c.backfills.WithLabelValues(r)
 	}
@@ -116,7 +139,7 @@ const (
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
-		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.eventsDropped, c.unknownTaints}
+		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that failed and is retried.
@@ -156,6 +179,17 @@ const (
 // Backfill counts a node that admission missed.
 func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result).Inc() }
 
+// Suspicion counts what became of a suspicion by a condition of the type. An empty type is not counted.
+func (c *Counters) Suspicion(condition corev1.NodeConditionType, result decide.SuspicionResult) {
+	switch {
+	case condition == "":
+		return
+	case !c.suspects[condition]: // the record is forged, or of another configuration
+		condition = other
+	}
+	c.suspicions.WithLabelValues(string(condition), string(result)).Inc()
+}
+
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }
 
@@ -176,6 +210,10 @@ func (c *Counters) Recorded(a decide.Recorded, created, now time.Time) {
 	c.verifications.WithLabelValues(status).Inc()
 	if a.Verdict != "" {
 		c.verdicts.WithLabelValues(string(a.Verdict)).Inc()
+	}
+	c.Suspicion(a.Suspicion, a.Suspect)
+	if a.Answer != "" {
+		c.requests.WithLabelValues(string(a.Answer)).Inc()
 	}
 	if a.Result.Outcome == attempt.Passed && a.First {
 		c.timeToVerified.Observe(now.Sub(created).Seconds())

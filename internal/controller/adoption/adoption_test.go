@@ -19,7 +19,7 @@ import (
 // adopt looks at a node's adoption, twice.
 func adopt(l *world.Leader, node string) {
 	l.W.Helper()
-	r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
+	r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
 	for range 2 {
 		if _, err := r.Reconcile(l.W.Ctx, world.Request(node)); err != nil {
 			l.W.Error(err)

@@ -286,6 +286,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)
 	rec := plan.Change.Record
 	if rec.Held != "" && rec.Held != in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)

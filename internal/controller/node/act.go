@@ -288,6 +288,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 			"reason", rec.LastReason, "message", rec.LastMessage, "duration", done.Result.Duration.Seconds())
 		r.Counters.Recorded(*done, d.in.Node.Created, r.View.Tracker.Now())
 	}
+	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)
 	if rec.Held != "" && rec.Held != d.in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}

@@ -42,7 +42,7 @@ func TestARefusedRecordIsNotCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := reconciler(t)
 			events := &noted{}
-			r.Nodes, r.Events, r.Counters = patched{answer: c.answer}, events, metrics.NewCounters(nil)
+			r.Nodes, r.Events, r.Counters = patched{answer: c.answer}, events, metrics.NewCounters(nil, nil)
 			now := time.Now()
 			in := decide.Input{Config: r.View.Config, Profile: r.View.Config.For(nil), Node: marks.Facts{Name: "n", UID: "u", Gated: true}}
 			n := &corev1.Node{}
