@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/retry"
@@ -52,46 +54,161 @@ func annotationPatch(key string, value any) ([]byte, error) {
 // reverify makes the controller verify nodes now. It decides on a fresh read, and again whenever the node changed
 // before the patch.
 func reverify(ctx context.Context, v *invocation) error {
-	err := v.forEachNode(func(name string) (message string, err error) {
+	decision := nodeState.reverify
+	id := ""
+	if v.await {
+		if v.cluster.component == componentDaemonSet {
+			return errors.New("in DaemonSet mode nobody answers requests: leave --wait out, and use kubectl node-ready wait")
+		}
+		id = "reverify-" + rand.String(8)
+		decision = func(s nodeState, _ time.Time) ([]byte, string, error) { return s.requestReverify(id) }
+	}
+	var asked []string
+	decide := func(name string) (message string, err error) {
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			s, err := v.cluster.node(ctx, name)
 			if err != nil {
 				return err
 			}
 			var patch []byte
-			if patch, message, err = s.reverify(v.now); err == nil && patch != nil {
+			if patch, message, err = decision(s, v.now); err == nil && patch != nil {
 				_, err = v.patchNode(ctx, name, patch)
 			}
 			return err
 		})
+		if err == nil {
+			asked = append(asked, name)
+		}
 		return message, err
-	})
+	}
+	var err error
+	if v.await { // the results are reported
+		for _, name := range v.args {
+			if _, failed := decide(name); failed != nil {
+				err = errors.Join(err, fmt.Errorf("node %s: %w", name, failed))
+			}
+		}
+	} else {
+		err = v.forEachNode(decide)
+	}
 	if l := v.leader(ctx); l.Dead && v.text() {
 		fmt.Fprintln(&v.out, singleLine(l.line(v.now)))
 	}
-	return err
+	if !v.await || len(asked) == 0 {
+		return err
+	}
+	return errors.Join(err, v.awaitAnswers(ctx, asked, id))
 }
 
-// reverify is the patch that makes the controller verify the node now; none where an attempt is under way. The record
-// is reset and not removed: it also holds the number of the last attempt, so that none is counted twice, and that the
-// node was verified before, so that it is not deleted as one that never was.
+// reverify is the patch that makes the controller verify the node now; none where an attempt is under way.
 func (s nodeState) reverify(now time.Time) (patch []byte, message string, err error) {
-	n, r := s.in.Node, s.in.Node.Record
-	switch current := decide.CurrentPod(r, s.in.Pods); {
-	case n.Deleting:
-		return nil, "", errors.New("it is being deleted")
-	case !decide.Eligible(s.in):
-		return nil, "", fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
-			"as a control-plane or virtual node, or because it is not Linux", marks.AnnotationSkip)
+	current := decide.CurrentPod(s.in.Node.Record, s.in.Pods)
+	switch {
+	case s.refusesReverify() != nil:
+		return nil, "", s.refusesReverify()
 	case current != nil && decide.NeedsVerification(s.in, now):
 		return nil, fmt.Sprintf("attempt %d is under way already", current.Attempt.Number), nil
 	}
+	return s.startAfresh(), fmt.Sprintf("attempt %d is due now", s.in.Node.Record.Sequence+1), nil
+}
+
+// refusesReverify is why the controller would not verify the node.
+func (s nodeState) refusesReverify() error {
+	switch {
+	case s.in.Node.Deleting:
+		return errors.New("it is being deleted")
+	case !decide.Eligible(s.in):
+		return fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
+			"as a control-plane or virtual node, or because it is not Linux", marks.AnnotationSkip)
+	}
+	return nil
+}
+
+// startAfresh is the patch that removes the verified label and makes the retry budget whole. The record is reset and not
+// removed. It also holds the number of the last attempt, so that none is counted twice, that the node was verified
+// before, so that it is not deleted as one that never was, and the actions that are yet to be taken back.
+func (s nodeState) startAfresh() []byte {
+	n, r := s.in.Node, s.in.Node.Record
 	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,
-		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded}}
+		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded, Cleared: r.Cleared,
+		Request: r.Request, RequestTime: r.RequestTime, Remediations: slices.Clone(r.Remediations)}}
+	if last := len(r.Remediations) - 1; last >= 0 && r.Remediations[last].Sequence == r.Sequence {
+		change.Record.Remediations[last].Sequence-- // nobody waits for what comes of the action any longer
+	}
 	if n.Labelled {
 		change.Label = ptr.To(false)
 	}
-	return change.Patch(s.node, s.in.Config.Vocabulary()), fmt.Sprintf("attempt %d is due now", r.Sequence+1), nil
+	return change.Patch(s.node, s.in.Config.Vocabulary())
+}
+
+// requestReverify is the patch that requests a verification. A node that passed keeps its label; one that did not starts
+// afresh with the request, unless an attempt is under way.
+func (s nodeState) requestReverify(id string) (patch []byte, message string, err error) {
+	if err := s.refusesReverify(); err != nil {
+		return nil, "", err
+	}
+	n := s.in.Node
+	content := map[string]any{"metadata": map[string]any{"uid": n.UID}}
+	open := n.Labelled && !n.Gated && (n.Record.LastOutcome == attempt.Passed || n.Record.LastOutcome == "")
+	if !open && decide.CurrentPod(n.Record, s.in.Pods) == nil {
+		content = map[string]any{}
+		if err := json.Unmarshal(s.startAfresh(), &content); err != nil {
+			return nil, "", err
+		}
+	}
+	err = unstructured.SetNestedField(content, id, "metadata", "annotations", marks.AnnotationVerifyRequested)
+	if err != nil {
+		return nil, "", err
+	}
+	patch, err = json.Marshal(content)
+	return patch, "requested as " + id, err
+}
+
+// awaitAnswers waits until the request is answered on each of the nodes, and reports the results.
+func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string) error {
+	if v.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, v.timeout)
+		defer cancel()
+	}
+	pending := map[string]string{} // with where each node stands
+	for _, name := range names {
+		pending[name] = ""
+	}
+	var unverified []string
+	var never error
+	err := v.follow(ctx, func(name string, s *nodeState) bool {
+		if _, awaited := pending[name]; !awaited {
+			return true
+		}
+		if s == nil || s.refusesReverify() != nil {
+			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded: its request is not answered", name), exitNever}
+			return false
+		}
+		n := s.summary(v.now)
+		pending[name] = strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ")
+		if s.node.Annotations[marks.AnnotationVerifyCompleted] != id {
+			return true
+		}
+		result := singleLine(s.node.Annotations[marks.AnnotationVerifyResult])
+		if result != string(attempt.Passed) {
+			unverified = append(unverified, fmt.Sprintf("node %s: %s: %s", name, result, singleLine(decide.LastFailure(s.in.Node.Record))))
+		}
+		v.report("node/"+name, result)
+		if !v.structured() {
+			_, _ = v.out.WriteTo(v.stream)
+		}
+		delete(pending, name)
+		return len(pending) > 0
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = codedError{fmt.Errorf("no result after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)), exitTime}
+	}
+	if err == nil && never == nil && len(unverified) > 0 {
+		slices.Sort(unverified)
+		never = codedError{fmt.Errorf("the checks did not pass:\n%s", strings.Join(unverified, "\n")), exitFailed}
+	}
+	return errors.Join(never, err)
 }
 
 // skip leaves nodes out of verification.
@@ -113,7 +230,7 @@ func (v *invocation) setSkip(ctx context.Context, value any) error {
 		case value == nil:
 			return "verified as any other node", nil
 		}
-		text := "neither verified nor deleted"
+		text := "neither verified nor remediated"
 		if taints := observe(v.cluster.config, n, nil).summary(v.now).Taints; len(taints) > 0 {
 			text += "; it keeps " + strings.Join(taints, ", ")
 		}

@@ -150,21 +150,34 @@ func (v *invocation) readers() []*cobra.Command {
 			Example: "  kubectl node-ready doctor", Args: cobra.NoArgs,
 		}, doctor),
 		v.onCluster(&cobra.Command{
-			Use: "deletions", Short: "List what was deleted, and why",
-			Example: "  kubectl node-ready deletions", Args: cobra.NoArgs,
-		}, deletions),
+			Use: "remediations", Aliases: []string{"deletions"},
+			Short: "List what was done about failed nodes, why, and what became of it",
+			Example: `  kubectl node-ready remediations
+  # The nodes on which an action is waited for
+  kubectl node-ready remediations -o json | jq -r '.remediations[] | select(.state == "waiting").node'`,
+			Args: cobra.NoArgs,
+		}, remediations),
 	}
 }
 
 // writers are the commands that change something.
 func (v *invocation) writers() []*cobra.Command {
-	return []*cobra.Command{
+	reverify := v.onNodes(&cobra.Command{
+		Use: "reverify NODE...", Short: "Verify nodes again now",
+		Long: `Verify nodes again now.
+
+Without --wait a verified node loses its label until it passes again. With --wait it keeps its label and takes
+workloads: the command requests a verification, waits for it, and prints the result. Only a failure that no
+verified node shares closes the node's gate then.`,
+		Example: `  kubectl node-ready reverify node-1 node-2
+  # Keep the label of a verified node, and wait for the result
+  kubectl node-ready reverify node-1 --wait --timeout 5m`, Args: cobra.MinimumNArgs(1),
+	}, -1, reporting(reverify))
+	reverify.Flags().BoolVar(&v.await, "wait", false, "Request a verification and wait for its result; a verified node keeps its label")
+	reverify.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait, with --wait; 0 is no limit")
+	return []*cobra.Command{reverify,
 		v.onNodes(&cobra.Command{
-			Use: "reverify NODE...", Short: "Verify nodes again now",
-			Example: "  kubectl node-ready reverify node-1 node-2", Args: cobra.MinimumNArgs(1),
-		}, -1, reporting(reverify)),
-		v.onNodes(&cobra.Command{
-			Use: "skip NODE...", Short: "Leave nodes alone: neither verify nor delete them",
+			Use: "skip NODE...", Short: "Leave nodes alone: neither verify nor remediate them",
 			Example: "  kubectl node-ready skip node-1", Args: cobra.MinimumNArgs(1),
 		}, -1, reporting(skip)),
 		v.onNodes(&cobra.Command{
@@ -172,11 +185,11 @@ func (v *invocation) writers() []*cobra.Command {
 			Example: "  kubectl node-ready unskip node-1", Args: cobra.MinimumNArgs(1),
 		}, -1, reporting(unskip)),
 		v.onCluster(&cobra.Command{
-			Use: "pause [WHY...]", Short: "Delete nothing, from now on",
+			Use: "pause [WHY...]", Short: "Take no action on failed nodes, from now on",
 			Example: "  kubectl node-ready pause DNS outage, ticket 7", Args: cobra.ArbitraryArgs,
 		}, reporting(pause)),
 		v.onCluster(&cobra.Command{
-			Use: "resume", Short: "Delete again as the configuration says",
+			Use: "resume", Short: "Take actions on failed nodes again, as the configuration says",
 			Example: "  kubectl node-ready resume", Args: cobra.NoArgs,
 		}, reporting(resume)),
 	}
@@ -250,7 +263,10 @@ func (v *invocation) command(c *cobra.Command, run runner, formats ...string) *c
 		}
 		return v.useColour()
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context(), v) }
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		v.calledAs = c.CalledAs()
+		return run(c.Context(), v)
+	}
 	if len(formats) > 0 {
 		c.Flags().StringVarP(&v.output, "output", "o", "", "Output format. One of: ("+strings.Join(formats, ", ")+")")
 		complete(c, "output", formats...)

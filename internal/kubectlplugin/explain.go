@@ -100,8 +100,14 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		add("Last", strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; "))
 	}
 	add("Verified", v.timestamp(n.VerifiedTime))
+	for _, line := range v.suspicionLines(n) {
+		add(line[0], line[1])
+	}
 	if n.Held != nil {
-		add("Deletion held", n.Held.Guard+": "+n.Held.Message)
+		add("Action held", n.Held.Guard+": "+n.Held.Message)
+	}
+	for _, r := range n.Remediations {
+		add("Action", v.remediationLine(r))
 	}
 	if d := n.Deletion; d != nil {
 		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.timestamp(&d.Time)))

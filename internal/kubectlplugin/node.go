@@ -74,6 +74,14 @@ type summary struct {
 	Last         *lastAttempt `json:"last,omitempty"`
 	VerifiedTime *time.Time   `json:"verifiedTime,omitempty"`
 	Held         *hold        `json:"held,omitempty"`
+	// Suspicion is the condition for which the node is verified again.
+	Suspicion *suspicionView `json:"suspicion,omitempty"`
+	// Cleared are conditions whose last transition a pass has cleared.
+	Cleared []suspicionView `json:"cleared,omitempty"`
+	// Request is the last request for a verification, by the annotation node-ready/verify-requested.
+	Request *requestView `json:"request,omitempty"`
+	// Remediations are the actions on the node since it last passed, other than a deletion, in their order.
+	Remediations []remediationView `json:"remediations,omitempty"`
 	// Deletion is what was decided to be deleted.
 	Deletion *marks.Deletion `json:"deletion,omitempty"`
 	// Karpenter is why Karpenter does not call the node initialised, while it waits.
@@ -152,6 +160,10 @@ func (s nodeState) summary(now time.Time) summary {
 	if r.Held != "" {
 		out.Held = &hold{Guard: r.Held, Message: r.HeldMessage}
 	}
+	out.Suspicion, out.Cleared = s.suspicion(), s.cleared()
+	out.Request = s.request()
+	out.Remediations = remediationsOf(nil, []nodeState{s}, true, now)
+	slices.Reverse(out.Remediations)
 	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
 		pod := s.pods[slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return string(p.UID) == o.UID })]
 		out.Worker = &workerView{Namespace: pod.Namespace, Name: o.Name, Attempt: o.Attempt.Number, State: o.State,

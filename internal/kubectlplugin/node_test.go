@@ -218,7 +218,7 @@ func TestFacts(t *testing.T) {
 		{makeNode(gated, tainted("other"), having(r), condition(marks.ReasonRemediationHeld, "held by maxUnhealthy"), label(owner.LabelNodePool, "p")), workers(t, 3), []string{
 			"Node n", "Status held", "Since 60m ago (2026-03-01T11:00:00Z)", "Why held by maxUnhealthy", "Next in 15s (2026-03-01T12:00:15Z)",
 			"Retries 2 of 5 spent, 0 attempts inconclusive", "Last attempt 2, failed; 5s ago (2026-03-01T11:59:55Z); check dns: NXDOMAIN: no such name",
-			"Verified 60m ago (2026-03-01T11:00:00Z)", "Deletion held maxUnhealthy: 3 of 5[2J", "Deletion NodeClaim claim, decided 60s ago (2026-03-01T11:59:00Z)",
+			"Verified 60m ago (2026-03-01T11:00:00Z)", "Action held maxUnhealthy: 3 of 5[2J", "Deletion NodeClaim claim, decided 60s ago (2026-03-01T11:59:00Z)",
 			"Worker ns/" + workers(t, 3)[0].Name + ", attempt 3, running, created 20s ago (2026-03-01T11:59:40Z)", "Pool p",
 			"Gating taints node-ready/unverified=true:NoSchedule", "Other taints other=true:NoSchedule", "Verified label no node-ready/verified=true",
 			"Condition node-ready/Verified=Unknown RemediationHeld",
@@ -282,5 +282,12 @@ func TestExplainWaiting(t *testing.T) {
 	}
 	if all := strings.Join(got, "\n"); !strings.Contains(all, "Unverified 60m ago") || !strings.Contains(all, "Deadline in 60m") || !strings.Contains(all, "Past it verified node a lacks it too (fault: shared)") {
 		t.Errorf("a node that was verified before:\n%s", all)
+	}
+}
+
+// accusedBy gives a node a condition of a detector that has been True since then.
+func accusedBy(kind corev1.NodeConditionType, since time.Time) change {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
@@ -27,11 +28,14 @@ type overview struct {
 	Plugin string `json:"plugin"`
 	// DryRun: workers run, and nothing on nodes changes.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Deletes: nodes that exhaust their retries are deleted; with DeletesDryRun it is only reported which.
-	Deletes       bool `json:"deletes"`
-	DeletesDryRun bool `json:"deletesDryRun,omitempty"`
-	// Deletions are those of the ledger; nil where deletion is off or it cannot be read.
-	Deletions *deletionsView `json:"deletions,omitempty"`
+	// Remediates: the actions are taken on nodes that exhaust their retries; with RemediatesDryRun it is only reported
+	// which would be.
+	Remediates       bool `json:"remediates"`
+	RemediatesDryRun bool `json:"remediatesDryRun,omitempty"`
+	// Actions are the entries of nodeManagement.remediation.actions, in their order.
+	Actions []string `json:"actions,omitempty"`
+	// Remediations are those of the ledger; nil where the actions are off or it cannot be read.
+	Remediations *ledgerView `json:"remediations,omitempty"`
 	// Problem is what could not be read.
 	Problem string `json:"problem,omitempty"`
 
@@ -51,8 +55,8 @@ type replicasView struct {
 // overview reads the state of the installation. What may not be read is left out, and reported as the problem.
 func (v *invocation) overview(ctx context.Context) overview {
 	n := v.cluster.config.NodeManagement
-	o := overview{Leader: v.leader(ctx), Plugin: version.Version, Deletes: n.DeleteFailedNodes,
-		DeletesDryRun: n.Remediation.DryRun}
+	o := overview{Leader: v.leader(ctx), Plugin: version.Version, Remediates: n.DeleteFailedNodes,
+		RemediatesDryRun: n.Remediation.DryRun}
 	v.noLeader = o.Leader.Dead
 	if o.pods, o.podsErr = v.cluster.controllerPods(ctx); o.podsErr != nil {
 		o.Problem = o.podsErr.Error()
@@ -72,13 +76,15 @@ func (v *invocation) overview(ctx context.Context) overview {
 			}
 		}
 	}
-	if o.Deletes {
-		view, err := v.deletionsView(ctx)
+	if o.Remediates {
+		for _, a := range n.Remediation.Actions {
+			o.Actions = append(o.Actions, actionText(a))
+		}
+		view, _, err := v.ledger(ctx)
 		if err != nil {
 			o.Problem = err.Error()
 		} else {
-			view.Deletions = nil // they have a command of their own
-			o.Deletions = &view
+			o.Remediations = &view
 		}
 	}
 	return o
@@ -98,6 +104,21 @@ func (c *cluster) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
+// remediationsRow is the name of the overview's line about actions on failed nodes.
+const remediationsRow = "Remediations"
+
+// actionText is an entry of nodeManagement.remediation.actions in a few words.
+func actionText(a config.Action) string {
+	switch {
+	case a.Condition != nil:
+		return fmt.Sprintf("%s %s=%s", actionCondition, a.Condition.Type, a.Condition.Status)
+	case a.Object != nil:
+		_, kind, _ := a.Object.Identity()
+		return actionObject + " " + kind
+	}
+	return actionDelete
+}
+
 // rows are the overview's lines in status.
 func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	rows := [][]string{{"Controller", o.Leader.line(v.now)}}
@@ -108,14 +129,14 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	switch {
 	case o.DryRun:
 		add("Dry run", "workers run, and nothing on nodes changes")
-	case !o.Deletes:
-		add("Deletions", "off (nodeManagement.deleteFailedNodes)")
-	case o.Deletions == nil:
-		add("Deletions", "on; "+o.Problem)
-	case o.DeletesDryRun:
-		add("Deletions", "dry run: nodes say what would be deleted")
+	case !o.Remediates:
+		add(remediationsRow, "off (nodeManagement.deleteFailedNodes)")
+	case o.Remediations == nil:
+		add(remediationsRow, "on; "+o.Problem)
+	case o.RemediatesDryRun:
+		add(remediationsRow, "dry run: nodes say what would be done: "+strings.Join(o.Actions, ", then "))
 	default:
-		add("Deletions", o.Deletions.line())
+		add(remediationsRow, strings.Join(o.Actions, ", then ")+": "+o.Remediations.line())
 	}
 	var statuses, totals []string
 	for _, s := range decide.Statuses() {

@@ -47,6 +47,7 @@ type invocation struct {
 	connection *genericclioptions.ConfigFlags
 	terminal   bool
 	args       []string
+	calledAs   string       // the command's name or alias, as typed
 	out        bytes.Buffer // what the command prints, written when it ends
 	stream     io.Writer    // for what must appear at once
 	warnings   io.Writer
@@ -59,7 +60,7 @@ type invocation struct {
 
 	// Flags.
 	configPath, colourMode, output, selector, container string
-	unverified, noHeaders, followLog, all, watch        bool
+	unverified, noHeaders, followLog, all, watch, await bool
 	timeout                                             time.Duration
 }
 

@@ -2,6 +2,7 @@ package kubectlplugin
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,9 @@ import (
 func TestReverify(t *testing.T) {
 	once := exhausted()
 	once.VerifiedTime, once.Deletion = after(-time.Hour), &marks.Deletion{Kind: "Node", Name: "n", UID: "uid", Time: now}
+	acted := exhausted()
+	acted.Cleared, acted.Request = []marks.Suspicion{{Type: "A", Time: now}}, "old"
+	acted.Remediations = []marks.Remediation{{Action: 0, State: marks.RemediationStarted, Condition: "C", Time: now, Sequence: acted.Sequence}}
 	lost := failed
 	lost.HistoryLost, lost.Concluded = true, true
 	for _, test := range []struct {
@@ -30,13 +34,14 @@ func TestReverify(t *testing.T) {
 		{"exhausted", makeNode(gated, having(exhausted())), 6},
 		{"once verified, exhausted", makeNode(gated, having(once)), 6},
 		{"between attempts", makeNode(gated, having(failed)), 3},
+		{"an action is waited for", makeNode(gated, having(acted), annotated(marks.AnnotationVerifyRequested, "old")), 6},
 		{"history lost", makeNode(gated, having(lost)), 3},
 		{"never managed", makeNode(), 1},
 		{"record of another node of this name", makeNode(gated, annotated(marks.AnnotationRecord, `{"nodeUID":"other","sequence":9}`)), 1},
 		{"record unreadable", makeNode(gated, annotated(marks.AnnotationRecord, "{")), 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cfg := configuration(t, "")
+			cfg := configuration(t, map[bool]string{true: ladder}[test.name == "an action is waited for"])
 			before := observe(cfg, test.node, nil)
 			patch, message, err := before.reverify(now)
 			if err != nil || patch == nil || !strings.HasPrefix(message, "attempt ") {
@@ -58,11 +63,63 @@ func TestReverify(t *testing.T) {
 				t.Errorf("gated %v, labelled %v", in.Node.Gated, in.Node.Labelled)
 			}
 			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1,
-				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded}
+				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded,
+				Cleared: was.Record.Cleared, Request: was.Record.Request, Remediations: slices.Clone(was.Record.Remediations)}
+			for i := range r.Remediations {
+				r.Remediations[i].Sequence-- // it is taken back later, and not waited for
+			}
 			if in.Node.Record.Encode() != r.Encode() || in.Node.Record.MayHaveVerified() != was.Record.MayHaveVerified() {
 				t.Errorf("record %s, want %s", in.Node.Record.Encode(), r.Encode())
 			}
 		})
+	}
+}
+
+// With --wait a verified node keeps its label and record, any other starts afresh, and the controller writes the request
+// down.
+func TestReverifyByRequest(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		node   *corev1.Node
+		pods   []corev1.Pod
+		afresh bool
+	}{
+		{"verified", makeNode(labelled, having(passed)), nil, false},
+		{"verified, record lost", makeNode(labelled), nil, false},
+		{"exhausted", makeNode(gated, having(exhausted())), nil, true},
+		{"label removed", makeNode(having(passed)), nil, true},
+		{"never managed", makeNode(), nil, true},
+		{"an attempt under way", makeNode(gated, having(failed)), workers(t, 3), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := configuration(t, "")
+			before := observe(cfg, test.node, test.pods)
+			patch, _, err := before.requestReverify("id")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if guarded := strings.Contains(string(patch), `"resourceVersion":"7"`); guarded != test.afresh || !strings.Contains(string(patch), `"uid":"uid"`) {
+				t.Errorf("guarded %v: %s", guarded, patch)
+			}
+			changed := apply(t, test.node, patch)
+			in := observe(cfg, changed, test.pods).in
+			if in.Node.Requested != "id" || in.Node.Labelled != before.in.Node.Labelled || in.Node.Gated != before.in.Node.Gated {
+				t.Errorf("request %q, labelled %v, gated %v", in.Node.Requested, in.Node.Labelled, in.Node.Gated)
+			}
+			if afresh := changed.Annotations[marks.AnnotationRecord] != test.node.Annotations[marks.AnnotationRecord]; afresh != test.afresh {
+				t.Errorf("starts afresh %v, want %v", afresh, test.afresh)
+			}
+			if test.pods != nil {
+				return // the request is written down once the attempt has ended
+			}
+			plan := decide.Next(in, decide.Evidence{Fresh: true, Unmet: &[]decide.Unmet{}}, now)
+			if s := plan.Change.Record.Suspicion; plan.Step != decide.StepRecord || s == nil || s.Request != "id" {
+				t.Errorf("the controller's step is %q, suspicion %+v", plan.Step, s)
+			}
+		})
+	}
+	if _, _, err := observe(configuration(t, ""), makeNode(annotated(marks.AnnotationSkip, "true")), nil).requestReverify("id"); err == nil {
+		t.Error("a request on a node that is skipped is not refused")
 	}
 }
 

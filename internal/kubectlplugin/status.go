@@ -46,6 +46,9 @@ func status(ctx context.Context, v *invocation) error {
 	}
 	if !v.noHeaders {
 		rows := o.rows(v, totals)
+		if suspects := suspects(nodes); suspects != "" {
+			rows = append(rows, []string{"Suspects", singleLine(suspects)})
+		}
 		if held := heldByRules(list); held != "" {
 			rows = append(rows, []string{"Held by rules", singleLine(held)})
 		}
@@ -133,7 +136,7 @@ func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 	last := map[string]string{}
 	for _, s := range list {
 		n := v.summary(s)
-		last[n.Name] = n.Status + n.Why + heldByRule(n.Rules)
+		last[n.Name] = n.Status + n.Why + n.suspect() + heldByRule(n.Rules)
 	}
 	if _, err := v.out.WriteTo(v.stream); err != nil {
 		return err
@@ -145,7 +148,7 @@ func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 		if s != nil {
 			s.rules = v.evaluateRules(s.node)
 			n := v.summary(*s)
-			row, now = v.table([]nodeState{*s}), n.Status+n.Why+heldByRule(n.Rules)
+			row, now = v.table([]nodeState{*s}), n.Status+n.Why+n.suspect()+heldByRule(n.Rules)
 			shown = !v.unverified || slices.Contains(attention, n.Status) || last[name] != ""
 		}
 		if last[name] == now || !shown {
@@ -182,6 +185,9 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		}
 		if n.Next != nil {
 			next = until(n.Next.Time, v.now)
+		}
+		if suspect := singleLine(n.suspect()); suspect != "" {
+			why = strings.TrimSuffix(suspect+"; "+why, "; ")
 		}
 		if held := singleLine(heldByRule(n.Rules)); held != "" {
 			why = strings.TrimSuffix(held+"; "+why, "; ")

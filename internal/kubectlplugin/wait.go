@@ -77,19 +77,24 @@ func wait(ctx context.Context, v *invocation) error {
 		return never == nil && len(pending) > 0
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		var left []string
-		for name, why := range pending {
-			left = append(left, fmt.Sprintf("node %s: %s", name, why))
-		}
-		slices.Sort(left)
-		const most = 20
-		if more := len(left) - most; more > 0 {
-			left = append(left[:most], fmt.Sprintf("and %d more", more))
-		}
-		return codedError{fmt.Errorf("not verified after %s:\n%s", v.timeout.Round(time.Millisecond),
-			strings.Join(left, "\n")), exitTime}
+		return codedError{fmt.Errorf("not verified after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)),
+			exitTime}
 	}
 	return errors.Join(never, err)
+}
+
+// listPending lists nodes that are waited for, with why.
+func listPending(pending map[string]string) string {
+	var left []string
+	for name, why := range pending {
+		left = append(left, fmt.Sprintf("node %s: %s", name, why))
+	}
+	slices.Sort(left)
+	const most = 20
+	if more := len(left) - most; more > 0 {
+		left = append(left[:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(left, "\n")
 }
 
 // indexNode indexes worker pods by their node's UID.

@@ -112,6 +112,7 @@ var elsewhere = map[string]string{
 	"kubectl node-ready config validate FILE":                                            "test/plugin",
 	"kubectl node-ready logs NODE":                                                       "test/plugin: the worker's pod may be gone here",
 	"kubectl node-ready reverify NODE":                                                   "test/plugin",
+	"kubectl node-ready reverify NODE --wait":                                            "test/plugin",
 	"kubectl node-ready skip NODE":                                                       "test/plugin",
 	"kubectl delete nodeclaim NAME":                                                      "needs Karpenter",
 	"kubectl get nodeclaims":                                                             "needs Karpenter",

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
@@ -118,7 +119,7 @@ func TestOnCluster(t *testing.T) {
 
 	t.Run("status", func(t *testing.T) {
 		got := e.run(ctx, "status")
-		head := []string{`^Controller +\S+ leads for \d+s, version \S+$`, `^Deletions +off`, `^Nodes +1 verified, 1 failed, 1 excluded, 1 unmanaged$`, `^$`}
+		head := []string{`^Controller +\S+ leads for \d+s, version \S+$`, `^Remediations +off`, `^Nodes +1 verified, 1 failed, 1 excluded, 1 unmanaged$`, `^$`}
 		want := []string{
 			`^NODE +STATUS +SINCE +RETRIES +NEXT +WHY$`,
 			`^bad +failed +\d+s +2/2 +- +2 of 2 attempts failed, last: check dns: .+…$`,
@@ -213,9 +214,43 @@ func TestOnCluster(t *testing.T) {
 		})
 	})
 
-	t.Run("deletions", func(t *testing.T) {
-		matchLines(t, e.run(ctx, "deletions"), []string{`^Deletions: 0 of at most 10 in the last hour$`, `^Nothing was deleted\.$`})
-		matchLines(t, e.run(ctx, "pause", "DNS", "outage,", "ticket 7"), []string{`^configmap/kube-node-ready-remediations in kube-node-ready: nothing is deleted until 'kubectl node-ready resume'$`})
+	t.Run("reverify --wait", func(t *testing.T) {
+		before := e.node(ctx, "good")
+		matchLines(t, e.run(ctx, "reverify", "good", "--wait", "--timeout", "2m"), []string{`^node/good: passed$`})
+		n := e.node(ctx, "good")
+		if n.Labels["node-ready/verified"] != "true" || n.Annotations[marks.AnnotationVerifyCompleted] == "" ||
+			n.Annotations[marks.AnnotationRecord] == before.Annotations[marks.AnnotationRecord] {
+			t.Errorf("labels %v, annotations %v", n.Labels, n.Annotations)
+		}
+		if got := e.run(ctx, "explain", "good"); !regexp.MustCompile(`(?m)^Request +reverify-\w+: passed$`).MatchString(got.out) {
+			t.Errorf("explain: %+v", got)
+		}
+		if err := bad.SetDNS(nodeagent.DNSRefuses); err != nil {
+			t.Fatal(err)
+		}
+		// No verified node shares the failure, so it counts against the node, and closes its gate.
+		if got := e.run(ctx, "reverify", "bad", "--wait", "--timeout", "2m"); got.code != 5 || got.out != "node/bad: failed\n" || !strings.Contains(got.err, "node bad: failed: check dns: ") {
+			t.Errorf("a node that fails: %+v", got)
+		}
+		if err := bad.SetDNS(nodeagent.DNSWorks); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.run(ctx, "reverify", "bad", "--wait", "--timeout", "300ms"); got.code != 3 || !strings.Contains(got.err, "no result after 300ms:\nnode bad: ") {
+			t.Errorf("in too little time: %+v", got)
+		}
+		withdrawn := []byte(`{"metadata":{"annotations":{"node-ready/verify-requested":null}}}`) // else it is answered in a minute
+		if _, err := e.client.CoreV1().Nodes().Patch(ctx, "bad", types.MergePatchType, withdrawn, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.run(ctx, "reverify", "skipped", "--wait"); got.code != 1 || !strings.Contains(got.err, "node skipped: it is excluded") {
+			t.Errorf("skipped: %+v", got)
+		}
+		e.await(ctx, "bad", func(n summary) bool { return n.Status == "verified" })
+	})
+
+	t.Run("remediations", func(t *testing.T) {
+		matchLines(t, e.run(ctx, "remediations"), []string{`^Remediations: 0 of at most 10 in the last hour$`, `^Nothing was done\.$`})
+		matchLines(t, e.run(ctx, "pause", "DNS", "outage,", "ticket 7"), []string{`^configmap/kube-node-ready-remediations in kube-node-ready: no action is taken on a node until 'kubectl node-ready resume'$`})
 		cm, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Get(ctx, ledger.Name, metav1.GetOptions{})
 		if err != nil || cm.Annotations["node-ready/paused"] != "DNS outage, ticket 7" {
 			t.Fatalf("the ledger: %v, %v", cm, err)
@@ -224,26 +259,37 @@ func TestOnCluster(t *testing.T) {
 		for name, age := range map[string]time.Duration{"lately": time.Minute, "long-ago": 30 * time.Hour} {
 			gone.Entries = append(gone.Entries, ledger.Entry{Time: metav1.NewTime(time.Now().Add(-age)), Node: name, UID: name, Pool: "a", Kind: "NodeClaim", Name: "c-" + name, Reason: "5 attempts failed, last: check dns: Timeout"})
 		}
+		gone.Entries = append(gone.Entries, ledger.Entry{Time: metav1.NewTime(time.Now().Add(-time.Hour)), Node: "good", UID: string(e.node(ctx, "good").UID),
+			Kind: marks.KindCondition, Name: "node-ready/RemediationRequired", Reason: "5 attempts failed, last: check dns: Timeout"})
 		if err := gone.Prune(time.Now(), time.Hour).Write(cm); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		matchLines(t, e.run(ctx, "deletions"), []string{
-			`^Deletions: 1 of at most 10 in the last hour; paused: DNS outage, ticket 7$`, `^Counted since: 2d ago \(`,
-			`^AGE +NODE +DELETED +POOL +ZONE +REASON$`,
-			`^\d+s +lately +NodeClaim/c-lately +a +- +5 attempts failed, last: check dns: Timeout$`,
-			`^30h +long-ago +NodeClaim/c-long-ago +a +- +5 attempts failed, last: check dns: Timeout$`,
+		matchLines(t, e.run(ctx, "remediations"), []string{
+			`^Remediations: 1 of at most 10 in the last hour; paused: DNS outage, ticket 7$`, `^Counted since: 2d ago \(`,
+			`^AGE +NODE +ACTION +OBJECT +STATE +POOL +ZONE +REASON$`,
+			`^\d+s +lately +delete +NodeClaim/c-lately +gone +a +- +5 attempts failed, last: check dns: Timeout$`,
+			`^60m +good +condition +node-ready/RemediationRequired +recovered +- +- +5 attempts failed, last: check dns: Timeout$`,
+			`^30h +long-ago +delete +NodeClaim/c-long-ago +gone +a +- +5 attempts failed, last: check dns: Timeout$`,
 		})
-		matchLines(t, e.run(ctx, "resume"), []string{`: deletions go on as the configuration says$`})
+		matchLines(t, e.run(ctx, "resume"), []string{`: remediation goes on as the configuration says$`})
 		var view struct {
-			Paused    string
-			LastHour  int
-			Deletions []ledger.Entry
+			Paused                  string
+			LastHour                int
+			Remediations, Deletions []struct {
+				ledger.Entry
+				Action, State string
+			}
 		}
-		if got := e.run(ctx, "deletions", "-o", "yaml"); yaml.Unmarshal([]byte(got.out), &view) != nil || view.Paused != "" || view.LastHour != 1 || len(view.Deletions) != 2 {
+		got := e.run(ctx, "deletions", "-o", "yaml") // the command's old name
+		if yaml.Unmarshal([]byte(got.out), &view) != nil || view.Paused != "" || view.LastHour != 1 || len(view.Deletions) != 3 ||
+			view.Remediations[1].Action != "condition" || view.Remediations[1].State != "recovered" {
 			t.Errorf("after resume: %+v", got)
+		}
+		if got := e.run(ctx, "remediations", "-o", "json"); strings.Contains(got.out, `"deletions"`) || !strings.Contains(got.out, `"state": "gone"`) {
+			t.Errorf("under its new name: %+v", got)
 		}
 	})
 
@@ -320,11 +366,11 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("skip", func(t *testing.T) {
-		matchLines(t, e.run(ctx, "skip", "bad"), []string{`^node/bad: neither verified nor deleted$`})
+		matchLines(t, e.run(ctx, "skip", "bad"), []string{`^node/bad: neither verified nor remediated$`})
 		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +excluded `})
 		matchLines(t, e.run(ctx, "unskip", "bad", "-o", "name"), []string{`^node/bad$`})
 		matchLines(t, e.run(ctx, "status", "bad", "--no-headers"), []string{`^bad +verified `})
-		matchLines(t, e.run(ctx, "skip", "skipped"), []string{`^node/skipped: neither verified nor deleted; it keeps node-ready/unverified=true:NoSchedule$`})
+		matchLines(t, e.run(ctx, "skip", "skipped"), []string{`^node/skipped: neither verified nor remediated; it keeps node-ready/unverified=true:NoSchedule$`})
 	})
 
 	t.Run("completion", func(t *testing.T) {
@@ -339,7 +385,7 @@ func TestOnCluster(t *testing.T) {
 	t.Run("formats", func(t *testing.T) {
 		for _, c := range []struct{ command, name string }{
 			{"status good", `^node/good$`}, {"explain good", `^node/good$`}, {"wait good", `^node/good$`},
-			{"check good", `^node/good$`}, {"deletions", `^nodeclaim/c-lately$`}, {"doctor -n kube-node-ready", `^versions$|^$`},
+			{"check good", `^node/good$`}, {"remediations", `^nodeclaim/c-lately$`}, {"doctor -n kube-node-ready", `^versions$|^$`},
 			{"pause", `^configmap/kube-node-ready-remediations$`}, {"resume", `^configmap/kube-node-ready-remediations$`},
 			{"reverify skipped", `^$`}, {"skip skipped", `^node/skipped$`},
 		} {
@@ -357,9 +403,9 @@ func TestOnCluster(t *testing.T) {
 				t.Errorf("%s -o name: %q", c.command, first)
 			}
 		}
-		wide := e.run(ctx, "deletions", "-o", "wide")
+		wide := e.run(ctx, "remediations", "-o", "wide")
 		if !strings.Contains(wide.out, "NODE-UID") {
-			t.Errorf("deletions -o wide: %+v", wide)
+			t.Errorf("remediations -o wide: %+v", wide)
 		}
 	})
 
@@ -375,7 +421,7 @@ func TestOnCluster(t *testing.T) {
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got.out, "no leader") && time.Now().Before(deadline); time.Sleep(time.Second) {
 			got = e.run(ctx, "status", "late")
 		}
-		matchLines(t, got, []string{`^Controller +no leader: \S+ last renewed its Lease \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Deletions`, `^Nodes +1 pending$`, `^$`,
+		matchLines(t, got, []string{`^Controller +no leader: \S+ last renewed its Lease \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Remediations`, `^Nodes +1 pending$`, `^$`,
 			`^NODE`, `^late +pending +- +- +- +Karpenter: StartupTaintsExist$`})
 		if got := e.run(ctx, "explain", "late"); !strings.HasPrefix(got.out, "no leader: ") || !strings.Contains(got.out, `Karpenter        StartupTaintsExist: StartupTaint`) {
 			t.Errorf("explain: %+v", got)
