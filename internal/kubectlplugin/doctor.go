@@ -62,6 +62,7 @@ var examinations = []struct {
 	{"dns", examineDNS, "cluster DNS can run"},
 	{"agents", examineAgents, "no agent registers itself, since no selector of prerequisites.daemonSets asks for a label"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
+	{"repair", examineRepair, "every action can be taken, and no other repairer bypasses the guards"},
 	{"token", examineToken, "an admission policy limits what a stolen token allows"},
 }
 
@@ -186,34 +187,42 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 		if r.Guessed {
 			continue // the condition of the node on which it is refused reports it
 		}
-		var missing []string
-		for _, verb := range r.Verbs {
-			if reviewed[verb+r.String()] {
-				continue
-			}
+		r.Verbs = slices.DeleteFunc(slices.Clone(r.Verbs), func(verb string) bool {
+			before := reviewed[verb+r.String()]
 			reviewed[verb+r.String()] = true
-			resource, subresource, _ := strings.Cut(r.Resource, "/")
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:   "system:serviceaccount:" + namespace + ":" + account,
-				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: verb, Group: r.Group,
-					Version: "*", Resource: resource, Subresource: subresource, Name: r.Name},
-			}}
-			review, err := v.cluster.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			if err != nil {
-				return err
-			}
-			if !review.Status.Allowed {
-				missing = append(missing, verb)
-			}
+			return before
+		})
+		missing, err := v.missing(ctx, namespace, account, r)
+		if err != nil {
+			return err
 		}
 		if len(missing) > 0 {
-			slices.Sort(missing)
-			verbs := strings.Join(missing, ", ")
-			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s", namespace, account, verbs, r),
+			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s", namespace, account, strings.Join(missing, ", "), r),
 				"helm upgrade the release, which makes the roles that the configuration needs; "+
 					"with controller.rbac.create=false grant it (docs/security.md)")
 		}
 	}
 	return nil
+}
+
+// missing are the verbs of a right that the service account does not have.
+func (v *invocation) missing(ctx context.Context, namespace, account string, r rights.Right) (verbs []string, err error) {
+	for _, verb := range r.Verbs {
+		resource, subresource, _ := strings.Cut(r.Resource, "/")
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "system:serviceaccount:" + namespace + ":" + account,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: verb, Group: r.Group,
+				Version: "*", Resource: resource, Subresource: subresource, Name: r.Name},
+		}}
+		review, err := v.cluster.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if !review.Status.Allowed {
+			verbs = append(verbs, verb)
+		}
+	}
+	slices.Sort(verbs)
+	return verbs, nil
 }

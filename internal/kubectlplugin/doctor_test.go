@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubernetestesting "k8s.io/client-go/testing"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -34,7 +35,8 @@ func TestDoctorAsksForEachRight(t *testing.T) {
 			pods: [{namespace: a, selector: {matchLabels: {a: b}}, currentRevision: true}],
 			resources: [{apiVersion: example.com/v1, kind: Ox, condition: Ready}]}}}`),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList"})}
+			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList",
+				v1alpha1.GroupVersion.WithResource(v1alpha1.Resource): "NodeReadinessRuleList"})}
 	v := &invocation{cluster: c, connection: genericclioptions.NewConfigFlags(true), configPath: "given"}
 	if err := doctor(t.Context(), v); err == nil {
 		t.Error("an account without rights is nothing to it")
