@@ -94,20 +94,21 @@ func TestDashboardIsPortable(t *testing.T) {
 func TestDashboardAddsUpClusters(t *testing.T) {
 	want := map[string]int{
 		"Verified nodes": 111, "Unverified nodes": 45, "Failed or held nodes": 30, "Nodes by state": 30,
-		"Worker pods": 9, "Nodes held, by guard": 6, "What nodes wait for": 12, "Without a leader": 2,
+		"Worker pods": 9, "Nodes held, by guard": 6, "What nodes wait for": 12, "Without a leader": 2, "Actions waited for": 3,
 	}
 	series, cases := "", ""
 	for i, of := range []string{`cluster="c1",namespace="a"`, `cluster="c1",namespace="b"`, `cluster="c2",namespace="a"`} {
 		for _, pod := range []string{"a", "b"} { // during a change of leader
 			for metric, value := range map[string]int{
-				`leader{x=""`:                           []int{0, 1, 0}[i] * map[string]int{"a": 1}[pod],
-				`nodes{state="verified"`:                []int{100, 10, 1}[i],
-				`nodes{state="pending"`:                 5,
-				`nodes{state="failed"`:                  10,
-				`worker_pods{status="running"`:          3,
-				`remediation_held{guard="maxUnhealthy"`: 2,
-				`waiting_nodes{for="slot",nodepool="p"`: 1,
-				`waiting_nodes{for="slot",nodepool="q"`: 3,
+				`leader{x=""`:                                     []int{0, 1, 0}[i] * map[string]int{"a": 1}[pod],
+				`nodes{state="verified"`:                          []int{100, 10, 1}[i],
+				`nodes{state="pending"`:                           5,
+				`nodes{state="failed"`:                            10,
+				`worker_pods{status="running"`:                    3,
+				`remediation_held{guard="maxUnhealthy"`:           2,
+				`remediation_wait_end_timestamp_seconds{node="n"`: 1,
+				`waiting_nodes{for="slot",nodepool="p"`:           1,
+				`waiting_nodes{for="slot",nodepool="q"`:           3,
 			} {
 				series += fmt.Sprintf("  - {series: 'kube_node_ready_%s,job=\"j\",pod=\"%s\",%s}', values: '%d'}\n", metric, pod, of, value)
 			}
@@ -129,7 +130,7 @@ func TestDashboardAddsUpClusters(t *testing.T) {
 	promtool(t, "prometheusRule: {enabled: true}", "rule_files: []\ntests:\n- input_series:\n"+series+"  promql_expr_test:\n"+cases)
 }
 
-// "All" stands for the jobs that have our metrics, not for every job there is, and what is called a deletion is one.
+// "All" stands for the jobs that have our metrics, not for every job there is, and what is called a remediation is one.
 func TestDashboardCountsOurOwn(t *testing.T) {
 	d := renderedDashboard(t)
 	for _, v := range d.Templating.List {
@@ -139,8 +140,9 @@ func TestDashboardCountsOurOwn(t *testing.T) {
 	}
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			if strings.Contains(target.Expr, "remediations_total") && !strings.Contains(target.Expr, `result="deleted"`) {
-				t.Errorf("panel %q counts what was held or went wrong: %s", p.Title, target.Expr)
+			result := map[bool]string{true: `result=~"deleted|started"`, false: `result=~"held|error"`}[strings.HasPrefix(p.Title, "Remediations")]
+			if strings.Contains(target.Expr, "remediations_total") && !strings.Contains(target.Expr, result) {
+				t.Errorf("panel %q does not count %s: %s", p.Title, result, target.Expr)
 			}
 		}
 	}
