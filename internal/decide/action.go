@@ -68,8 +68,8 @@ func waitEnd(in Input, a marks.Remediation) time.Time {
 	return a.Time.Add(time.Duration(seconds) * time.Second)
 }
 
-// ActionWaitEnd is when the wait after the last action on the node ends, or ended: the action was carried out, and since
-// then the node did not pass and nothing else was decided about it. ok is false for any other node.
+// ActionWaitEnd is when the wait after the last action on the node ends, or ended: the action was carried out, and
+// since then the node did not pass and nothing else was decided about it. ok is false for any other node.
 func ActionWaitEnd(in Input, now time.Time) (end time.Time, ok bool) {
 	last := lastAction(in.Node.Record)
 	if last == nil || last.State != marks.RemediationStarted || in.Node.Record.Deletion != nil ||

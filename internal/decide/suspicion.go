@@ -225,7 +225,8 @@ func SuspicionResults() []SuspicionResult {
 
 // suspicionResult is what an attempt of the outcome says of the suspicion in the record before. Only the first failure
 // confirms it.
-func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType, SuspicionResult) {
+func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
+	SuspicionResult) {
 	switch s := before.Suspicion; {
 	case s == nil || s.Type == "":
 	case outcome == attempt.Passed:

@@ -124,8 +124,8 @@ func (s nodeState) refusesReverify() error {
 	return nil
 }
 
-// startAfresh is the patch that removes the verified label and makes the retry budget whole. The record is reset and not
-// removed. It also holds the number of the last attempt, so that none is counted twice, that the node was verified
+// startAfresh is the patch that removes the verified label and makes the retry budget whole. The record is reset and
+// not removed. It also holds the number of the last attempt, so that none is counted twice, that the node was verified
 // before, so that it is not deleted as one that never was, and the actions that are yet to be taken back.
 func (s nodeState) startAfresh() []byte {
 	n, r := s.in.Node, s.in.Node.Record
@@ -141,8 +141,8 @@ func (s nodeState) startAfresh() []byte {
 	return change.Patch(s.node, s.in.Config.Vocabulary())
 }
 
-// requestReverify is the patch that requests a verification. A node that passed keeps its label; one that did not starts
-// afresh with the request, unless an attempt is under way.
+// requestReverify is the patch that requests a verification. A node that passed keeps its label; one that did not
+// starts afresh with the request, unless an attempt is under way.
 func (s nodeState) requestReverify(id string) (patch []byte, message string, err error) {
 	if err := s.refusesReverify(); err != nil {
 		return nil, "", err
@@ -182,7 +182,8 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 			return true
 		}
 		if s == nil || s.refusesReverify() != nil {
-			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded: its request is not answered", name), exitNever}
+			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded: its request is not answered", name),
+				exitNever}
 			return false
 		}
 		n := s.summary(v.now)
@@ -192,7 +193,8 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 		}
 		result := singleLine(s.node.Annotations[marks.AnnotationVerifyResult])
 		if result != string(attempt.Passed) {
-			unverified = append(unverified, fmt.Sprintf("node %s: %s: %s", name, result, singleLine(decide.LastFailure(s.in.Node.Record))))
+			failure := singleLine(decide.LastFailure(s.in.Node.Record))
+			unverified = append(unverified, fmt.Sprintf("node %s: %s: %s", name, result, failure))
 		}
 		v.report("node/"+name, result)
 		if !v.structured() {
@@ -202,7 +204,8 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 		return len(pending) > 0
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = codedError{fmt.Errorf("no result after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)), exitTime}
+		err = codedError{fmt.Errorf("no result after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)),
+			exitTime}
 	}
 	if err == nil && never == nil && len(unverified) > 0 {
 		slices.Sort(unverified)

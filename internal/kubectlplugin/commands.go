@@ -173,7 +173,8 @@ verified node shares closes the node's gate then.`,
   # Keep the label of a verified node, and wait for the result
   kubectl node-ready reverify node-1 --wait --timeout 5m`, Args: cobra.MinimumNArgs(1),
 	}, -1, reporting(reverify))
-	reverify.Flags().BoolVar(&v.await, "wait", false, "Request a verification and wait for its result; a verified node keeps its label")
+	reverify.Flags().BoolVar(&v.await, "wait", false,
+		"Request a verification and wait for its result; a verified node keeps its label")
 	reverify.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait, with --wait; 0 is no limit")
 	return []*cobra.Command{reverify,
 		v.onNodes(&cobra.Command{

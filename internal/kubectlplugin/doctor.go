@@ -197,7 +197,8 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 			return err
 		}
 		if len(missing) > 0 {
-			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s", namespace, account, strings.Join(missing, ", "), r),
+			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s",
+				namespace, account, strings.Join(missing, ", "), r),
 				"helm upgrade the release, which makes the roles that the configuration needs; "+
 					"with controller.rbac.create=false grant it (docs/security.md)")
 		}
@@ -206,7 +207,8 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 }
 
 // missing are the verbs of a right that the service account does not have.
-func (v *invocation) missing(ctx context.Context, namespace, account string, r rights.Right) (verbs []string, err error) {
+func (v *invocation) missing(ctx context.Context, namespace, account string, r rights.Right) (verbs []string,
+	err error) {
 	for _, verb := range r.Verbs {
 		resource, subresource, _ := strings.Cut(r.Resource, "/")
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -35,14 +35,15 @@ var repairers = []repairer{
 	{"remediation.medik8s.io", "NodeHealthCheck", "medik8s", [][]string{{"spec", "unhealthyConditions"}}},
 }
 
-// examineRepair looks for actions that cannot be carried out or that nothing leads to, and for repairers that do not wait
-// for our guards.
+// examineRepair looks for actions that cannot be carried out or that nothing leads to, and for repairers that do not
+// wait for our guards.
 func examineRepair(ctx context.Context, v *invocation, d *diagnosis) error {
 	if v.cluster.component == componentDaemonSet {
 		return nil // which neither suspects nor acts
 	}
 	v.noteUnusedSettings(d)
-	return errors.Join(v.examineDetectors(ctx, d), v.examineObjects(ctx, d), v.examineRepairers(ctx, d), v.examineEvictions(ctx, d))
+	return errors.Join(v.examineDetectors(ctx, d), v.examineObjects(ctx, d), v.examineRepairers(ctx, d),
+		v.examineEvictions(ctx, d))
 }
 
 // noteUnusedSettings notes settings that have no effect beside others.
@@ -54,8 +55,8 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 			"set nodeManagement.deleteFailedNodes, with remediation.dryRun at first (docs/repair.md)")
 	}
 	if n.DeleteFailedNodes && *n.Remediation.NeverVerifiedOnly && len(v.cluster.config.SuspectTypes()) > 0 {
-		d.note("repair", "reverify.onConditions verifies nodes again that worked before, and remediation.neverVerifiedOnly is on: "+
-			"such a node is closed when it fails, and no action is ever taken on it",
+		d.note("repair", "reverify.onConditions verifies nodes again that worked before, and "+
+			"remediation.neverVerifiedOnly is on: such a node is closed when it fails, and no action is ever taken on it",
 			"set nodeManagement.remediation.neverVerifiedOnly to false if failed nodes are to be repaired or replaced")
 	}
 }
@@ -81,9 +82,10 @@ func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.note("repair", fmt.Sprintf("no node carries the condition %s, which reverify.onConditions names: either its detector "+
-			"does not run, or it writes the condition only once something is wrong", name),
-			"compare the type with what the detector writes: kubectl get nodes -o jsonpath='{.items[*].status.conditions[*].type}'")
+		d.note("repair", fmt.Sprintf("no node carries the condition %s, which reverify.onConditions names: either its "+
+			"detector does not run, or it writes the condition only once something is wrong", name),
+			"compare the type with what the detector writes: "+
+				"kubectl get nodes -o jsonpath='{.items[*].status.conditions[*].type}'")
 	}
 	return nil
 }
@@ -114,8 +116,8 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	case err != nil:
 		return err
 	case resource == nil:
-		d.found("repair", fmt.Sprintf("the API server serves no kind %s in %s, which %s creates: the guard action holds it, and "+
-			"no further entry is tried", kind, apiVersion, at), "install its definition, or correct apiVersion and kind")
+		d.found("repair", fmt.Sprintf("the API server serves no kind %s in %s, which %s creates: the guard action holds it, "+
+			"and no further entry is tried", kind, apiVersion, at), "install its definition, or correct apiVersion and kind")
 		return nil
 	case resource.Namespaced && namespace == "":
 		d.found("repair", fmt.Sprintf("%s creates a %s, which is namespaced, and its template has no namespace", at, kind),
@@ -144,13 +146,15 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	if err != nil {
 		return err
 	}
-	right := rights.Right{Namespace: namespace, GroupResource: schema.GroupResource{Group: gv.Group, Resource: resource.Name},
+	right := rights.Right{Namespace: namespace,
+		GroupResource: schema.GroupResource{Group: gv.Group, Resource: resource.Name},
 		Verbs: []string{"create", "get", "delete"}}
 	missing, err := v.missing(ctx, own, account, right)
 	if len(missing) > 0 {
-		d.found("repair", fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it", own, account,
-			strings.Join(missing, ", "), right, at),
-			"helm upgrade the release, whose role names the kind by its regular plural; name another plural in controller.extraRules")
+		d.found("repair", fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",
+			own, account, strings.Join(missing, ", "), right, at),
+			"helm upgrade the release, whose role names the kind by its regular plural; "+
+				"name another plural in controller.extraRules")
 	}
 	return err
 }
@@ -230,14 +234,14 @@ func (v *invocation) examineTrigger(d *diagnosis, who, condition, status string)
 		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/repair.md)"
 	switch {
 	case condition == string(marks.ConditionType):
-		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard of "+
-			"kube-node-ready", who, condition), fix)
+		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+
+			"of kube-node-ready", who, condition), fix)
 	case set >= 0 && status != string(actions[set].Condition.Status):
-		d.found("repair", fmt.Sprintf("%s acts on %s=%s, and remediation.actions sets it to %s: it never acts", who, condition,
-			status, actions[set].Condition.Status), "give both the same status")
+		d.found("repair", fmt.Sprintf("%s acts on %s=%s, and remediation.actions sets it to %s: it never acts", who,
+			condition, status, actions[set].Condition.Status), "give both the same status")
 	case set < 0 && strings.HasPrefix(condition, "node-ready/"):
-		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets: it never acts",
-			who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
+		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets: it never "+
+			"acts", who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
 	case cfg.SuspectTypes()[corev1.NodeConditionType(condition)]:
 		d.note("repair", fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them without "+
 			"waiting for what their verification comes to", who, condition), fix)
@@ -256,8 +260,8 @@ func (v *invocation) examineEvictions(ctx context.Context, d *diagnosis) error {
 			}
 			for _, x := range conditions {
 				if c, ok := x.(map[string]any); ok && c["type"] == string(marks.ConditionType) {
-					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, as during each "+
-						"re-verification and at the first failure: no guard is asked", o.GetName(), marks.ConditionType,
+					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, as during "+
+						"each re-verification and at the first failure: no guard is asked", o.GetName(), marks.ConditionType,
 						text(c["requiredStatus"])), "give the rule's taint the effect NoSchedule")
 				}
 			}

@@ -190,8 +190,9 @@ func (r remediationView) objectName() string {
 	return strings.ToLower(r.Kind) + "/" + name
 }
 
-// remediationsOf are the actions that the ledger or the record of a node has, the newest first, each with what the nodes
-// show of it. The ledger has the last action on each node, the record of a node that is there those before it too.
+// remediationsOf are the actions that the ledger or the record of a node has, the newest first, each with what the
+// nodes show of it. The ledger has the last action on each node, the record of a node that is there those before it
+// too.
 func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool, now time.Time) []remediationView {
 	out := []remediationView{} // [] and not null in JSON
 	byUID := map[string]nodeState{}

@@ -44,8 +44,8 @@ type Counters struct {
 	pools    pools
 }
 
-// NewCounters makes the metrics. checks maps the names of the configured checks to their types, suspects has the types of
-// the conditions that make nodes suspect. Only these become labels: neither a report nor a record is trusted to name
+// NewCounters makes the metrics. checks maps the names of the configured checks to their types, suspects has the types
+// of the conditions that make nodes suspect. Only these become labels: neither a report nor a record is trusted to name
 // series. actions are the kinds of the configured actions other than a deletion (config.Config.ActionKinds).
 func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType]bool, actions ...string) *Counters {
 	c := &Counters{known: map[string]string{}, suspects: suspects}
@@ -139,7 +139,8 @@ const (
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
-		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.eventsDropped, c.unknownTaints}
+		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.eventsDropped,
+		c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that failed and is retried.
