@@ -148,7 +148,7 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	}
 	right := rights.Right{Namespace: namespace,
 		GroupResource: schema.GroupResource{Group: gv.Group, Resource: resource.Name},
-		Verbs: []string{"create", "get", "delete"}}
+		Verbs:         []string{"create", "get", "delete"}}
 	missing, err := v.missing(ctx, own, account, right)
 	if len(missing) > 0 {
 		d.found("repair", fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",

@@ -117,8 +117,8 @@ func (f fortress) helm(args ...string) {
 	}
 }
 
-// startFortress starts a cluster and installs the chart.
-func startFortress(t *testing.T, o cluster.Options, values string) fortress {
+// startFortress starts a cluster and installs the chart, which needs these further namespaces.
+func startFortress(t *testing.T, o cluster.Options, values string, namespaces ...string) fortress {
 	t.Helper()
 	c, _ := startCluster(t, o)
 	f := fortress{T: t, cluster: c, scheme: runtime.NewScheme()}
@@ -128,7 +128,9 @@ func startFortress(t *testing.T, o cluster.Options, values string) fortress {
 	f.admin, err = client.New(c.Config(), client.Options{Scheme: f.scheme})
 	f.must(err)
 	// It enforces no Pod Security: the policies alone are to refuse.
-	f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	for _, name := range append(namespaces, namespace) {
+		f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
 	f.helm(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, values)...)...)
 	return f
 }
