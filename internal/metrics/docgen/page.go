@@ -87,7 +87,8 @@ func sample() (*prometheus.Registry, error) {
 			Remediations: []marks.Remediation{{State: marks.RemediationStarted, Condition: "c", Time: now}},
 		}, Condition: &corev1.NodeCondition{Type: marks.ConditionType, Reason: marks.ReasonDeadlineExceeded}},
 	}
-	counters := metrics.NewCounters(map[string]string{"dns": "dns"}, map[corev1.NodeConditionType]bool{"KernelDeadlock": true})
+	counters := metrics.NewCounters(map[string]string{"dns": "dns"},
+		map[corev1.NodeConditionType]bool{"KernelDeadlock": true})
 	counters.Recorded(decide.Recorded{Result: attempt.Result{Outcome: attempt.Passed, Report: &result.Report{
 		Checks: []result.Check{{Name: "dns", Type: "dns", Outcome: result.Passed}},
 	}}}, now, now)
