@@ -1,4 +1,5 @@
-// Package comingfrom is the documentation's pages for those who used another controller, which kubectl node-ready prints too.
+// Package comingfrom is the documentation's pages for those who used another controller. kubectl node-ready prints them
+// too.
 package comingfrom
 
 import "embed"

@@ -40,6 +40,7 @@ controller:
     nodeManagement:
       deleteFailedNodes: true
       remediation: {maxUnhealthy: 100%}
+      reverify: {onConditions: [{type: KernelDeadlock}]}
 `
 
 // The chart's configuration, permissions and admission policies run a controller that verifies and deletes, "helm test"

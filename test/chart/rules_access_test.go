@@ -135,8 +135,8 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 	})
 	must("", "patch", "nrr", "leaving", "--type=merge", "--patch", `{"metadata": {"finalizers": ["example.com/keep"]}}`)
 	must("", "delete", "nrr", "leaving", "--wait=false")
-	in := func(key, operator, values string) string {
-		return fmt.Sprintf(`{"matchExpressions": [{"key": %q, "operator": %q, "values": [%s]}]}`, key, operator, values)
+	in := func(operator, values string) string {
+		return fmt.Sprintf(`{"matchExpressions": [{"key": "role", "operator": %q, "values": [%s]}]}`, operator, values)
 	}
 	for name, test := range map[string]struct {
 		key, selector, more string
@@ -145,11 +145,11 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 		"other-nodes":    {"a", `{"matchLabels": {"role": "other"}}`, "", false},
 		"narrower":       {"a", `{"matchLabels": {"role": "worker", "zone": "a"}}`, "", true},
 		"another-label":  {"a", `{"matchLabels": {"zone": "a"}}`, "", true},
-		"in-both":        {"a", in("role", "In", `"third", "worker"`), "", true},
-		"in-none":        {"a", in("role", "In", `"third", "fourth"`), "", false},
-		"not-in":         {"a", in("role", "NotIn", `"worker", "other"`), "", false},
-		"absent":         {"a", in("role", "DoesNotExist", ""), "", false},
-		"present":        {"a", in("role", "Exists", ""), "", true},
+		"in-both":        {"a", in("In", `"third", "worker"`), "", true},
+		"in-none":        {"a", in("In", `"third", "fourth"`), "", false},
+		"not-in":         {"a", in("NotIn", `"worker", "other"`), "", false},
+		"absent":         {"a", in("DoesNotExist", ""), "", false},
+		"present":        {"a", in("Exists", ""), "", true},
 		"another-key":    {"b", worker, "", false},
 		"dry-run-too":    {"a", worker, `, "dryRun": true`, true},
 		"beside-dry-run": {"dry", worker, "", false},

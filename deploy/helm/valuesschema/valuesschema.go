@@ -35,7 +35,8 @@ var base []byte
 var roots = []any{
 	config.Config{},
 	appsv1.DeploymentStrategy{},
-	corev1.Affinity{}, corev1.EnvFromSource{}, corev1.EnvVar{}, corev1.HostAlias{}, corev1.LocalObjectReference{}, corev1.PodDNSConfig{},
+	corev1.Affinity{}, corev1.EnvFromSource{}, corev1.EnvVar{}, corev1.HostAlias{},
+	corev1.LocalObjectReference{}, corev1.PodDNSConfig{},
 	corev1.PodSecurityContext{},
 	corev1.ResourceRequirements{}, corev1.SecurityContext{}, corev1.Toleration{},
 	corev1.TopologySpreadConstraint{}, corev1.Volume{}, corev1.VolumeMount{},
@@ -48,12 +49,15 @@ var leaves = map[reflect.Type]map[string]any{
 	reflect.TypeFor[resource.Quantity]():  {"type": []string{"string", "number"}},
 	reflect.TypeFor[intstr.IntOrString](): {"type": []string{"string", "integer"}},
 	// As time.ParseDuration reads them.
-	reflect.TypeFor[metav1.Duration]():      {"type": "string", "pattern": `^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`},
+	reflect.TypeFor[metav1.Duration](): {
+		"type": "string", "pattern": `^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`,
+	},
 	reflect.TypeFor[metav1.Time]():          {"type": "string"},
 	reflect.TypeFor[config.AdmissionMode](): {"enum": []any{false}}, // and the words of its tag: Helm reads off as false
 	reflect.TypeFor[config.Preset]():        words(presetNames()...),
 	reflect.TypeFor[corev1.PullPolicy]():    words("", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
-	reflect.TypeFor[corev1.TaintEffect]():   words("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
+	reflect.TypeFor[corev1.TaintEffect](): words("",
+		corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute),
 }
 
 func presetNames() []config.Preset {
@@ -125,7 +129,8 @@ func of(t reflect.Type, definitions map[string]any) map[string]any {
 			}
 			definitions[name] = object
 			if short, ok := reflect.New(t).Interface().(strictyaml.Shorthand); ok {
-				definitions[name] = map[string]any{"anyOf": []any{properties[short.Shorthand(false)], properties[short.Shorthand(true)], object}}
+				definitions[name] = map[string]any{"anyOf": []any{
+					properties[short.Shorthand(false)], properties[short.Shorthand(true)], object}}
 			}
 		}
 		return map[string]any{"$ref": "#/definitions/" + name}

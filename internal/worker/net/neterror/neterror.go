@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -62,11 +63,15 @@ func Of(err error) (check.Reason, string) {
 		return check.ReasonUnreachable, "is unreachable: " + errno(err)
 	case errors.Is(err, os.ErrPermission):
 		return check.ReasonPermissionDenied, "may not be contacted: " + errno(err)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasSuffix(err.Error(), closedIdle):
 		return check.ReasonConnectionReset, "closed the connection without an answer"
 	}
 	return check.ReasonConnectionFailed, "failed: " + err.Error()
 }
+
+// closedIdle is what net/http says, in an error that it does not export (errServerClosedIdle), of a server that closed a
+// new connection before the request was sent.
+const closedIdle = "http: server closed idle connection"
 
 // unreachable are the errors of a path that leads nowhere.
 var unreachable = []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.ENETDOWN,
