@@ -69,8 +69,8 @@ func Of(err error) (check.Reason, string) {
 	return check.ReasonConnectionFailed, "failed: " + err.Error()
 }
 
-// closedIdle is what net/http says, in an error that it does not export (errServerClosedIdle), of a server that closed a
-// new connection before the request was sent.
+// closedIdle is what net/http says, in an error that it does not export (errServerClosedIdle), of a server that closed
+// a new connection before the request was sent.
 const closedIdle = "http: server closed idle connection"
 
 // unreachable are the errors of a path that leads nowhere.
