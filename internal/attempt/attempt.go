@@ -70,6 +70,9 @@ type Basis struct {
 	Checks string
 	// Gated reports whether the node carried a gating taint when the attempt began.
 	Gated bool
+	// Request is the ID of the request that the record showed when the attempt began; empty for none. An attempt answers
+	// no other one: it may have run before anybody asked.
+	Request string
 }
 
 // Result is what came of an attempt.

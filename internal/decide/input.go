@@ -59,7 +59,8 @@ type Input struct {
 // NextAttempt is the attempt that would start now, without its result.
 func (in Input) NextAttempt() attempt.Attempt {
 	return attempt.Attempt{Number: in.Node.Record.Sequence + 1,
-		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated}}
+		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated,
+			Request: PendingRequest(in.Node.Record)}}
 }
 
 // LocalWorker is a process that runs the checks of its own node, in a DaemonSet's pod.

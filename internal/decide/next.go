@@ -135,7 +135,7 @@ func (d *decision) startOrRemediate() {
 	due := true
 	if !d.spent.first && !d.stuckResolved() {
 		at, again := d.nextAttemptTime()
-		due = again && !d.now.Before(at) || requestPending(d.in.Node.Record)
+		due = again && !d.now.Before(at) || PendingRequest(d.in.Node.Record) != ""
 		if again && !due {
 			d.requeueAfter(at.Sub(d.now))
 		}

@@ -101,7 +101,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	default:
 		r.Inconclusive++
 	}
-	d.settleSuspicion(&r, result.Outcome)
+	d.settleSuspicion(&r, a.Basis.Request, result.Outcome)
 	d.Recorded.Answer = d.Change.Answer
 	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)

@@ -119,7 +119,7 @@ func newRequest(in Input, now time.Time) (id string, later time.Duration) {
 	switch id = in.Node.Requested; {
 	case id == "" || id == r.Request || len(id) > maxRequest:
 		return "", 0
-	case requestPending(r), !in.Node.Gated && !in.Node.HasRecord && !in.Node.Labelled:
+	case PendingRequest(r) != "", !in.Node.Gated && !in.Node.HasRecord && !in.Node.Labelled:
 		return "", 0
 	case r.RequestTime == nil || r.RequestTime.After(now.Add(clockTolerance)):
 		return id, 0
@@ -130,9 +130,12 @@ func newRequest(in Input, now time.Time) (id string, later time.Duration) {
 	return id, 0
 }
 
-// requestPending reports whether the record shows a request without its answer.
-func requestPending(r marks.Record) bool {
-	return r.Suspicion != nil && r.Suspicion.Request != "" && r.Suspicion.Request != r.Request
+// PendingRequest is the ID of the request that the record shows without its answer; empty for none.
+func PendingRequest(r marks.Record) string {
+	if r.Suspicion == nil || r.Suspicion.Request == r.Request {
+		return ""
+	}
+	return r.Suspicion.Request
 }
 
 // recordSuspicion writes down why the node is verified again. If the configuration wants that, and so few nodes are
@@ -164,7 +167,7 @@ func (d *decision) recordSuspicion() bool {
 		d.Suspect = s.Type
 	}
 	r.NodeUID, r.Suspicion = d.in.Node.UID, s
-	if requestPending(r) {
+	if PendingRequest(r) != "" {
 		r.RequestTime = ptr.To(timestamp(d.now))
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
@@ -175,8 +178,10 @@ func (d *decision) recordSuspicion() bool {
 }
 
 // settleSuspicion writes what the result of an attempt means for the suspicion and the request under which it was made.
-func (d *decision) settleSuspicion(r *marks.Record, outcome attempt.Outcome) {
-	if requestPending(*r) && r.Superseded == 0 {
+// answers is the request that the attempt was made for. A cache that is behind may have hidden an attempt from whoever
+// wrote another one down: that one is answered by the next attempt or, after a pass, read from the node again.
+func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome attempt.Outcome) {
+	if answers != "" && answers == PendingRequest(*r) && r.Superseded == 0 {
 		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
 	}
 	if outcome != attempt.Passed {

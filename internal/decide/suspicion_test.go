@@ -189,6 +189,7 @@ func TestRequestClosesNoGate(t *testing.T) {
 }
 
 func TestSuspicionEnds(t *testing.T) {
+	forRequest := func(o *workerpod.Observation) { o.Attempt.Basis.Request = "a" }
 	worker := func(outcome attempt.Outcome) func(*Input) { return with(pod(2, openGate, ended(outcome))) }
 	probed := func(outcome attempt.Outcome) world {
 		return world{fleet: healthyNodes(3, ""), probes: []workerpod.Observation{probe("m0", subject("u1/2"), ended(outcome))}}
@@ -218,13 +219,17 @@ func TestSuspicionEnds(t *testing.T) {
 		"nobody saw it fail": {in: verified(suspects(), is, underSuspicion, with(pod(2, openGate, ended(attempt.Failed), func(o *workerpod.Observation) {
 			o.Seen.UnderWay = false
 		}))), world: world{fleet: healthyNodes(3, "")}, outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
-		"a request passes": {in: verified(requests("a"), requestUnderWay, worker(attempt.Passed)), outcome: attempt.Passed,
+		"a request passes": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Passed)))), outcome: attempt.Passed,
 			answer: attempt.Passed, reasons: "[VerificationPassed]"},
-		"a request fails": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Passed),
+		"a request fails": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Failed)))), world: probed(attempt.Passed),
 			outcome: attempt.Failed, closes: true, answer: attempt.Failed, reasons: "[VerificationFailed]"},
-		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Failed),
+		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Failed)))), world: probed(attempt.Failed),
 			outcome: attempt.Inconclusive, answer: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
-		"other checks answer no request": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, otherChecks, ended(attempt.Passed)))),
+		"an attempt from before the request passes": {in: verified(requests("a"), requestUnderWay, worker(attempt.Passed)),
+			outcome: attempt.Passed, reasons: "[VerificationPassed]"},
+		"an attempt from before the request fails": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Passed),
+			outcome: attempt.Failed, closes: true, reasons: "[VerificationFailed]"},
+		"other checks answer no request": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, otherChecks, ended(attempt.Passed)))),
 			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,6 +41,9 @@ const (
 	// AnnotationGated is "true" if the node carried a gating taint when the pod was created: a pass from before the taint
 	// came back does not remove it.
 	AnnotationGated = "node-ready/gated"
+	// AnnotationRequest is the ID of the request for a verification that the attempt answers. It is absent where nobody
+	// asked.
+	AnnotationRequest = "node-ready/request"
 	// AnnotationProfile and AnnotationChecks tell which checks the pod runs: the profile's name, and a hash of what the
 	// worker is told and of the rest of the pod.
 	AnnotationProfile = "node-ready/profile"
@@ -91,6 +94,8 @@ type Target struct {
 	Name, UID, BootID string
 	// Gated: the node carries a gating taint, so no workload can be there that a pod of high priority would displace.
 	Gated bool
+	// Request is the ID of the request for a verification that an attempt answers; empty for none.
+	Request string
 }
 
 // Builder makes worker pods. Its fields come from the configuration.
@@ -195,6 +200,9 @@ func (b *Builder) Verify(t Target, profile config.Effective, number int32, via c
 	pod.Name = VerifyName(t, number)
 	pod.Labels[LabelPurpose] = PurposeVerify
 	pod.Annotations[AnnotationAttempt] = strconv.Itoa(int(number))
+	if delete(pod.Annotations, AnnotationRequest); t.Request != "" {
+		pod.Annotations[AnnotationRequest] = t.Request
+	}
 	return pod
 }
 

@@ -124,7 +124,7 @@ func Observe(pod *corev1.Pod) Observation {
 		Name: pod.Name, UID: string(pod.UID), Node: pod.Annotations[AnnotationNode], Purpose: pod.Labels[LabelPurpose],
 		Attempt: attempt.Attempt{Number: int32(number), Basis: attempt.Basis{
 			BootID: pod.Annotations[AnnotationBootID], Checks: pod.Annotations[AnnotationChecks],
-			Gated: pod.Annotations[AnnotationGated] == "true",
+			Gated: pod.Annotations[AnnotationGated] == "true", Request: pod.Annotations[AnnotationRequest],
 		}},
 		Subject: pod.Annotations[AnnotationSubject], Group: pod.Labels[LabelProbeGroup],
 		State:       stateOf(pod),

@@ -112,7 +112,8 @@ func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err erro
 
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
-	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Node.Gated}
+	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Node.Gated,
+		Request: decide.PendingRequest(d.in.Node.Record)}
 	if unseen, err := r.endRefused(ctx, d, t); unseen || err != nil {
 		return err // its end is a watch event
 	}
