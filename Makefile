@@ -308,7 +308,7 @@ cluster-down: ## Take away the cluster of make cluster, and whatever a crash lef
 	@go build -o .cache/bin/realcluster ./test/cluster/realnode/realcluster
 	@.cache/bin/realcluster down
 
-# What a release has: the image, and files beside it. docs/release.md says how it is made, and what of that was tried.
+# What a release has: the image, and files beside it. docs/design/release.md says how it is made, and what of that was tried.
 CHART_VERSION = $(shell sed -n 's/^version: *//p' $(CHART)/Chart.yaml)
 RELEASE_TOOLS := goreleaser syft helm
 

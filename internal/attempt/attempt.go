@@ -22,7 +22,7 @@ const (
 )
 
 // The reasons of an attempt that did not pass. Where a check is named beside it, the reason is the check's own instead
-// (CheckReason), from the list of its type in docs/checks.md.
+// (CheckReason), from the list of its type in docs/reference/checks.md.
 const (
 	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and no report that names a check
 	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds

@@ -179,8 +179,8 @@ func Presets() []PresetDefinition {
 //	Service and label are those of Kubernetes' DNS add-on (kubernetes/kubernetes 008b3652959c
 //
 // cluster/addons/dns/coredns/coredns.yaml.base and cmd/kubeadm/app/phases/addons/dns/manifests.go), which EKS keeps. A
-// cluster that names the Service differently (docs/checks.md lists names) has none called kube-dns: then pods are
-// listed by the label.
+// cluster that names the Service differently (docs/reference/checks.md lists names) has none called kube-dns: then
+// pods are listed by the label.
 func podNetwork() []checks.Spec {
 	dns := &peers.Settings{Namespace: "kube-system", Service: "kube-dns", Selector: "k8s-app=kube-dns", Port: 53,
 		Sample: new(int32(3)), FailPercent: new(int32(100))}

@@ -224,7 +224,7 @@ type NodeManagement struct {
 	Prerequisites Prerequisites `json:"prerequisites"`
 	// Presets add the prerequisites and checks of components that are known to come up late: cilium, calico, aws-vpc-cni,
 	// istio-ambient, linkerd, ebs-csi, efs-csi, secrets-store-csi, gpu-nvidia, gpu-nvidia-dra, aws-neuron, aws-efa. They
-	// hold for every node, whatever its profile; docs/presets.md says what each stands for.
+	// hold for every node, whatever its profile; docs/reference/presets.md says what each stands for.
 	Presets []Preset `json:"presets,omitempty"`
 	// Reverify is when a verified node is verified again.
 	Reverify Reverify `json:"reverify"`

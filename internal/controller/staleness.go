@@ -33,9 +33,9 @@ type Store interface {
 }
 
 // Versions knows when the cached node holds every record that was written for it, so that the node need not be read
-// from the API server. Three things must hold; docs/architecture.md says why they are enough. The store is at least
-// as new as a read of the nodes after this process began to lead, and as what this process last wrote to the node or
-// read of it from the API server; and the watch is alive.
+// from the API server. Three things must hold; docs/design/architecture.md says why they are enough. The store is at
+// least as new as a read of the nodes after this process began to lead, and as what this process last wrote to the
+// node or read of it from the API server; and the watch is alive.
 type Versions struct {
 	// Now is the clock.
 	Now func() time.Time

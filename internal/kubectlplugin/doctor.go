@@ -200,7 +200,7 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s",
 				namespace, account, strings.Join(missing, ", "), r),
 				"helm upgrade the release, which makes the roles that the configuration needs; "+
-					"with controller.rbac.create=false grant it (docs/security.md)")
+					"with controller.rbac.create=false grant it (docs/design/security.md)")
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 	if g.both != "" {
 		d.found("autoscaler", fmt.Sprintf("node %s carries gating taints with the keys of both Karpenter and Cluster "+
 			"Autoscaler: each of them takes the other's for permanent and launches more nodes than are needed", g.both),
-			"give the nodes of each autoscaler a profile with one key (docs/zero-configuration.md)")
+			"give the nodes of each autoscaler a profile with one key (docs/guides/zero-configuration.md)")
 	}
 	pools, err := v.cluster.nodePools(ctx, g.pools)
 	if err != nil {
@@ -113,7 +113,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 }
 
 func startupTaintFix(t marks.Taint) string {
-	return fmt.Sprintf("add {key: %s, value: %q, effect: %s} to spec.template.spec.startupTaints (docs/autoscalers.md)",
+	return fmt.Sprintf("add {key: %s, value: %q, effect: %s} to spec.template.spec.startupTaints (docs/guides/autoscalers.md)",
 		t.Key, t.Value, t.Effect)
 }
 
@@ -227,7 +227,7 @@ func (v *invocation) examineClusterAutoscaler(ctx context.Context, d *diagnosis,
 		if !known {
 			d.found("autoscaler", fmt.Sprintf("Cluster Autoscaler does not know the gating taint %s: "+
 				"it launches more nodes than are needed", t.Key), fmt.Sprintf("start it with --startup-taint=%s, "+
-				"or use a key with the prefix %s (docs/autoscalers.md)", t.Key, clusterAutoscalerKnows[0]))
+				"or use a key with the prefix %s (docs/guides/autoscalers.md)", t.Key, clusterAutoscalerKnows[0]))
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func examineDNS(ctx context.Context, v *invocation, d *diagnosis) error {
 		if len(pods.Items) > 0 && !slices.ContainsFunc(pods.Items, fits) {
 			d.found("dns", fmt.Sprintf("every node has a taint that the pods of Service %s do not tolerate: "+
 				"cluster DNS can run nowhere, so no worker can resolve a name", service),
-				"keep a group of nodes without the gating taint, or let DNS tolerate it (docs/autoscalers.md)")
+				"keep a group of nodes without the gating taint, or let DNS tolerate it (docs/guides/autoscalers.md)")
 		}
 		return nil
 	}

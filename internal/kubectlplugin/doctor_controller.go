@@ -28,7 +28,7 @@ import (
 func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 	if l := d.overview.Leader; l.Dead {
 		d.found("leader", l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name="+
-			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; docs/runbooks/KubeNodeReadyNoLeader.md")
+			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; docs/operate/runbooks/KubeNodeReadyNoLeader.md")
 	} else if l.Name == "" && *v.cluster.config.LeaderElection.Enabled && v.cluster.component == componentController {
 		return fmt.Errorf("%s", l.Problem)
 	}
@@ -215,7 +215,7 @@ const labelInstance = "app.kubernetes.io/instance"
 // stolenToken is what a stolen token of the controller allows without the admission policies.
 func stolenToken(workers *corev1.Namespace, deletes bool) (what, fix string) {
 	what = "admissionPolicy is off: a stolen token of the controller can take any taint off any node"
-	fix = "set admissionPolicy.enabled (docs/security.md)"
+	fix = "set admissionPolicy.enabled (docs/design/security.md)"
 	if deletes {
 		what += ", delete nodes and the objects that own them"
 	}

@@ -52,7 +52,7 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	deletesOnly := len(n.Remediation.Actions) == 1 && n.Remediation.Actions[0].Delete != nil
 	if !n.DeleteFailedNodes && !deletesOnly {
 		d.note("repair", "nodeManagement.remediation.actions is configured and deleteFailedNodes is off: no action is taken",
-			"set nodeManagement.deleteFailedNodes, with remediation.dryRun at first (docs/repair.md)")
+			"set nodeManagement.deleteFailedNodes, with remediation.dryRun at first (docs/guides/repair.md)")
 	}
 	if n.DeleteFailedNodes && *n.Remediation.NeverVerifiedOnly && len(v.cluster.config.SuspectTypes()) > 0 {
 		d.note("repair", "reverify.onConditions verifies nodes again that worked before, and "+
@@ -231,7 +231,7 @@ func (v *invocation) examineTrigger(d *diagnosis, who, condition, status string)
 		return a.Condition != nil && string(a.Condition.Type) == condition
 	})
 	const fix = "let it act on a condition that remediation.actions sets after every guard let it through: " +
-		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/repair.md)"
+		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/guides/repair.md)"
 	switch {
 	case condition == string(marks.ConditionType):
 		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	comingfrom "github.com/kube-node-ready/kube-node-ready/docs/coming-from"
+	comingfrom "github.com/kube-node-ready/kube-node-ready/docs/guides/coming-from"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"

@@ -1,5 +1,5 @@
 // Package limits holds the limits of single values, which stand as tags on the fields of a configuration. Validation,
-// docs/configuration.md and the chart's schema read them there:
+// docs/reference/configuration.md and the chart's schema read them there:
 //
 //	minimum:"1" maximum:"3600"  the bounds of a number, or of a duration such as "1s"
 //	or:"-1 for never"           a value outside the bounds, and what it means

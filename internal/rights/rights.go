@@ -1,6 +1,6 @@
 // Package rights is what our service accounts must be allowed, given a configuration. It is the one list: kubectl
 // node-ready doctor asks the API server about it, the tests' installations are given it, and the chart's roles and the
-// tables in docs/security.md are equal to it.
+// tables in docs/design/security.md are equal to it.
 package rights
 
 import (
@@ -33,7 +33,7 @@ type Right struct {
 	// Name of the one object that it is for; empty for all.
 	Name  string
 	Verbs []string
-	// Why it is needed, in the words of docs/security.md.
+	// Why it is needed, in the words of docs/design/security.md.
 	Why string
 	// Guessed: a custom resource may have another plural, and a cluster another of the names of the DNS Service.
 	Guessed bool

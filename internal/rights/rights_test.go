@@ -43,13 +43,13 @@ func parse(t *testing.T, read func([]byte, string) (*config.Config, error), cont
 	return cfg
 }
 
-// granted finds what a cell of docs/security.md says that may be done.
+// granted finds what a cell of docs/design/security.md says that may be done.
 var granted = regexp.MustCompile("((?:(?:get|list|watch|create|update|patch|delete)(?:, )?)+) " +
 	"(?:`([a-z0-9./-]+)`|the kind's plural)")
 
-// The tables in docs/security.md have every right, with what it is for, and no other.
+// The tables in docs/design/security.md have every right, with what it is for, and no other.
 func TestTheDocumentationIsTheTable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/design/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}

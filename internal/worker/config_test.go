@@ -276,9 +276,9 @@ func TestAddressesAmongTheDomains(t *testing.T) {
 	}
 }
 
-// The configurations in docs/checks.md can be used as they are.
+// The configurations in docs/reference/checks.md can be used as they are.
 func TestRecipes(t *testing.T) {
-	page, err := os.ReadFile("../../docs/checks.md")
+	page, err := os.ReadFile("../../docs/reference/checks.md")
 	if err != nil {
 		t.Fatal(err)
 	}

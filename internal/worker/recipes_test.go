@@ -22,16 +22,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
 
-// recipe is the YAML of a section of docs/checks.md, its blocks separated by "---".
+// recipe is the YAML of a section of docs/reference/checks.md, its blocks separated by "---".
 func recipe(t *testing.T, section string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/checks.md")
+	page, err := os.ReadFile("../../docs/reference/checks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(page), "\n### Recipe: "+section+"\n")
 	if !found {
-		t.Fatalf("docs/checks.md has no recipe %q", section)
+		t.Fatalf("docs/reference/checks.md has no recipe %q", section)
 	}
 	text, _, _ = strings.Cut(text, "\n##")
 	blocks := strings.Split(text, "```yaml\n")
@@ -71,7 +71,7 @@ func expect(t *testing.T, what string, r result.Report, reason, says string) {
 	}
 }
 
-// Every recipe of docs/checks.md passes on a node that has what it asks for, and fails on one that has not.
+// Every recipe of docs/reference/checks.md passes on a node that has what it asks for, and fails on one that has not.
 func TestRecipesRun(t *testing.T) {
 	t.Run("metadata", func(t *testing.T) { t.Parallel(); testMetadata(t) })
 	t.Run("NodeLocal DNSCache", func(t *testing.T) { t.Parallel(); testNodeLocalDNS(t) })

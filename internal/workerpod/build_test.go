@@ -421,8 +421,8 @@ func TestClaimsGoThroughTheScheduler(t *testing.T) {
 	}
 }
 
-// Whoever may create pods in the namespace can make one that passes for ours (docs/security.md): this is about accidents, and about
-// pods of another node or attempt.
+// Whoever may create pods in the namespace can make one that passes for ours (docs/design/security.md): this is about
+// accidents, and about pods of another node or attempt.
 func TestWhatIsNotOurs(t *testing.T) {
 	b, profile := builder(t)
 	target := Target{Name: "node-a", UID: "u1"}

@@ -89,7 +89,7 @@ func (o Observation) Passed() bool {
 
 // Ours reports whether a pod is what the controller makes for this node: its name is the one derived from the node's
 // UID, its owner is that very Node, and it is pinned to it. Whoever may create pods in the worker's namespace can make
-// one that is taken for ours: see the trust boundary in docs/security.md.
+// one that is taken for ours: see the trust boundary in docs/design/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
 	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component ||
 		pod.Annotations[AnnotationNode] != t.Name || pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {

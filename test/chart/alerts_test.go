@@ -85,7 +85,7 @@ func TestAlertsAreComplete(t *testing.T) {
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 			t.Errorf("%s lacks a severity, a summary or a description", rule.Alert)
 		}
-		if _, err := os.Stat(filepath.Join("../../docs/runbooks", rule.Alert+".md")); err != nil {
+		if _, err := os.Stat(filepath.Join("../../docs/operate/runbooks", rule.Alert+".md")); err != nil {
 			t.Errorf("%s has no runbook: %v", rule.Alert, err)
 		}
 	}

@@ -241,7 +241,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	if contents, err := ledger.Parse(forced); err != nil || !contents.CompleteSince.IsZero() {
 		t.Errorf("it seems to know what was deleted before: %+v, %v", contents, err)
 	} else if contents.Paused != "" {
-		t.Error("the pause stays: docs/runbooks/README.md says that it goes")
+		t.Error("the pause stays: docs/operate/runbooks/README.md says that it goes")
 	}
 
 	run("uninstall", "kube-node-ready")

@@ -85,7 +85,7 @@ func TestExamplesAreRead(t *testing.T) {
 
 // The values on the pages for those who used another controller are taken by chart and controller.
 func TestComingFromValues(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/coming-from/*.md")
+	pages, err := filepath.Glob("../../docs/guides/coming-from/*.md")
 	if err != nil || len(pages) < 4 {
 		t.Fatalf("%v, %v", pages, err)
 	}

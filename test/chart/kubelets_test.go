@@ -38,7 +38,7 @@ controller:
 // mark is one that a node's credential tries to write: a label, an annotation, a condition or a taint.
 type mark struct{ kind, key string }
 
-// marksOf are the marks of each row of the table in docs/security.md, under the configuration "renamed".
+// marksOf are the marks of each row of the table in docs/design/security.md, under the configuration "renamed".
 var marksOf = map[string][]mark{
 	"the verified label":                         {{"label", "example.com/verified"}},
 	"`node-ready/record`":                        {{"annotation", marks.AnnotationRecord}},
@@ -53,12 +53,12 @@ var marksOf = map[string][]mark{
 	"a taint":                                    {{"taint", "example.com/unverified"}},
 }
 
-// rowsOf are the first cells of a table's rows in docs/security.md.
+// rowsOf are the first cells of a table's rows in docs/design/security.md.
 func rowsOf(t *testing.T, header string) (rows []string) {
 	t.Helper()
-	_, table, found := strings.Cut(readFile(t, filepath.Join("..", "..", "docs", "security.md")), "| "+header+" |")
+	_, table, found := strings.Cut(readFile(t, filepath.Join("..", "..", "docs", "design", "security.md")), "| "+header+" |")
 	if !found {
-		t.Fatalf("docs/security.md has no table %q", header)
+		t.Fatalf("docs/design/security.md has no table %q", header)
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	for _, line := range strings.Split(table, "\n")[2:] {
@@ -126,8 +126,8 @@ func (f fortress) kubelet(node string) client.Client {
 }
 
 // A node's own credential writes no mark of ours on its Node, and all else that a kubelet writes. Without the policy
-// the API server lets it through, but for taints. The rows are those of docs/security.md, which says what each mark
-// would be worth.
+// the API server lets it through, but for taints. The rows are those of docs/design/security.md, which says what each
+// mark would be worth.
 func TestWhatANodeMayWriteOfItself(t *testing.T) {
 	t.Parallel()
 	f := startFortress(t, cluster.Options{WithoutScheduler: true}, renamed)

@@ -125,7 +125,7 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 func unknownNames(t *testing.T, p prometheus, expression string) (faults []string) {
 	t.Helper()
 	documented := map[string]string{} // labels by metric
-	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(readFile(t, "../../docs/reference/metrics.md"), -1) {
 		documented[row[1]] = row[2]
 	}
 	known := []string{"job", "cluster", "namespace", "le"}

@@ -126,7 +126,7 @@ func keepsNewerFields(t *testing.T, c *cluster.Cluster, run func(input string, a
 	}
 }
 
-// releaseByHand runs the commands of docs/rules.md that end everything where no controller serves rules.
+// releaseByHand runs the commands of docs/guides/rules.md that end everything where no controller serves rules.
 func releaseByHand(t *testing.T, c *cluster.Cluster, run func(input string, args ...string) string) {
 	t.Helper()
 	for name, spec := range map[string]string{
@@ -135,12 +135,12 @@ func releaseByHand(t *testing.T, c *cluster.Cluster, run func(input string, args
 	} {
 		run(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "`+name+`", `+spec+`}`, "create", "-f", "-")
 	}
-	page := readFile(t, "../../docs/rules.md")
+	page := readFile(t, "../../docs/guides/rules.md")
 	_, section, _ := strings.Cut(page, "## Uninstalling")
 	_, block, _ := strings.Cut(section, "```sh\n")
 	script, _, found := strings.Cut(block, "```")
 	if !found {
-		t.Fatal("docs/rules.md has no commands under Uninstalling")
+		t.Fatal("docs/guides/rules.md has no commands under Uninstalling")
 	}
 	bash := exec.CommandContext(t.Context(), "bash", "-e", "-c", script)
 	bash.Env = append(os.Environ(), "PATH="+filepath.Dir(tool("kubectl"))+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig())

@@ -39,9 +39,10 @@ controller:
       remediation: {maxUnhealthy: 100%%}
 `
 
-// Installations that share a cluster by node labels, as docs/performance.md proposes for very large ones, see nothing of each other:
-// each leads at the same time, its workers, Lease and ledger are in its namespace, a worker of one takes no slot of another, and the
-// metrics of each are about its own nodes. Where priorityAndFairness is on, so are the shares of the API server.
+// Installations that share a cluster by node labels, as docs/design/performance.md proposes for very large ones, see
+// nothing of each other: each leads at the same time, its workers, Lease and ledger are in its namespace, a worker of
+// one takes no slot of another, and the metrics of each are about its own nodes. Where priorityAndFairness is on, so
+// are the shares of the API server.
 func TestInstallationsSideBySide(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})

@@ -28,7 +28,7 @@ import (
 )
 
 // pod is what a worker finds around it: a real API server, a real CoreDNS, and a service
-// account with the rights that docs/checks.md lists.
+// account with the rights that docs/reference/checks.md lists.
 type pod struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface

@@ -10,8 +10,8 @@ import (
 // Each row of the table of faults in checks.md says how the fault is seen, and names tests and end-to-end cases that
 // there are.
 func TestFaultsNameWhatShowsThem(t *testing.T) {
-	tests, cases := declaredTests(t), read(t, filepath.Join(root, "docs", "e2e.md"))
-	_, table, _ := strings.Cut(read(t, filepath.Join(root, "docs", "checks.md")), "| fault |")
+	tests, cases := declaredTests(t), read(t, filepath.Join(root, "docs", "design", "e2e.md"))
+	_, table, _ := strings.Cut(read(t, filepath.Join(root, "docs", "reference", "checks.md")), "| fault |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")[2:]
 	if len(rows) < 30 {

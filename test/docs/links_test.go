@@ -19,7 +19,8 @@ const root = "../.."
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"*.md", ".github/*.md", "docs/coming-from/*.md", "docs/*.md", "docs/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md",
+		"docs/*/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -79,6 +80,41 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// Code, templates, examples and error messages name pages by their path from the root.
+func TestAddressesInCodeLeadSomewhere(t *testing.T) {
+	named := regexp.MustCompile(`(\S*)\b(docs/[A-Za-z0-9/_-]+\.md)(?:#([a-z0-9-]+))?`)
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if strings.HasSuffix(name, ".md") || strings.HasPrefix(name, "test/docs/") {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			continue // removed in the working tree, or a link to a folder
+		}
+		for _, match := range named.FindAllStringSubmatch(string(content), -1) {
+			if strings.Contains(match[1], "://") && !strings.Contains(match[1], "/kube-node-ready/blob/") {
+				continue // a page of another project
+			}
+			found++
+			page := filepath.Join(root, match[2])
+			if _, err := os.Stat(page); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if match[3] != "" && !anchors(read(t, page))[match[3]] {
+				t.Errorf("%s: %s#%s: the page has no such heading", name, match[2], match[3])
+			}
+		}
+	}
+	if found < 80 {
+		t.Errorf("only %d addresses of pages in code", found)
+	}
+}
+
 // Targets that the pages and the workflows name are targets of the Makefile.
 func TestMakeTargetsAreThere(t *testing.T) {
 	targets := map[string]bool{}
@@ -117,7 +153,8 @@ func TestNothingIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range strings.Fields(string(out)) {
-		if strings.HasSuffix(file, ".go") || strings.HasPrefix(file, "docs/bench/") { // docs/performance.md names the folder
+		// docs/design/performance.md names the folder of the measurements.
+		if strings.HasSuffix(file, ".go") || strings.HasPrefix(file, "docs/bench/") {
 			continue
 		}
 		if !strings.Contains(all.String(), filepath.Base(file)) {
@@ -131,15 +168,18 @@ func TestNothingIsHidden(t *testing.T) {
 func TestLinksOfThePackagedChart(t *testing.T) {
 	const base = "https://github.com/kube-node-ready/kube-node-ready/blob/main/"
 	chart := filepath.Join(root, "deploy", "helm", "kube-node-ready")
-	bare := regexp.MustCompile(`(\S*)\b((?:docs|examples)/[a-z/-]+\.(?:md|yaml))`)
+	bare := regexp.MustCompile(`(\S*)\b((?:docs|examples)/[A-Za-z/-]+\.(?:md|yaml))(?:#([a-z0-9-]+))?`)
 	for _, name := range []string{"README.md", "values.yaml", "Chart.yaml", "templates/NOTES.txt"} {
 		text := read(t, filepath.Join(chart, name))
 		for _, match := range bare.FindAllStringSubmatch(text, -1) {
 			if !strings.HasSuffix(match[1], base) {
 				t.Errorf("%s: %s leads nowhere from a package", name, match[0])
 			}
-			if _, err := os.Stat(filepath.Join(root, match[2])); err != nil {
+			file := filepath.Join(root, match[2])
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s: %v", name, err)
+			} else if match[3] != "" && !anchors(read(t, file))[match[3]] {
+				t.Errorf("%s: %s: the page has no such heading", name, match[0])
 			}
 		}
 		if strings.Contains(text, "](../") {

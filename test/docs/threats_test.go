@@ -12,7 +12,7 @@ import (
 // Every threat of the model is accepted, or named with the tests that show what stands against it; so is every mark
 // that a node may write of itself.
 func TestThreatsNameTheirTests(t *testing.T) {
-	tests, page := declaredTests(t), read(t, filepath.Join(root, "docs", "security.md"))
+	tests, page := declaredTests(t), read(t, filepath.Join(root, "docs", "design", "security.md"))
 	named := regexp.MustCompile("^`((?:Test|Fuzz)\\w+)`$")
 	for header, size := range map[string]struct{ rows, cells int }{
 		"| threat |":                       {15, 3},

@@ -10,7 +10,7 @@ import (
 
 // The versions that the page names as tested are those that test/tools pins.
 func TestCompatibilityNamesWhatIsTested(t *testing.T) {
-	page := read(t, filepath.Join(root, "docs", "compatibility.md"))
+	page := read(t, filepath.Join(root, "docs", "design", "compatibility.md"))
 	for what, pin := range map[string]struct{ tool, module string }{
 		"Kubernetes: kube-apiserver, kube-controller-manager, kube-scheduler, kubectl": {"kubernetes", "k8s.io/kubernetes"},
 		"kubelet, kube-proxy (iptables)":                                               {"kubernetes", "k8s.io/kubernetes"},
@@ -31,7 +31,7 @@ func TestCompatibilityNamesWhatIsTested(t *testing.T) {
 			version = regexp.MustCompile(`^0\.(\d)(\d\d)\.`).ReplaceAllString(version, "$1.$2.")
 		}
 		if row := fmt.Sprintf("| %s | %s |", what, version); !strings.Contains(page, row) {
-			t.Errorf("docs/compatibility.md has no row %q", row)
+			t.Errorf("docs/design/compatibility.md has no row %q", row)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestChartsVersions(t *testing.T) {
 	}
 	oldest := field(`kubeVersion: ">=(\d+\.\d+)`)
 	for page, want := range map[string]string{
-		"docs/compatibility.md":                 "asks for " + oldest + " or later",
+		"docs/design/compatibility.md":          "asks for " + oldest + " or later",
 		"deploy/helm/kube-node-ready/README.md": "Kubernetes " + oldest + " or later",
 		"docs/CHANGELOG.md":                     "## " + field(`version: (\S+)`),
 	} {

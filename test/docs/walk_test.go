@@ -11,9 +11,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
-// The walk through the code in docs/architecture.md names files and functions that exist, and counts the files.
+// The walk through the code in docs/design/architecture.md names files and functions that exist, and counts the files.
 func TestWalk(t *testing.T) {
-	_, walk, found := strings.Cut(read(t, filepath.Join(root, "docs", "architecture.md")), "\n## A walk through the code\n")
+	page := read(t, filepath.Join(root, "docs", "design", "architecture.md"))
+	_, walk, found := strings.Cut(page, "\n## A walk through the code\n")
 	if !found {
 		t.Fatal("there is no walk")
 	}

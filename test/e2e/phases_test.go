@@ -33,7 +33,8 @@ const (
 const registryAddress = "10.250.0.1:5000"
 
 // workerPhases measures where the time of a worker goes on a real kubelet, from containerd's own events, and what the pull of its image
-// costs. The figures of docs/performance.md are from here. What would fail it: a phase that is ours and takes a second.
+// costs. The figures of docs/design/performance.md are from here. What would fail it: a phase that is ours and takes a
+// second.
 func (s *suite) workerPhases(ctx context.Context, t *testing.T) {
 	const name = "node-a"
 	tasks := s.watchTasks(ctx, t, name)

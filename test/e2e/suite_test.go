@@ -2,7 +2,7 @@
 
 // Package e2e proves the product on a real cluster: kubelets, containerd, CoreDNS, kube-proxy,
 // Helm, Prometheus and Karpenter, with faults made in the nodes' own networks. It needs root.
-// docs/e2e.md says what each case proves.
+// docs/design/e2e.md says what each case proves.
 package e2e
 
 import (

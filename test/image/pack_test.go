@@ -114,8 +114,8 @@ func TestImageHoldsBothBinariesAndNothingElse(t *testing.T) {
 	}
 }
 
-// maxWorkerImage is what a new node pulls at most before its first check; docs/performance.md says what would make it
-// less.
+// maxWorkerImage is what a new node pulls at most before its first check; docs/design/performance.md says what would
+// make it less.
 const maxWorkerImage = 11 << 19 // 5.5 MiB
 
 // The worker's image has the first layers of the other, so that a node that has the one pulls less, or nothing, for the other.
@@ -140,7 +140,7 @@ func TestWorkersImageIsThatWithoutTheController(t *testing.T) {
 		size += n
 	}
 	if size > maxWorkerImage {
-		t.Errorf("the worker's image has %.2f MiB compressed, at most %.2f are allowed (docs/performance.md)", float64(size)/(1<<20), float64(maxWorkerImage)/(1<<20))
+		t.Errorf("the worker's image has %.2f MiB compressed, at most %.2f are allowed (docs/design/performance.md)", float64(size)/(1<<20), float64(maxWorkerImage)/(1<<20))
 	}
 	both, all := pack("")
 	if len(layers) != 2 || len(all) != 3 {

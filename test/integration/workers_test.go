@@ -151,7 +151,7 @@ func TestLostNode(t *testing.T) {
 
 // Pods that lack what ours have prove nothing and cannot keep the real worker from running: one that is only labelled like a
 // worker, and one that has an attempt's name without the Node as its owner. Who forges both is beyond the trust boundary in
-// docs/security.md.
+// docs/design/security.md.
 func TestPodThatOnlyLooksLikeAWorker(t *testing.T) {
 	s := begin(t)
 	n := s.node("a", dns(nodeagent.DNSRefuses))

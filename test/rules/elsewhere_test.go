@@ -161,7 +161,7 @@ func TestDefinedLaterByNRC(t *testing.T) {
 	})
 	err := api.Create(w.ctx, w.draft("autoscaled", withKey(marks.RuleAutoscalerPrefix+"x")))
 	if err == nil || !strings.Contains(err.Error(), "taint key must start with 'readiness.k8s.io/'") {
-		t.Errorf("docs/rules.md says that it refuses a key for Cluster Autoscaler: %v", err)
+		t.Errorf("docs/guides/rules.md says that it refuses a key for Cluster Autoscaler: %v", err)
 	}
 	create := func(r *v1alpha1.NodeReadinessRule) {
 		w.eventually("rule "+r.Name+" is created", func() string {

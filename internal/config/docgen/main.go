@@ -1,6 +1,6 @@
-// Command docgen writes docs/configuration.md: every key of the configuration file, from the
+// Command docgen writes docs/reference/configuration.md: every key of the configuration file, from the
 // struct types that it is read into, their doc comments, and the defaults they are given; and
-// docs/presets.md from the presets.
+// docs/reference/presets.md from the presets.
 //
 //	go run ./internal/config/docgen          # rewrite the pages
 //	go run ./internal/config/docgen -check   # fail if a page is not what it would write
@@ -33,7 +33,7 @@ func run(root string, check bool) error {
 		return err
 	}
 	for name, want := range map[string][]byte{"configuration.md": configuration, "presets.md": presets} {
-		path := filepath.Join(root, "docs", name)
+		path := filepath.Join(root, "docs", "reference", name)
 		if !check {
 			if err := os.WriteFile(path, want, 0o644); err != nil { //nolint:gosec // a page for everyone to read
 				return err

@@ -46,7 +46,7 @@ type table struct {
 	value   reflect.Value
 }
 
-// page is the whole of docs/configuration.md.
+// page is the whole of docs/reference/configuration.md.
 func page(root string) ([]byte, error) {
 	found := comments{root: root, packages: map[string]map[string]string{}}
 	g := &generator{comments: found, homes: map[reflect.Type]string{}}

@@ -174,7 +174,7 @@ func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Tar
 // awaitUnshown returns controller.ErrVanished while a worker occupies the node that the cache does not show. Numbers,
 // and so the names of pods, keep two workers apart, unless somebody removes the record or makes it unreadable: then
 // attempts are counted from 1 again. A node without a record had one if it carries our condition, or if this process
-// asked for a later attempt. For any other docs/architecture.md shows that names are enough.
+// asked for a later attempt. For any other docs/design/architecture.md shows that names are enough.
 func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.Target) error {
 	f := d.in.Node
 	removed := f.Condition != nil && f.Record.NodeUID != f.UID

@@ -1,4 +1,4 @@
-// Command docgen writes docs/metrics.md: every metric of the controller, from the collectors that
+// Command docgen writes docs/reference/metrics.md: every metric of the controller, from the collectors that
 // export it.
 //
 //	go run ./internal/metrics/docgen          # rewrite the page
@@ -27,7 +27,7 @@ func run(root string, check bool) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, "docs", "metrics.md")
+	path := filepath.Join(root, "docs", "reference", "metrics.md")
 	if !check {
 		return os.WriteFile(path, want, 0o644) //nolint:gosec // a page for everyone to read
 	}

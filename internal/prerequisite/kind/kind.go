@@ -92,7 +92,7 @@ type Source struct {
 	Slim func(object any) any
 	// Same reports whether an update changes nothing that Unmet reads.
 	Same func(old, now any) bool
-	// Why they are read, in the words of docs/security.md.
+	// Why they are read, in the words of docs/design/security.md.
 	Why string
 	// Anywhere asks for the right to read them in the whole cluster: a Role needs its namespace, which may not exist.
 	Anywhere bool

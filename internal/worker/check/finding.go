@@ -56,7 +56,7 @@ func Failure(reason Reason, format string, args ...any) *Finding {
 }
 
 // Transient reports whether the fault often passes by itself within seconds, such as a lost packet or a server that is
-// starting. Package retry retries it until the check's time is used up. docs/checks.md lists these reasons.
+// starting. Package retry retries it until the check's time is used up. docs/reference/checks.md lists these reasons.
 func (r Reason) Transient() bool {
 	switch r {
 	case ReasonTimeout, ReasonConnectionRefused, ReasonConnectionReset, ReasonUnreachable, ReasonPermissionDenied,

@@ -9,10 +9,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
-// TestReasonsAreDocumented keeps docs/checks.md in step with the closed list of reasons. The types are in
-// docs/configuration.md, which is made from the table.
+// TestReasonsAreDocumented keeps docs/reference/checks.md in step with the closed list of reasons. The types are in
+// docs/reference/configuration.md, which is made from the table.
 func TestReasonsAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/checks.md")
+	data, err := os.ReadFile("../../../docs/reference/checks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,19 +20,19 @@ func TestReasonsAreDocumented(t *testing.T) {
 	reasons := check.Reasons()
 	for _, r := range reasons {
 		if !strings.Contains(page, "\n| `"+r.String()+"` |") {
-			t.Errorf("docs/checks.md does not list the reason %s", r)
+			t.Errorf("docs/reference/checks.md does not list the reason %s", r)
 		}
 	}
 	_, table, _ := strings.Cut(page, "\n## Reasons\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	if rows := strings.Count(table, "\n| `"); rows != len(reasons) {
-		t.Errorf("docs/checks.md lists %d reasons, there are %d", rows, len(reasons))
+		t.Errorf("docs/reference/checks.md lists %d reasons, there are %d", rows, len(reasons))
 	}
 }
 
 // TestWhatIsAskedAgainIsDocumented keeps the table of what is asked again in step with the rule.
 func TestWhatIsAskedAgainIsDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/checks.md")
+	data, err := os.ReadFile("../../../docs/reference/checks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestWhatIsAskedAgainIsDocumented(t *testing.T) {
 	for _, r := range check.Reasons() {
 		again := r.Transient() || r.Refusal()
 		if listed := strings.Contains(table, "\n| `"+r.String()+"` |"); listed != again {
-			t.Errorf("%s: asked again %t, in the table of docs/checks.md %t", r, again, listed)
+			t.Errorf("%s: asked again %t, in the table of docs/reference/checks.md %t", r, again, listed)
 		}
 	}
 }

@@ -64,11 +64,11 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 	if err := os.Rename(filepath.Join(sources, "internal/worker/checks/testdata/weekday"), filepath.Join(sources, "internal/worker/checks/weekday")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(sources, "docs"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(sources, "docs", "reference"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	documented := run("docgen", "A=", "-root", sources)
-	page, err := os.ReadFile(filepath.Join(sources, "docs/configuration.md"))
+	page, err := os.ReadFile(filepath.Join(sources, "docs/reference/configuration.md"))
 	if err != nil {
 		t.Fatal(documented, err)
 	}

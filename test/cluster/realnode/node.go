@@ -257,7 +257,7 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	return err
 }
 
-// UseRegistry lets the node pull from a registry at host:port over plain HTTP (containerd's docs/hosts.md).
+// UseRegistry lets the node pull from a registry at host:port over plain HTTP (containerd's hosts.md).
 func (n *Node) UseRegistry(address string) error {
 	dir := filepath.Join(n.Dir, "registries", address)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
