@@ -258,10 +258,11 @@ docs: ## Write the pages that are generated from the sources
 	$(HELM_DOCS)
 
 .PHONY: docs-check
-docs-check: ## Fail if a generated page is not what the sources say
+docs-check: ## Fail if a generated page is not what the sources say, or a page has long sentences or lines
 	go run ./internal/config/docgen -check
 	go run ./internal/metrics/docgen -check
 	@$(TOOLS) helm-docs
+	go test ./test/docs/prose
 	@$(HELM_DOCS) --dry-run | diff $(CHART)/README.md - || { echo "$(CHART)/README.md is not what its template and values.yaml say: make docs"; exit 1; }
 
 .PHONY: tools

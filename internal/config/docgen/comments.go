@@ -115,7 +115,42 @@ func meaning(comment string, t reflect.Type, fieldName, key, value string) strin
 		text = strings.ReplaceAll(text, "Default "+value+".", "")
 		text = strings.ReplaceAll(text, "Default: "+value+".", "")
 	}
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ReplaceAll(quoteKeys(withoutSubject(text, key)), "|", `\|`)
+}
+
+// withoutSubject drops the name that a Go comment begins with: the page has it in the first column.
+func withoutSubject(text, key string) string {
+	rest, found := strings.CutPrefix(text, "`"+key+"` ")
+	if !found {
+		return text
+	}
+	first, after, _ := strings.Cut(rest, " ")
+	switch {
+	case first == "is" || first == "are":
+		rest = after
+	case !strings.HasSuffix(first, "s"): // "of the worker pods", "must hold": not a verb that begins a sentence
+		return text
+	}
+	if word, _, _ := strings.Cut(rest, " "); values[strings.Trim(word, ",:")] {
+		return text
+	}
+	return strings.ToUpper(rest[:1]) + rest[1:]
+}
+
+// values are words that a sentence cannot begin with, because a file has them in lower case.
+var values = map[string]bool{"udp": true, "open": true, "raw": true}
+
+var (
+	// piece is a word with its punctuation, or code.
+	piece = regexp.MustCompile("`[^`]*`|[^\\s`]+")
+	// keyInText is a key of more than one word, or the path of a key.
+	keyInText = regexp.MustCompile(`^(\(?)((?:[a-z]+[A-Za-z]*\.)*[a-z]+[A-Z][A-Za-z]*|(?:worker|admission|rules|metrics)\.[a-zA-Z.]*[a-z])([.,;:)]*)$`)
+)
+
+// quoteKeys sets keys in a comment as code, but for those that are already.
+func quoteKeys(text string) string {
+	return piece.ReplaceAllStringFunc(text, func(word string) string { return keyInText.ReplaceAllString(word, "$1`$2`$3") })
 }
 
 // camel is a Go name of more than one word.

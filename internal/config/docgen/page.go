@@ -57,6 +57,9 @@ func page(root string) ([]byte, error) {
 	c.SetDefaults()
 	v := reflect.ValueOf(c).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
+		if jsonName(f) == "" || !f.IsExported() {
+			continue
+		}
 		if err := g.section(v, f); err != nil {
 			return nil, err
 		}
@@ -70,7 +73,7 @@ func (g *generator) section(config reflect.Value, f reflect.StructField) error {
 		return err
 	}
 	key := jsonName(f)
-	fmt.Fprintf(&g.out, "\n## %s\n\n%s\n\n%s", key, meaning(comment, config.Type(), f.Name, key, ""), header)
+	fmt.Fprintf(&g.out, "\n## %s\n\n%s\n\n%s", key, wrapped(meaning(comment, config.Type(), f.Name, key, "")), header)
 	v, prefix := config.FieldByIndex(f.Index), key+"."
 	if v.Kind() == reflect.Slice {
 		v, prefix = reflect.Zero(v.Type().Elem()), key+"[]."
@@ -87,6 +90,19 @@ func (g *generator) section(config reflect.Value, f reflect.StructField) error {
 		}
 	}
 	return nil
+}
+
+// wrapped breaks a paragraph into lines of at most 120 characters.
+func wrapped(paragraph string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(paragraph) {
+		if line != "" && len(line)+1+len(word) > 120 {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.Join(append(lines, line), "\n")
 }
 
 // rows lists the keys of a struct, and after each key those of what it holds. The keys are
@@ -255,6 +271,9 @@ func typeName(t reflect.Type) string {
 	case reflect.Slice:
 		return "list of " + typeName(t.Elem())
 	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return "mapping"
+		}
 		return "map of " + typeName(t.Elem())
 	case reflect.Bool:
 		return "boolean"

@@ -31,8 +31,8 @@ func presetsPage() ([]byte, error) {
 		for _, s := range d.Sources {
 			sources = append(sources, "`"+s+"`")
 		}
-		const section = "### %s\n\nNames as in %s.\n\n```yaml\n%s```\n\n"
-		fmt.Fprintf(&details, section, d.Name, strings.Join(sources, " and "), stands)
+		const section = "### %s\n\n%s\n\n```yaml\n%s```\n\n"
+		fmt.Fprintf(&details, section, d.Name, wrapped("Names as in "+strings.Join(sources, " and ")+"."), stands)
 	}
 	page := "<!-- Written by go run ./internal/config/docgen (make docs). " +
 		"Change internal/config/presets.go or internal/config/docgen/presets.md. -->\n\n" + presetsText

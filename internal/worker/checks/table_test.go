@@ -73,8 +73,8 @@ func TestANewTypeTouchesTwoPlaces(t *testing.T) {
 		t.Fatal(documented, err)
 	}
 	for _, c := range []struct{ of, got, want string }{
-		{"documentation of the type", string(page), "| `weekday` | mapping |  | `weekday` looks at the calendar. Its keys are below. |"},
-		{"documentation of a key", string(page), "\n### worker.checks[].weekday\n\n| key | type | default | meaning |\n|---|---|---|---|\n| `not` | string |  | `not` is a day that fails. |"},
+		{"documentation of the type", string(page), "| `weekday` | mapping |  | Looks at the calendar. Its keys are below. |"},
+		{"documentation of a key", string(page), "\n### worker.checks[].weekday\n\n| key | type | default | meaning |\n|---|---|---|---|\n| `not` | string |  | A day that fails. |"},
 		{"a key that is unknown", run("worker", `KUBE_NODE_READY_CONFIG={"worker": {"checks": [{"name": "a", "type": "weekday", "weekday": {"nott": "Never"}}]}}`),
 			`worker.checks[0].weekday.nott: unknown key; did you mean "not"?`},
 		{"a value that is missing", run("worker", "KUBE_NODE_READY_CONFIG=worker: {checks: [{name: a, type: weekday}]}"),
