@@ -145,12 +145,15 @@ var (
 	// piece is a word with its punctuation, or code.
 	piece = regexp.MustCompile("`[^`]*`|[^\\s`]+")
 	// keyInText is a key of more than one word, or the path of a key.
-	keyInText = regexp.MustCompile(`^(\(?)((?:[a-z]+[A-Za-z]*\.)*[a-z]+[A-Z][A-Za-z]*|(?:worker|admission|rules|metrics)\.[a-zA-Z.]*[a-z])([.,;:)]*)$`)
+	keyInText = regexp.MustCompile(`^(\(?)((?:[a-z]+[A-Za-z]*\.)*[a-z]+[A-Z][A-Za-z]*` +
+		`|(?:worker|admission|rules|metrics)\.[a-zA-Z.]*[a-z])([.,;:)]*)$`)
 )
 
 // quoteKeys sets keys in a comment as code, but for those that are already.
 func quoteKeys(text string) string {
-	return piece.ReplaceAllStringFunc(text, func(word string) string { return keyInText.ReplaceAllString(word, "$1`$2`$3") })
+	return piece.ReplaceAllStringFunc(text, func(word string) string {
+		return keyInText.ReplaceAllString(word, "$1`$2`$3")
+	})
 }
 
 // camel is a Go name of more than one word.
