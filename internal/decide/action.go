@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -45,6 +46,32 @@ func nextAction(in Input) (a config.Action, index int32, ok bool) {
 func NextAction(in Input) config.Action {
 	a, _, _ := nextAction(in)
 	return a
+}
+
+// ActionID identifies the action to try next among all that are ever taken on the node: its place in
+// remediation.actions, and when the node last passed before it (see ledger.Entry). It stays the same while the action is tried again.
+func ActionID(in Input) (index int32, round string) {
+	_, index, _ = nextAction(in)
+	switch r := in.Node.Record; {
+	case r.VerifiedTime != nil:
+		round = r.VerifiedTime.UTC().Format(time.RFC3339)
+	case r.HistoryLost:
+		round = ledger.RoundUnknown
+	}
+	return index, round
+}
+
+// enteredBefore reports whether an entry of the ledger is about the action to try next. An entry of an old version says
+// only what kind of object it is about.
+func (d *decision) enteredBefore(e Deletion) bool {
+	if e.NodeUID != d.in.Node.UID {
+		return false
+	}
+	if e.Index == nil {
+		return e.Kind == d.targetKind()
+	}
+	index, round := ActionID(d.in)
+	return *e.Index == index && e.Round == round
 }
 
 // actionWait is for how long the node is left alone after an action; 0 where it is not.

@@ -212,6 +212,56 @@ func TestActionWaitEnd(t *testing.T) {
 	}
 }
 
+// its is an entry of the ledger about the node that the tests are about, of now.
+func its(index int32, round string) Deletion {
+	return Deletion{Time: now, NodeUID: "u1", Pool: "pool", Kind: "NodeClaim", Index: &index, Round: round}
+}
+
+// Each action counts for the hourly limit, and what was entered for the one that is tried again does not.
+func TestEveryActionCountsInTheHour(t *testing.T) {
+	done := failing(5, deleting, actions, maxDeletionsPerHour(2), acted(time.Hour, isEnded, isStarted), failsAgain)
+	again := failing(5, deleting, actions, maxDeletionsPerHour(2), acted(time.Minute, isEnded, isIntended))
+	for name, tc := range map[string]struct {
+		in   Input
+		with []Deletion
+		held string
+	}{
+		"two actions before":              {done, []Deletion{its(0, ""), its(1, "")}, GuardMaxDeletionsPerHour},
+		"one of them over an hour ago":    {done, []Deletion{{Time: *ago(time.Hour), NodeUID: "u1", Index: its(0, "").Index}, its(1, "")}, ""},
+		"the second is tried again":       {again, []Deletion{its(0, ""), its(1, "")}, ""},
+		"the second, beside another node": {again, []Deletion{its(0, ""), its(1, ""), {Time: now, NodeUID: "u2"}}, GuardMaxDeletionsPerHour},
+	} {
+		w := deletable()
+		w.ledger.Deletions = tc.with
+		if plan, _ := ask(t, tc.in, w); plan.Change.Record.Held != tc.held {
+			t.Errorf("%s: held by %q (%s), want %q", name, plan.Change.Record.Held, plan.Change.Record.HeldMessage, tc.held)
+		}
+	}
+}
+
+// A node counts once however many actions were taken on it.
+func TestManyActionsAreOneUnhealthyNode(t *testing.T) {
+	entries := []Deletion{its(0, ""), its(1, ""), its(2, "")}
+	for i, at := range []time.Duration{40 * time.Minute, 30 * time.Minute, 20 * time.Minute} {
+		entries[i].Time = *ago(at)
+	}
+	well := NodeSummary{Name: "m", UID: "u2", Pool: "pool", Created: *ago(time.Hour)}
+	for name, tc := range map[string]struct {
+		fleet    []NodeSummary
+		want     count
+		inFlight int
+	}{
+		"it is gone":     {[]NodeSummary{well}, count{1, 2}, 0},
+		"it is there":    {[]NodeSummary{well, {Name: "n", UID: "u1", Pool: "pool", Created: *ago(time.Hour), Unhealthy: true}}, count{1, 2}, 1},
+		"it is replaced": {[]NodeSummary{well, {Name: "o", UID: "u3", Pool: "pool", Created: *ago(time.Minute)}}, count{1, 2}, 0},
+	} {
+		c := CountNodes(tc.fleet, entries, time.Hour, now)
+		if got := c.groups[group{pool: "pool"}]; got != tc.want || len(c.deleting) != tc.inFlight {
+			t.Errorf("%s: %+v, in flight %d; want %+v, %d", name, got, len(c.deleting), tc.want, tc.inFlight)
+		}
+	}
+}
+
 // A node with an action counts as in flight until it is gone or has passed.
 func TestActionIsInFlight(t *testing.T) {
 	s := SummaryOf(failing(5, actions, acted(time.Minute, isStarted)))

@@ -80,12 +80,13 @@ type deletingNode struct {
 	pools     []string
 }
 
-// CountNodes counts the nodes of the fleet, which is sorted by name, and the deletions of the ledger. A deleted node
-// counts as unhealthy for the window, else each deletion would shrink the pool and with it the limit. Its replacement
-// does not count in addition, else the pool would seem to grow with each deletion.
+// CountNodes counts the nodes of the fleet, which is sorted by name, and those of the ledger that are gone. However
+// many actions were taken on a node, it counts once, by the last of them. A deleted node counts as unhealthy for the
+// window, else each deletion would shrink the pool and with it the limit. Its replacement does not count in addition,
+// else the pool would seem to grow with each deletion.
 func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
-	inLedger := map[string]Deletion{} // by the node's UID
+	inLedger := map[string]Deletion{} // by the node's UID, the last
 	for _, d := range ledger {
 		inLedger[d.NodeUID] = d
 	}
@@ -120,7 +121,7 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 			}
 		})
 	}
-	for _, d := range ledger {
+	for _, d := range inLedger {
 		if _, present := c.healthy[d.NodeUID]; !present && now.Sub(d.Time) < window {
 			each(d.Pool, d.Zone, func(t *tally) { t.deleted = append(t.deleted, d.Time) })
 		}

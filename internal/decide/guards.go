@@ -176,14 +176,14 @@ func (d *decision) deletedPerHour() string {
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, entry := range d.ev.Ledger.Deletions {
-		if entry.NodeUID != d.in.Node.UID && d.now.Sub(entry.Time) < time.Hour {
+		if !d.enteredBefore(entry) && d.now.Sub(entry.Time) < time.Hour {
 			n++
 		}
 	}
 	if n < limit {
 		return ""
 	}
-	return fmt.Sprintf("%d nodes were deleted within the last hour, the limit is %d", n, limit)
+	return fmt.Sprintf("%d actions were taken within the last hour, the limit is %d", n, limit)
 }
 
 func (d *decision) unhealthy() string {

@@ -360,7 +360,8 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		if ok := m.write(n, p.Change); !ok {
 			return false, true
 		}
-		m.ledger = append(m.ledger, decide.Deletion{Time: m.now, NodeUID: in.Node.UID})
+		index, round := decide.ActionID(in)
+		m.ledger = append(m.ledger, decide.Deletion{Time: m.now, NodeUID: in.Node.UID, Index: &index, Round: round})
 		m.remove(n.Name)
 		return true, false
 	}

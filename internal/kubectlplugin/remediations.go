@@ -27,7 +27,7 @@ type ledgerView struct {
 	Begun *time.Time `json:"begun,omitempty"`
 	// Paused is why nothing is done about failed nodes.
 	Paused string `json:"paused,omitempty"`
-	// LastHour is on how many nodes an action was begun within the last hour, Limit the most that there may be.
+	// LastHour is how many actions were begun within the last hour, Limit the most that there may be.
 	LastHour int   `json:"lastHour"`
 	Limit    int32 `json:"limit"`
 }
@@ -191,8 +191,8 @@ func (r remediationView) objectName() string {
 }
 
 // remediationsOf are the actions that the ledger or the record of a node has, the newest first, each with what the
-// nodes show of it. The ledger has the last action on each node, the record of a node that is there those before it
-// too.
+// nodes show of it. The ledger of an older version has the last action on each node, the record of a node that is there
+// those before it too.
 func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool, now time.Time) []remediationView {
 	out := []remediationView{} // [] and not null in JSON
 	byUID := map[string]nodeState{}
@@ -213,9 +213,7 @@ func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool, now t
 		for _, a := range n.Record.Remediations {
 			e := ledger.Entry{Time: metav1.NewTime(a.Time), Node: n.Name, UID: n.UID, Pool: n.Owner.Pool, Zone: n.Zone,
 				Kind: a.TargetKind(), Name: a.FullName()}
-			if slices.ContainsFunc(entries, func(have ledger.Entry) bool {
-				return have.UID == e.UID && have.Kind == e.Kind && have.Name == e.Name
-			}) {
+			if slices.ContainsFunc(entries, func(have ledger.Entry) bool { return have.UID == e.UID && isAbout(have, a) }) {
 				continue
 			}
 			r := remediationView{Entry: e, Action: actionOf(e.Kind)}
@@ -228,20 +226,27 @@ func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool, now t
 	return out
 }
 
+// isAbout reports whether an entry is about the action that a record has, and not about one of before the node passed.
+// An entry is written after the record, and its time is in whole seconds.
+func isAbout(e ledger.Entry, a marks.Remediation) bool {
+	return a.TargetKind() == e.Kind && a.FullName() == e.Name && !e.Time.Time.Before(a.Time.Truncate(time.Second))
+}
+
 // stateOf is what became of an action on a node that is there, as its record shows; see the state constants.
 func (s nodeState) stateOf(action string, e ledger.Entry, now time.Time) (state string, until *time.Time) {
 	r := s.in.Node.Record
 	last := len(r.Remediations) - 1
+	passedSince := r.VerifiedTime != nil && !r.VerifiedTime.Before(e.Time.Time)
 	at := -1
 	for i, a := range r.Remediations {
-		if a.TargetKind() == e.Kind && a.FullName() == e.Name {
+		if isAbout(e, a) {
 			at = i
 		}
 	}
 	switch {
-	case action == actionDelete && (s.in.Node.Deleting || r.Deletion != nil):
+	case action == actionDelete && (s.in.Node.Deleting || r.Deletion != nil) && !passedSince:
 		return stateDeleting, nil
-	case at < 0 && r.VerifiedTime != nil && !r.VerifiedTime.Before(e.Time.Time):
+	case at < 0 && passedSince:
 		return stateRecovered, nil
 	case at < 0:
 		return stateWithdrawn, nil

@@ -51,6 +51,14 @@ func TestStateOfARemediation(t *testing.T) {
 	before.VerifiedTime = after(-time.Hour)
 	since := passed
 	since.VerifiedTime = after(-30 * time.Second)
+	earlier := condition // of the round before
+	earlier.Time = metav1.NewTime(*after(-time.Hour))
+	failing := acted(marks.RemediationStarted)
+	failing.VerifiedTime = after(-30 * time.Minute)
+	gone := deletion
+	gone.Time = earlier.Time
+	going := deleting
+	going.VerifiedTime = after(-30 * time.Minute)
 	for name, test := range map[string]struct {
 		entry         ledger.Entry
 		record        marks.Record
@@ -68,6 +76,8 @@ func TestStateOfARemediation(t *testing.T) {
 		"the node passed":        {object, since, "object", "recovered", false},
 		"it passed before":       {object, before, "object", "withdrawn", false},
 		"a guard began to hold":  {condition, exhausted(), "condition", "withdrawn", false},
+		"an earlier condition":   {earlier, failing, "condition", "recovered", false},
+		"an earlier deletion":    {gone, going, "delete", "recovered", false},
 		"the owner goes":         {deletion, deleting, "delete", "deleting", false},
 		"the deletion was ended": {deletion, exhausted(), "delete", "withdrawn", false},
 	} {
@@ -78,7 +88,11 @@ func TestStateOfARemediation(t *testing.T) {
 			if got := all[at]; got.Action != test.action || got.State != test.state || (got.Until != nil) != test.waits {
 				t.Errorf("action %s, state %s, until %v; want %s, %s, %v", got.Action, got.State, got.Until, test.action, test.state, test.waits)
 			}
-			if want := max(1, len(test.record.Remediations)); len(all) != want && test.action != "delete" {
+			want := max(1, len(test.record.Remediations))
+			if name == "an earlier condition" { // the record has one of after the pass
+				want++
+			}
+			if len(all) != want && test.action != "delete" {
 				t.Errorf("%d actions, want %d: %+v", len(all), want, all)
 			}
 		})

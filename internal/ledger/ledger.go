@@ -1,4 +1,4 @@
-// Package ledger is the form of the ledger of deletions: what the controller writes into its ConfigMap, and kubectl
+// Package ledger is the form of the ledger of remediations: what the controller writes into its ConfigMap, and kubectl
 // node-ready reads.
 package ledger
 
@@ -16,18 +16,20 @@ import (
 // Name is the ConfigMap, in the controller's namespace.
 const Name = "kube-node-ready-remediations"
 
-// Keys of its data. Where one is missing, the ledger does not know what was deleted before: it was just made, or
-// emptied.
+// Keys of its data. Where one is missing, the ledger does not know what was done before: it was just made, or emptied.
 const (
 	KeyDeletions = "deletions.json"
 	// KeySince holds when the ledger was begun, as RFC 3339.
 	KeySince = "since"
 )
 
-// AnnotationPaused on the ConfigMap stops deletions: its value says why, or just true. Empty and false are none.
+// AnnotationPaused on the ConfigMap stops remediation: its value says why, or just true. Empty and false are none.
 const AnnotationPaused = "node-ready/paused"
 
-// History is how many deletions are kept, with their reasons, beyond the time that the limits look back.
+// RoundUnknown is the Round of an action on a node that may have passed before, nobody knows when.
+const RoundUnknown = "unknown"
+
+// History is how many actions are kept, with their reasons, beyond the time that the limits look back.
 const History = 200
 
 const (
@@ -43,17 +45,23 @@ const (
 // ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
 var ErrUnreadable = errors.New("the ledger of deletions is not readable")
 
-// Entry is one deletion. It is written before the deletion happens.
+// Entry is one action on a node: a deletion, or another entry of remediation.actions. It is written before the action
+// is carried out.
 type Entry struct {
 	Time metav1.Time `json:"time"`
 	Node string      `json:"node"`
 	UID  string      `json:"nodeUID"`
 	Pool string      `json:"pool,omitempty"`
 	Zone string      `json:"zone,omitempty"`
-	// Kind is what was deleted, one of owner.Kinds.
+	// Kind is what was deleted or created, or marks.KindCondition.
 	Kind string `json:"kind"`
-	// Name is that of the object of Kind.
+	// Name is that of the object of Kind, with its namespace, or the type of the condition.
 	Name string `json:"name,omitempty"`
+	// Index is the place of the action in remediation.actions, from 0; nil in an entry that an older version wrote.
+	Index *int32 `json:"index,omitempty"`
+	// Round is when the node had last passed before the action, as RFC 3339; empty where it never had, RoundUnknown where
+	// its record was lost.
+	Round string `json:"round,omitempty"`
 	// Reason is what led to it. Only the last History entries have one.
 	Reason string `json:"reason,omitempty"`
 }
@@ -62,15 +70,15 @@ type Entry struct {
 type Contents struct {
 	// Version is its resourceVersion; empty if it does not exist.
 	Version string
-	// CompleteSince is since when Entries holds every deletion; zero if unknown.
+	// CompleteSince is since when Entries holds every action; zero if unknown.
 	CompleteSince time.Time
-	// Paused is why deletions are paused; empty if they are not.
+	// Paused is why remediation is paused; empty if it is not.
 	Paused  string
 	Entries []Entry
 }
 
 // Parse reads the ConfigMap; nil is one that is not there. What cannot be an entry of ours makes the whole unreadable:
-// an entry that is dropped is a deletion that no limit counts.
+// an entry that is dropped is an action that no limit counts.
 func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if cm == nil {
 		return Contents{}, nil
@@ -104,7 +112,19 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 
 func (e Entry) valid() bool {
 	return !e.Time.IsZero() && e.UID != "" &&
-		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
+		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name), len(e.Round)) <= maxField
+}
+
+// Same reports whether both entries are about one action. An action that is tried again, because the controller was
+// stopped or a write was refused, is the same; another action on the node, or the same one after a pass, is not.
+func (e Entry) Same(o Entry) bool {
+	switch {
+	case e.UID != o.UID:
+		return false
+	case e.Index == nil || o.Index == nil: // an older version had one entry for each node
+		return e.Kind == o.Kind
+	}
+	return *e.Index == *o.Index && e.Round == o.Round
 }
 
 // Validate returns an error unless the entry may be written.

@@ -89,6 +89,7 @@ type action struct {
 	revision int64     // in which it was
 	boot     string    // of its node then
 	entered  bool      // in the ledger since
+	entry    *entryID  // what the ledger has it as, or had before it was tried again
 	effects  int       // how often its condition was set or its object created
 }
 
@@ -194,7 +195,7 @@ func (c *checker) intendsAction(n *nodeSeen, before *corev1.Node, a marks.Remedi
 	again := n.acting != nil && n.acting.Action == a.Action && lastAction(r).State == marks.RemediationIntended
 	next := &action{Remediation: a, at: ch.at, revision: ch.revision, boot: boot(before)}
 	if again {
-		next.effects = n.acting.effects // it may have been carried out
+		next.effects, next.entry = n.acting.effects, n.acting.entry // it may have been carried out
 	}
 	if n.spoilt {
 		n.acting = next
@@ -265,7 +266,14 @@ func (c *checker) enters(n *nodeSeen, e ledger.Entry, ch change) {
 		c.fault(n, ch, "an action (%s) is entered in the ledger, and the record intends %+v", e.Kind, last)
 		return
 	}
-	a.entered = true
+	id := idOf(e)
+	switch {
+	case id.index != a.Action:
+		c.fault(n, ch, "entry %d is entered in the ledger as entry %d", a.Action, id.index)
+	case a.entry != nil && *a.entry != id:
+		c.fault(n, ch, "an action is entered in the ledger twice: %+v, %+v", *a.entry, id)
+	}
+	a.entered, a.entry = true, &id
 }
 
 // seeObject checks an object that an action created.

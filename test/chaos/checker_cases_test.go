@@ -24,6 +24,7 @@ type tale struct {
 	c        *checker
 	revision int64
 	have     map[string]runtime.Object
+	entries  []ledger.Entry // of the ledger
 }
 
 func (t *tale) tell(key string, after runtime.Object) {
@@ -107,7 +108,8 @@ func (t *tale) claim(change func(*karpv1.NodeClaim)) {
 
 func (t *tale) enter(change func(*corev1.ConfigMap)) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledger.Name, Annotations: map[string]string{}}}
-	_ = ledger.Contents{Entries: []ledger.Entry{{UID: "u", Node: "n", Kind: "NodeClaim", Time: metav1.NewTime(time.Unix(1, 0))}}}.Write(cm) // it is small
+	t.entries = append(t.entries, ledger.Entry{UID: "u", Node: "n", Kind: "NodeClaim", Time: metav1.NewTime(time.Unix(1, 0))})
+	_ = ledger.Contents{Entries: t.entries}.Write(cm) // it is small
 	change(cm)
 	t.tell("configmaps/"+namespace+"/"+ledger.Name, cm)
 }

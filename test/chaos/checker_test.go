@@ -35,13 +35,20 @@ type checker struct {
 	ordinary map[string]*podSeen // other pods that are there, by key
 	claims   map[string]*karpv1.NodeClaim
 	rules    map[string]*ruleSeen
-	ledger   map[types.UID]metav1.Time
+	ledger   map[types.UID]metav1.Time // when an action on each node was last entered
+	entries  map[entryID]metav1.Time   // all that were ever entered
 	holder   string
 	faults   []string
 	counts   map[string]int
 	changed  time.Time // when anything was last changed that is not a lease
 	endless  []endless // the faults that have begun and do not end
 	calm     time.Time // when the last other fault ended
+}
+
+// entryID is what an entry of the ledger says of its action.
+type entryID struct {
+	node, kind, name, round string
+	index                   int32
 }
 
 type attemptID struct {
@@ -91,7 +98,8 @@ type podSeen struct {
 
 func newChecker(s settings) *checker {
 	return &checker{settings: s, nodes: map[string]*nodeSeen{}, ever: map[types.UID]*nodeSeen{}, pods: map[string]*podSeen{}, attempts: map[attemptID][]*podSeen{},
-		ordinary: map[string]*podSeen{}, claims: map[string]*karpv1.NodeClaim{}, rules: map[string]*ruleSeen{}, ledger: map[types.UID]metav1.Time{}, counts: map[string]int{}}
+		ordinary: map[string]*podSeen{}, claims: map[string]*karpv1.NodeClaim{}, rules: map[string]*ruleSeen{}, ledger: map[types.UID]metav1.Time{},
+		entries: map[entryID]metav1.Time{}, counts: map[string]int{}}
 }
 
 // see takes the next change.
@@ -507,18 +515,21 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 		c.fault(nil, ch, "the ledger cannot be read: %v", err)
 	}
 	why := after.Annotations[ledger.AnnotationPaused]
+	there := map[entryID]bool{}
 	for _, e := range entries {
-		uid := types.UID(e.UID)
-		if have, ok := c.ledger[uid]; ok && have.Equal(&e.Time) {
+		uid, id := types.UID(e.UID), idOf(e)
+		there[id] = true
+		if have, ok := c.entries[id]; ok && have.Equal(&e.Time) {
 			continue
 		}
+		c.entries[id] = e.Time
 		c.ledger[uid] = e.Time
 		n := c.ever[uid]
 		if n == nil {
 			c.fault(nil, ch, "the deletion of a node %s is entered that never was", uid)
 			continue
 		}
-		n.tell(ch, "deletion entered in the ledger: %s %s", e.Kind, e.Name)
+		n.tell(ch, "entered in the ledger: %s %s", e.Kind, e.Name)
 		if e.Kind != "Node" && e.Kind != "NodeClaim" {
 			c.enters(n, e, ch)
 		} else if recordOf(n.node).Deletion == nil && !n.gone {
@@ -527,8 +538,8 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 		if why != "" && why != "false" {
 			c.fault(n, ch, "the deletion is entered while deletions are paused")
 		}
-		if len(c.ledger) > c.settings.perHour {
-			c.fault(n, ch, "%d deletions in an hour, the limit is %d", len(c.ledger), c.settings.perHour)
+		if len(c.entries) > c.settings.perHour {
+			c.fault(n, ch, "%d actions in an hour, the limit is %d", len(c.entries), c.settings.perHour)
 		}
 		inFlight := 0
 		for other, at := range c.ledger {
@@ -541,6 +552,21 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 			c.fault(n, ch, "%d other nodes of the pool are still being deleted, the limit is %d", inFlight, c.settings.inFlight)
 		}
 	}
+	for id := range c.entries {
+		if n := c.ever[types.UID(id.node)]; !there[id] && (n == nil || !n.spoilt) {
+			c.fault(n, ch, "the ledger has lost the entry of an action: %+v", id)
+			delete(c.entries, id)
+		}
+	}
+}
+
+// idOf is what an entry says of its action; of one without a place in remediation.actions, that it has none.
+func idOf(e ledger.Entry) entryID {
+	id := entryID{node: e.UID, kind: e.Kind, name: e.Name, round: e.Round, index: -1}
+	if e.Index != nil {
+		id.index = *e.Index
+	}
+	return id
 }
 
 // deleted checks a deletion that only the controller can have asked for.

@@ -83,8 +83,10 @@ func (t *tale) intends(index int32, kind string) {
 func (t *tale) enters(kind string, change ...func(*corev1.ConfigMap)) {
 	t.enter(func(cm *corev1.ConfigMap) {
 		kinds := map[string]string{setCondition: marks.KindCondition, makeObject: "ConfigMap", deleteOwner: "NodeClaim"}
-		entry := ledger.Entry{UID: "u", Node: "n", Kind: kinds[kind], Time: metav1.NewTime(time.Unix(1000+t.revision, 0))}
-		_ = ledger.Contents{Entries: []ledger.Entry{entry}}.Write(cm) // it is small
+		at := map[string]int32{makeObject: 1, deleteOwner: 2}[kind]
+		t.entries[len(t.entries)-1] = ledger.Entry{UID: "u", Node: "n", Kind: kinds[kind], Index: &at,
+			Time: metav1.NewTime(time.Unix(1000+t.revision, 0))}
+		_ = ledger.Contents{Entries: t.entries}.Write(cm) // it is small
 		for _, f := range change {
 			f(cm)
 		}
@@ -268,7 +270,34 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.begins()
 			t.fails()
 			t.condition()
-		}, "1 deletions in an hour, the limit is 0"},
+		}, "1 actions in an hour, the limit is 0"},
+		"a second action too many in an hour": {func(t *tale) {
+			t.c.settings.perHour = 1
+			t.begins()
+			t.fails()
+			t.condition()
+			t.second()
+			t.object()
+		}, "2 actions in an hour, the limit is 1"},
+		"the entry of an action is overwritten": {func(t *tale) {
+			t.begins()
+			t.fails()
+			t.condition()
+			t.second()
+			t.entries = nil
+			t.object()
+		}, "the ledger has lost the entry of an action"},
+		"an action that has two entries": {func(t *tale) {
+			t.begins()
+			t.fails()
+			t.intends(0, setCondition)
+			t.enters(setCondition)
+			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = time.Unix(1000+t.revision, 0) })) // tried again
+			t.enters(setCondition, func(cm *corev1.ConfigMap) {
+				t.entries[len(t.entries)-1].Round = "2026-01-01T00:00:00Z"
+				_ = ledger.Contents{Entries: t.entries}.Write(cm) // it is small
+			})
+		}, "is entered in the ledger twice"},
 		"an action that is not in the ledger": {func(t *tale) {
 			t.begins()
 			t.fails()

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
@@ -35,10 +37,29 @@ func TestActionsInOrder(t *testing.T) {
 				w.Errorf("objects of the node: %+v", made)
 			}
 		},
-		Want: world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
+		Want: world.Result{Gone: true, Record: "  held= verified=false", Ledger: 3, Deleted: 1},
 		Events: map[decide.Reason]int{decide.EventFailed: 3, decide.EventExhausted: 3, decide.EventRemediationStarted: 2,
 			decide.EventDeleted(owner.Node): 1}},
 	})
+}
+
+// Whatever was done to a node counts for the next action: an hour of two actions has no third one.
+func TestActionsCountForTheHourlyLimit(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, strings.Replace(ladder, `"controlProbe": false`, `"controlProbe": false, "maxDeletionsPerHour": 2`, 1))
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Node("n")
+	l := w.Lead()
+	held := func() bool { return w.Record(n.Name).Held == decide.GuardMaxDeletionsPerHour }
+	if _, ok := l.Until(20*time.Minute, held); !ok || len(w.Ledger()) != 2 || len(objectsOf(w, n)) != 1 {
+		t.Fatalf("held by %q, ledger %v, record %+v", w.Record(n.Name).Held, w.Ledger(), w.Record(n.Name))
+	}
+	gone := func() bool {
+		return apierrors.IsNotFound(world.API.Get(w.Ctx, client.ObjectKeyFromObject(n), &corev1.Node{}))
+	}
+	if took, ok := l.Until(2*time.Hour, gone); !ok || took < 30*time.Minute {
+		t.Errorf("deleted after %s: %t, record %+v", took, ok, w.Record(n.Name))
+	}
 }
 
 func objectsOf(w *world.World, n *corev1.Node) []schedulingv1.PriorityClass {
@@ -83,7 +104,7 @@ func TestActionsAreTakenBackAfterAPass(t *testing.T) {
 	if f.Gated || !f.Labelled || required(w, n) || len(objectsOf(w, n)) != 0 || len(f.Record.Remediations) != 0 {
 		t.Errorf("gated %t, condition %t, objects %v, record %+v", f.Gated, required(w, n), objectsOf(w, n), f.Record)
 	}
-	if entries := w.Ledger(); len(entries) != 1 {
+	if entries := w.Ledger(); len(entries) != 2 { // the condition and the object
 		t.Errorf("the ledger has %v", entries)
 	}
 }

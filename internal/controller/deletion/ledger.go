@@ -22,7 +22,7 @@ import (
 // ledgerAge is how long what was read serves nodes that are held anyway.
 const ledgerAge = 2 * time.Second
 
-// Ledger is the list of recent deletions. It is written before a deletion: one that was cut short counts, one that
+// Ledger is the list of recent actions on nodes. It is written before an action: one that was cut short counts, one that
 // was never written cannot happen. The zero value with the public fields set is ready for use.
 type Ledger struct {
 	// Reader must not be a cache.
@@ -37,8 +37,8 @@ type Ledger struct {
 	last apiread.Last[ledger.Contents]
 }
 
-// Read returns the deletions that still matter, the oldest first. fresh reads the ledger anew, which a deletion is
-// decided on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is
+// Read returns the actions that still matter, the oldest first. fresh reads the ledger anew, which an action is decided
+// on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is
 // kept is begun now. One that cannot be read, understood or begun is an error and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
 	have, err := l.read(ctx, now, fresh)
@@ -56,7 +56,8 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 		out.CompleteSince = now
 	}
 	for _, e := range ledger.NewerThan(settled.Entries, now, l.keep()) {
-		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone})
+		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone,
+			Kind: e.Kind, Index: e.Index, Round: e.Round})
 	}
 	return out, nil
 }
@@ -88,9 +89,8 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 	})
 }
 
-// Append enters a deletion that is about to happen at e.Time, which is the present, and was decided on the ledger of
-// the version. A node that is entered again has one entry with the later time: its deletion is yet to happen. A
-// Conflict error means that somebody else wrote since, so that the limits may not hold any more: decide again.
+// Append enters an action that is about to happen at e.Time, which is the present, and was decided on the ledger of the
+// version. An action that is entered again has one entry with the later time: it is yet to happen. A Conflict error means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 			return fmt.Errorf("write the ledger of deletions: %w", conflict("it was changed since it was read"))
 		}
 		c = c.Prune(e.Time.Time, l.keep())
-		c.Entries = append(slices.DeleteFunc(c.Entries, func(old ledger.Entry) bool { return old.UID == e.UID }), e)
+		c.Entries = append(slices.DeleteFunc(c.Entries, e.Same), e)
 		_, err = l.save(ctx, cm, c)
 		return err
 	})

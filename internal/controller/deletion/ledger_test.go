@@ -3,6 +3,7 @@ package deletion
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,8 +46,10 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 	return strings.Join(out, " ")
 }
 
-func deletionOf(uid string, at time.Time) ledger.Entry {
-	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: "NodeClaim"}
+func deletionOf(uid string, at time.Time) ledger.Entry { return actionOn(uid, at, 0, "", "NodeClaim") }
+
+func actionOn(uid string, at time.Time, index int32, round, kind string) ledger.Entry {
+	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: kind, Index: &index, Round: round}
 }
 
 func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
@@ -82,6 +85,32 @@ func TestLedgerRefreshesAnEntry(t *testing.T) {
 	l, _ := ledgerOf("[" + at("a", noon.Add(-90*time.Minute)) + "," + at("b", noon.Add(-time.Minute)) + "]")
 	mustBe(t, "again", enter(t, l, "a", noon), nil)
 	mustBe(t, "one entry, with the later time", read(t, l, noon), "b@01T11:59 a@01T12:00")
+}
+
+// Each action on a node has an entry of its own, and one however often it is tried.
+func TestLedgerHasEveryAction(t *testing.T) {
+	const verified = "2026-01-01T06:00:00Z"
+	l, s := ledgerOf("[" + at("a", noon.Add(-3*time.Hour)) + "]") // of an older version, which had one entry for a node
+	for i, e := range []ledger.Entry{
+		actionOn("a", noon, 0, "", "Job"),
+		actionOn("a", noon.Add(time.Minute), 0, "", "Job"), // again
+		actionOn("a", noon.Add(2*time.Minute), 1, "", "Condition"),
+		actionOn("a", noon.Add(3*time.Minute), 0, verified, "Job"),       // it has passed meanwhile
+		actionOn("a", noon.Add(4*time.Minute), 2, verified, "NodeClaim"), // what the older version may have begun
+	} {
+		if err := l.Append(t.Context(), e, s.version()); err != nil {
+			t.Errorf("entry %d: %v", i, err)
+		}
+	}
+	got, err := l.Read(t.Context(), noon.Add(time.Hour), true)
+	var list []string
+	for _, d := range got.Deletions {
+		list = append(list, fmt.Sprintf("%s %d %q %s", d.Kind, *d.Index, d.Round, d.Time.UTC().Format("15:04")))
+	}
+	want := []string{`Job 0 "" 12:01`, `Condition 1 "" 12:02`, `Job 0 "` + verified + `" 12:03`, `NodeClaim 2 "` + verified + `" 12:04`}
+	if err != nil || !slices.Equal(list, want) {
+		t.Errorf("%v, want %v; %v", list, want, err)
+	}
 }
 
 func TestLedgerEntriesFromTheFuture(t *testing.T) {

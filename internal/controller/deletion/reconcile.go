@@ -317,8 +317,10 @@ func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Inp
 	if plan.Action != nil {
 		t.Name = plan.Action.FullName()
 	}
+	index, round := decide.ActionID(in)
 	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID,
-		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
+		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause,
+		Index: &index, Round: round}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
 		return fmt.Errorf("enter the remediation of %s %s in the ledger: %w", t.Kind, t.Name, err)
 	}
