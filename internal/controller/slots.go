@@ -13,8 +13,8 @@ import (
 
 // Slots reserves the creation of worker pods and bounds how many of them occupy nodes at once. It counts the pods in
 // the cache, and the reservations that the cache does not show yet. A pod on a lost node, or one that should have
-// ended, holds no slot: others need not wait for what may never end. Nodes that got no slot are woken when there is
-// one, first come, first served.
+// ended, or been deleted, holds no slot: others need not wait for what may never end. Nodes that got no slot are woken
+// when there is one, first come, first served.
 type Slots struct {
 	limit int // 0: none
 	view  *View
@@ -73,7 +73,7 @@ func (s *Slots) free(ctx context.Context) (int, error) {
 		}
 		shown[p.Name] = true
 		o := s.view.Tracker.observe(p)
-		if ends := o.EndsBy(); (ends.IsZero() || now.Before(ends)) && !s.view.Tracker.Lost(o.Node) {
+		if end := o.GoneBy(); (end.IsZero() || now.Before(end)) && !s.view.Tracker.Lost(o.Node) {
 			free--
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // slotted is Slots with a limit.
@@ -203,6 +204,37 @@ func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
 	}
 	if at.pass(1); !slices.Equal(s.Next(t.Context()), []string{"n2"}) || !take(t, s, "n2") {
 		t.Error("a pod that does not end keeps its slot")
+	}
+}
+
+// Where the API server refuses the deletion of a pod whose time is over, other nodes need not wait for it.
+func TestAPodThatCannotBeDeletedHoldsNoSlot(t *testing.T) {
+	const slack = 65 * time.Second // the grace period and a minute
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		after  func(config.Effective) time.Duration
+	}{
+		"it never started":       {func(*corev1.Pod) {}, func(p config.Effective) time.Duration { return time.Duration(p.StartTimeoutSeconds) * time.Second }},
+		"it runs past its time":  {running, func(p config.Effective) time.Duration { return time.Duration(p.TimeoutSeconds) * time.Second }},
+		"its image never comes":  {imageMissing, func(config.Effective) time.Duration { return 0 }},
+		"it has no time to keep": {func(p *corev1.Pod) { running(p); delete(p.Annotations, workerpod.AnnotationTimeout) }, nil},
+	} {
+		s, v, c, at := slotted(t, 1)
+		p := worker(v, node("n1"), 1)
+		tc.change(p)
+		shows(s, c, p)
+		if tc.after == nil {
+			if at.pass(1000 * time.Hour); take(t, s, "n2") {
+				t.Errorf("%s: its slot is given away", name)
+			}
+			continue
+		}
+		if at.pass(tc.after(v.Config.For(nil)) + slack - 1); take(t, s, "n2") {
+			t.Errorf("%s: it may still be deleted and has no slot", name)
+		}
+		if at.pass(1); !slices.Equal(s.Next(t.Context()), []string{"n2"}) || !take(t, s, "n2") {
+			t.Errorf("%s: it keeps its slot", name)
+		}
 	}
 }
 

@@ -212,6 +212,26 @@ func (o Observation) EndsBy() time.Time {
 	return o.Seen.Terminating.Add(o.Grace + terminationSlack)
 }
 
+// GoneBy is when a pod should not occupy its node any more: EndsBy or, for one that is not terminating, a grace period
+// and a minute after its attempt was over by its result or by its timeouts. The controller asks for its deletion then,
+// and the API server may refuse that. It is zero where that is not known.
+func (o Observation) GoneBy() time.Time {
+	var over time.Time
+	switch seen := o.Seen; {
+	case o.Terminating:
+		return o.EndsBy()
+	case !seen.Result.IsZero():
+		over = seen.Result
+	case !seen.Running.IsZero() && o.Timeout > 0:
+		over = seen.Running.Add(o.Timeout)
+	case seen.Running.IsZero() && !seen.First.IsZero() && o.StartTimeout > 0 && (o.InitContainer == "" || o.InitTimeout > 0):
+		over = seen.First.Add(o.StartTimeout + o.InitTimeout)
+	default:
+		return time.Time{}
+	}
+	return over.Add(time.Duration(grace)*time.Second + terminationSlack)
+}
+
 // resultOf is what came of the pod's attempt; nil while there is none.
 func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	worker := container(pod.Status.ContainerStatuses, Container)

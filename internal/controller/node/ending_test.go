@@ -252,16 +252,19 @@ func finalize(w *world.World, finalizers string) {
 }
 
 // Nodes whose kubelet died under a running worker hold no slots: the others are verified as soon as those are known to
-// be lost. So it is with workers that cannot be ended.
+// be lost. So it is with workers that cannot be ended, also where the controller may not delete them.
 func TestDeadNodesHoldNoSlots(t *testing.T) {
 	const dead = 3
 	limited := fmt.Sprintf(`{"reconciliation": {"maxConcurrentVerifications": %d, "intervalSeconds": 30}}`, dead)
 	for name, tc := range map[string]struct {
-		fault func(w *world.World, nodes []*corev1.Node)
-		most  time.Duration
+		fault  func(w *world.World, nodes []*corev1.Node)
+		most   time.Duration
+		forbid func(write string) bool
 	}{
-		"lost":  {func(w *world.World, nodes []*corev1.Node) { readies(w, nodes, corev1.ConditionUnknown) }, 40 * time.Second},
-		"stuck": {func(*world.World, []*corev1.Node) {}, 3 * time.Minute},
+		"lost":  {func(w *world.World, nodes []*corev1.Node) { readies(w, nodes, corev1.ConditionUnknown) }, 40 * time.Second, nil},
+		"stuck": {func(*world.World, []*corev1.Node) {}, 3 * time.Minute, nil},
+		"stuck, and deletions are refused": {func(*world.World, []*corev1.Node) {}, 3 * time.Minute,
+			func(write string) bool { return write == "delete Pod" }},
 	} {
 		for _, failover := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, failover %v", name, failover), func(t *testing.T) {
@@ -285,14 +288,21 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 				}
 				w.Hold = on
 				l := w.Lead()
+				l.Forbid = tc.forbid
 				l.Until(5*time.Second, func() bool { return w.Created("verify") == dead })
 				well := []*corev1.Node{w.Node("a"), w.Node("b"), w.Node("c"), w.Node("d")}
 				tc.fault(w, gone)
 				if failover {
 					l.Steps(2)
 					l = w.Lead()
+					l.Forbid = tc.forbid
 				}
-				took, ok := l.Until(tc.most, func() bool {
+				most := tc.most
+				if tc.forbid != nil { // refused writes are tried again at each look: nothing ever comes to rest
+					l.RunFor(most)
+					most = 0
+				}
+				took, ok := l.Until(most, func() bool {
 					return !slices.ContainsFunc(well, func(n *corev1.Node) bool { return gated(w, n.Name) })
 				})
 				if !ok || len(l.Errs) > 0 {
@@ -301,6 +311,10 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 				for _, n := range gone {
 					if got := len(w.Pods(n.Name)); got != 1 {
 						t.Errorf("%s has %d workers", n.Name, got)
+					}
+					_, f := w.Get(n.Name)
+					if tc.forbid != nil && !strings.Contains(f.Condition.Message, "worker pods cannot be ended") {
+						t.Errorf("%s says %+v", n.Name, f.Condition)
 					}
 				}
 			})
