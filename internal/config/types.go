@@ -293,7 +293,7 @@ type Remediation struct {
 	// ControlProbe runs the same checks on a verified node of the same profile before a failure is held against this
 	// one. Default true.
 	ControlProbe *bool `json:"controlProbe,omitempty"`
-	// DryRun says what would be deleted and deletes nothing. Default false.
+	// DryRun says what would be done about failed nodes, and does nothing. Default false.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Actions are what is done about a node once deleteFailedNodes is on and no guard holds, in this order: after each the
 	// node is verified again, and only if its retries are exhausted again comes the next. Default

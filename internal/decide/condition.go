@@ -157,7 +157,7 @@ func (d *decision) betweenAttempts() *marks.Condition {
 
 func heldCondition(r marks.Record, fault, then string) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; deletion is held by %s: %s%s",
+		Message: fmt.Sprintf("%s; remediation is held by %s: %s%s",
 			fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
 }
 

@@ -115,7 +115,7 @@ func (d *decision) reportDeadline() {
 	case r.Deletion != nil:
 		then = beingDeleted(*r.Deletion)
 	case d.in.Config.NodeManagement.DeleteFailedNodes && o != nil && o.Fault != marks.FaultNode:
-		then = "; not deleted: " + attempt.Text(o.Message)
+		then = "; no action is taken: " + attempt.Text(o.Message)
 	}
 	d.Condition = &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded, Since: at,
 		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s",

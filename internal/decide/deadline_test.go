@@ -147,7 +147,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 		"between attempts":     {in: puzzling(3, missedDeadline), says: "ImagePull: no such image"},
 		"another attempt":      {in: puzzling(3, missedDeadline, with(pod(4))), says: "ImagePull: no such image"},
 		"a failed check":       {in: failing(2, missedDeadline), says: "check dns: Timeout: no answer"},
-		"what is shared":       {in: given(missedDeadline, blamed(marks.FaultShared, time.Minute)), world: waits, says: "not deleted: what it was"},
+		"what is shared":       {in: given(missedDeadline, blamed(marks.FaultShared, time.Minute)), world: waits, says: "no action is taken: what it was"},
 		"a deletion":           {in: puzzling(3, missedDeadline, lastReason(attempt.ReasonKubeletRejected), blamed(marks.FaultNode, 0), func(in *Input) { in.Node.Record.Deletion = &marks.Deletion{Kind: owner.Node, Name: "n"} }), world: world{owner: owner.Owner{Terminating: true}}, says: "Node n is being deleted"},
 		"exhausted":            {in: failing(5, missedDeadline, noDeletion), else_: marks.ReasonRetriesExhausted},
 		"held":                 {in: failing(5, missedDeadline, deleting, heldBy(GuardSparePods)), world: world{fleet: deletable().fleet, workloads: Workloads{Names: []string{"a/b"}}}, else_: marks.ReasonRemediationHeld},

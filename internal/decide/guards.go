@@ -14,7 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// Guard can hold a deletion. Documentation, metrics and the order of evaluation follow from Guards.
+// Guard can hold an action. Documentation, metrics and the order of evaluation follow from Guards.
 type Guard struct {
 	// Name is the guard's name in the record, events and the metric's label.
 	Name string
@@ -22,7 +22,7 @@ type Guard struct {
 	Needs []Need
 	// About says when it holds, for the documentation.
 	About string
-	// holds returns why the deletion is held, or an empty string. It is nil for a guard that is evaluated elsewhere.
+	// holds returns why the action is held, or an empty string. It is nil for a guard that is evaluated elsewhere.
 	holds func(*decision) string
 }
 
@@ -44,7 +44,7 @@ const (
 )
 
 // Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different
-// cost is listed twice. The dry run is last, so that it reports what would really be deleted.
+// cost is listed twice. The dry run is last, so that it reports what would really be done.
 func Guards() []Guard {
 	return []Guard{
 		{GuardDoNotDelete, nil, "an annotation of the node opts it out, or the node is virtual", (*decision).optedOut},
@@ -57,10 +57,10 @@ func Guards() []Guard {
 		{GuardControlProbe, []Need{NeedProbes},
 			"the same checks fail on a verified node too, or there is none to run them on", nil},
 		{GuardPaused, []Need{NeedLedger},
-			"`kubectl node-ready pause` stopped deletions: the ledger carries the annotation `node-ready/paused`",
+			"`kubectl node-ready pause` stopped remediation: the ledger carries the annotation `node-ready/paused`",
 			(*decision).paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger},
-			"the limit of deletions within the last hour is reached, or the ledger cannot be read or does not reach back so far",
+			"the limit of actions within the last hour is reached, or the ledger cannot be read or does not reach back so far",
 			(*decision).deletedPerHour},
 		{GuardMaxUnhealthy, []Need{NeedCounts},
 			"too many nodes of the NodePool, or of the cluster, failed or were deleted within the window",
@@ -69,7 +69,7 @@ func Guards() []Guard {
 			"too many nodes of the node's zone, over all pools, failed or were deleted within the window",
 			(*decision).unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedCounts},
-			"the limit of nodes of the NodePool, or of the cluster, that are being deleted is reached",
+			"the limit of nodes of the NodePool, or of the cluster, that are being deleted or repaired is reached",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
 		{GuardAction, []Need{NeedAction},
@@ -80,7 +80,7 @@ func Guards() []Guard {
 			func(d *decision) string { return d.ev.Owner.Problem }},
 		{GuardDoNotDelete, []Need{NeedOwner},
 			"`karpenter.sh/do-not-disrupt` on its owner opts the node out", (*decision).ownerOptedOut},
-		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it reports what would be deleted", (*decision).dryRun},
+		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it reports what would be done", (*decision).dryRun},
 	}
 }
 
@@ -117,7 +117,7 @@ func (d *decision) controlPlane() string {
 	if !protected(d.in) {
 		return ""
 	}
-	return "a control-plane node is not deleted unless nodeManagement.includeControlPlane is on"
+	return "no action is taken on a control-plane node unless nodeManagement.includeControlPlane is on"
 }
 
 func (d *decision) verifiedBefore() string {
@@ -129,14 +129,14 @@ func (d *decision) verifiedBefore() string {
 	if r.VerifiedTime != nil {
 		when = "at " + r.VerifiedTime.UTC().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("the node was verified %s, so it is quarantined by its taint and not deleted", when)
+	return fmt.Sprintf("the node was verified %s, so its taint quarantines it and no action is taken", when)
 }
 
 func (d *decision) paused() string {
 	if d.ev.Ledger.Paused == "" {
 		return ""
 	}
-	return fmt.Sprintf("deletions are paused (%s); kubectl node-ready resume ends that", d.ev.Ledger.Paused)
+	return fmt.Sprintf("remediation is paused (%s); kubectl node-ready resume ends that", d.ev.Ledger.Paused)
 }
 
 func (d *decision) workloads() string {
@@ -160,7 +160,7 @@ func (d *decision) dryRun() string {
 	return fmt.Sprintf("would delete %s %s", d.ev.Owner.Kind, d.ev.Owner.Name)
 }
 
-// LookBack is how far back the guards count deletions: an hour, or the window if that is longer.
+// LookBack is how far back the guards count actions: an hour, or the window if that is longer.
 func LookBack(r config.Remediation) time.Duration { return max(time.Hour, r.Window.Duration) }
 
 func (d *decision) deletedPerHour() string {
@@ -168,10 +168,10 @@ func (d *decision) deletedPerHour() string {
 		return d.ev.Ledger.Problem
 	}
 	r := d.in.Config.NodeManagement.Remediation
-	// A dry run deletes nothing, and may not begin a ledger.
+	// A dry run does nothing, and may not begin a ledger.
 	if known := d.ev.Ledger.CompleteSince.Add(LookBack(r)); d.now.Before(known) && !r.DryRun {
-		return fmt.Sprintf("the ledger of deletions was begun at %s and does not know what was deleted before, "+
-			"so nothing is deleted until %s",
+		return fmt.Sprintf("the ledger of remediations was begun at %s and does not know what was done before, "+
+			"so no action is taken until %s",
 			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
@@ -238,5 +238,5 @@ func (d *decision) inFlight() string {
 	if more := len(names) - maxNamed; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("%d nodes are still being deleted, the limit is %d: %s", len(names), limit, list)
+	return fmt.Sprintf("%d nodes are still being deleted or repaired, the limit is %d: %s", len(names), limit, list)
 }

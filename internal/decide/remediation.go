@@ -146,14 +146,6 @@ func (d *decision) targetKind() string {
 	return d.in.Node.Owner.Kind
 }
 
-// heldStep is what a guard holds, for a message.
-func (d *decision) heldStep() string {
-	if a, _, ok := nextAction(d.in); ok && a.Delete == nil {
-		return "Remediation"
-	}
-	return "Deletion"
-}
-
 // recordIntent records what is about to be deleted. The write is refused if the node changed since.
 func (d *decision) recordIntent(t owner.Target) {
 	r := d.in.Node.Record
@@ -182,7 +174,7 @@ func (d *decision) recordHeld(guard, message string) {
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
 		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
-			Message: fmt.Sprintf("%s is held by %s: %s", d.heldStep(), guard, r.HeldMessage)}
+			Message: fmt.Sprintf("Remediation is held by %s: %s", guard, r.HeldMessage)}
 		if guard == GuardNeverVerifiedOnly {
 			e.Reason = EventQuarantined
 		}

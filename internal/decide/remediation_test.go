@@ -448,7 +448,7 @@ func TestMaxInFlightNamesTheNodes(t *testing.T) {
 		}
 	})
 	plan, _ := ask(t, exhausted(), w)
-	if want := "5 nodes are still being deleted, the limit is 1: pool-m0, pool-m1, pool-m2 and 2 more"; plan.Change.Record.HeldMessage != want {
+	if want := "5 nodes are still being deleted or repaired, the limit is 1: pool-m0, pool-m1, pool-m2 and 2 more"; plan.Change.Record.HeldMessage != want {
 		t.Errorf("%q, want %q", plan.Change.Record.HeldMessage, want)
 	}
 }

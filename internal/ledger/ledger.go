@@ -43,7 +43,7 @@ const (
 )
 
 // ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
-var ErrUnreadable = errors.New("the ledger of deletions is not readable")
+var ErrUnreadable = errors.New("the ledger of remediations is not readable")
 
 // Entry is one action on a node: a deletion, or another entry of remediation.actions. It is written before the action
 // is carried out.
@@ -131,7 +131,7 @@ func (e Entry) Same(o Entry) bool {
 func (e Entry) Validate() error {
 	if !e.valid() || e.Node == "" || e.Kind == "" {
 		return errors.New(
-			"enter a deletion in the ledger: its time, node, UID or kind is missing, or one of them is too long")
+			"enter an action in the ledger: its time, node, UID or kind is missing, or one of them is too long")
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (c Contents) Write(cm *corev1.ConfigMap) error {
 	for {
 		raw, err := json.Marshal(entries)
 		if err != nil {
-			return fmt.Errorf("encode the ledger of deletions: %w", err)
+			return fmt.Errorf("encode the ledger of remediations: %w", err)
 		}
 		if len(raw) > maxBytes {
 			entries = entries[len(entries)/10+1:]

@@ -115,8 +115,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 			may("create", "subjectaccessreviews.authorization.k8s.io", cluster, "whether that user may get `/metrics`"))
 	}
 	if n := cfg.NodeManagement; n.DeleteFailedNodes {
-		const why = "the ledger of deletions. The chart makes it; create is for one that somebody deleted, after which " +
-			"nothing is deleted for an hour"
+		const why = "the ledger of remediations. The chart makes it; create is for one that somebody deleted, after which " +
+			"no action is taken for an hour"
 		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
 			may("get", "configmaps", namespace, why).named(ledger.Name))
 		if !n.Remediation.DryRun && !dryRun {

@@ -101,7 +101,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 			return err
 		}
 		if c.Version != decidedOn {
-			return fmt.Errorf("write the ledger of deletions: %w", conflict("it was changed since it was read"))
+			return fmt.Errorf("write the ledger of remediations: %w", conflict("it was changed since it was read"))
 		}
 		c = c.Prune(e.Time.Time, l.keep())
 		c.Entries = append(slices.DeleteFunc(c.Entries, e.Same), e)
@@ -120,7 +120,7 @@ func (l *Ledger) load(ctx context.Context) (*corev1.ConfigMap, ledger.Contents, 
 	case apierrors.IsNotFound(err):
 		return nil, ledger.Contents{}, nil
 	case err != nil:
-		return nil, ledger.Contents{}, fmt.Errorf("read the ledger of deletions: %w", err)
+		return nil, ledger.Contents{}, fmt.Errorf("read the ledger of remediations: %w", err)
 	}
 	c, err := ledger.Parse(cm)
 	return cm, c, err
@@ -144,7 +144,7 @@ func (l *Ledger) save(ctx context.Context, cm *corev1.ConfigMap, c ledger.Conten
 		err = conflict("it was deleted meanwhile")
 	}
 	if err != nil {
-		return "", fmt.Errorf("write the ledger of deletions: %w", err)
+		return "", fmt.Errorf("write the ledger of remediations: %w", err)
 	}
 	return cm.ResourceVersion, nil
 }

@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
 	// The node's condition says so.
-	r.View.Tracker.Refused(r.View.Observe(n), "the deletion fails", controller.Refusal(err))
+	r.View.Tracker.Refused(r.View.Observe(n), "the remediation fails", controller.Refusal(err))
 	switch {
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
 		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
@@ -134,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 }
 
 // errOld is the cause of a deletion that was cut off.
-var errOld = errors.New("what the deletion was decided on is too old by now")
+var errOld = errors.New("what the remediation was decided on is too old by now")
 
 func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	defer func() {

@@ -41,12 +41,12 @@ func TestPastTheDeadline(t *testing.T) {
 			w.Claim(n)
 			return n
 		}},
-		"without remediation.controlProbe a probe is made all the same": {settings: `{"nodeManagement": {"remediation": {"controlProbe": false}}}`, says: "not deleted: the same checks fail on verified node",
+		"without remediation.controlProbe a probe is made all the same": {settings: `{"nodeManagement": {"remediation": {"controlProbe": false}}}`, says: "no action is taken: the same checks fail on verified node",
 			begin: func(w *world.World) *corev1.Node {
 				w.Exit = func(p *corev1.Pod) int { return map[bool]int{true: 1, false: world.Rejects}[world.IsProbe(p)] }
 				return w.Node("n")
 			}},
-		"the kubelet rejects, and the probe fails": {says: "not deleted: the same checks fail on verified node", begin: func(w *world.World) *corev1.Node {
+		"the kubelet rejects, and the probe fails": {says: "no action is taken: the same checks fail on verified node", begin: func(w *world.World) *corev1.Node {
 			w.Exit = func(p *corev1.Pod) int { return map[bool]int{true: 1, false: world.Rejects}[world.IsProbe(p)] }
 			return w.Node("n")
 		}},
@@ -71,7 +71,7 @@ func TestPastTheDeadline(t *testing.T) {
 			w.Unmet = func(node string) bool { return node == n.Name }
 			return n
 		}},
-		"it lacks what all lack": {says: "not deleted: verified node", begin: func(w *world.World) *corev1.Node {
+		"it lacks what all lack": {says: "no action is taken: verified node", begin: func(w *world.World) *corev1.Node {
 			w.Unmet = func(string) bool { return true }
 			return w.Node("n")
 		}},
