@@ -64,6 +64,11 @@ test: tools ## Run the unit tests, and the integration tests on a real API serve
 	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) go test $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) ./...
 	@set -e; for module in $(NESTED); do echo "cd $$module && go test ./..."; (cd $$module && go test $(TEST_FLAGS) ./...); done
 
+.PHONY: test-build
+test-build: # Compile what make test runs: go list -export compiles, and links nothing.
+	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
+	@go list -test -deps -export -f '{{""}}' ./... >/dev/null
+
 # What is tested has no commit stamped into it: a result of before holds for the next commit where that changes nothing else. test/supplychain
 # looks at the stamps.
 TEST_PROGRAMS := $(CURDIR)/.cache/test
@@ -76,13 +81,33 @@ $(4) -o $(3)/.built/$(1) $(2)
 @cmp -s $(3)/.built/$(1) $(3)/$(1) || install -m 755 $(3)/.built/$(1) $(3)/$(1)
 endef
 
+# What does something at once: a go statement, a channel, or something of package sync. test/ci holds the list to the sources.
+RACE_PACKAGES := ./cmd/worker ./internal/apiread ./internal/controller ./internal/controller/deletion \
+	./internal/controller/node ./internal/daemonset ./internal/event ./internal/kubectlplugin \
+	./internal/leader ./internal/manager ./internal/metrics ./internal/prerequisite/watch \
+	./internal/rules ./internal/webhook ./internal/worker/checks/mtu ./internal/worker/checks/peers \
+	./internal/worker/exposition ./internal/worker/net/neterror ./internal/worker/net/resolver \
+	./internal/worker/recovery ./internal/worker/report ./internal/worker/retry ./internal/worker/run
+
+# The tests of test/integration in which a controller and its workers do most at once. test/ci holds that they are there.
+RACE_TESTS := TestKarpenterAppearsLater TestFiveNodes TestOneBrokenNodeAmongFifty TestPodPrerequisites TestResourceSlicePrerequisites \
+	TestFalcoOperatorExample TestStoppedLeaderDoesNothingWhenItWakes TestSlowWorkerFails
+RACE_PROGRAMS := $(CURDIR)/.cache/race
+
 # The race detector needs cgo, and so a C compiler, which nothing else here does.
 .PHONY: race
-race: cluster-tools ## Run the unit and the integration tests with the race detector (needs a C compiler: gcc, or CC)
-	$(WITH_SERVER) env CGO_ENABLED=1 go test -race -short ./internal/... ./cmd/...
-	$(call build_program,kube-node-ready-controller,./cmd/controller,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
-	$(call build_program,kube-node-ready-worker,./cmd/worker,.cache/race,CGO_ENABLED=1 go build -race -buildvcs=false)
-	KUBE_NODE_READY_PROGRAMS=$(CURDIR)/.cache/race go test -timeout 20m ./test/integration
+race: cluster-tools race-build ## Run what does something at once under the race detector (needs a C compiler: gcc, or CC)
+	GOGC=$(TEST_GOGC) $(WITH_SERVER) env CGO_ENABLED=1 go test $(TEST_FLAGS) -race -short $(RACE_PACKAGES)
+	KUBE_NODE_READY_PROGRAMS="$(RACE_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -run '^($(subst $(space),|,$(strip $(RACE_TESTS))))$$' ./test/integration
+
+.PHONY: race-build
+race-build: # Compile what make race runs.
+	@CGO_ENABLED=1 go list -race -test -deps -export -f '{{""}}' $(RACE_PACKAGES) >/dev/null
+	$(call build_program,kube-node-ready-controller,./cmd/controller,$(RACE_PROGRAMS),CGO_ENABLED=1 go build -race -buildvcs=false -ldflags "-s -w")
+	$(call build_program,kube-node-ready-worker,./cmd/worker,$(RACE_PROGRAMS),CGO_ENABLED=1 go build -race -buildvcs=false -ldflags "-s -w")
+
+empty :=
+space := $(empty) $(empty)
 
 BIN ?= bin
 COMPLETION := cmd/kubectl-node_ready/kubectl_complete-node_ready
@@ -170,7 +195,7 @@ bench: cluster-tools build ## Measure the controller against the floor, into doc
 .PHONY: bench-check
 bench-check: cluster-tools ## Fail if a node costs more writes, reads, events or pods than before; a minute of the bench
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags bench -timeout 20m ./test/bench ./test/benchworker
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test $(TEST_FLAGS) -tags bench ./test/bench ./test/benchworker
 
 DURATION ?= 30m
 
@@ -295,7 +320,12 @@ e2e-ready: e2e-tools
 
 .PHONY: e2e
 e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Prometheus (root, Debian; CASE=regexp runs some)
-	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test -tags e2e -count=1 -v -timeout 30m -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
+	@$(MAKE) --no-print-directory e2e-run
+
+# Without a look at the tools, which waits for whoever builds others.
+.PHONY: e2e-run
+e2e-run:
+	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test $(TEST_FLAGS) -timeout 30m -tags e2e -count=1 -v -run 'TestEndToEnd$(if $(CASE),/(three|Prometheus|$(CASE)))' ./test/e2e
 
 .PHONY: cluster
 cluster: e2e-ready build ## Bring up a cluster of three real nodes to play with (root, Debian)

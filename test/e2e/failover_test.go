@@ -123,16 +123,24 @@ func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 	s.awaitInitialized(ctx, t, claim)
 
 	leader, other := s.awaitSpread(ctx, t)
-	for tries := 0; leader.Spec.NodeName != machine; tries++ {
-		if tries == 8 {
-			t.Fatalf("no replica comes to %s", machine)
+	if leader.Spec.NodeName != machine {
+		s.kubectl(ctx, t, append([]string{"cordon"}, baseNodes...)...) // so that the machine alone has room for a new replica
+		t.Cleanup(func() {
+			s.kubectl(context.WithoutCancel(ctx), t, append([]string{"uncordon"}, baseNodes...)...)
+		})
+		if other.Spec.NodeName != machine {
+			s.kubectl(ctx, t, "-n", namespace, "delete", "pod", other.Name)
+			leader, other = s.awaitSpread(ctx, t)
 		}
-		move := other // until it is on the machine; then the leader makes way
-		if other.Spec.NodeName == machine {
-			move = leader
+		s.kubectl(ctx, t, append([]string{"uncordon"}, baseNodes...)...)
+		if other.Spec.NodeName != machine {
+			t.Fatalf("no replica comes to %s, but to %s", machine, other.Spec.NodeName)
 		}
-		s.kubectl(ctx, t, "-n", namespace, "delete", "pod", move.Name)
-		leader, other = s.awaitSpread(ctx, t)
+		s.kubectl(ctx, t, "-n", namespace, "delete", "pod", leader.Name) // it makes way for the other one
+		leader, _ = s.awaitSpread(ctx, t)
+	}
+	if leader.Spec.NodeName != machine {
+		t.Fatalf("%s leads on %s", leader.Name, leader.Spec.NodeName)
 	}
 	t.Logf("%s leads on %s, and Karpenter has no other use for that node", leader.Name, machine)
 	s.kubectl(ctx, t, "scale", "deployment/machine", "--replicas=0")
