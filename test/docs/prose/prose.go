@@ -11,7 +11,7 @@ import (
 type Sentence struct {
 	// Line is where its paragraph begins, counted from 1.
 	Line int
-	// Text is the sentence without Markdown's marks. Code in it is one word.
+	// Text is the sentence without Markdown's marks. Code in it is one word, and may begin a sentence.
 	Text string
 }
 
@@ -34,7 +34,7 @@ func Sentences(page string) []Sentence {
 	begin, inCode, inComment := 0, false, false
 	end := func() {
 		text := link.ReplaceAllString(strings.Join(paragraph, " "), "$1")
-		text = strings.ReplaceAll(code.ReplaceAllString(text, "code"), "**", "")
+		text = strings.ReplaceAll(code.ReplaceAllString(text, "Code"), "**", "")
 		for _, s := range split(text) {
 			found = append(found, Sentence{Line: begin, Text: s})
 		}

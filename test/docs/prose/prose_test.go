@@ -106,7 +106,7 @@ func TestSentences(t *testing.T) {
 	for _, s := range Sentences(page) {
 		got = append(got, strconv.Itoa(s.Line)+" "+s.Text)
 	}
-	want := []string{"3 One sentence.", "3 Another, with code and a link.", "3 (A third.)", "6 an item", "7 e.g. two", "15 The end."}
+	want := []string{"3 One sentence.", "3 Another, with Code and a link.", "3 (A third.)", "6 an item", "7 e.g. two", "15 The end."}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
