@@ -25,7 +25,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
 )
 
-// How many workers are measured, and how many pulls of each image: E2E_ROUNDS, default 1. docs/performance.md has the figures of five.
+// How many workers are measured, and how many pulls of each image: E2E_ROUNDS, default 1. docs/design/performance.md has the figures of five.
 func measuredRounds(t *testing.T) int {
 	t.Helper()
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("E2E_ROUNDS"), "1"))
