@@ -74,5 +74,6 @@ func cases() []benchCase {
 		births("births-1000", "1000 nodes created one after the other, tainted on creation by nothing, the policy and the webhook", 1000),
 		rules("rules-5000", "5000 nodes released by a bootstrap-only rule", 5000).onlyWhenNamed(),
 		soak("soak-500", 500),
+		fleetOf(5000), fleetOf(20000), fleetOf(50000), fleetOf(100000),
 	}, bursts...)
 }

@@ -27,7 +27,8 @@ type controller struct {
 	bed     *bed
 	name    string
 	mark    int64
-	profile string // the address of its profiles; empty where it serves none
+	profile string        // the address of its profiles; empty where it serves none
+	ready   time.Duration // how long it took from its start until it was ready
 }
 
 // settle is how long a controller has from being elected to being measured.
@@ -52,11 +53,12 @@ func (b *bed) start(ctx context.Context, name string, settings map[string]any, k
 	if kubeconfig != "" {
 		args = []string{"--kubeconfig", kubeconfig}
 	}
+	began := time.Now()
 	started, err := install.StartController(ctx, b.cluster, name, settings, args...)
 	if err != nil {
 		return nil, err
 	}
-	return &controller{Controller: started, bed: b, name: name, profile: profile}, nil
+	return &controller{Controller: started, bed: b, name: name, profile: profile, ready: time.Since(began)}, nil
 }
 
 // lead waits until the controller leads, and begins to count its requests.
@@ -127,6 +129,16 @@ func usage(pid int) (cpu, rss float64, err error) {
 		return 0, 0, err
 	}
 	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
+}
+
+// anonymous is the memory of a process that the kernel cannot take back, in MiB.
+func anonymous(pid int) (float64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
+	}
+	status, err := p.NewStatus()
+	return float64(status.RssAnon) / (1 << 20), err
 }
 
 // account enters what the controller used and asked for since it leads, by node of the turn.

@@ -33,6 +33,8 @@ type fleet struct {
 	names  []string
 	taint  corev1.Taint
 	label  string // that a released node has beside lacking the taint; "" for none
+	// large: the nodes are as large as those of a cluster in use, 9 KiB each: two dozen labels, and fifty images.
+	large bool
 
 	mu                sync.Mutex
 	arrived, released map[string]time.Time
@@ -51,11 +53,31 @@ func newFleet(client kubernetes.Interface, prefix string, nodes int, taint, labe
 // node is as a kubelet registers it.
 func (f *fleet) node(name string) *corev1.Node {
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")}
-	return &corev1.Node{
+	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bench": "true",
 			corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
 		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{f.taint}},
 		Status: corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: heartbeat(), NodeInfo: corev1.NodeSystemInfo{BootID: "boot-" + name}},
+	}
+	if f.large {
+		enlarge(n)
+	}
+	return n
+}
+
+// enlarge adds what a cloud, an autoscaler and a kubelet in use say of a node.
+func enlarge(n *corev1.Node) {
+	zone := "region-1" + n.Name[len(n.Name)-1:]
+	n.Spec.ProviderID = "cloud:///" + zone + "/instance-" + n.Name
+	n.Labels[corev1.LabelTopologyZone], n.Labels[corev1.LabelTopologyRegion] = zone, "region-1"
+	n.Labels[corev1.LabelInstanceTypeStable] = "large-16"
+	for i := range 16 {
+		n.Labels[fmt.Sprintf("cloud.example.com/property-%d", i)] = fmt.Sprintf("value-%d", len(n.Name)%3)
+	}
+	for i := range 50 {
+		image := fmt.Sprintf("registry.example.com/team-%d/service", i)
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{SizeBytes: 50 << 20,
+			Names: []string{fmt.Sprintf("%s@sha256:%064d", image, i), fmt.Sprintf("%s:v1.%d.0", image, i)}})
 	}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 const (
@@ -39,6 +41,25 @@ func idle(name, what string, nodes int) benchCase {
 	}}
 }
 
+// fleetOf is a case without work too: as many nodes as there are in the largest clusters, as large as they are there. Kubelets
+// renew a status every five minutes (nodeStatusReportFrequency).
+func fleetOf(nodes int) benchCase {
+	rate := max(1, float64(nodes)/300)
+	large := func(b *bed, nodes int) *fleet {
+		f := newFleet(b.client, "idle", nodes, gatingTaint, "")
+		f.large = true
+		return f
+	}
+
+	return benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true,
+		plane:   cluster.Options{WithoutControllerManager: true, WithoutScheduler: true},
+		what:    fmt.Sprintf("%d verified nodes of 9 KiB at rest, whose kubelets send their status %.0f times a second together", nodes, rate),
+		prepare: func(ctx context.Context, b *bed, nodes int) error { return verified(ctx, large(b, nodes), nodes) },
+		sides: []side{{"at rest", func(ctx context.Context, b *bed, r *result) error {
+			return idles(ctx, b, r, rate, map[string]any{"metrics": map[string]any{"perNode": "unverified"}})
+		}}}}
+}
+
 // verified registers nodes as ones that passed long ago.
 func verified(ctx context.Context, f *fleet, nodes int) error {
 	f.names = f.names[:nodes]
@@ -53,7 +74,7 @@ func verified(ctx context.Context, f *fleet, nodes int) error {
 		if err != nil {
 			return err
 		}
-		record := marks.Record{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
+		record := marks.Record{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Sequence: 1, LastOutcome: attempt.Passed, DurationMs: 1000, LastTime: &now, VerifiedTime: &now}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{marks.AnnotationRecord: record.Encode()}}})
 		if err == nil {
 			_, err = f.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -107,14 +128,17 @@ func idles(ctx context.Context, b *bed, r *result, rate float64, settings map[st
 		r.Values[metricIdle] = float64(writes + events)
 		var took []float64
 		for range scrapes {
-			_, t, err := c.scrape(ctx)
+			page, t, err := c.scrape(ctx)
 			if err != nil {
 				return err
 			}
+			r.Values[metricLines] = float64(bytes.Count(page, []byte("\n")))
 			took = append(took, float64(t.Microseconds())/1000)
 		}
 		r.Values[metricScrape] = spreadOf(took).Median
-		return nil
+		r.Values[metricReady] = c.ready.Seconds()
+		r.Values[metricAnon], err = anonymous(c.Pid())
+		return err
 	}), least.end())
 }
 
