@@ -54,6 +54,8 @@ func (r *Rules) state(n *corev1.Node) *nodeState {
 	next := &nodeState{uid: n.UID}
 	if s != nil {
 		next.counted = s.counted
+	} else if r.set != nil && len(r.set.rules) == 0 && len(marks.OwnedOn(n)) == 0 {
+		return next // nothing of it is needed, and there are tens of thousands of nodes
 	}
 	r.nodes[n.Name] = next
 	return next

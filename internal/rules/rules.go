@@ -110,6 +110,9 @@ func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) 
 	r.mu.Lock()
 	r.set, r.tallies, r.serving.definition, r.serving.unlisted = next, nil, definitionPresent, ""
 	maps.DeleteFunc(r.closing, func(uid string, _ map[string]bool) bool { return !uids[uid] })
+	if len(next.rules) == 0 { // as state leaves it, where none was there from the start
+		maps.DeleteFunc(r.nodes, func(_ string, s *nodeState) bool { return s.failed == nil && s.reported == "" })
+	}
 	r.generation++
 	r.mu.Unlock()
 	return r.enqueueChanged(ctx, before, next)
