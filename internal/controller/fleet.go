@@ -40,6 +40,14 @@ func (f *Fleet) observe(in decide.Input) {
 	}
 }
 
+// Settled reports whether the node of that name and UID is verified, and so until it changes.
+func (f *Fleet) Settled(name, uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.nodes[name]
+	return m.Settled && m.UID == uid
+}
+
 // Gone drops a node.
 func (f *Fleet) Gone(name string) {
 	f.mu.Lock()

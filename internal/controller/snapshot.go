@@ -2,10 +2,7 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"iter"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +16,10 @@ import (
 // Snapshotter reads all nodes and our pods on them, for a scrape.
 type Snapshotter struct {
 	View *View
-	// Nodes is the store of the cache's informer: a list by way of View.Cache would copy each node.
-	Nodes interface{ List() []any }
+	// Nodes yields the nodes of the cache, sorted by name, without those that skip names, and the number of these.
+	Nodes func(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int)
+	// Settled reports whether a node is verified, and so until the node changes. Nil has all nodes observed.
+	Settled func(name, uid string) bool
 
 	// read are the records that the last Snapshot found.
 	read atomic.Pointer[marks.RecordCache]
@@ -28,12 +27,12 @@ type Snapshotter struct {
 
 // Snapshot is every node with our pods on it, sorted by name: the series have to be sorted in the end, which is
 // faster if they come in order. A node is observed when it is asked for, so that thousands of observations are not
-// held at once.
-func (s *Snapshotter) Snapshot(ctx context.Context) (iter.Seq[decide.Input], error) {
+// held at once. Nodes that are settled and have no pods are only counted.
+func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input], settled int, err error) {
 	v := s.View
 	var pods corev1.PodList
 	if err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	byNode := map[string][]workerpod.Observation{}
 	for i := range pods.Items {
@@ -42,22 +41,16 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (iter.Seq[decide.Input], err
 			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
 		}
 	}
-	stored := s.Nodes.List()
-	nodes := make([]*corev1.Node, 0, len(stored))
-	for _, o := range stored {
-		n, ok := o.(*corev1.Node)
-		if !ok {
-			return nil, fmt.Errorf("the cache of nodes holds a %T", o)
-		}
-		nodes = append(nodes, n)
-	}
-	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	nodes, settled := s.Nodes(func(name, uid string) bool {
+		return s.Settled != nil && len(byNode[uid]) == 0 && s.Settled(name, uid)
+	})
 	return func(yield func(decide.Input) bool) {
-		before, now := marks.RecordCache{}, make(marks.RecordCache, len(nodes))
+		before := marks.RecordCache{}
 		if last := s.read.Load(); last != nil {
 			before = *last
 		}
-		for _, n := range nodes {
+		now := make(marks.RecordCache, len(before))
+		for n := range nodes {
 			in := v.input(n, before.Observe(n, v.Config.Vocabulary(), now))
 			in.Pods = byNode[in.Node.UID]
 			if !yield(in) {
@@ -65,5 +58,5 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (iter.Seq[decide.Input], err
 			}
 		}
 		s.read.Store(&now)
-	}, nil
+	}, settled, nil
 }

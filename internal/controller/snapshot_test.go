@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"iter"
 	"reflect"
 	"slices"
 	"testing"
@@ -10,28 +11,42 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// store is as much of an informer's store as a Snapshotter reads.
-type store []*corev1.Node
-
-func (s store) List() (all []any) {
-	for _, n := range s {
-		all = append(all, n)
+// cached is what a Snapshotter reads of the cache.
+func cached(nodes ...*corev1.Node) func(func(name, uid string) bool) (iter.Seq[*corev1.Node], int) {
+	return func(skip func(name, uid string) bool) (iter.Seq[*corev1.Node], int) {
+		rest := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return skip(n.Name, string(n.UID)) })
+		return slices.Values(rest), len(nodes) - len(rest)
 	}
-	return all
 }
 
 func TestSnapshot(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
 	c.pods = amid(v, n)
-	s := &Snapshotter{View: v, Nodes: store{n, node("m"), node("idle")}}
-	seen, err := s.Snapshot(t.Context())
+	s := &Snapshotter{View: v, Nodes: cached(node("idle"), node("m"), n)}
+	seen, _, err := s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := slices.Collect(seen)
 	if len(all) != 3 || all[0].Node.Name != "idle" || len(all[0].Pods) != 0 || len(all[1].Pods) != 1 || all[2].Node.Name != "n" || len(all[2].Pods) != 2 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// Nodes that are settled are only counted, but where a worker pod is on one.
+func TestSnapshotCountsSettledNodes(t *testing.T) {
+	v, c, _ := view(t)
+	n := node("n")
+	c.pods = amid(v, n)
+	s := &Snapshotter{View: v, Nodes: cached(node("idle"), node("m"), n), Settled: func(name, _ string) bool { return name != "m" }}
+	seen, settled, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Collect(seen)
+	if settled != 1 || len(all) != 2 || all[0].Node.Name != "m" || all[1].Node.Name != "n" {
+		t.Errorf("%d are settled beside %+v", settled, all)
 	}
 }
 
@@ -43,9 +58,9 @@ func TestSnapshotFollowsRecords(t *testing.T) {
 		n := node("n", func(n *corev1.Node) {
 			n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: "uid-n", Sequence: sequence}.Encode()
 		})
-		s.Nodes = store{n}
+		s.Nodes = cached(n)
 		for range 2 {
-			seen, err := s.Snapshot(t.Context())
+			seen, _, err := s.Snapshot(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -291,7 +291,7 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if plan.Condition == nil {
+	if plan.Condition == nil || plan.Condition.Same(in.Node.Condition) { // there is nothing to remember
 		if n := s.nodes[in.Node.Name]; n != nil {
 			n.wanted = decide.PendingCondition{}
 		}

@@ -273,6 +273,12 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 	if write, wait := v.Tracker.Quiet(in, want); write || wait != 2*time.Second {
 		t.Errorf("after 3 s: %v, %s", write, wait)
 	}
+	settled := of("settled", "u3")
+	settled.Node.Condition = &corev1.NodeCondition{Status: want.Condition.Status, Reason: want.Condition.Reason, Message: want.Condition.Message,
+		LastTransitionTime: metav1.NewTime(want.Condition.Since)}
+	if write, wait := v.Tracker.Quiet(settled, want); write || wait != 0 || v.Tracker.nodes["settled"] != nil {
+		t.Errorf("write %v, wait %s, remembered %+v", write, wait, v.Tracker.nodes["settled"])
+	}
 	if write, _ := v.Tracker.Quiet(in, decide.Plan{}); write {
 		t.Error("nothing was written")
 	}

@@ -23,6 +23,8 @@ type NodeSummary struct {
 	Verified time.Time
 	// DeletionIntended: its record contains an intended deletion, or another action after which it has not passed.
 	DeletionIntended bool
+	// Settled is what the function Settled says of it.
+	Settled bool
 }
 
 // SummaryOf summarises a node.
@@ -31,6 +33,7 @@ func SummaryOf(in Input) NodeSummary {
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
 		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
 		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || lastAction(r) != nil,
+		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in) ||
 			r.Suspicion != nil && f.Gated,

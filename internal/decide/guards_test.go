@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Free guards are asked first, and the dearest evidence is loaded only where no other guard holds.
@@ -118,6 +120,35 @@ func TestStatusOf(t *testing.T) {
 		}
 		if got := StatusOf(tc.in, now); got != "" && !slices.Contains(Statuses(), got) {
 			t.Errorf("%s: %q is not listed", name, got)
+		}
+	}
+}
+
+// A settled node is verified at any time: it is only counted in a scrape until it changes.
+func TestSettled(t *testing.T) {
+	interval := func(in *Input) {
+		in.Config.NodeManagement.Reverify.Interval.Duration = time.Hour
+	}
+	suspects := func(in *Input) { in.Profile.SuspectConditions = []config.SuspectCondition{{Type: "KernelDeadlock"}} }
+	requested := func(in *Input) { in.Node.Requested = "r1" }
+	answered := func(in *Input) { in.Node.Requested, in.Node.Record.Request = "r1", "r1" }
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"verified": {verified(), true}, "adopted": {adopted(), true}, "answered": {verified(answered), true}, "leaving": {verified(leaving), true},
+		"new": {given(), false}, "gated again": {verified(gated), false}, "label removed": {verified(unlabelled), false}, "skipped": {verified(skipped), false},
+		"not selected": {verified(unselected), false}, "failed since": {failing(1), false}, "requested": {verified(requested), false}, "by age": {verified(interval), false},
+		"may be suspect": {verified(suspects), false}, "suspect": {verified(func(in *Input) { in.Node.Record.Suspicion = &marks.Suspicion{Time: now} }), false},
+		"rebooted": {verified(func(in *Input) { in.Node.BootID = "b2" }), false}, "being deleted": {verified(func(in *Input) { in.Node.Deleting = true }), false},
+	} {
+		if got := Settled(tc.in); got != tc.want || SummaryOf(tc.in).Settled != tc.want {
+			t.Errorf("%s: settled is %v", name, got)
+		}
+		for _, at := range []time.Duration{-time.Hour, 0, time.Hour, 1000 * time.Hour} {
+			if status := StatusOf(tc.in, now.Add(at)); tc.want && status != StatusVerified {
+				t.Errorf("%s: the status is %q after %s", name, status, at)
+			}
 		}
 	}
 }

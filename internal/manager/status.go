@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,6 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
@@ -45,19 +45,22 @@ func elected(mgr ctrl.Manager) func() bool {
 }
 
 // serveStatus registers metrics and health checks.
-func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, counters *metrics.Counters,
-	c *contact) error {
+func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, fleet *controller.Fleet,
+	counters *metrics.Counters, c *contact) error {
 	synced := func() bool {
 		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		return mgr.GetCache().WaitForCacheSync(now)
 	}
 	leader := elected(mgr)
-	nodes, err := storeOf(mgr.GetCache(), &corev1.Node{})
+	nodes, err := nodecache.Of(context.Background(), mgr.GetCache())
 	if err != nil {
 		return err
 	}
-	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes}
+	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes.Except}
+	if cfg.Metrics.PerNode != config.PerNodeAll {
+		snapshotter.Settled = fleet.Settled
+	}
 	upToDate := func() bool { return synced() && c.recent(time.Now()) }
 	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Tracker.Waiting,
 		upToDate, leader, time.Now)

@@ -31,7 +31,7 @@ func newCluster(t *testing.T, perNode config.PerNode) *cluster {
 	t.Helper()
 	c := &cluster{counters: NewCounters(map[string]string{"dns": "dns", "network": "tcp"}, map[corev1.NodeConditionType]bool{"KernelDeadlock": true}), registry: prometheus.NewPedanticRegistry()}
 	yes := func() bool { return true }
-	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values(c.present), nil }
+	snapshot := func(context.Context) (iter.Seq[decide.Input], int, error) { return slices.Values(c.present), 0, nil }
 	for _, collector := range append(c.counters.Collectors(), NewCollector(perNode, snapshot, func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }, yes, yes, time.Now)) {
 		if err := c.registry.Register(collector); err != nil {
 			t.Fatal(err)

@@ -18,8 +18,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Snapshot returns all nodes with our pods on them, from the informers.
-type Snapshot func(ctx context.Context) (iter.Seq[decide.Input], error)
+// Snapshot returns all nodes with our pods on them, from the informers, but for those that are only counted: they are
+// verified, have none of our pods, and get no series of their own.
+type Snapshot func(ctx context.Context) (seen iter.Seq[decide.Input], verified int, err error)
 
 // Collector computes gauges at scrape time.
 type Collector struct {
@@ -93,7 +94,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ScrapeTimeout)
 	defer cancel()
-	inputs, err := c.snapshot(ctx)
+	inputs, verified, err := c.snapshot(ctx)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(c.nodes, err)
 		return
@@ -103,7 +104,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range decide.Statuses() {
 		statuses[s] = LabelPair("status", string(s))
 	}
-	states, pods, held := map[decide.Status]int{}, map[string]int{}, map[string]int{}
+	states, pods, held := map[decide.Status]int{decide.StatusVerified: verified}, map[string]int{}, map[string]int{}
 	for in := range inputs {
 		for _, p := range in.Pods {
 			pods[podStatus(p)]++

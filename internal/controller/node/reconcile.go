@@ -24,7 +24,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// settledRounds is how many intervals pass between two reconciles of a verified node.
+// settledRounds is how many intervals pass between two reconciles of a verified node that nothing enqueues.
 const settledRounds = 10
 
 // missedEventRetry is how soon a node that waits for a watch to show something looks again by itself.
@@ -77,6 +77,8 @@ type Reconciler struct {
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
 	Counters  *metrics.Counters
 	Events    controller.Emitter
+	// Names lists the nodes of the cache by name.
+	Names func() []string
 
 	queue enqueuer
 }
@@ -100,10 +102,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case err == nil:
 			r.enqueueWaiting(ctx)
 			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
-			if r.settled(n) {
-				interval *= settledRounds
-			}
-			if wait <= 0 || wait > interval {
+			if settled := r.settled(n); settled && (wait <= 0 || wait > interval*settledRounds) {
+				wait = 0 // the sweep enqueues it
+			} else if !settled && (wait <= 0 || wait > interval) {
 				wait = interval
 			}
 			// Without a priority the queue would keep the one that this reconcile had.

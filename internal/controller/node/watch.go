@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -34,7 +35,7 @@ const workers = 32
 // Setup registers the reconciler and its watches with the manager. unmet delivers the nodes whose prerequisites
 // changed; the first node is reconciled once known returns.
 func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(r.nodeChanges())).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
@@ -53,7 +54,33 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				20*time.Millisecond, 30*time.Second),
 		}).
-		Complete(r)
+		Complete(r); err != nil {
+		return err
+	}
+	return mgr.Add(manager.RunnableFunc(r.sweep))
+}
+
+// sweep enqueues each node once in settledRounds intervals, evenly: a timer for each settled node would take more
+// memory than the node does in the cache. It ends with ctx.
+func (r *Reconciler) sweep(ctx context.Context) error {
+	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var names []string
+	for began, done := time.Now(), 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			due := int(float64(len(names)) * min(1, now.Sub(began).Seconds()/round.Seconds()))
+			for ; done < due; done++ {
+				r.queue.enqueue(names[done], tidy)
+			}
+			if now.Sub(began) >= round {
+				names, began, done = r.Names(), now, 0
+			}
+		}
+	}
 }
 
 // synced is a source of nothing, which the reconciler waits for at its start.
@@ -150,19 +177,11 @@ func isWorker(o client.Object) bool {
 	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
 }
 
-// nodeChanges lets through what a decision can depend on, and not a kubelet's heartbeat, which shows no more than
-// that the watch is alive.
+// nodeChanges lets through what a decision can depend on.
 func (r *Reconciler) nodeChanges() predicate.Predicate {
 	suspects := r.View.Config.SuspectTypes()
-	return predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool {
-		r.Versions.Observe()
-		return true
-	}, UpdateFunc: func(e event.UpdateEvent) bool {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		if old.ResourceVersion == now.ResourceVersion {
-			return false // the informer's resync; ours is RequeueAfter
-		}
-		r.Versions.Observe()
 		return old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
 			!maps.Equal(old.Labels, now.Labels) ||
 			!maps.Equal(old.Annotations, now.Annotations) ||

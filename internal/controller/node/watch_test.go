@@ -1,11 +1,15 @@
 package node
 
 import (
+	"context"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -74,4 +78,42 @@ func TestNodesThatFailGoLast(t *testing.T) {
 		}
 		q.ShutDown()
 	}
+}
+
+// Each node is enqueued once in ten intervals, evenly: none is forgotten where a watch has missed it, and none has a timer.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &config.Config{}
+		cfg.SetDefaults() // intervals of 30 s
+		all := []string{}
+		for i := range 600 {
+			all = append(all, strconv.Itoa(i))
+		}
+		r := Reconciler{View: &controller.View{Config: cfg}, Names: func() []string { return all }}
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		if err := r.queue.set(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = r.sweep(ctx) }()
+		const round = 300 * time.Second
+		time.Sleep(round + time.Millisecond) // the start has enqueued all nodes
+		for rest, want := 2, []int{300, 600}; rest > 0; rest-- {
+			time.Sleep(round / 2)
+			if got := q.Len(); got != want[2-rest] {
+				t.Errorf("%d nodes are enqueued, want %d", got, want[2-rest])
+			}
+		}
+		for q.Len() > 0 {
+			req, _ := q.Get()
+			q.Done(req)
+		}
+		all = append(all, "late")
+		time.Sleep(2 * round)
+		if got := q.Len(); got != 601 {
+			t.Errorf("%d nodes are enqueued in a later round, want 601", got)
+		}
+	})
 }

@@ -96,7 +96,9 @@ func sample() (*prometheus.Registry, error) {
 	counters.UnknownTaints([]decide.UnknownTaint{{Pool: "p"}})
 	always := func() bool { return true }
 	registry := prometheus.NewPedanticRegistry()
-	snapshot := func(context.Context) (iter.Seq[decide.Input], error) { return slices.Values([]decide.Input{in}), nil }
+	snapshot := func(context.Context) (iter.Seq[decide.Input], int, error) {
+		return slices.Values([]decide.Input{in}), 0, nil
+	}
 	waiting := func() map[decide.WaitingLabels]int { return map[decide.WaitingLabels]int{} }
 	clock := func() time.Time { return now }
 	collector := metrics.NewCollector(config.PerNodeAll, snapshot, waiting, always, always, clock)

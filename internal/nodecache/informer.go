@@ -1,0 +1,125 @@
+package nodecache
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// Nodes is the informer of Nodes: handlers get Nodes. A status that changes nothing that the cache keeps is passed to
+// no handler but those of OnEvent.
+type Nodes struct {
+	cache.Informer
+	shared toolscache.SharedIndexInformer
+}
+
+// Of returns the informer of Nodes of a manager's cache, which New must have made. It does not wait for the API server.
+func Of(ctx context.Context, c cache.Cache) (*Nodes, error) {
+	i, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	n, ok := i.(*Nodes)
+	if !ok {
+		return nil, fmt.Errorf("the cache is a %T and its informer of Nodes a %T", c, i)
+	}
+	return n, nil
+}
+
+func wrap(i cache.Informer) (*Nodes, error) {
+	shared, ok := i.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("the informer of Nodes is a %T and shows no store", i)
+	}
+	return &Nodes{Informer: i, shared: shared}, nil
+}
+
+// All yields the Nodes of the cache, sorted by name.
+func (i *Nodes) All() iter.Seq[*corev1.Node] { return unpacked(i.shared.GetStore().List()) }
+
+// Except is All without the Nodes that skip names by name and UID, and their number.
+func (i *Nodes) Except(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int) {
+	stored := i.shared.GetStore().List()
+	all := len(stored)
+	stored = slices.DeleteFunc(stored, func(o any) bool {
+		p := o.(*packed)
+		return skip(p.name, p.uid)
+	})
+	return unpacked(stored), all - len(stored)
+}
+
+// Names are the names of the Nodes of the cache.
+func (i *Nodes) Names() []string { return i.shared.GetStore().ListKeys() }
+
+// LastStoreSyncResourceVersion is the version up to which the cache is complete.
+func (i *Nodes) LastStoreSyncResourceVersion() string {
+	return i.shared.GetStore().LastStoreSyncResourceVersion()
+}
+
+// OnEvent calls f for each event of the watch, those included in which nothing changed that the cache keeps.
+func (i *Nodes) OnEvent(f func()) error {
+	_, err := i.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() }, DeleteFunc: func(any) { f() }})
+	return err
+}
+
+// AddEventHandler implements cache.Informer.
+func (i *Nodes) AddEventHandler(h toolscache.ResourceEventHandler) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	return i.Informer.AddEventHandler(unpacking{h})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.Informer.
+func (i *Nodes) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, period time.Duration) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	return i.Informer.AddEventHandlerWithResyncPeriod(unpacking{h}, period)
+}
+
+// AddEventHandlerWithOptions implements cache.Informer.
+func (i *Nodes) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	return i.Informer.AddEventHandlerWithOptions(unpacking{h}, o)
+}
+
+// AddIndexers implements cache.Informer. There are none.
+func (i *Nodes) AddIndexers(toolscache.Indexers) error {
+	return fmt.Errorf("the cache has no indexes of Nodes")
+}
+
+// unpacking passes Nodes to the handler.
+type unpacking struct {
+	to toolscache.ResourceEventHandler
+}
+
+func (u unpacking) OnAdd(o any, initial bool) { u.to.OnAdd(unpack(o), initial) }
+
+func (u unpacking) OnUpdate(old, now any) {
+	before, ok := old.(*packed)
+	if after, also := now.(*packed); ok && also && before.same(after) {
+		return
+	}
+	u.to.OnUpdate(unpack(old), unpack(now))
+}
+
+func (u unpacking) OnDelete(o any) {
+	if unknown, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		unknown.Obj = unpack(unknown.Obj)
+		o = unknown
+	}
+	u.to.OnDelete(unpack(o))
+}
+
+func unpack(o any) any {
+	if p, ok := o.(*packed); ok {
+		n := &corev1.Node{}
+		p.into(n)
+		return n
+	}
+	return o
+}
