@@ -77,7 +77,7 @@ type Inline struct {
 
 var (
 	blocks = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	code   = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
+	code   = regexp.MustCompile("`((?:kubectl|helm)\\s[^`]+)`") // a line may end after its first word
 	// A command without an operand is named, not given: helm upgrade, kubectl apply -f.
 	named = regexp.MustCompile(`^(kubectl node-ready|kubectl( rollout)?|helm) [a-z-]+( --?[a-z]+)?$`)
 )
