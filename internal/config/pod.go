@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,6 +44,26 @@ func (t PodTemplate) InitSeconds() int32 {
 		return 0
 	}
 	return cmp.Or(t.initTimeoutSeconds, t.StartTimeoutSeconds)
+}
+
+// ExtendedResources lists what the pod's containers ask for beside CPU, memory and the like, as nvidia.com/gpu: what a
+// device plugin offers on a node.
+func (t PodTemplate) ExtendedResources() []corev1.ResourceName {
+	names := map[corev1.ResourceName]bool{}
+	add := func(r corev1.ResourceRequirements) {
+		for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+			for name := range list {
+				if strings.Contains(string(name), "/") { // Kubernetes' own have no domain
+					names[name] = true
+				}
+			}
+		}
+	}
+	add(t.Resources)
+	for i := range t.InitContainers {
+		add(t.InitContainers[i].Resources)
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // AttemptSeconds is the longest that an attempt takes: its pod's start, its init containers and its worker.

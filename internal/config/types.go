@@ -84,7 +84,8 @@ type Worker struct {
 	// them one, as OpenShift does from the namespace's range; elsewhere the image's own counts, 65532. Default true.
 	FixedUser *bool `json:"fixedUser,omitempty"`
 	// Scheduling is how a pod reaches a node that carries a gating taint. Default direct; a pod with resourceClaims goes
-	// through the scheduler, which alone allocates them, and direct that is written out is then refused.
+	// through the scheduler, which alone allocates them, and direct that is written out is then refused. So does a pod
+	// that asks for an extended resource which its node does not list in status.allocatable.
 	Scheduling Scheduling `json:"scheduling,omitempty" enum:"direct scheduler"`
 	// StartTimeoutSeconds bounds the time from a pod's creation to its container's start, without the time of its init
 	// containers; past it the attempt is inconclusive. Default 300.

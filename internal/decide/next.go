@@ -215,7 +215,10 @@ func (d *decision) startAttempt() {
 	}
 	r := d.in.Node.Record
 	d.Step, d.Number, d.Scheduling = StepStart, r.Sequence+1, d.in.Profile.Scheduling
-	if !d.in.Node.Gated || r.LastReason == attempt.ReasonKubeletRejected {
+	// A kubelet that knows nothing of an extended resource admits a pod that is bound directly and asks for it
+	// (removeMissingExtendedResources in k8s.io/kubernetes pkg/kubelet/lifecycle), and the worker would run without.
+	offered := d.in.Node.Offers(d.in.Profile.ExtendedResources())
+	if !d.in.Node.Gated || !offered || r.LastReason == attempt.ReasonKubeletRejected {
 		d.Scheduling = config.SchedulingScheduler
 	}
 }

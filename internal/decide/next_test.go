@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -169,11 +172,19 @@ func TestPrerequisitesAreWaitedForAgainAfterOtherChecks(t *testing.T) {
 func TestVia(t *testing.T) {
 	rejected := puzzling(1, due, func(in *Input) { in.Node.Record.LastReason = attempt.ReasonKubeletRejected })
 	ordinary := given(func(in *Input) { in.Profile.Scheduling = config.SchedulingScheduler })
+	asks := func(offered string) Input {
+		return given(func(in *Input) {
+			in.Profile.Resources.Limits = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
+			in.Node.Allocatable = corev1.ResourceList{corev1.ResourceName(offered): resource.MustParse("0")}
+		})
+	}
 	for name, tc := range map[string]struct {
 		in   Input
 		want config.Scheduling
 	}{
 		"a gated node":                    {given(), config.SchedulingDirect},
+		"a device plugin registered it":   {asks("example.com/gpu"), config.SchedulingDirect},
+		"no device plugin registered it":  {asks("example.com/other"), config.SchedulingScheduler},
 		"worker.scheduling: scheduler":    {ordinary, config.SchedulingScheduler},
 		"after a rejection":               {rejected, config.SchedulingScheduler},
 		"after any other inconclusive":    {puzzling(1, due), config.SchedulingDirect},

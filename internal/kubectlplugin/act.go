@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
@@ -305,7 +306,11 @@ func check(ctx context.Context, v *invocation) error {
 		return fmt.Errorf("profile %q of node %s has no checks", s.in.Profile.Profile, n.Name)
 	}
 	target := workerpod.Target{Name: n.Name, UID: n.UID, BootID: n.BootID, Gated: n.Gated}
-	pod := builder.Check(target, s.in.Profile, rand.String(8))
+	via := config.SchedulingDirect
+	if !n.Offers(s.in.Profile.ExtendedResources()) {
+		via = config.SchedulingScheduler // bound directly the pod would run without them
+	}
+	pod := builder.Check(target, s.in.Profile, rand.String(8), via)
 	pods := v.cluster.client.CoreV1().Pods(namespace)
 	tried, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

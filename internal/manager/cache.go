@@ -34,7 +34,7 @@ func kept(cfg *config.Config) nodecache.Keep {
 	return nodecache.Keep{Allocatable: awaited(cfg), Heartbeats: *cfg.Rules.Enabled && cfg.Rules.StaleAfter.Duration > 0}
 }
 
-// awaited is the resources that a prerequisite asks for in status.allocatable.
+// awaited is the resources that a prerequisite or a worker pod asks for in status.allocatable.
 func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	names := map[corev1.ResourceName]bool{}
 	for _, v := range cfg.Variants() {
@@ -42,6 +42,9 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 			if p.Kind == allocatable.Kind {
 				names[corev1.ResourceName(p.Name)] = true
 			}
+		}
+		for _, name := range v.ExtendedResources() {
+			names[name] = true
 		}
 	}
 	return names

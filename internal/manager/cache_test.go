@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 )
 
-// Of what a node offers the cache keeps what some profile waits for, and nothing where none does; heartbeats where rules
-// ask for their age.
+// Of what a node offers the cache keeps what some profile waits for or some worker pod asks for, and nothing where none
+// does; heartbeats where rules ask for their age.
 func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	one := resource.MustParse("1")
 	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: allocatable.Settings{"example.com/nic": one}}},
@@ -25,6 +25,12 @@ func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	cfg.Rules.StaleAfter.Duration = time.Minute
 	if k := kept(cfg); !maps.Equal(k.Allocatable, map[corev1.ResourceName]bool{"example.com/gpu": true, "example.com/nic": true}) || !k.Heartbeats {
 		t.Errorf("kept %+v", k)
+	}
+	asks := &config.Config{Profiles: []config.Profile{
+		{Resources: &corev1.ResourceRequirements{Limits: corev1.ResourceList{"example.com/gpu": one, corev1.ResourceCPU: one}}},
+		{InitContainers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/nic": one}}}}}}}
+	if names := awaited(asks); !maps.Equal(names, map[corev1.ResourceName]bool{"example.com/gpu": true, "example.com/nic": true}) {
+		t.Errorf("kept %v", names)
 	}
 	cfg = &config.Config{}
 	cfg.SetDefaults()

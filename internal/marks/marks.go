@@ -108,6 +108,15 @@ type Facts struct {
 	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
 	// controller's cache drops them: they are there on a node that was read from the API server.
 	Images []corev1.ContainerImage
+	// Allocatable is status.allocatable, of which the controller's cache keeps the resources that prerequisites or worker
+	// pods ask for. It must not be modified.
+	Allocatable corev1.ResourceList
+}
+
+// Offers reports whether the node lists each of the resources in status.allocatable, if only 0 of it: a device plugin
+// has registered it with the kubelet.
+func (f Facts) Offers(names []corev1.ResourceName) bool {
+	return !slices.ContainsFunc(names, func(name corev1.ResourceName) bool { return !hasKey(f.Allocatable, name) })
 }
 
 // Observe reads a Node.
@@ -137,6 +146,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 		Images:       n.Status.Images,
 		Requested:    n.Annotations[AnnotationVerifyRequested],
 		Conditions:   n.Status.Conditions,
+		Allocatable:  n.Status.Allocatable,
 	}
 	if os := n.Labels[corev1.LabelOSStable]; os != string(corev1.Linux) {
 		f.OtherOS = os
@@ -159,7 +169,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	return f
 }
 
-func hasKey(m map[string]string, key string) bool {
+func hasKey[K comparable, V any](m map[K]V, key K) bool {
 	_, ok := m[key]
 	return ok
 }

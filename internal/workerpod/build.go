@@ -217,8 +217,8 @@ func (b *Builder) Probe(t Target, profile config.Effective, subject, group strin
 }
 
 // Check builds the pod that runs a node's checks for a person; id tells it from another one.
-func (b *Builder) Check(t Target, profile config.Effective, id string) *corev1.Pod {
-	pod := b.pod(t, profile, config.SchedulingDirect)
+func (b *Builder) Check(t Target, profile config.Effective, id string, via config.Scheduling) *corev1.Pod {
+	pod := b.pod(t, profile, via)
 	pod.Name = name(PurposeCheck, t.Name, hash(t.UID, t.Name, id), "0")
 	pod.Labels[LabelPurpose] = PurposeCheck
 	return pod

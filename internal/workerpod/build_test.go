@@ -410,7 +410,7 @@ func TestClaimsGoThroughTheScheduler(t *testing.T) {
 	}
 	for labels, direct := range map[string]bool{"p": false, "q": true} {
 		e := c.For(map[string]string{"p": labels})
-		for _, pod := range []*corev1.Pod{b.Verify(nodeA, e, 1, e.Scheduling), b.Check(nodeA, e, "id")} {
+		for _, pod := range []*corev1.Pod{b.Verify(nodeA, e, 1, e.Scheduling), b.Check(nodeA, e, "id", config.SchedulingDirect)} {
 			if bound := pod.Spec.NodeName != ""; bound != direct || HasClaims(pod) == direct {
 				t.Errorf("%s: bound %t, claims %t", pod.Name, bound, HasClaims(pod))
 			}

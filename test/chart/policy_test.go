@@ -339,7 +339,7 @@ func (f fortress) pods(n *corev1.Node, pod *corev1.Pod) {
 	profile := f.configured(limited).For(nil)
 	f.allowed("a worker", k.Create(f.Context(), pod.DeepCopy()))
 	f.allowed("a probe", k.Create(f.Context(), f.builder(limited).Probe(target(n), profile, "subject", "group")))
-	f.denied("pods", "a person's check", k.Create(f.Context(), f.builder(limited).Check(target(n), profile, "id")))
+	f.denied("pods", "a person's check", k.Create(f.Context(), f.builder(limited).Check(target(n), profile, "id", config.SchedulingDirect)))
 	f.denied("pods", "any pod, by a worker", f.as(ourWorker).Create(f.Context(), elsewhere(pod)))
 	host := func(path string) corev1.Volume {
 		return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
