@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
@@ -28,7 +29,15 @@ var settings = []string{
 	"nodeManagement: {taints: [{key: node-ready/unverified, effect: NoSchedule}, {key: node-ready/evict, effect: NoExecute}], verifyUntainted: true}\nreconciliation: {verificationDeadlineSeconds: 60, retryBackoff: linear}",
 }
 
-const profiles = "\nprofiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: ''}}, checks: [{name: a, type: dns, dns: {name: a.example}}]}]\n"
+// profiles has one whose pods have an init container.
+const profiles = `
+profiles:
+  - name: gpu
+    nodeSelector: {matchLabels: {gpu: ''}}
+    checks: [{name: a, type: dns, dns: {name: a.example}}]
+    initContainers: [{name: burn-in, image: "burn-in:1"}]
+    initTimeoutSeconds: 900
+`
 
 // restTurns is how many decisions a node may need until nothing changes any more while nobody else does anything and no time passes.
 const restTurns = 10
@@ -118,6 +127,9 @@ func TestModel(t *testing.T) {
 		if rapid.Bool().Draw(t, "Karpenter made it") {
 			m.nodes[joining].Labels[owner.LabelNodePool] = "pool"
 		}
+		if rapid.Bool().Draw(t, "its pods have an init container") {
+			m.nodes[joining].Labels["gpu"] = ""
+		}
 		joins := func() *corev1.Node { return m.nodes[joining] }
 		changed := func(change func(n *corev1.Node)) func(*rapid.T) {
 			return func(*rapid.T) {
@@ -157,15 +169,18 @@ func TestModel(t *testing.T) {
 			"decide to rest": func(*rapid.T) { m.rest() },
 			"attempts end": func(t *rapid.T) {
 				code := rapid.SampledFrom([]int32{0, 1, 1, 1, 4}).Draw(t, "code")
+				m.burnIn = rapid.SampledFrom([]string{"ends", "ends", "fails", "hangs"}).Draw(t, "init containers")
 				for range rapid.IntRange(1, 6).Draw(t, "times") {
 					m.attempt(code)
 				}
+				m.burnIn = "ends"
 			},
 			"decide elsewhere": func(*rapid.T) { m.reconcile(verified) },
 			"a pod starts":     of(in(workerpod.Pending), func(_ *rapid.T, p *corev1.Pod) { m.starts(p) }),
 			"a pod exits": of(in(workerpod.Running), func(t *rapid.T, p *corev1.Pod) {
 				m.exits(p, rapid.SampledFrom([]int32{0, 0, 1, 1, 1, 2, 4, 10, 137}).Draw(t, "code"))
 			}),
+			"an init container fails": of(func(_ *corev1.Pod, o workerpod.Observation) bool { return o.InitContainer != "" }, func(_ *rapid.T, p *corev1.Pod) { m.initEnds(p, 1) }),
 			"an image is missing": of(in(workerpod.Pending), func(_ *rapid.T, p *corev1.Pod) {
 				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}
 			}),
@@ -214,7 +229,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
-		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force"} {
+		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out
 			t.Errorf("%q was never reached: the actions are too much alike", what)
 		}

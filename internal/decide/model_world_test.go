@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ const foreignTaint = "example.com/foreign"
 // told beyond that. Kubelets and everybody else are the actions of the test.
 type model struct {
 	failed  func(format string, a ...any) // ends the test
-	reached map[string]int                // steps, and the reasons of conditions
+	reached map[string]int                // steps, and the reasons of conditions and of attempts
 	cfg     *config.Config
 	view    *controller.View
 	now     time.Time
@@ -59,6 +60,7 @@ type model struct {
 	gone                   int             // nodes that were deleted
 	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
 	waits                  map[string]time.Duration
+	burnIn                 string // what becomes of init containers by themselves: "ends", "fails" or "hangs"
 	// hung are pods that neither start nor end by themselves any more; those that never started stay terminating.
 	hung map[string]bool
 }
@@ -70,7 +72,7 @@ type caches struct {
 
 func newModel(failed func(string, ...any), reached map[string]int, settings string) *model {
 	m := &model{failed: failed, reached: reached, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{},
-		passes: map[string]bool{}, waits: map[string]time.Duration{}, hung: map[string]bool{}, cached: caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}}
+		passes: map[string]bool{}, waits: map[string]time.Duration{}, hung: map[string]bool{}, burnIn: "ends", cached: caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}}
 	var err error
 	if m.cfg, err = config.Parse([]byte(settings), "model"); err != nil {
 		panic(err)
@@ -97,7 +99,7 @@ func (m *model) join(name string) *corev1.Node {
 	n.Spec.Taints = []corev1.Taint{{Key: foreignTaint, Effect: corev1.TaintEffectNoSchedule}, {Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	n.Status.NodeInfo.BootID = "b1"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image:1"}}}
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image:1", "burn-in:1"}}}
 	m.nodes[name] = n
 	m.touch(n)
 	return n
@@ -212,8 +214,8 @@ func (m *model) reconcile(name string) bool {
 	return false
 }
 
-// rounds bounds how often a decision may ask for evidence.
-const rounds = 12
+// rounds bounds how often a decision may ask for evidence: once for each need, and once more after the node was read.
+const rounds = 24
 
 func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	in := m.gather(n)
@@ -260,6 +262,9 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	m.shape(in, plan)
 	if m.reached[string(plan.Step)]++; plan.Condition != nil {
 		m.reached[plan.Condition.Reason]++
+	}
+	if plan.Recorded != nil {
+		m.reached[plan.Recorded.Result.Reason]++
 	}
 	return m.act(n, in, plan)
 }
@@ -533,10 +538,27 @@ func (m *model) ready(s corev1.ConditionStatus) {
 	m.touch(n)
 }
 
-// starts has a kubelet start the pod.
+// starts has a kubelet start what is next in the pod: its init container, then the worker.
 func (m *model) starts(p *corev1.Pod) {
-	p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &metav1.Time{Time: m.now}
+	p.Status.StartTime = cmp.Or(p.Status.StartTime, &metav1.Time{Time: m.now})
+	if len(p.Spec.InitContainers) > len(p.Status.InitContainerStatuses) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.InitContainers[0].Name, Started: ptr.To(true),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.now)}}}}
+		return
+	}
+	m.initEnds(p, 0)
+	p.Status.Phase = corev1.PodRunning
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.now)}}}}
+}
+
+// initEnds has the pod's init container, if any, end with a code; a pod is never restarted.
+func (m *model) initEnds(p *corev1.Pod, code int32) {
+	if code != 0 {
+		p.Status.Phase = corev1.PodFailed
+	}
+	for i := range p.Status.InitContainerStatuses {
+		p.Status.InitContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(m.now)}}
+	}
 }
 
 // exits has the pod's worker end with a code.
@@ -556,9 +578,13 @@ func (m *model) kubelets(code int32) bool {
 	did := false
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		switch p, o := m.pods[name], workerpod.Observe(m.pods[name]); {
-		case m.hung[name] && (p.DeletionTimestamp == nil || o.State == workerpod.Pending):
+		case m.hung[name] && (p.DeletionTimestamp == nil || o.State == workerpod.Pending && !o.HasRunningContainer):
 		case p.DeletionTimestamp != nil:
 			delete(m.pods, name)
+			did = true
+		case o.InitContainer != "" && m.burnIn == "hangs":
+		case o.InitContainer != "" && m.burnIn == "fails":
+			m.initEnds(p, 1)
 			did = true
 		case o.State == workerpod.Pending:
 			m.starts(p)
