@@ -49,16 +49,41 @@ func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 		d.found("versions", "the controller's replicas run different images: "+strings.Join(images, ", "),
 			"finish or undo the rollout: kubectl rollout status deployment of the controller")
 	}
-	worker := v.cluster.config.Worker.Image
-	if len(images) == 1 && worker.Tag != "" && worker.Digest == "" {
-		repository, tag, ok := strings.Cut(images[0], ":")
-		if ok && repository == worker.Repository && tag != worker.Tag {
-			d.found("versions", fmt.Sprintf("the controller runs %s, its workers %s:%s",
-				images[0], worker.Repository, worker.Tag),
-				"leave worker.image empty, so that it follows controller.image, or set both to one tag")
+	if len(images) != 1 {
+		return nil
+	}
+	controller, err := reference.ParseNormalizedNamed(images[0])
+	if err != nil {
+		return nil //nolint:nilerr // it runs all the same, and names no version
+	}
+	tagged, ok := controller.(reference.Tagged)
+	for _, w := range workerImages(v.cluster.config) {
+		own, err := reference.ParseNormalizedNamed(strings.TrimSuffix(w.Repository, "-worker"))
+		ours := err == nil && own.Name() == controller.Name()
+		if ok && ours && w.Tag != "" && w.Digest == "" && w.Tag != tagged.Tag() {
+			d.found("versions", fmt.Sprintf("the controller runs %s, %s %s:%s", images[0], w.who, w.Repository, w.Tag),
+				fmt.Sprintf("leave %s empty, so that it follows controller.image, or set both to one tag", w.key))
 		}
 	}
 	return nil
+}
+
+// workerImage is an image that workers run.
+type workerImage struct {
+	config.Image
+	who, key string // whose it is, in words and as a key of the configuration
+}
+
+// workerImages are the worker's image and those of profiles that differ from it.
+func workerImages(cfg *config.Config) []workerImage {
+	all := []workerImage{{cfg.Worker.Image, "its workers", "worker.image"}}
+	for i := range cfg.Profiles {
+		p := &cfg.Profiles[i]
+		if p.Image != nil && *p.Image != cfg.Worker.Image {
+			all = append(all, workerImage{*p.Image, "workers of profile " + p.Name, fmt.Sprintf("profiles[%d].image", i)})
+		}
+	}
+	return all
 }
 
 // examineControllers looks for two controllers that both act on a taint.
@@ -132,25 +157,34 @@ func overlap(a, b *metav1.LabelSelector) bool {
 // repository is the chart's path of the image below a registry, which may be a mirror.
 const repository = "kube-node-ready/kube-node-ready"
 
-// examineImage looks for workers of another product: one that exits with 0 releases its node, whatever it checked.
+// examineImage looks for workers of another product: one that exits with 0 releases its node, whatever it checked. It
+// notes init containers whose image may be another one on each node, since what they find counts too.
 func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 	if d.overview.podsErr != nil {
 		return d.overview.podsErr
 	}
-	worker := v.cluster.config.Worker.Image.Repository
-	own := strings.TrimSuffix(worker, "-worker")
-	ours := own == repository || strings.HasSuffix(own, "/"+repository)
-	for _, p := range d.overview.pods {
-		for _, c := range p.Spec.Containers {
-			named, err := reference.ParseNamed(c.Image)
-			ours = ours || err == nil && v.cluster.component == componentController && named.Name() == own
+	known := map[string]bool{}
+	for _, w := range workerImages(v.cluster.config) {
+		if known[w.Repository] {
+			continue // it is reported already, or ours
+		}
+		known[w.Repository] = true
+		own := strings.TrimSuffix(w.Repository, "-worker")
+		ours := own == repository || strings.HasSuffix(own, "/"+repository)
+		for _, p := range d.overview.pods {
+			for _, c := range p.Spec.Containers {
+				named, err := reference.ParseNamed(c.Image)
+				ours = ours || err == nil && v.cluster.component == componentController && named.Name() == own
+			}
+		}
+		if !ours {
+			d.found("image", fmt.Sprintf("%s run the image %s, of another repository than the chart's: one that exits "+
+				"with 0 releases its node without the checks of the configuration",
+				strings.TrimPrefix(w.who, "its "), w.Repository), fmt.Sprintf(
+				"leave %s empty, so that it follows controller.image; end a mirror's name in /%s", w.key, repository))
 		}
 	}
-	if !ours {
-		d.found("image", fmt.Sprintf("workers run the image %s, of another repository than the chart's: one that exits "+
-			"with 0 releases its node without the checks of the configuration", worker),
-			"leave worker.image empty, so that it follows controller.image; end a mirror's name in /"+repository)
-	}
+	noteMovingImages(v.cluster.config, d)
 	selector := fields.Set{"involvedObject.kind": "Node", "reason": decide.EventReportMissing.Name,
 		"reportingComponent": eventSource}.String()
 	events, err := v.cluster.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
@@ -169,6 +203,30 @@ func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 			"use the workers' image of the controller's version, then kubectl node-ready reverify NODE...")
 	}
 	return nil
+}
+
+// noteMovingImages notes init containers whose image has no tag, or latest.
+func noteMovingImages(cfg *config.Config, d *diagnosis) {
+	note := func(key string, containers []corev1.Container) {
+		for i := range containers {
+			c := &containers[i]
+			named, err := reference.ParseNormalizedNamed(c.Image)
+			if err != nil {
+				continue // the API server refuses the pod, or the kubelet reports it
+			}
+			_, pinned := named.(reference.Digested)
+			tagged, ok := reference.TagNameOnly(named).(reference.Tagged) // latest is that of none
+			if !pinned && ok && tagged.Tag() == "latest" {
+				d.note("image", fmt.Sprintf("%s.initContainers[%d] (%s) runs the image %s, whose tag moves: nodes may be "+
+					"verified by different versions of it", key, i, c.Name, c.Image),
+					"give the image a version as its tag, or a digest")
+			}
+		}
+	}
+	note("worker", cfg.Worker.InitContainers)
+	for i := range cfg.Profiles {
+		note(fmt.Sprintf("profiles[%d]", i), cfg.Profiles[i].InitContainers)
+	}
 }
 
 // labelEnforce is the namespace's label of Pod Security admission.
