@@ -34,6 +34,8 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "one of two DNS endpoints dead", 2*time.Minute, s.deadDNSEndpoint)
 	s.run(t, "clock of a node skewed", 2*time.Minute, s.clockSkewed)
 	s.run(t, "reboot verifies again", 2*time.Minute, s.reboot)
+	s.run(t, "devices of a device plugin: late, in part, unhealthy", 3*time.Minute, s.devicePlugin)
+	s.run(t, "devices of a DRA driver: claimed, and read by the worker", 3*time.Minute, s.draDriver)
 	s.run(t, "DaemonSet mode and back", 5*time.Minute, s.daemonSetMode)
 
 	s.run(t, "controller killed mid-verification", 4*time.Minute, s.controllerKilled)

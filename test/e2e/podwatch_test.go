@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type podWatch struct {
 type workerPod struct {
 	name, node, nodeUID, attempt, config string
 	created                              time.Time
+	devices                              string // what its worker asks for, and its claims
 	started, ended                       bool
 }
 
@@ -60,7 +62,7 @@ func (w *podWatch) observe(pod *corev1.Pod, gone bool) {
 	if p == nil {
 		p = &workerPod{
 			name: pod.Name, node: pod.Annotations["node-ready/node"], nodeUID: pod.Labels["node-ready/node-uid"],
-			attempt: pod.Annotations["node-ready/attempt"], created: pod.CreationTimestamp.Time,
+			attempt: pod.Annotations["node-ready/attempt"], created: pod.CreationTimestamp.Time, devices: devices(pod),
 		}
 		for _, env := range pod.Spec.Containers[0].Env {
 			if env.Name == "KUBE_NODE_READY_CONFIG" {
@@ -88,6 +90,20 @@ func (w *podWatch) observe(pod *corev1.Pod, gone bool) {
 	// A pod that is deleted before its container started will not start it any more.
 	p.ended = p.ended || !p.started && pod.DeletionTimestamp != nil
 	p.ended = p.ended || gone || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// devices lists the extended resources and the claims that a worker asks for.
+func devices(pod *corev1.Pod) string {
+	var names []string
+	for name, quantity := range pod.Spec.Containers[0].Resources.Limits {
+		if strings.Contains(string(name), "/") {
+			names = append(names, quantity.String()+" "+string(name))
+		}
+	}
+	for _, c := range pod.Spec.ResourceClaims {
+		names = append(names, "claim "+c.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // of are the node's worker pods since a moment, oldest first.

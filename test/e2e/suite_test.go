@@ -136,9 +136,19 @@ func setup(ctx context.Context, t *testing.T) *suite {
 // addNodes boots nodes that register with the gating taint, and waits until they are Ready.
 func (s *suite) addNodes(ctx context.Context, t *testing.T, o realnode.NodeOptions, names ...string) {
 	t.Helper()
-	o.Taints = append(slices.Clone(o.Taints), gatingTaint)
-	errs := make(chan error, len(names))
+	nodes := map[string]realnode.NodeOptions{}
 	for _, name := range names {
+		nodes[name] = o
+	}
+	s.addEach(ctx, t, nodes)
+}
+
+// addEach is addNodes with options for each.
+func (s *suite) addEach(ctx context.Context, t *testing.T, nodes map[string]realnode.NodeOptions) {
+	t.Helper()
+	errs := make(chan error, len(nodes))
+	for name, o := range nodes {
+		o.Taints = append(slices.Clone(o.Taints), gatingTaint)
 		go func() {
 			_, err := s.cluster.AddNode(ctx, name, o)
 			if err == nil {
@@ -147,7 +157,7 @@ func (s *suite) addNodes(ctx context.Context, t *testing.T, o realnode.NodeOptio
 			errs <- err
 		}()
 	}
-	for range names {
+	for range nodes {
 		must(t, <-errs)
 	}
 }

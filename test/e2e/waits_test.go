@@ -18,7 +18,6 @@ const (
 	agentsLabel = "e2e.test/agents"
 	csiDriver   = "e2e.csi.test"
 	agentImage  = "kube-node-ready.test/coredns:1"
-	lateNode    = "node-g"
 )
 
 // agent is a DaemonSet of the nodes that wait for it. It tolerates the gating taint, or the wait would have no end.
@@ -42,7 +41,7 @@ spec:
 // that the kubelet has not registered, then for the number of volumes that the driver takes. It says so each time, no worker
 // starts before all of that holds, and then the node is verified.
 func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
-	const name = lateNode
+	const name = "node-g"
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
 		s.kubectl(ctx, t, "-n", "default", "delete", "daemonset", "agent", "--ignore-not-found")
@@ -50,9 +49,9 @@ func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
 	})
 	began := time.Now()
 	s.addNodes(ctx, t, realnode.NodeOptions{Labels: map[string]string{agentsLabel: "true"}, WithoutImages: []string{agentImage}}, name)
-	s.awaitWaiting(ctx, t, began, "default/agent")
+	s.awaitHeld(ctx, t, name, began, "default/agent")
 	s.apply(ctx, t, agent)
-	s.awaitWaiting(ctx, t, began, "default/agent", "not Ready")
+	s.awaitHeld(ctx, t, name, began, "default/agent", "not Ready")
 
 	must(t, s.node(name).ImportImage(ctx, filepath.Join(s.root, ".cache", "realnode", "coredns.tar")))
 	// The kubelet tries a missing image at growing distances.
@@ -64,10 +63,10 @@ func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
-	s.awaitWaiting(ctx, t, began, csiDriver)
+	s.awaitHeld(ctx, t, name, began, csiDriver)
 
 	must(t, s.node(name).StartCSIDriver(csiDriver, 0))
-	s.awaitWaiting(ctx, t, began, csiDriver, "volume")
+	s.awaitHeld(ctx, t, name, began, csiDriver, "volume")
 	must(t, s.node(name).StopCSIDriver(ctx))
 	eventually(ctx, t, 20*time.Second, "the kubelet takes the driver out of the CSINode", func() error {
 		if out := s.kubectl(ctx, t, "get", "csinode", name, "-o", "jsonpath={.spec.drivers[*].name}"); out != "" {
@@ -81,25 +80,4 @@ func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
 		t.Errorf("one worker was needed, %d were started: %+v", len(pods), pods)
 	}
 	s.watch.check(t)
-}
-
-// awaitWaiting waits until lateNode says what it waits for, in a message with all of the parts, and insists that it had no worker.
-func (s *suite) awaitWaiting(ctx context.Context, t *testing.T, since time.Time, parts ...string) {
-	t.Helper()
-	const name = lateNode
-	eventually(ctx, t, 40*time.Second, fmt.Sprintf("%s waits for %q", name, parts), func() error {
-		m, err := s.marks(ctx, name)
-		if err != nil {
-			return err
-		}
-		for _, part := range parts {
-			if m.reason != "WaitingForPrerequisites" || !m.tainted || !strings.Contains(m.message, part) {
-				return fmt.Errorf("it does not: %s", m)
-			}
-		}
-		return nil
-	})
-	if pods := s.watch.of(name, since); len(pods) != 0 {
-		t.Fatalf("a worker was started: %+v", pods)
-	}
 }

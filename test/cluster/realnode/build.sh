@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs the images of the end-to-end cluster's own programs, and builds the delay line and the CSI
-# driver, into .cache/realnode. CoreDNS must be built (test/tools/build.sh coredns).
+# Packs the images of the end-to-end cluster's own programs, and builds the delay line, the CSI driver and the
+# devices, into .cache/realnode. CoreDNS must be built (test/tools/build.sh coredns).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,7 @@ mkdir -p "$built"
 
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$built/pause" ./test/cluster/realnode/pause)
 (cd "$root/test/image" && go build -trimpath -buildvcs=false -o "$built/image" .)
-for program in netdelay csidriver; do
+for program in netdelay csidriver devices; do
 	(cd "$here/$program" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/$program" .)
 done
 "$built/image" --file "$here/images/pause.Dockerfile" --context "$built" --reference kube-node-ready.test/pause:1 --out "$built/pause.tar"
