@@ -269,8 +269,8 @@ func (s *suite) phases(ctx context.Context, t *testing.T) map[string]float64 {
 	return spent
 }
 
-// logPhases logs what the one node that was released since then spent in each phase. The figures of docs/gpu-nodes.md
-// are from here.
+// logPhases logs what the one node that was released since then spent in each phase. The figures of
+// docs/guides/gpu-nodes.md are from here.
 func (s *suite) logPhases(ctx context.Context, t *testing.T, what string, since map[string]float64) map[string]float64 {
 	t.Helper()
 	var now map[string]float64
