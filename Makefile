@@ -90,7 +90,7 @@ RACE_PACKAGES := ./cmd/worker ./internal/apiread ./internal/controller ./interna
 	./internal/worker/recovery ./internal/worker/report ./internal/worker/retry ./internal/worker/run
 
 # The tests of test/integration in which a controller and its workers do most at once. test/ci holds that they are there.
-RACE_TESTS := TestKarpenterAppearsLater TestFiveNodes TestOneBrokenNodeAmongFifty TestPodPrerequisites TestResourceSlicePrerequisites \
+RACE_TESTS := TestKarpenterAppearsLater TestFiveNodes TestOneBrokenNodeAmongFifty TestPodPrerequisites TestResourcePrerequisites \
 	TestFalcoOperatorExample TestStoppedLeaderDoesNothingWhenItWakes TestSlowWorkerFails
 RACE_PROGRAMS := $(CURDIR)/.cache/race
 

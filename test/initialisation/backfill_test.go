@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
@@ -18,9 +17,9 @@ import (
 const unverified = "node-ready/unverified"
 
 // backfills are values under which nodes of the test are released by a condition alone.
-func (w *world) backfills(maxAge string) string {
-	return fmt.Sprintf(`controller: {config: {admission: {backfill: true, backfillMaxAge: %s}, worker: {checks: []}, nodeManagement: {
-  nodeSelector: {matchLabels: {%s: %s}}, completedAnnotation: startup.k8s.io/completedAt, prerequisites: {conditions: [{type: example.com/Warm}]}}}}`, maxAge, testLabel, w.name)
+func (w *world) backfills() string {
+	return fmt.Sprintf(`controller: {config: {admission: {backfill: true}, worker: {checks: []}, nodeManagement: {
+  nodeSelector: {matchLabels: {%s: %s}}, completedAnnotation: startup.k8s.io/completedAt, prerequisites: {conditions: [{type: example.com/Warm}]}}}}`, testLabel, w.name)
 }
 
 func tainted(n *corev1.Node) bool   { return carries(n, unverified) }
@@ -53,7 +52,7 @@ func TestBackfill(t *testing.T) {
 	}
 	missed := []string{w.node("empty"), daemon, static}
 	began := time.Now()
-	w.install(w.backfills("10m"))
+	w.install(w.backfills())
 	for _, n := range missed {
 		w.becomes(n, "tainted", tainted)
 	}
@@ -99,52 +98,4 @@ func (w *world) daemonSet(name string, nodes map[string]string) {
 	w.must(k8s.AppsV1().DaemonSets(namespace).Create(w.ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: own}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: own},
 			Spec: corev1.PodSpec{NodeSelector: nodes, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}, metav1.CreateOptions{}))
-}
-
-// A dry run taints no node that admission missed.
-func TestBackfillInADryRun(t *testing.T) {
-	w := begin(t)
-	rights, config := w.rendered(w.backfills("10m"))
-	w.must(nil, install.Apply(w.ctx, control, rights))
-	w.start(config, "--dry-run")
-	w.stays(2*time.Second, w.node("dry-run"), "untainted", untainted)
-}
-
-// However many nodes admission missed, they are not tainted all at once.
-func TestBackfillIsLimited(t *testing.T) {
-	const nodes = 4 * backfill.PerSecond
-	w := begin(t)
-	for i := range nodes {
-		w.node(fmt.Sprint(i))
-	}
-	watch, err := k8s.CoreV1().Nodes().Watch(w.ctx, metav1.ListOptions{LabelSelector: testLabel + "=" + w.name})
-	w.must(nil, err)
-	defer watch.Stop()
-	at := map[string]time.Time{}
-	w.install(w.backfills("10m"))
-	for end := time.After(patience); len(at) < nodes; {
-		select {
-		case e := <-watch.ResultChan():
-			n, ok := e.Object.(*corev1.Node)
-			if ok && tainted(n) && at[n.Name].IsZero() {
-				at[n.Name] = time.Now()
-			}
-		case <-end:
-			t.Fatalf("%d of %d nodes are tainted", len(at), nodes)
-		}
-	}
-	first, last := time.Now(), time.Time{}
-	for _, when := range at {
-		if when.Before(first) {
-			first = when
-		}
-		if when.After(last) {
-			last = when
-		}
-	}
-	took := last.Sub(first)
-	t.Logf("%d nodes in %s", nodes, took.Round(time.Millisecond))
-	if least := time.Duration(nodes-backfill.PerSecond-1) * time.Second / backfill.PerSecond * 9 / 10; took < least {
-		t.Errorf("tainted in %s, which is less than %s", took, least)
-	}
 }

@@ -73,28 +73,3 @@ func TestAllDaemonSets(t *testing.T) {
 		return ""
 	})
 }
-
-// required is a DaemonSet whose owner has new nodes wait for it.
-func required(ds *appsv1.DaemonSet) { ds.Labels = map[string]string{"node-ready/required": "true"} }
-
-// Whoever owns an agent labels its DaemonSet, also while a node waits, and nothing else changes.
-func TestRegisteredDaemonSets(t *testing.T) {
-	s := begin(t, func(c map[string]any) {
-		namespace := c["nodeManagement"].(map[string]any)["nodeSelector"].(map[string]any)["matchLabels"].(map[string]any)[testLabel]
-		prerequisites(map[string]any{"daemonSets": []any{map[string]any{"namespace": namespace,
-			"selector": map[string]any{"matchLabels": map[string]any{"node-ready/required": "true"}}}}})(c)
-	})
-	s.daemonSet("agent", late, required)
-	s.daemonSet("other", late)
-	s.daemonSet("app", intolerant, required)
-	s.controller()
-	n := s.node("a")
-	s.waits(n.Name, "Waiting for Ready pods of DaemonSets "+s.name+"/agent (not Ready)")
-	s.must(k8s.AppsV1().DaemonSets(s.name).Patch(s.ctx, "other", types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"labels":{"node-ready/required":"true"}}}`), metav1.PatchOptions{}))
-	s.waits(n.Name, "Waiting for Ready pods of DaemonSets "+s.name+"/agent (not Ready), "+s.name+"/other (not Ready)")
-	s.arrive("agent")
-	s.waits(n.Name, "Waiting for Ready pods of DaemonSets "+s.name+"/other (not Ready)")
-	s.arrive("other")
-	s.becomes(n.Name, "verified", isVerified)
-}

@@ -39,21 +39,6 @@ func (s *suite) waits(name, what string) {
 	}
 }
 
-func TestNodePrerequisites(t *testing.T) {
-	s := begin(t, prerequisites(map[string]any{"nodeReady": true, "conditions": []any{map[string]any{"type": "Storage", "status": "True"}}}))
-	s.controller()
-	n := s.node("a", func(n *nodeagent.NodeSpec) { n.NotReady = true })
-	s.waits(n.Name, "Ready")
-	if err := n.MarkReady(s.ctx); err != nil {
-		t.Fatal(err)
-	}
-	s.waits(n.Name, "Storage")
-	if err := n.SetCondition(s.ctx, corev1.NodeCondition{Type: "Storage", Status: corev1.ConditionTrue}); err != nil {
-		t.Fatal(err)
-	}
-	s.becomes(n.Name, "verified", isVerified)
-}
-
 // A DaemonSet warms the node up and says so by an annotation.
 func TestPodPrerequisites(t *testing.T) {
 	s := begin(t, func(c map[string]any) {

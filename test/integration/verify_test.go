@@ -403,13 +403,15 @@ func TestNewNodeWithAnOldName(t *testing.T) {
 	}
 }
 
+// A dry run writes on no node: not on one that passes or fails, nor on one that admission missed.
 func TestDryRun(t *testing.T) {
-	s := begin(t)
+	s := begin(t, func(c map[string]any) { c["admission"] = map[string]any{"backfill": true} })
 	created := s.creations()
 	s.controller("--dry-run")
 	good, bad := s.node("good"), s.node("bad", dns(nodeagent.DNSRefuses))
+	missed := s.node("missed", func(n *nodeagent.NodeSpec) { n.Taints = nil })
 	before := map[string]string{}
-	for _, n := range []*nodeagent.Node{good, bad} {
+	for _, n := range []*nodeagent.Node{good, bad, missed} {
 		have, _ := s.get(n.Name)
 		before[n.Name] = have.ResourceVersion
 	}
@@ -427,11 +429,11 @@ func TestDryRun(t *testing.T) {
 	})
 	time.Sleep(time.Second)
 	for name, version := range before {
-		if have, f := s.get(name); have.ResourceVersion != version || !f.Gated || f.HasRecord {
+		if have, f := s.get(name); have.ResourceVersion != version || f.Gated == (name == missed.Name) || f.HasRecord {
 			t.Errorf("a dry run changed %s: %+v", name, f)
 		}
 		if e := s.events(name); len(e) != 0 {
-			t.Errorf("a dry run told %v of %s", e, name)
+			t.Errorf("a dry run emitted %v about %s", e, name)
 		}
 	}
 	if created.count() != 2 {

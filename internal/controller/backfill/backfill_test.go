@@ -6,7 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
@@ -121,6 +123,24 @@ func TestBackfillEvictsNobody(t *testing.T) {
 	w.Must(reconcile(l, n))
 	if got := effects(w, n, "a/b"); !slices.Equal(got, []corev1.TaintEffect{corev1.TaintEffectNoSchedule}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// A node beyond the limit is neither read nor tainted.
+func TestBackfillIsLimited(t *testing.T) {
+	w := world.Begin(t, backfills)
+	n := w.Node("n", world.Untainted)
+	l := w.Lead()
+	l.Backfills.Limit = flowcontrol.NewFakeNeverRateLimiter()
+	if err := reconcile(l, n); err == nil || len(l.Reads)+len(l.Writes) > 0 {
+		t.Errorf("%v, reads %v, writes %v", err, l.Reads, l.Writes)
+	}
+	limit, burst := backfill.NewLimit(), 0
+	for limit.TryAccept() {
+		burst++
+	}
+	if limit.QPS() != backfill.PerSecond || burst < backfill.PerSecond || burst > backfill.PerSecond+1 { // a tenth of a second may go by
+		t.Errorf("%v nodes a second, %d at once", limit.QPS(), burst)
 	}
 }
 
