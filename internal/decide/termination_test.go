@@ -80,11 +80,11 @@ func TestWorkerStuck(t *testing.T) {
 	const over = 65 * time.Second
 	stuck := with(pod(1, endingFor(over)))
 	for name, in := range map[string]Input{
-		"over":                      puzzling(1, due, stuck),
-		"an init container":         puzzling(1, due, with(pod(1, endingFor(over), pending))),
-		"after one failure":         failing(1, due, stuck),
-		"a partition healed before": puzzling(1, due, notReadySeen(over), with(pod(1, endingFor(time.Hour)))),
-		"not Ready before it ended": puzzling(1, due, notReadySeen(time.Hour), stuck),
+		"over":                         puzzling(1, due, stuck),
+		"an init container":            puzzling(1, due, with(pod(1, endingFor(over), pending))),
+		"after one failure":            failing(1, due, stuck),
+		"a partition recovered before": puzzling(1, due, notReadySeen(over), with(pod(1, endingFor(time.Hour)))),
+		"not Ready before it ended":    puzzling(1, due, notReadySeen(time.Hour), stuck),
 	} {
 		plan, asked := ask(t, in, world{})
 		r, n := plan.Change.Record, in.Node.Record.Sequence
@@ -110,14 +110,14 @@ func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 		says   string
 		wait   time.Duration
 	}{
-		"not over":             {puzzling(1, due, with(pod(1, endingFor(over-1)))), verifying, "has not ended", 1},
-		"a slow teardown":      {puzzling(1, due, with(pod(1, endingFor(over), slow))), verifying, "is terminating since", 0},
-		"a foreign finalizer":  {puzzling(1, due, with(pod(1, endingFor(over), finalized))), inconclusive, "example.com", 0},
-		"not Ready":            {puzzling(1, due, notReady, long), inconclusive, "its container has not ended", 0},
-		"lost":                 {puzzling(1, due, lost, long), prerequisites, "Ready is Unknown", 0},
-		"a partition healed":   {puzzling(1, due, notReadySeen(over-1), long), inconclusive, "", 1},
-		"a successor":          {puzzling(1, due, with(pod(1, endingFor(0)))), verifying, "", over},
-		"it waits for backoff": {puzzling(1, long), inconclusive, "", backoff(1)},
+		"not over":              {puzzling(1, due, with(pod(1, endingFor(over-1)))), verifying, "has not ended", 1},
+		"a slow teardown":       {puzzling(1, due, with(pod(1, endingFor(over), slow))), verifying, "is terminating since", 0},
+		"a foreign finalizer":   {puzzling(1, due, with(pod(1, endingFor(over), finalized))), inconclusive, "example.com", 0},
+		"not Ready":             {puzzling(1, due, notReady, long), inconclusive, "its container has not ended", 0},
+		"lost":                  {puzzling(1, due, lost, long), prerequisites, "Ready is Unknown", 0},
+		"a partition recovered": {puzzling(1, due, notReadySeen(over-1), long), inconclusive, "", 1},
+		"a successor":           {puzzling(1, due, with(pod(1, endingFor(0)))), verifying, "", over},
+		"it waits for backoff":  {puzzling(1, long), inconclusive, "", backoff(1)},
 		"its deletion is held": {puzzling(1, due, deleting, heldBy(GuardControlProbe), with(pod(1, endingFor(over-1)))),
 			marks.ReasonRemediationHeld, "its container has not ended; before: ", 1},
 	} {

@@ -27,9 +27,9 @@ func TestContact(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		url           string
-		status        int
-		sound, healed bool
+		url              string
+		status           int
+		sound, recovered bool
 	}{
 		"the watch of nodes is refused":     {nodes, http.StatusForbidden, false, true},
 		"the watch of nodes fails":          {nodes, http.StatusServiceUnavailable, false, true},
@@ -46,8 +46,8 @@ func TestContact(t *testing.T) {
 			t.Errorf("%s: healthy %v at once and %v later, want true and %v", name, c.recent(now), c.recent(now.Add(contactWithin)), tc.sound)
 		}
 		get(c, nodes, http.StatusOK)
-		if c.recent(time.Now().Add(contactWithin)) != tc.healed {
-			t.Errorf("%s: healed %v", name, !tc.healed)
+		if c.recent(time.Now().Add(contactWithin)) != tc.recovered {
+			t.Errorf("%s: recovered %v", name, !tc.recovered)
 		}
 	}
 }

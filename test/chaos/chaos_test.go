@@ -81,7 +81,7 @@ type campaign struct {
 	only []string
 	// untilFault: it ends with the first fault.
 	untilFault bool
-	// report is told what a seed has found.
+	// report is called with what a seed has found.
 	report func(found)
 	// until is when no run begins any more; zero for never.
 	until time.Time
@@ -219,7 +219,7 @@ func (w *world) disturb(steps []step) {
 	var under sync.WaitGroup
 	began := time.Now()
 	for _, s := range steps {
-		if len(w.check.verdict()) > 0 {
+		if len(w.check.violations()) > 0 {
 			break
 		}
 		pause(w.ctx, time.Until(began.Add(s.at)))
@@ -264,7 +264,7 @@ func (w *world) settle() []string {
 	before, waited := 0, 0
 	for time.Since(began) < patience {
 		left := w.check.unsettled(time.Now())
-		if faults := w.check.verdict(); len(faults) > 0 {
+		if faults := w.check.violations(); len(faults) > 0 {
 			return faults
 		}
 		switch {
@@ -277,7 +277,7 @@ func (w *world) settle() []string {
 				return []string{err.Error()}
 			}
 			w.tally.add("seconds until settled", int(quiet.Sub(began).Seconds()))
-			faults := w.check.verdict()
+			faults := w.check.violations()
 			if err := expensive(w.written()-before, max(waited, w.check.waiting()), time.Since(quiet)); err != nil {
 				faults = append(faults, err.Error())
 			}
@@ -285,5 +285,5 @@ func (w *world) settle() []string {
 		}
 		pause(w.ctx, 100*time.Millisecond)
 	}
-	return append(w.check.verdict(), append([]string{fmt.Sprintf("not settled %s after the last fault:", patience)}, w.check.unsettled(time.Now())...)...)
+	return append(w.check.violations(), append([]string{fmt.Sprintf("not settled %s after the last fault:", patience)}, w.check.unsettled(time.Now())...)...)
 }

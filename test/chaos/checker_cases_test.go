@@ -277,7 +277,7 @@ func TestChecker(t *testing.T) {
 	} {
 		story := &tale{c: newChecker(settings{maxRetries: 2, inFlight: 1, perHour: 5, maxUnhealthy: 50, timeout: time.Second, neverVerifiedOnly: true, controlProbe: true}), have: map[string]runtime.Object{}}
 		tc.tell(story)
-		faults := story.c.verdict()
+		faults := story.c.violations()
 		switch {
 		case tc.want == "" && len(faults) > 0:
 			t.Errorf("%s: %s", name, faults)

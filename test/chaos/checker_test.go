@@ -669,8 +669,8 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 // probeStays is how long a probe may be there once it ended: the controller keeps it for thirty seconds.
 const probeStays = 45 * time.Second
 
-// verdict is what was faulted so far.
-func (c *checker) verdict() []string {
+// violations are what was found wrong so far.
+func (c *checker) violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.faults)

@@ -214,9 +214,9 @@ func TestStuckWorkers(t *testing.T) {
 	} {
 		story := &tale{c: newChecker(settings{maxRetries: 2, timeout: time.Second}), have: map[string]runtime.Object{}}
 		begins(story)
-		before := len(story.c.verdict())
+		before := len(story.c.violations())
 		c.tell(story)
-		faults := strings.Join(story.c.verdict()[before:], "\n")
+		faults := strings.Join(story.c.violations()[before:], "\n")
 		if c.want == "" && faults != "" || !strings.Contains(faults, c.want) {
 			t.Errorf("%s: %q, want %q", name, faults, c.want)
 		}

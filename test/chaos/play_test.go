@@ -178,13 +178,13 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 		state.Reason = "OOMKilled"
 	}
 	status := workerStatus(pod, phase, corev1.ContainerState{Terminated: state})
-	message, _ := json.Marshal(ran{Node: string(owner(pod)), Boot: r.boot, Checks: told(pod), Exit: code}) // strings only
+	message, _ := json.Marshal(ran{Node: string(owner(pod)), Boot: r.boot, Checks: configuredChecks(pod), Exit: code}) // strings only
 	status.Message = string(message)
 	r.ended = w.report(pod, status)
 }
 
-// told are the checks that a worker is told to run.
-func told(pod *corev1.Pod) string {
+// configuredChecks are the checks that a worker is configured to run.
+func configuredChecks(pod *corev1.Pod) string {
 	for _, e := range pod.Spec.Containers[0].Env {
 		for _, checks := range []string{"checks-a", "checks-b"} {
 			if e.Name == worker.EnvVar && strings.Contains(e.Value, checks) {

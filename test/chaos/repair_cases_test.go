@@ -523,7 +523,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 				controlProbe: true, actions: []string{setCondition, makeObject, deleteOwner}, wait: 10 * time.Second,
 				cooldown: time.Minute}), have: map[string]runtime.Object{}}
 			tc.tell(story)
-			faults := story.c.verdict()
+			faults := story.c.violations()
 			for _, left := range story.c.unsettled(time.Now()) {
 				if strings.HasPrefix(left, "n ") {
 					faults = append(faults, left)
@@ -532,7 +532,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 			all := strings.Join(faults, "\n")
 			settles := strings.HasSuffix(tc.want, "is not verified") // and nothing is faulted
 			switch {
-			case tc.want == "" && len(faults) > 0, !strings.Contains(all, tc.want), settles && len(story.c.verdict()) > 0:
+			case tc.want == "" && len(faults) > 0, !strings.Contains(all, tc.want), settles && len(story.c.violations()) > 0:
 				t.Errorf("%s, want %q", all, tc.want)
 			}
 		})

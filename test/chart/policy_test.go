@@ -243,10 +243,12 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 		f.must(err)
 		return n
 	}
-	heals := add(nodeagent.NodeSpec{Name: "heals", DNS: nodeagent.DNSRefuses, Taints: []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}})
-	eventually(f.T, "an attempt fails", func() bool { return strings.Contains(node("heals").Annotations["node-ready/record"], `"attempts":1`) })
-	f.must(heals.SetDNS(nodeagent.DNSWorks))
-	eventually(f.T, "a retry passes", verified("heals"))
+	recovers := add(nodeagent.NodeSpec{Name: "recovers", DNS: nodeagent.DNSRefuses, Taints: []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}})
+	eventually(f.T, "an attempt fails", func() bool {
+		return strings.Contains(node("recovers").Annotations["node-ready/record"], `"attempts":1`)
+	})
+	f.must(recovers.SetDNS(nodeagent.DNSWorks))
+	eventually(f.T, "a retry passes", verified("recovers"))
 	add(nodeagent.NodeSpec{Name: "missed"})
 	eventually(f.T, "a node that admission missed is tainted and verified", verified("missed"))
 
@@ -275,7 +277,7 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	})
 	plugin, err := install.Binary("kubectl-node_ready")
 	f.must(err)
-	out, err := exec.CommandContext(f.Context(), plugin, "--kubeconfig", f.cluster.Kubeconfig(), "--namespace", namespace, "check", "heals").CombinedOutput()
+	out, err := exec.CommandContext(f.Context(), plugin, "--kubeconfig", f.cluster.Kubeconfig(), "--namespace", namespace, "check", "recovers").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "passed") {
 		f.Errorf("a person's check: %v\n%s", err, out)
 	}

@@ -1,6 +1,6 @@
 // Command demo shows kube-node-ready at work on a real control plane: two controllers, of
 // which one leads, and five tainted nodes that run real workers. Three are healthy, the DNS
-// of one heals after its second attempt, and the DNS of one stays broken. It exits 0 only if
+// of one recovers after its second attempt, and the DNS of one stays broken. It exits 0 only if
 // every node ended as it should.
 package main
 

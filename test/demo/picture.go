@@ -47,7 +47,7 @@ func picture(nodes []scenario, history map[string][]change, until time.Duration)
 	}
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1020 %d" font-family="sans-serif" font-size="13" fill="#24292f">`+"\n", bottom+56)
 	fmt.Fprintf(&b, `<rect width="1020" height="%d" fill="#ffffff"/>`+"\n", bottom+56)
-	text(20, 24, ` font-weight="bold"`, "make demo: five new nodes, from registration to verdict")
+	text(20, 24, ` font-weight="bold"`, "make demo: five new nodes, from registration to result")
 	for s := time.Duration(0); s <= until; s += time.Second {
 		fmt.Fprintf(&b, `<line x1="%[1]f" x2="%[1]f" y1="%[2]d" y2="%[3]d" stroke="#e4e7eb"/>`+"\n", x(s), first-4, bottom)
 		text(x(s), bottom+14, ` text-anchor="middle" font-size="11" fill="#57606a"`, fmt.Sprintf("%d s", int(s.Seconds())))

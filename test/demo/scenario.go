@@ -43,18 +43,18 @@ func configuration() map[string]any {
 
 // scenario is a node of the demo and what should become of it.
 type scenario struct {
-	name, story string
-	short       string // the story in the picture
-	dns         nodeagent.DNSMode
-	healsAfter  int32 // attempts; 0: never
-	passes      bool
+	name, story   string
+	short         string // the story in the picture
+	dns           nodeagent.DNSMode
+	recoversAfter int32 // attempts; 0: never
+	passes        bool
 }
 
 var nodes = []scenario{
 	{name: "node-1", story: "healthy", short: "healthy", passes: true},
 	{name: "node-2", story: "healthy", short: "healthy", passes: true},
 	{name: "node-3", story: "healthy", short: "healthy", passes: true},
-	{name: "node-4", story: "DNS drops queries, heals after the second attempt", short: "DNS heals", dns: nodeagent.DNSDrops, healsAfter: 2, passes: true},
+	{name: "node-4", story: "DNS drops queries, recovers after the second attempt", short: "DNS recovers", dns: nodeagent.DNSDrops, recoversAfter: 2, passes: true},
 	{name: "node-5", story: "DNS refuses queries and stays broken", short: "DNS stays broken", dns: nodeagent.DNSRefuses},
 }
 
@@ -74,8 +74,8 @@ func (s scenario) settled(f marks.Facts) (done bool, fault string) {
 		if f.Record.LastOutcome != attempt.Passed || f.Record.VerifiedTime == nil {
 			return true, "is verified without a record of it"
 		}
-		if s.healsAfter > 0 && f.Record.Sequence != s.healsAfter+1 {
-			return true, fmt.Sprintf("was verified by attempt %d, not %d", f.Record.Sequence, s.healsAfter+1)
+		if s.recoversAfter > 0 && f.Record.Sequence != s.recoversAfter+1 {
+			return true, fmt.Sprintf("was verified by attempt %d, not %d", f.Record.Sequence, s.recoversAfter+1)
 		}
 		return true, ""
 	case exhausted:
@@ -96,11 +96,11 @@ func (s scenario) settled(f marks.Facts) (done bool, fault string) {
 
 var errNotAsExpected = errors.New("not every node ended as it should")
 
-// watch breaks and heals, until every node has settled.
+// watch breaks and repairs, until every node has settled.
 func watch(ctx context.Context, agent *nodeagent.Agent, b *board, replicas []*install.Controller, deadline time.Time) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	healed := map[string]bool{}
+	recovered := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,8 +115,8 @@ func watch(ctx context.Context, agent *nodeagent.Agent, b *board, replicas []*in
 		open := 0
 		for _, s := range nodes {
 			f := b.row(s.name).facts
-			if s.healsAfter > 0 && f.Record.Attempts >= s.healsAfter && !healed[s.name] {
-				healed[s.name] = true
+			if s.recoversAfter > 0 && f.Record.Attempts >= s.recoversAfter && !recovered[s.name] {
+				recovered[s.name] = true
 				if err := agent.Node(s.name).SetDNS(nodeagent.DNSWorks); err != nil {
 					return err
 				}
@@ -155,11 +155,11 @@ func summarise(b *board, took time.Duration, ok bool) {
 		}
 		fmt.Printf("  %s %s (%s): %s\n", mark, s.name, s.story, end)
 	}
-	verdict := "every node ended as it should"
+	summary := "every node ended as it should"
 	if !ok {
-		verdict = errNotAsExpected.Error()
+		summary = errNotAsExpected.Error()
 	}
-	fmt.Printf("\n%s; %.0f s in all\n", verdict, took.Seconds())
+	fmt.Printf("\n%s; %.0f s in all\n", summary, took.Seconds())
 }
 
 // awaitLeader returns the index of the controller whose metrics say that it leads.

@@ -88,7 +88,7 @@ func (s *suite) collect(t *testing.T, name string) {
 	t.Logf("evidence: %s", dir)
 }
 
-// restore waits, after a failed case has healed what it broke, until the nodes are well.
+// restore waits, after a failed case has taken back what it broke, until the nodes are well.
 func (s *suite) restore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -22,7 +22,7 @@ func (s *suite) slowly(ctx context.Context, t *testing.T, name string) (*realnod
 	t.Helper()
 	fault, err := s.node(name).DropDNS(ctx)
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	since := time.Now()
 	s.reverify(ctx, t, name)
 	return fault, s.watch.awaitRunning(ctx, t, 30*time.Second, name, since)
@@ -46,7 +46,7 @@ func (s *suite) controllerKilled(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, "node-b")
 	m, err := s.marks(ctx, "node-b")
 	must(t, err)
@@ -94,7 +94,7 @@ func (s *suite) helmUpgrade(ctx context.Context, t *testing.T) {
 		}
 		return nil
 	})
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, "node-a")
 	s.watch.check(t)
 }
@@ -113,7 +113,7 @@ func (s *suite) quarantined(ctx context.Context, t *testing.T) {
 	must(t, err)
 	fault, err := s.node("node-c").DropDNS(ctx)
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	s.reverify(ctx, t, "node-c")
 	s.awaitEvent(ctx, t, 60*time.Second, "node-c", "RetriesExhausted")
 	s.awaitEvent(ctx, t, 20*time.Second, "node-c", "Quarantined")
@@ -129,7 +129,7 @@ func (s *suite) quarantined(ctx context.Context, t *testing.T) {
 	if len(running.Items) != 1 {
 		t.Errorf("%d ordinary pods run on the quarantined node, should be the one from before", len(running.Items))
 	}
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, "node-c")
 	s.watch.check(t)
 }

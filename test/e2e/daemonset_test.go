@@ -31,7 +31,7 @@ var inDaemonSetMode = []string{`deploymentMode="daemonset"`, `controller.config.
 
 // The release goes from controller mode to DaemonSet mode and back, and no verified node loses its label, is gated, or is verified
 // again. In between a node joins broken, whose kubelet sets no taint: it is created with it, stays tainted, its pod's metrics say why, and its token changes no other node. Once it is
-// healed it is verified, and its pod is gone.
+// recovered it is verified, and its pod is gone.
 func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 	const name = "node-h"
 	before := map[string]marks{}
@@ -81,7 +81,7 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 	}
 	fault, err := s.node(name).DropDNS(ctx)
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	s.awaitFailing(ctx, t, 90*time.Second, name, "dns")
 	pod := s.daemonSetPods(ctx, t, name)[0]
 	s.saysWhy(ctx, t, pod)
@@ -94,7 +94,7 @@ func (s *suite) daemonSetMode(ctx context.Context, t *testing.T) {
 		return err
 	})
 
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, name)
 	eventually(ctx, t, 45*time.Second, "the pod of a verified node goes", func() error {
 		if pods := s.daemonSetPods(ctx, t, ""); len(pods) > 0 {

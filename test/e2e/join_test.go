@@ -48,7 +48,7 @@ metadata:
 `
 
 // Nodes register with the taint; ordinary pods stay Pending, DNS and the controller run; with
-// the verdict the taint goes and the pods run.
+// the result the taint goes and the pods run.
 func (s *suite) threeNodesJoin(ctx context.Context, t *testing.T) {
 	s.addNodes(ctx, t, realnode.NodeOptions{}, baseNodes...)
 	for _, name := range baseNodes {
@@ -159,7 +159,7 @@ func (s *suite) labelRemoved(ctx context.Context, t *testing.T) {
 	s.watch.check(t)
 }
 
-// The machine restarts: a new boot ID, nothing runs any more, the old verdict says nothing.
+// The machine restarts: a new boot ID, nothing runs any more, the old result says nothing.
 func (s *suite) reboot(ctx context.Context, t *testing.T) {
 	before, err := s.marks(ctx, "node-c")
 	must(t, err)

@@ -170,14 +170,14 @@ func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
 func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 	known := s.nodeClaims(ctx, t)
 	s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
-	heal := func(ctx context.Context) {
+	recovers := func(ctx context.Context) {
 		s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
 		s.kubectl(ctx, t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
 	}
-	healed := false
+	recovered := false
 	t.Cleanup(func() {
-		if !healed {
-			heal(context.WithoutCancel(ctx))
+		if !recovered {
+			recovers(context.WithoutCancel(ctx))
 		}
 	})
 	eventually(ctx, t, 20*time.Second, "CoreDNS is gone", func() error {
@@ -209,8 +209,8 @@ func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
-	heal(ctx)
-	healed = true
+	recovers(ctx)
+	recovered = true
 	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)
 	s.awaitInitialized(ctx, t, claim)
 	s.awaitPooled(ctx, t, 4)

@@ -23,12 +23,12 @@ func without(names []string, left ...string) []string {
 }
 
 // broken verifies node-b while a fault lasts, compares the worker's report with what the fault
-// touches, heals it, and sees the node recover by itself.
+// touches, takes the fault back, and sees the node recover by itself.
 func (s *suite) broken(ctx context.Context, t *testing.T, fault *realnode.Fault, err error, first string, fails []string, meanwhile ...func()) {
 	t.Helper()
 	const name = "node-b"
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	before, err := s.marks(ctx, name)
 	must(t, err)
 	s.reverify(ctx, t, name)
@@ -49,7 +49,7 @@ func (s *suite) broken(ctx context.Context, t *testing.T, fault *realnode.Fault,
 	for _, look := range meanwhile {
 		look()
 	}
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, name)
 	m, err := s.marks(ctx, name)
 	must(t, err)
@@ -79,7 +79,7 @@ func (s *suite) servicesLost(ctx context.Context, t *testing.T) {
 func (s *suite) lossAndLatency(ctx context.Context, t *testing.T) {
 	fault, err := s.node("node-b").Impair(ctx, 0.3, 300*time.Millisecond)
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	before, err := s.marks(ctx, "node-b")
 	must(t, err)
 	began := time.Now()
@@ -111,7 +111,7 @@ func (s *suite) deadDNSEndpoint(ctx context.Context, t *testing.T) {
 	dead, alive := pods.Items[0], pods.Items[1]
 	fault, err := s.node(dead.Spec.NodeName).DropDNSTo(ctx, dead.Status.PodIP)
 	must(t, err)
-	t.Cleanup(func() { must(t, fault.Heal(context.WithoutCancel(ctx))) })
+	t.Cleanup(func() { must(t, fault.Recover(context.WithoutCancel(ctx))) })
 	// Any node but the dead pod's own can tell.
 	on := without(baseNodes, dead.Spec.NodeName)[0]
 	s.reverify(ctx, t, on)
@@ -147,7 +147,7 @@ func (s *suite) deadDNSEndpoint(ctx context.Context, t *testing.T) {
 		t.Errorf("%d of the endpoints are ready: Kubernetes noticed by itself, so the case proves nothing", ready)
 	}
 	t.Logf("dead %s, alive %s: %s", dead.Status.PodIP, alive.Status.PodIP, found.Message)
-	must(t, fault.Heal(ctx))
+	must(t, fault.Recover(ctx))
 	s.awaitVerified(ctx, t, 60*time.Second, on)
 	s.watch.check(t)
 }

@@ -39,8 +39,8 @@ func (s *suite) containerStuck(ctx context.Context, t *testing.T) {
 	dns, worker := s.slowly(ctx, t, name)
 	shim, err := s.node(name).StopShim(ctx, s.containerOf(ctx, t, worker.name))
 	must(t, err)
-	t.Cleanup(func() { must(t, shim.Heal(context.WithoutCancel(ctx))) })
-	must(t, dns.Heal(ctx)) // whatever the worker finds out, nobody hears of it
+	t.Cleanup(func() { must(t, shim.Recover(context.WithoutCancel(ctx))) })
+	must(t, dns.Recover(ctx)) // whatever the worker finds out, nobody hears of it
 
 	deleted := s.awaitTerminating(ctx, t, worker.name)
 	eventually(ctx, t, saidWithin, name+" says that its worker does not end", func() error {
@@ -65,7 +65,7 @@ func (s *suite) containerStuck(ctx context.Context, t *testing.T) {
 		t.Errorf("workers were started beside it: %+v", pods)
 	}
 
-	must(t, shim.Heal(ctx))
+	must(t, shim.Recover(ctx))
 	s.awaitVerified(ctx, t, 90*time.Second, name)
 	s.watch.check(t)
 }

@@ -70,7 +70,7 @@ func (s *suite) run(t *testing.T, name string, limit time.Duration, test func(co
 		ran = true
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		// The evidence is collected before the case's own cleanups heal what it broke.
+		// The evidence is collected before the case's own cleanups take back what it broke.
 		t.Cleanup(func() {
 			if t.Failed() {
 				s.restore(t)
@@ -93,7 +93,7 @@ func (s *suite) run(t *testing.T, name string, limit time.Duration, test func(co
 	s.results = append(s.results, result{name, time.Since(began), outcome})
 }
 
-// summary is the last thing that is said before go test's own verdict.
+// summary is the last thing that is said before go test's own result.
 func (s *suite) summary() {
 	failed := 0
 	fmt.Printf("\n%-58s %9s  %s\n", "case", "seconds", "outcome")

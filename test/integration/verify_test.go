@@ -30,11 +30,11 @@ func TestFiveNodes(t *testing.T) {
 	created := s.creations()
 	s.controller()
 	healthy := []*nodeagent.Node{s.node("a"), s.node("b"), s.node("c")}
-	heals := s.node("d", dns(nodeagent.DNSDrops))
+	recovers := s.node("d", dns(nodeagent.DNSDrops))
 	broken := s.node("e", dns(nodeagent.DNSRefuses))
 
-	s.becomes(heals.Name, "failed twice", func(f marks.Facts) bool { return f.Record.Attempts >= 2 })
-	if err := heals.SetDNS(nodeagent.DNSWorks); err != nil {
+	s.becomes(recovers.Name, "failed twice", func(f marks.Facts) bool { return f.Record.Attempts >= 2 })
+	if err := recovers.SetDNS(nodeagent.DNSWorks); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range healthy {
@@ -42,8 +42,8 @@ func TestFiveNodes(t *testing.T) {
 			t.Errorf("%s took %d attempts, %d failed", n.Name, f.Record.Sequence, f.Record.Attempts)
 		}
 	}
-	if f := s.becomes(heals.Name, "verified", isVerified); f.Record.Attempts != 2 || f.Record.Sequence != 3 {
-		t.Errorf("%s: %+v", heals.Name, f.Record)
+	if f := s.becomes(recovers.Name, "verified", isVerified); f.Record.Attempts != 2 || f.Record.Sequence != 3 {
+		t.Errorf("%s: %+v", recovers.Name, f.Record)
 	}
 	f := s.becomes(broken.Name, "exhausted", says(marks.ReasonRetriesExhausted))
 	if !f.Gated || f.Labelled || f.Record.Attempts != 3 || !strings.Contains(f.Record.LastCheck, "dns") || !strings.Contains(f.Condition.Message, "dns") {
@@ -62,7 +62,7 @@ func TestFiveNodes(t *testing.T) {
 		}
 		return ""
 	})
-	if n := created.of(healthy[0].Name) + created.of(healthy[1].Name) + created.of(healthy[2].Name) + created.of(heals.Name); n != 3+3 {
+	if n := created.of(healthy[0].Name) + created.of(healthy[1].Name) + created.of(healthy[2].Name) + created.of(recovers.Name); n != 3+3 {
 		t.Errorf("%d worker pods for the nodes that passed, want 6", n)
 	}
 }
@@ -80,7 +80,7 @@ func TestRemovingTheLabelReverifies(t *testing.T) {
 		return isVerified(f) && f.Record.Sequence == 2
 	})
 	if f.Record.VerifiedTime.Before(*first.Record.VerifiedTime) {
-		t.Error("the verdict is older than the first")
+		t.Error("the result is older than the first")
 	}
 	if err := n.SetDNS(nodeagent.DNSRefuses); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (w *world) controller(actions []any, change ...func(map[string]any)) *insta
 	return c
 }
 
-// broken breaks the nodes' way to DNS, or heals it.
+// broken breaks the nodes' way to DNS, or repairs it.
 func (w *world) broken(is bool, nodes ...string) {
 	w.Helper()
 	mode := nodeagent.DNSWorks

@@ -110,7 +110,7 @@ func TestDaemonSets(t *testing.T) {
 	}
 }
 
-// A pod enqueues the node that it is on, a DaemonSet all that wait for it, and what changes no verdict nobody.
+// A pod enqueues the node that it is on, a DaemonSet all that wait for it, and what changes no reason nobody.
 func TestDaemonSetsWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, one := allDaemonSets(), theDaemonSet("d")

@@ -105,7 +105,7 @@ func TestNoPrerequisites(t *testing.T) {
 	})
 }
 
-// A change that comes while a node is evaluated enqueues it, as it may have come too late for the verdict.
+// A change that comes while a node is evaluated enqueues it, as it may have come too late for the evaluation.
 func TestWaitsBeforeEvaluating(t *testing.T) {
 	p := config.Prerequisites{Resources: resources.Settings{storages("")}}
 	w := New(&config.Config{NodeManagement: config.NodeManagement{Prerequisites: p}}, Clients{Dynamic: dynamicClient(), Mapper: mapper(true)})

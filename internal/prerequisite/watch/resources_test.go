@@ -47,8 +47,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A verdict that all nodes share follows the objects.
-func TestSharedVerdictFollowsChanges(t *testing.T) {
+// A reason that all nodes share follows the objects.
+func TestSharedReasonFollowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := prepare(t, config.Prerequisites{Resources: resources.Settings{storages("node=all")}}, mapper(true), dynamicClient(storage("other", "none", "False"))).start()
 		const what = "Storage (node=all) Attached to be True "

@@ -142,7 +142,7 @@ func (a *Agent) Node(name string) *Node {
 	return a.nodes[name]
 }
 
-// SetDNS breaks or heals the node's resolver, for running containers too. It does not fail.
+// SetDNS breaks or repairs the node's resolver, for running containers too. It does not fail.
 func (n *Node) SetDNS(mode DNSMode) error {
 	n.resolver.mode.Store(int32(mode))
 	return nil

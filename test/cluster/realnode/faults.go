@@ -17,16 +17,16 @@ import (
 
 // Fault is a fault in one node's network, made with the kernel's own tools in its namespace.
 type Fault struct {
-	heal []func(context.Context) error
+	recover []func(context.Context) error
 }
 
-// Heal takes the fault away. It may be called more than once.
-func (f *Fault) Heal(ctx context.Context) error {
+// Recover takes the fault away. It may be called more than once.
+func (f *Fault) Recover(ctx context.Context) error {
 	var errs []error
-	for i := len(f.heal) - 1; i >= 0; i-- {
-		errs = append(errs, f.heal[i](ctx))
+	for i := len(f.recover) - 1; i >= 0; i-- {
+		errs = append(errs, f.recover[i](ctx))
 	}
-	f.heal = nil
+	f.recover = nil
 	return errors.Join(errs...)
 }
 
@@ -36,7 +36,7 @@ func (f *Fault) rule(ctx context.Context, n *Node, table, chain, rule string) er
 	if _, err := n.Run(ctx, "iptables", append([]string{"-w", "-t", table, "-I", chain}, args...)...); err != nil {
 		return err
 	}
-	f.heal = append(f.heal, func(ctx context.Context) error {
+	f.recover = append(f.recover, func(ctx context.Context) error {
 		_, err := n.Run(ctx, "iptables", append([]string{"-w", "-t", table, "-D", chain}, args...)...)
 		return err
 	})
@@ -50,7 +50,7 @@ func rules(ctx context.Context, n *Node, lines ...string) (*Fault, error) {
 		table, rest, _ := strings.Cut(line, " ")
 		chain, rule, _ := strings.Cut(rest, " ")
 		if err := f.rule(ctx, n, table, chain, rule); err != nil {
-			return nil, errors.Join(err, f.Heal(ctx))
+			return nil, errors.Join(err, f.Recover(ctx))
 		}
 	}
 	return f, nil
@@ -80,7 +80,7 @@ func (n *Node) StopShim(ctx context.Context, container string) (*Fault, error) {
 		if _, err := n.Run(ctx, "kill", "-s", "STOP", shim); err != nil {
 			return nil, err
 		}
-		return &Fault{heal: []func(context.Context) error{func(ctx context.Context) error {
+		return &Fault{recover: []func(context.Context) error{func(ctx context.Context) error {
 			_, err := n.Run(ctx, "kill", "-s", "CONT", shim)
 			return err
 		}}}, nil
@@ -110,13 +110,13 @@ func (n *Node) LoseServices(ctx context.Context) (*Fault, error) {
 	if err := n.StopKubeProxy(ctx); err != nil {
 		return nil, err
 	}
-	f := &Fault{heal: []func(context.Context) error{func(context.Context) error { return n.StartKubeProxy() }}}
+	f := &Fault{recover: []func(context.Context) error{func(context.Context) error { return n.StartKubeProxy() }}}
 	if _, err := n.Run(ctx, "iptables", "-w", "-t", "nat", "-F", "KUBE-SERVICES"); err != nil {
-		return nil, errors.Join(err, f.Heal(ctx))
+		return nil, errors.Join(err, f.Recover(ctx))
 	}
 	// Flows that are translated already would live on.
 	if _, err := n.Run(ctx, "conntrack", "-F"); err != nil {
-		return nil, errors.Join(err, f.Heal(ctx))
+		return nil, errors.Join(err, f.Recover(ctx))
 	}
 	return f, nil
 }
@@ -138,7 +138,7 @@ func (n *Node) Impair(ctx context.Context, loss float64, delay time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
-	f.heal = append(f.heal, func(context.Context) error {
+	f.recover = append(f.recover, func(context.Context) error {
 		p.Signal(syscall.SIGKILL)
 		<-p.Done()
 		return nil
@@ -159,7 +159,7 @@ func (n *Node) Impair(ctx context.Context, loss float64, delay time.Duration) (*
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Heal(ctx))
+		return nil, errors.Join(err, f.Recover(ctx))
 	}
 	return f, nil
 }
