@@ -224,7 +224,8 @@ func (o Observation) GoneBy() time.Time {
 		over = seen.Result
 	case !seen.Running.IsZero() && o.Timeout > 0:
 		over = seen.Running.Add(o.Timeout)
-	case seen.Running.IsZero() && !seen.First.IsZero() && o.StartTimeout > 0 && (o.InitContainer == "" || o.InitTimeout > 0):
+	case seen.Running.IsZero() && !seen.First.IsZero() && o.StartTimeout > 0 &&
+		(o.InitContainer == "" || o.InitTimeout > 0):
 		over = seen.First.Add(o.StartTimeout + o.InitTimeout)
 	default:
 		return time.Time{}

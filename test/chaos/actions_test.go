@@ -141,6 +141,9 @@ func (c *checker) acts(n *nodeSeen, before, after *corev1.Node, ch change) {
 	}
 	was, is := recordOf(before), recordOf(after)
 	last, old := lastAction(is), lastAction(was)
+	if is.Held == guardAction && was.Held != guardAction && !n.spoilt && !c.refusesObjects() {
+		c.fault(n, ch, "an action is held as one that is refused, and nothing refuses it: %s", is.HeldMessage)
+	}
 	switch {
 	case is.Sequence != was.Sequence && is.LastOutcome == attempt.Passed, last.State == "":
 		n.done = nil

@@ -161,6 +161,26 @@ func TestEndlessFaultsAreDrawn(t *testing.T) {
 	}
 }
 
+// Of runs with an object among the actions some refuse it, and no other run does.
+func TestObjectsAreRefusedInSomeRuns(t *testing.T) {
+	var refused []uint64
+	for seed := range uint64(100) {
+		var s settings
+		s.drawRepair(seed)
+		faults := s.refuseObjects(seed, nil, nil)
+		if len(faults) > 0 {
+			refused = append(refused, seed)
+		}
+		if len(faults) > 0 && !slices.Contains(s.actions, makeObject) || !reflect.DeepEqual(faults, s.refuseObjects(seed, nil, nil)) {
+			t.Errorf("seed %d: %v of %v", seed, faults, s.actions)
+		}
+	}
+	t.Log(refused)
+	if len(refused) < 5 {
+		t.Errorf("seeds %v refuse objects", refused)
+	}
+}
+
 func describeAll(drawn []endless) (all []string) {
 	for _, e := range drawn {
 		all = append(all, e.String())

@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +61,14 @@ func (t *tale) recovers() {
 		})(n)
 	})
 	t.worker(next, well, ends)
+}
+
+// refuses begins a fault: the controller may not create objects.
+func (t *tale) refuses() {
+	all := eachRight(controllersRights())
+	e := kindOf(rightsRefused).draw(rand.New(rand.NewPCG(1, 1))) //nolint:gosec // no secret
+	e.rights, e.began = []right{all[slices.IndexFunc(all, right.makesObjects)]}, time.Unix(1, 0)
+	t.c.begin(e)
 }
 
 // becomes puts the last action of the record into a state.
@@ -271,6 +281,31 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.fails()
 			t.condition()
 		}, "1 actions in an hour, the limit is 0"},
+		"an object that is refused": {func(t *tale) {
+			t.refuses()
+			t.begins()
+			t.fails()
+			t.condition()
+			t.second()
+			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
+		}, ""},
+		"the next entry is tried in place of a refused object": {func(t *tale) {
+			t.refuses()
+			t.begins()
+			t.claim(same)
+			t.fails()
+			t.condition()
+			t.second()
+			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
+			t.node(records(func(r *marks.Record) { r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu"} }))
+			t.enters(deleteOwner)
+			t.claim(func(c *karpv1.NodeClaim) { c.DeletionTimestamp = &metav1.Time{} })
+		}, "the one before was not carried out"},
+		"an object that is held and not refused": {func(t *tale) {
+			t.begins()
+			t.fails()
+			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
+		}, "nothing refuses it"},
 		"a second action too many in an hour": {func(t *tale) {
 			t.c.settings.perHour = 1
 			t.begins()

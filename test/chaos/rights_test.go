@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -31,6 +32,7 @@ type reach int
 const (
 	noNode       reach = iota
 	deletingNode       // those whose deletion is decided
+	heldNode           // those whose next action is refused
 	ruledNode          // those that carry a rule's taint, or that a rule selects
 	everyNode
 )
@@ -39,6 +41,8 @@ const (
 // decided, for events, for the status of rules.
 func (r right) reach() reach {
 	switch {
+	case r.makesObjects():
+		return heldNode
 	case r.Resource == "nodes" && r.verb != "delete", r.Resource == "nodes/status",
 		r.Resource == "pods" && r.Namespace == namespace && r.verb != "patch",
 		r.Resource == "leases" && r.Namespace == namespace:
@@ -61,10 +65,15 @@ func (r right) concerns(n *corev1.Node, rules bool) bool {
 		return rules && n.Labels[labelAgent] == "true" || len(ruleTaints(n)) > 0 || n.Annotations[marks.AnnotationRules] != ""
 	case deletingNode:
 		return recordOf(n).Deletion != nil
+	case heldNode:
+		return recordOf(n).Held == guardAction
 	case noNode:
 	}
 	return false
 }
+
+// guardAction is the guard that holds an action which the API server refuses.
+const guardAction = "action"
 
 // mute reports whether a controller without the right cannot write a condition, or does not know of the node.
 func (r right) mute() bool {
@@ -91,12 +100,41 @@ func eachRight(of []rights.Right) (all []right) {
 	return all
 }
 
-// drawnRights are those that may be taken away: all but those for the objects of actions. Without one of these the guard
-// "action" holds, and nothing else follows.
+// drawnRights are those that may be taken away from any controller: all but those for the objects of actions, which
+// refuseObjects draws.
 func drawnRights() []right {
 	return slices.DeleteFunc(eachRight(controllersRights()), func(r right) bool {
 		return r.Resource == "configmaps" && r.Namespace == objectsIn
 	})
+}
+
+// makesObjects reports whether the right is the one to create the objects of actions.
+func (r right) makesObjects() bool {
+	return r.Resource == "configmaps" && r.Namespace == objectsIn && r.verb == "create"
+}
+
+// refuseObjects draws whether the controller loses the right to create the objects of its actions, in one of three runs
+// that have such an action. It is drawn apart from all else. The guard "action" then holds, and the next entry is not
+// tried.
+func (s settings) refuseObjects(seed uint64, faults []endless, only []string) []endless {
+	rng := rand.New(rand.NewPCG(seed, 13)) //nolint:gosec // no secret
+	if !slices.Contains(s.actions, makeObject) || rng.IntN(3) > 0 ||
+		len(only) > 0 && !slices.Contains(only, rightsRefused) {
+		return faults
+	}
+	i := slices.IndexFunc(faults, func(e endless) bool { return e.name == rightsRefused })
+	if i < 0 {
+		i = len(faults)
+		faults = append(faults, kindOf(rightsRefused).draw(rng))
+	}
+	all := eachRight(controllersRights())
+	faults[i].rights = append(faults[i].rights, all[slices.IndexFunc(all, right.makesObjects)])
+	return faults
+}
+
+// refusesObjects reports whether a fault that has begun refuses the objects of actions.
+func (c *checker) refusesObjects() bool {
+	return slices.ContainsFunc(c.endless, func(e endless) bool { return slices.ContainsFunc(e.rights, right.makesObjects) })
 }
 
 // grant writes the roles without the rights that are refused.

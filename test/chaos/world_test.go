@@ -126,6 +126,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 		// Of the guards maxUnhealthy alone is in the way of the next deletion.
 		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = min(w.settings.maxUnhealthy, 50), 6, 1
 	}
+	w.faults = w.settings.refuseObjects(seed, w.faults, only)
 	w.settings.perHour *= len(w.settings.entries()) // each action counts
 	if err := errors.Join(s.clear(ctx), w.beginLedger()); err != nil {
 		return nil, err
