@@ -245,6 +245,10 @@ repair: repair-tools ## Show real repairers acting on a node's condition, on a r
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
 	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" go test -tags repair -count=1 -v -parallel 8 -timeout 20m ./test/repair
 
+.PHONY: repair-node
+repair-node: e2e-ready repair-tools ## Show a detector's accusation and a reboot on a real kubelet (root, Debian)
+	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) go test -tags repair -count=1 -v -timeout 10m -run TestDetectorAndRebootOfARealNode ./test/repair
+
 MUTANTS ?=
 
 .PHONY: mutants

@@ -34,8 +34,12 @@ func (w *world) controller(actions []any, change ...func(map[string]any)) *insta
 	for _, f := range change {
 		f(nodeManagement)
 	}
+	image := w.image
+	if image == nil {
+		image = install.WorkerImage()
+	}
 	configuration := map[string]any{
-		"worker": map[string]any{"image": install.WorkerImage(), "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
+		"worker": map[string]any{"image": image, "checkTimeoutSeconds": 2, "timeoutSeconds": 30},
 		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2,
 			"exhaustedRetrySeconds": 5, "intervalSeconds": 2},
 		"nodeManagement": nodeManagement,

@@ -27,11 +27,13 @@ type detector struct {
 	node string
 	code string // file of the plugin's exit code
 	args []string
+	// inside makes of a program and its arguments those that run it on the node; nil where the node is played.
+	inside func(path string, args ...string) []string
 	*process.Process
 }
 
-// detect starts a detector for a node, with the rights that Kubernetes has for it.
-func detect(w *world, node string) *detector {
+// detect starts a detector for a node, with the rights that Kubernetes has for it. It runs on this machine, or by inside.
+func detect(w *world, node string, inside ...func(path string, args ...string) []string) *detector {
 	w.Helper()
 	_, err := w.client.RbacV1().ClusterRoleBindings().Create(w.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-problem-detector"},
@@ -64,11 +66,22 @@ func detect(w *world, node string) *detector {
 		"--hostname-override=" + node, "--config.custom-plugin-monitor=" + file, "--port=0", "--prometheus-port=0",
 		"--apiserver-override=" + w.plane.URL() + "?inClusterConfig=false&auth=" + kubeconfig,
 	}
+	if len(inside) > 0 {
+		d.inside = inside[0]
+	}
 	d.start()
 	return d
 }
 
-func (d *detector) start() { d.Process = d.program("node-problem-detector", nil, d.args...) }
+func (d *detector) start() {
+	const name = "node-problem-detector"
+	if d.inside == nil {
+		d.Process = d.program(name, nil, d.args...)
+		return
+	}
+	command := d.inside(d.tool(name), d.args...)
+	d.Process = d.run(name, nil, command[0], command[1:]...)
+}
 
 // exit sets the plugin's exit code: 0 says that all is well, 1 that it is not.
 func (d *detector) exit(code int) {

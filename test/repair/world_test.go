@@ -42,6 +42,7 @@ type world struct {
 	agent  *nodeagent.Agent
 	client kubernetes.Interface
 	api    dynamic.Interface
+	image  map[string]any // worker.image; nil for the one that the agent knows
 }
 
 func begin(t *testing.T) *world {
@@ -95,16 +96,28 @@ func (w *world) condition(node string, kind corev1.NodeConditionType) corev1.Nod
 // program starts a program that test/tools/build.sh has built. If the test fails, it shows the end of its log.
 func (w *world) program(name string, env []string, args ...string) *process.Process {
 	w.Helper()
+	return w.run(name, append(env, "KUBECONFIG="+w.plane.Kubeconfig()), w.tool(name), args...)
+}
+
+// tool is the path of a program that test/tools/build.sh has built.
+func (w *world) tool(name string) string {
+	w.Helper()
 	path, err := cluster.Tool(name)
 	if err != nil {
 		w.Fatalf("%s is not built: run \"make repair-tools\" (%v)", name, err)
 	}
+	return path
+}
+
+// run starts a program whose log has a name.
+func (w *world) run(name string, env []string, path string, args ...string) *process.Process {
+	w.Helper()
 	log, err := os.OpenFile(w.plane.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
 	defer func() { _ = log.Close() }()
 	p, err := w.plane.Processes().Start(process.Spec{
 		Path: path, Args: args, Stdout: log, Stderr: log,
-		Env: append(env, "KUBECONFIG="+w.plane.Kubeconfig(), "HOME=/nonexistent", "PATH="+os.Getenv("PATH")),
+		Env: append(env, "HOME=/nonexistent", "PATH="+os.Getenv("PATH")),
 	})
 	w.must(err)
 	w.showLog(name)
