@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +84,56 @@ func (s settings) repairs(nodeManagement map[string]any) {
 	}
 }
 
+// interfere draws whether another program writes the condition of an action on two nodes before the controller does, in
+// one of three runs that have such an action. It is drawn apart from all else. The nodes are reported and fail, so that
+// the guard "action" holds where no other does.
+func (s settings) interfere(seed uint64) []step {
+	rng := rand.New(rand.NewPCG(seed, 14)) //nolint:gosec // no secret
+	if !slices.Contains(s.actions, setCondition) || rng.IntN(3) > 0 {
+		return nil
+	}
+	return []step{{at: 0, fault: fault{name: "an action's condition is written by another program",
+		do: func(_ context.Context, w *world, rng *rand.Rand) (err error) {
+			for _, slot := range rng.Perm(slots)[:2] {
+				w.mu.Lock()
+				w.ill[slot] = time.Now().Add(15 * time.Second)
+				w.mu.Unlock()
+				err = errors.Join(err, w.condition(slot, required, corev1.ConditionFalse),
+					w.condition(slot, suspectTypes[0], corev1.ConditionTrue))
+			}
+			return err
+		}}}}
+}
+
+// foreignCondition is the condition of our type that another program wrote; nil where there is none.
+func foreignCondition(n *corev1.Node) *corev1.NodeCondition {
+	for i, have := range n.Status.Conditions {
+		if have.Type == required && have.Reason == "Chaos" {
+			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// interferes checks what becomes of a condition that another program wrote, and of the action that would set it.
+func (c *checker) interferes(n *nodeSeen, before, after *corev1.Node, ch change) {
+	if was, is := foreignCondition(before), foreignCondition(after); was != nil &&
+		(is == nil || is.Status != was.Status || !is.LastTransitionTime.Equal(&was.LastTransitionTime)) {
+		c.fault(n, ch, "the condition that another program wrote is changed: %+v", is)
+	}
+	was, is := recordOf(before), recordOf(after)
+	if is.Held != guardAction || was.Held == guardAction || n.spoilt {
+		return
+	}
+	why := "forbidden"
+	if foreignCondition(before) != nil {
+		why = "forbidden|which another program wrote"
+	}
+	if foreignCondition(before) == nil && !c.refusesObjects() || !regexp.MustCompile(why).MatchString(is.HeldMessage) {
+		c.fault(n, ch, "an action is held as one that is refused, and nothing refuses it: %s", is.HeldMessage)
+	}
+}
+
 // action is one that a record has.
 type action struct {
 	marks.Remediation
@@ -135,15 +187,13 @@ func requires(n *corev1.Node) bool { return conditionOf(n, required) == corev1.C
 
 // acts checks what a change makes of the actions in the record, and of the condition on the node.
 func (c *checker) acts(n *nodeSeen, before, after *corev1.Node, ch change) {
+	c.interferes(n, before, after, ch)
 	if before.Annotations[annotationRecord] != after.Annotations[annotationRecord] {
 		n.remedy = remedy{objects: n.objects, made: n.made}
 		return
 	}
 	was, is := recordOf(before), recordOf(after)
 	last, old := lastAction(is), lastAction(was)
-	if is.Held == guardAction && was.Held != guardAction && !n.spoilt && !c.refusesObjects() {
-		c.fault(n, ch, "an action is held as one that is refused, and nothing refuses it: %s", is.HeldMessage)
-	}
 	switch {
 	case is.Sequence != was.Sequence && is.LastOutcome == attempt.Passed, last.State == "":
 		n.done = nil
@@ -222,6 +272,8 @@ func (c *checker) intendsAction(n *nodeSeen, before *corev1.Node, a marks.Remedi
 		c.fault(n, ch, "an action is intended, although the node runs ordinary pods")
 	case !probed && r.LastReason != workerStuck:
 		c.fault(n, ch, "an action is intended, and no probe passed beside the last failure")
+	case entryKind(a) == setCondition && foreignCondition(before) != nil:
+		c.fault(n, ch, "the condition is to be set, although another program wrote it")
 	case a.Action > 0 && requires(before):
 		c.fault(n, ch, "entry %d is tried while the condition of another one is on the node", a.Action)
 	}

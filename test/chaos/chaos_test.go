@@ -245,6 +245,7 @@ func (w *world) with(steps []step) []step {
 	for _, e := range w.faults {
 		steps = append(steps, e.step())
 	}
+	steps = append(steps, w.settings.interfere(w.seed)...)
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

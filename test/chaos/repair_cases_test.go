@@ -71,6 +71,13 @@ func (t *tale) refuses() {
 	t.c.begin(e)
 }
 
+// interferes writes the condition of our type in another program's name.
+func (t *tale) interferes() {
+	t.node(others(func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: required, Status: corev1.ConditionFalse, Reason: "Chaos"})
+	}))
+}
+
 // becomes puts the last action of the record into a state.
 func becomes(state string) func(*corev1.Node) {
 	return records(func(r *marks.Record) { r.Remediations[len(r.Remediations)-1].State = state })
@@ -287,8 +294,28 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.fails()
 			t.condition()
 			t.second()
-			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
+			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
 		}, ""},
+		"a condition that another program wrote": {func(t *tale) {
+			t.begins()
+			t.interferes()
+			t.fails()
+			t.node(records(func(r *marks.Record) {
+				r.Held, r.HeldMessage = guardAction, "it has the condition already, which another program wrote"
+			}))
+		}, "n is not verified"},
+		"a condition that another program wrote is overwritten": {func(t *tale) {
+			t.begins()
+			t.interferes()
+			t.fails()
+			t.sets(corev1.ConditionTrue)
+		}, "the condition that another program wrote is changed"},
+		"a condition that another program wrote is to be set": {func(t *tale) {
+			t.begins()
+			t.interferes()
+			t.fails()
+			t.intends(0, setCondition)
+		}, "although another program wrote it"},
 		"the next entry is tried in place of a refused object": {func(t *tale) {
 			t.refuses()
 			t.begins()
