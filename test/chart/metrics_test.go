@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
@@ -31,13 +33,9 @@ controller:
 
 // With metrics.secure every replica, the one that leads and the one that waits, serves its metrics to whom the API server lets have
 // them, by the chart's rights.
-func TestSecureMetrics(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
-	createNamespace(t, client, namespace)
-	if out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace, "install", "kube-node-ready", chartDir}, valuesFile(t, secured)...)...); failure != "" {
-		t.Fatal(failure, out)
-	}
+func testSecureMetrics(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, secured)...)...)
+	defer helmOn(t, c, "uninstall", "kube-node-ready")
 	token := func(account string) string {
 		t.Helper()
 		if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{}); err != nil {
@@ -74,6 +72,7 @@ func TestSecureMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer controller.Terminate(10 * time.Second)
 		eventually(t, name+": the port is open", func() bool {
 			connection, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(controller.MetricsURL, "https://"), "/metrics"))
 			return err == nil && connection.Close() == nil

@@ -35,6 +35,8 @@ func TestOnOneAPIServer(t *testing.T) {
 	t.Run("GKE", func(t *testing.T) { testOnGKE(t, c) })
 	t.Run("roles of the plugin", func(t *testing.T) { testPluginRoles(t, c, client) })
 	t.Run("removal", func(t *testing.T) { testRemoval(t, c, client) })
+	t.Run("secure metrics", func(t *testing.T) { testSecureMetrics(t, c, client) })
+	t.Run("rules", func(t *testing.T) { testRulesOnAnAPIServer(t, c) })
 	t.Run("manifest", func(t *testing.T) { testManifestIsApplied(t, c, client) })
 }
 

@@ -11,9 +11,8 @@ import (
 )
 
 // What a real API server makes of rules; each part begins without a definition of them.
-func TestRulesOnAnAPIServer(t *testing.T) {
-	t.Parallel()
-	c, _ := startCluster(t, cluster.Options{WithoutScheduler: true})
+func testRulesOnAnAPIServer(t *testing.T, c *cluster.Cluster) {
+	withoutRules(t, c)
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *cluster.Cluster)
