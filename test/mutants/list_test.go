@@ -57,6 +57,7 @@ var mutants = []mutant{
 
 	// Workers.
 	{"a worker starts beside another", next, "if last := d.occupyingWorker(); last != nil {", "if last := d.occupyingWorker(); last == nil {", all},
+	{"a worker runs without its devices", next, "!d.in.Node.Gated || !offered ||", "!d.in.Node.Gated || offered ||", all},
 	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
 	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
 	{"retries do not end", backoff, "r.Attempts >= c.Reconciliation.MaxRetries", "r.Attempts > c.Reconciliation.MaxRetries+1", all},
