@@ -284,7 +284,7 @@ type Remediation struct {
 	MaxInFlight *int32 `json:"maxInFlight,omitempty" minimum:"1"`
 	// Window is how long a deletion counts towards MaxUnhealthy and MaxUnhealthyPerZone. Default 1h.
 	Window metav1.Duration `json:"window,omitempty"`
-	// MaxDeletionsPerHour is how many actions of any kind, deletions and others, may be begun within an hour over the whole
+	// MaxDeletionsPerHour is how many actions of any kind, deletions and others, may begin within an hour over the whole
 	// cluster, kept across restarts. Default 10.
 	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty" minimum:"0"`
 	// NeverVerifiedOnly quarantines (taints) a node that once was verified, in place of deleting it. Default true.

@@ -58,8 +58,8 @@ func presetsInDaemonSet(p *field.Path, presets []Preset) field.ErrorList {
 	var faults field.ErrorList
 	for i, name := range presets {
 		faults = append(faults, field.Invalid(p.Index(i), name, "a preset waits for DaemonSets, which DaemonSet mode cannot "+
-			"look at: write its pods under prerequisites.pods and its checks under worker.checks (docs/reference/presets.md), or use "+
-			"deploymentMode controller"))
+			"look at: write its pods under prerequisites.pods and its checks under worker.checks "+
+			"(docs/reference/presets.md), or use deploymentMode controller"))
 	}
 	return faults
 }

@@ -49,7 +49,8 @@ func NextAction(in Input) config.Action {
 }
 
 // ActionID identifies the action to try next among all that are ever taken on the node: its place in
-// remediation.actions, and when the node last passed before it (see ledger.Entry). It stays the same while the action is tried again.
+// remediation.actions, and when the node last passed before it (see ledger.Entry). It stays the same while the action
+// is tried again.
 func ActionID(in Input) (index int32, round string) {
 	_, index, _ = nextAction(in)
 	switch r := in.Node.Record; {

@@ -113,8 +113,8 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 }
 
 func startupTaintFix(t marks.Taint) string {
-	return fmt.Sprintf("add {key: %s, value: %q, effect: %s} to spec.template.spec.startupTaints (docs/guides/autoscalers.md)",
-		t.Key, t.Value, t.Effect)
+	return fmt.Sprintf("add {key: %s, value: %q, effect: %s} to spec.template.spec.startupTaints "+
+		"(docs/guides/autoscalers.md)", t.Key, t.Value, t.Effect)
 }
 
 // nodePools reads Karpenter's NodePools; none where Karpenter is not installed.

@@ -28,7 +28,8 @@ import (
 func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 	if l := d.overview.Leader; l.Dead {
 		d.found("leader", l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name="+
-			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; docs/operate/runbooks/KubeNodeReadyNoLeader.md")
+			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; "+
+			"docs/operate/runbooks/KubeNodeReadyNoLeader.md")
 	} else if l.Name == "" && *v.cluster.config.LeaderElection.Enabled && v.cluster.component == componentController {
 		return fmt.Errorf("%s", l.Problem)
 	}

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // ConditionType is the node condition that shows where verification stands.
@@ -50,7 +49,7 @@ func (c Condition) Patch(uid string, have *corev1.NodeCondition) []byte {
 		// lastTransitionTime is when the status last changed, not the message (API conventions).
 		since = have.LastTransitionTime
 	}
-	return conditionPatch(uid, corev1.NodeCondition{
+	return conditionPatch(map[string]any{"uid": uid}, corev1.NodeCondition{
 		Type: ConditionType, Status: c.Status, Reason: c.Reason, Message: c.Message,
 		LastTransitionTime: since, LastHeartbeatTime: metav1.NewTime(c.Since),
 	})
@@ -61,18 +60,20 @@ func RemoveCondition(uid string) []byte {
 	return RemoveConditionOf(uid, ConditionType)
 }
 
-// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node of
-// this UID.
-func SetCondition(uid string, c corev1.NodeCondition) []byte { return conditionPatch(uid, c) }
+// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node, on
+// condition that nobody has written the node since n was read: the type may be another writer's by then.
+func SetCondition(n *corev1.Node, c corev1.NodeCondition) []byte {
+	return conditionPatch(map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, c)
+}
 
 // RemoveConditionOf is RemoveCondition for another type.
 func RemoveConditionOf(uid string, kind corev1.NodeConditionType) []byte {
-	return conditionPatch(uid, map[string]any{"$patch": "delete", "type": kind})
+	return conditionPatch(map[string]any{"uid": uid}, map[string]any{"$patch": "delete", "type": kind})
 }
 
-func conditionPatch(uid string, condition any) []byte {
+func conditionPatch(metadata map[string]any, condition any) []byte {
 	b, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": types.UID(uid)},
+		"metadata": metadata,
 		"status":   map[string]any{"conditions": []any{condition}},
 	})
 	if err != nil {

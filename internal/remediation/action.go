@@ -133,7 +133,7 @@ func (a Actions) setCondition(ctx context.Context, n *corev1.Node, action marks.
 			return nil // it was set before
 		}
 	}
-	return a.patchStatus(ctx, n, marks.SetCondition(string(n.UID), corev1.NodeCondition{
+	return a.patchStatus(ctx, n, marks.SetCondition(n, corev1.NodeCondition{
 		Type: action.Condition, Status: action.Status, Reason: action.Reason, Message: attempt.Text(cause),
 		LastTransitionTime: metav1.NewTime(now), LastHeartbeatTime: metav1.NewTime(now),
 	}))

@@ -1,9 +1,13 @@
 package remediation
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -18,6 +22,41 @@ func TestDryRunAsksNothing(t *testing.T) {
 	if problem != "" || err != nil {
 		t.Errorf("%q, %v", problem, err)
 	}
+}
+
+// A condition is set on condition that the node is as it was read: its type may have become another writer's.
+func TestConditionNeedsTheVersionRead(t *testing.T) {
+	n := &corev1.Node{}
+	n.Name, n.UID, n.ResourceVersion = "worker-1", "uid", "7"
+	w := &recorder{}
+	action := marks.Remediation{Condition: "example.com/Broken", Status: corev1.ConditionTrue, Reason: "Failed"}
+	if err := (Actions{Writer: w}).Start(t.Context(), n, action, marks.Record{}, "dns failed", time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"uid":"uid"`, `"resourceVersion":"7"`, `"type":"example.com/Broken"`} {
+		if !strings.Contains(w.patch, want) {
+			t.Errorf("the patch lacks %s: %s", want, w.patch)
+		}
+	}
+}
+
+// recorder records the last patch of a status.
+type recorder struct {
+	client.Client
+	patch string
+}
+
+func (r *recorder) Status() client.SubResourceWriter { return recorderStatus{r: r} }
+
+type recorderStatus struct {
+	client.SubResourceWriter
+	r *recorder
+}
+
+func (s recorderStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	b, err := p.Data(o)
+	s.r.patch = string(b)
+	return err
 }
 
 // A template's strings are filled in wherever they are, and the object says which node it is about.

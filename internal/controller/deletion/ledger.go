@@ -22,8 +22,8 @@ import (
 // ledgerAge is how long what was read serves nodes that are held anyway.
 const ledgerAge = 2 * time.Second
 
-// Ledger is the list of recent actions on nodes. It is written before an action: one that was cut short counts, one that
-// was never written cannot happen. The zero value with the public fields set is ready for use.
+// Ledger is the list of recent actions on nodes. It is written before an action: one that was cut short counts, one
+// that was never written cannot happen. The zero value with the public fields set is ready for use.
 type Ledger struct {
 	// Reader must not be a cache.
 	Reader    client.Reader
@@ -90,7 +90,8 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 }
 
 // Append enters an action that is about to happen at e.Time, which is the present, and was decided on the ledger of the
-// version. An action that is entered again has one entry with the later time: it is yet to happen. A Conflict error means that somebody else wrote since, so that the limits may not hold any more: decide again.
+// version. An action that is entered again has one entry with the later time: it is yet to happen. A Conflict error
+// means that somebody else wrote since, so that the limits may not hold any more: decide again.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
 	if err := e.Validate(); err != nil {
 		return err
