@@ -35,7 +35,7 @@ func TestHelmDecides(t *testing.T) {
 		}
 		return helm(args...)
 	}
-	if out := release("install", "auto"); !strings.Contains(out, "by a MutatingAdmissionPolicy inside the API server") {
+	if out := release("install", "auto"); !strings.Contains(out, "A MutatingAdmissionPolicy inside the API server taints nodes on creation") {
 		t.Errorf("the notes do not say what auto came to:\n%s", out)
 	}
 	plain := cases.Groups[0].Cases[0]
@@ -50,7 +50,7 @@ func TestHelmDecides(t *testing.T) {
 		})
 	}
 	comesOut(1)
-	if out := release("upgrade", "webhook"); !strings.Contains(out, "by a webhook that every replica serves") {
+	if out := release("upgrade", "webhook"); !strings.Contains(out, "A webhook that every replica serves taints nodes on creation") {
 		t.Errorf("the notes do not say that there is a webhook:\n%s", out)
 	}
 	if _, err := k8s.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), "decided-kube-node-ready-taint", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
