@@ -280,18 +280,19 @@ GENERATE := .cache/tools/bin/controller-gen object crd:maxDescLen=1000 paths=./i
 HELM_DOCS := .cache/tools/bin/helm-docs --chart-search-root $(CHART) --sort-values-order file --log-level warning
 
 .PHONY: docs
-docs: ## Write the pages that are generated from the sources
+docs: ## Write the pages that are generated from the sources, and draw the pictures
 	go run ./internal/config/docgen
 	go run ./internal/metrics/docgen
-	@$(TOOLS) helm-docs
+	@$(TOOLS) helm-docs d2
 	$(HELM_DOCS)
+	go run ./test/docs/pictures .cache/tools/bin/d2
 
 .PHONY: docs-check
-docs-check: ## Fail if a generated page is not what the sources say, or a page has long sentences or lines
+docs-check: ## Fail if a generated page or a picture is not what the sources say, or a page has long sentences or lines
 	go run ./internal/config/docgen -check
 	go run ./internal/metrics/docgen -check
 	@$(TOOLS) helm-docs
-	go test ./test/docs/prose
+	go test ./test/docs/prose ./test/docs/pictures
 	@$(HELM_DOCS) --dry-run | diff $(CHART)/README.md - || { echo "$(CHART)/README.md is not what its template and values.yaml say: make docs"; exit 1; }
 
 .PHONY: tools
