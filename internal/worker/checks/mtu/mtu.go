@@ -121,7 +121,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	if !supported {
 		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
 	}
-	dialer := net.Dialer{Control: forbidFragments}
+	dialer := net.Dialer{Control: forbidFragments, Timeout: retry.Lost} // then over a new connection, as retry.Lost says
 	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
 	if err != nil {
 		return neterror.Finding(p.Address, err)

@@ -4,6 +4,7 @@ package mtu_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/mtu"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
 // TestPaths sends through network namespaces whose paths really have a small MTU. Making
@@ -52,6 +56,38 @@ func TestPaths(t *testing.T) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
 		})
+	}
+}
+
+// A connection that nobody answers is given up for a new one: one that began before the node's service rules were in place
+// leads nowhere, however often the kernel sends it again.
+func TestUnansweredConnectionsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
+	for full := false; !full; { // nobody accepts: the kernel answers until its queue is full
+		c, err := net.DialTimeout("tcp", address, 300*time.Millisecond)
+		if full = err != nil; !full {
+			defer func() { _ = c.Close() }()
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*retry.Lost+time.Second)
+	defer cancel()
+	ctx, record := retry.WithRecord(ctx)
+	f := record.Describe((&mtu.Settings{Address: address}).New(environment.Pod{Resolver: &resolver.Resolver{}})(ctx))
+	if f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "asked 2 times") {
+		t.Errorf("got %q: %q", f.Reason, f.Message)
 	}
 }
 
