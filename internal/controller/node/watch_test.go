@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +90,13 @@ func TestSweep(t *testing.T) {
 		for i := range 600 {
 			all = append(all, strconv.Itoa(i))
 		}
-		r := Reconciler{View: &controller.View{Config: cfg}, Names: func() []string { return all }}
+		var mu sync.Mutex
+		names := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return all
+		}
+		r := Reconciler{View: &controller.View{Config: cfg}, Names: names}
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
 		if err := r.queue.set(t.Context(), q); err != nil {
@@ -110,7 +117,9 @@ func TestSweep(t *testing.T) {
 			req, _ := q.Get()
 			q.Done(req)
 		}
+		mu.Lock()
 		all = append(all, "late")
+		mu.Unlock()
 		time.Sleep(2 * round)
 		if got := q.Len(); got != 601 {
 			t.Errorf("%d nodes are enqueued in a later round, want 601", got)
