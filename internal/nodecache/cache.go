@@ -103,8 +103,8 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// unpacked yields the Nodes that a store holds, sorted by name: one after the other, since all of them take ten times
-// the memory of the store.
+// unpacked yields the Nodes that a store holds, sorted by name: one after the other, since all of them take several
+// times the memory of the store.
 func unpacked(stored []any) iter.Seq[*corev1.Node] {
 	all := make([]*packed, 0, len(stored))
 	for _, o := range stored {
@@ -113,8 +113,7 @@ func unpacked(stored []any) iter.Seq[*corev1.Node] {
 	slices.SortFunc(all, byName)
 	return func(yield func(*corev1.Node) bool) {
 		for _, p := range all {
-			n := &corev1.Node{}
-			if p.into(n); !yield(n) {
+			if !yield(p.node()) {
 				return
 			}
 		}

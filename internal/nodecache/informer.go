@@ -40,10 +40,8 @@ func wrap(i cache.Informer) (*Nodes, error) {
 	return &Nodes{Informer: i, shared: shared}, nil
 }
 
-// All yields the Nodes of the cache, sorted by name.
-func (i *Nodes) All() iter.Seq[*corev1.Node] { return unpacked(i.shared.GetStore().List()) }
-
-// Except is All without the Nodes that skip names by name and UID, and their number.
+// Except yields the Nodes of the cache, sorted by name, without those that skip names by name and UID. skipped is the
+// number of these.
 func (i *Nodes) Except(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int) {
 	stored := i.shared.GetStore().List()
 	all := len(stored)
@@ -62,10 +60,15 @@ func (i *Nodes) LastStoreSyncResourceVersion() string {
 	return i.shared.GetStore().LastStoreSyncResourceVersion()
 }
 
-// OnEvent calls f for each event of the watch, those included in which nothing changed that the cache keeps.
+// OnEvent calls f for each event of the watch, those included in which nothing changed that the cache keeps. The
+// informer's resync, which shows the same version again, is no event of the watch.
 func (i *Nodes) OnEvent(f func()) error {
-	_, err := i.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() }, DeleteFunc: func(any) { f() }})
+	_, err := i.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { f() },
+		UpdateFunc: func(old, now any) {
+			if old.(*packed).resourceVersion != now.(*packed).resourceVersion {
+				f()
+			}
+		}, DeleteFunc: func(any) { f() }})
 	return err
 }
 
@@ -117,9 +120,7 @@ func (u unpacking) OnDelete(o any) {
 
 func unpack(o any) any {
 	if p, ok := o.(*packed); ok {
-		n := &corev1.Node{}
-		p.into(n)
-		return n
+		return p.node()
 	}
 	return o
 }

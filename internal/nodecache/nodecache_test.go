@@ -209,7 +209,7 @@ func TestBytesANode(t *testing.T) {
 	}
 }
 
-// handler collects what it is told of.
+// handler collects its events.
 type handler struct{ events chan string }
 
 func (h handler) OnAdd(o any, initial bool) {
@@ -222,12 +222,13 @@ func (h handler) OnUpdate(old, now any) {
 
 func (h handler) OnDelete(o any) { h.events <- "delete " + o.(*corev1.Node).Name }
 
-// Handlers get Nodes, and no heartbeats; OnEvent gets those too.
+// Handlers get Nodes, and no heartbeats; OnEvent gets those too, and no resync.
 func TestHandlers(t *testing.T) {
 	source := cachetesting.NewFakeControllerSource()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Unix(1, 0)}}}}
 	source.Add(n)
-	shared := toolscache.NewSharedIndexInformer(source, &corev1.Node{}, 0, toolscache.Indexers{})
+	const resync = time.Second
+	shared := toolscache.NewSharedIndexInformer(source, &corev1.Node{}, resync, toolscache.Indexers{})
 	if err := shared.SetTransform(transform(Keep{})); err != nil {
 		t.Fatal(err)
 	}
@@ -235,11 +236,11 @@ func TestHandlers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, all := handler{make(chan string, 100)}, make(chan struct{}, 100)
+	events, observed := handler{make(chan string, 100)}, make(chan struct{}, 100)
 	if _, err := nodes.AddEventHandler(events); err != nil {
 		t.Fatal(err)
 	}
-	if err := nodes.OnEvent(func() { all <- struct{}{} }); err != nil {
+	if err := nodes.OnEvent(func() { observed <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
 	go shared.RunWithContext(t.Context())
@@ -262,14 +263,23 @@ func TestHandlers(t *testing.T) {
 	labelled.Labels = map[string]string{"a": "b"}
 	source.Modify(labelled)
 	next("update map[] to map[a:b]")
-	if got := slices.Collect(nodes.All()); len(got) != 1 || got[0].Labels["a"] != "b" {
+	none, skipped := nodes.Except(func(name, uid string) bool { return name == "n" && uid == "u" })
+	if got := slices.Collect(none); len(got) != 0 || skipped != 1 {
+		t.Errorf("without n the cache has %v, and %d are skipped", got, skipped)
+	}
+	all, skipped := nodes.Except(func(string, string) bool { return false })
+	if got := slices.Collect(all); len(got) != 1 || skipped != 0 || got[0].Labels["a"] != "b" {
 		t.Errorf("the cache has %v", got)
+	}
+	time.Sleep(resync + resync/2) // which is no event
+	if len(observed) != 3 {
+		t.Errorf("%d events of 3", len(observed))
 	}
 	source.Delete(labelled)
 	next("delete n")
 	for i := range 4 {
 		select {
-		case <-all:
+		case <-observed:
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%d events of 4", i)
 		}

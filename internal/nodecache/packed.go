@@ -1,6 +1,6 @@
-// Package nodecache is the controller's cache of Nodes. It holds of each Node what decisions read, in a form a third as
-// large as the Node itself, since a cluster has tens of thousands of them. Readers and event handlers get Nodes: no
-// other package knows the form.
+// Package nodecache is the controller's cache of Nodes. It holds of each Node what decisions read, in a form a quarter
+// as large as those fields of a Node, since a cluster has tens of thousands of them. Readers and event handlers get
+// Nodes: no other package knows the form.
 package nodecache
 
 import (
@@ -201,6 +201,13 @@ func (p *packed) into(n *corev1.Node) {
 			Reason: text.reason, Message: text.message,
 			LastTransitionTime: timeOf(c.transition), LastHeartbeatTime: timeOf(c.heartbeat)})
 	}
+}
+
+// node is the Node that was packed. The caller owns it.
+func (p *packed) node() *corev1.Node {
+	n := &corev1.Node{}
+	p.into(n)
+	return n
 }
 
 // same reports whether two packed Nodes differ in nothing but their resourceVersion, as before and after a heartbeat.
