@@ -124,7 +124,7 @@ func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 
 	leader, other := s.awaitSpread(ctx, t)
 	if leader.Spec.NodeName != machine {
-		s.kubectl(ctx, t, append([]string{"cordon"}, baseNodes...)...) // so that the machine alone has room for a new replica
+		s.kubectl(ctx, t, append([]string{"cordon"}, baseNodes...)...) // so that the machine alone has space for a new replica
 		t.Cleanup(func() {
 			s.kubectl(context.WithoutCancel(ctx), t, append([]string{"uncordon"}, baseNodes...)...)
 		})
