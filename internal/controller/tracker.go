@@ -291,14 +291,17 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if plan.Condition == nil || plan.Condition.Same(in.Node.Condition) { // there is nothing to remember
-		if n := s.nodes[in.Node.Name]; n != nil {
-			n.wanted = decide.PendingCondition{}
-		}
-		return false, 0
+	var pending, next decide.PendingCondition
+	n := s.nodes[in.Node.Name]
+	if n != nil && n.uid == types.UID(in.Node.UID) {
+		pending = n.wanted
 	}
-	n := s.node(in.Node.Name, types.UID(in.Node.UID))
-	write, n.wanted, wait = decide.ConditionDue(*plan.Condition, in.Node.Condition, n.wanted, s.Now())
+	if plan.Condition != nil {
+		write, next, wait = decide.ConditionDue(*plan.Condition, in.Node.Condition, pending, s.Now())
+	}
+	if next != pending { // most nodes of a fleet have nothing pending, and no entry
+		s.node(in.Node.Name, types.UID(in.Node.UID)).wanted = next
+	}
 	return write, wait
 }
 

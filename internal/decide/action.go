@@ -62,17 +62,11 @@ func ActionID(in Input) (index int32, round string) {
 	return index, round
 }
 
-// enteredBefore reports whether an entry of the ledger is about the action to try next. An entry of an old version says
-// only what kind of object it is about.
+// enteredBefore reports whether an entry of the ledger is about the action to try next.
 func (d *decision) enteredBefore(e Deletion) bool {
-	if e.NodeUID != d.in.Node.UID {
-		return false
-	}
-	if e.Index == nil {
-		return e.Kind == d.targetKind()
-	}
 	index, round := ActionID(d.in)
-	return *e.Index == index && e.Round == round
+	next := ledger.Entry{UID: d.in.Node.UID, Kind: d.targetKind(), Index: &index, Round: round}
+	return next.Same(ledger.Entry{UID: e.NodeUID, Kind: e.Kind, Index: e.Index, Round: e.Round})
 }
 
 // actionWait is for how long the node is left alone after an action; 0 where it is not.

@@ -26,10 +26,9 @@ func Statuses() []Status {
 // Settled reports whether StatusOf is StatusVerified now and remains so until the Node changes or a worker pod of it
 // comes. It takes no time, so that it need be asked of a node only when that changes.
 func Settled(in Input) bool {
-	n, r := in.Node, in.Node.Record
-	return Eligible(in) && !n.Deleting && n.Labelled && !n.Gated &&
-		(r.LastOutcome == "" || r.LastOutcome == attempt.Passed) && r.Suspicion == nil && n.Requested == r.Request &&
-		!rebooted(in) && in.Config.NodeManagement.Reverify.Interval.Duration <= 0 && len(in.Profile.SuspectConditions) == 0
+	timeless := in.Config.NodeManagement.Reverify.Interval.Duration <= 0 && len(in.Profile.SuspectConditions) == 0 &&
+		in.Node.Requested == in.Node.Record.Request
+	return timeless && StatusOf(in, time.Time{}) == StatusVerified
 }
 
 // StatusOf is a node's status; empty for a node that is none of our business.

@@ -102,11 +102,12 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 			return err
 		}
 	}
-	view, fleet, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
+	snapshotter, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
 	if err != nil {
 		return err
 	}
-	if err := serveStatus(cfg, mgr, view, fleet, counters, contact); err != nil {
+	view := snapshotter.View
+	if err := serveStatus(cfg, mgr, snapshotter, counters, contact); err != nil {
 		return err
 	}
 	o.Log.Info("starting", "version", version.Version, "commit", version.Commit, "namespace", namespace,
@@ -127,19 +128,19 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	return hook.Beside(ctx, mgr.Start)
 }
 
-// build makes the reconcilers and registers them with the manager.
+// build makes the reconcilers and registers them with the manager. It returns what a scrape reads, and the counters.
 func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
-	namespace, workerNamespace string) (*controller.View, *controller.Fleet, *metrics.Counters, error) {
+	namespace, workerNamespace string) (*controller.Snapshotter, *metrics.Counters, error) {
 	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	if err := controller.Index(context.Background(), mgr.GetFieldIndexer()); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	watches, owners, err := watchOthers(cfg, rc, mgr)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not
 	// even so.
@@ -151,24 +152,24 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	}
 	cached, err := nodecache.Of(context.Background(), mgr.GetCache())
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	podStore, err := storeOf(mgr.GetCache(), &corev1.Pod{})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	versions := controller.NewVersions(time.Now, cached)
 	if err := cached.OnEvent(versions.Observe); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	marked = versions.Writer(marked)
 	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes(), cfg.ActionKinds()...)
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
 	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
@@ -188,7 +189,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
 	if err := deletions.Setup(mgr); err != nil {
-		return nil, nil, nil, fmt.Errorf("set up the deletion reconciler: %w", err)
+		return nil, nil, fmt.Errorf("set up the deletion reconciler: %w", err)
 	}
 	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
 		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
@@ -201,13 +202,13 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		Workloads: workloads, Names: cached.Names,
 	}
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
-		return nil, nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
+		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	known := func(ctx context.Context) error {
 		return errors.Join(owners.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
 	}
 	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
-		return nil, nil, nil, fmt.Errorf("set up the node reconciler: %w", err)
+		return nil, nil, fmt.Errorf("set up the node reconciler: %w", err)
 	}
 	switch {
 	case cfg.Admission.Backfill && o.DryRun:
@@ -216,22 +217,26 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads,
 			Counters: counters, Events: events, Limit: backfill.NewLimit()}
 		if err := late.Setup(mgr); err != nil {
-			return nil, nil, nil, fmt.Errorf("set up the backfill reconciler: %w", err)
+			return nil, nil, fmt.Errorf("set up the backfill reconciler: %w", err)
 		}
 	}
 	if !o.DryRun {
 		labelled := &adoption.Reconciler{View: view, Writer: marked, Counters: counters, Limit: adoption.NewLimit()}
 		if err := labelled.Setup(mgr); err != nil {
-			return nil, nil, nil, fmt.Errorf("set up the adoption of nodes: %w", err)
+			return nil, nil, fmt.Errorf("set up the adoption of nodes: %w", err)
 		}
 	}
 	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
 		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second,
 		Emit:  events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return view, fleet, counters, nil
+	snapshotter := &controller.Snapshotter{View: view, Nodes: cached.Except}
+	if cfg.Metrics.PerNode != config.PerNodeAll {
+		snapshotter.Settled = fleet.Settled
+	}
+	return snapshotter, counters, nil
 }
 
 // namespacesOf keeps account of where workers are created; nil without election, which leaves no place for it.

@@ -17,7 +17,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
@@ -45,25 +44,16 @@ func elected(mgr ctrl.Manager) func() bool {
 }
 
 // serveStatus registers metrics and health checks.
-func serveStatus(cfg *config.Config, mgr ctrl.Manager, view *controller.View, fleet *controller.Fleet,
-	counters *metrics.Counters, c *contact) error {
+func serveStatus(cfg *config.Config, mgr ctrl.Manager, s *controller.Snapshotter, counters *metrics.Counters,
+	c *contact) error {
 	synced := func() bool {
 		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		return mgr.GetCache().WaitForCacheSync(now)
 	}
 	leader := elected(mgr)
-	nodes, err := nodecache.Of(context.Background(), mgr.GetCache())
-	if err != nil {
-		return err
-	}
-	snapshotter := &controller.Snapshotter{View: view, Nodes: nodes.Except}
-	if cfg.Metrics.PerNode != config.PerNodeAll {
-		snapshotter.Settled = fleet.Settled
-	}
 	upToDate := func() bool { return synced() && c.recent(time.Now()) }
-	collector := metrics.NewCollector(cfg.Metrics.PerNode, snapshotter.Snapshot, view.Tracker.Waiting,
-		upToDate, leader, time.Now)
+	collector := metrics.NewCollector(cfg.Metrics.PerNode, s.Snapshot, s.View.Tracker.Waiting, upToDate, leader, time.Now)
 	for _, m := range append(counters.Collectors(), collector) {
 		if err := ctrlmetrics.Registry.Register(m); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

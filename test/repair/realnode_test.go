@@ -150,17 +150,7 @@ func TestDetectorAndRebootOfARealNode(t *testing.T) {
 		return nil
 	})
 	d.start() // as the machine's services do
-	w.verified(name)
-	w.eventually("the Job is taken back", func() error {
-		jobs, err := w.client.BatchV1().Jobs("reboot").List(t.Context(), metav1.ListOptions{})
-		if err == nil && len(jobs.Items) > 0 {
-			err = fmt.Errorf("%+v", jobs.Items)
-		}
-		return errors.Join(err, w.spared())
-	})
-	if have := w.entries(); len(have) != 1 || have[0] != "Job" {
-		t.Errorf("the ledger has %v", have)
-	}
+	w.helpedByReboot(name)
 }
 
 // bootID is what the node's kubelet has reported.

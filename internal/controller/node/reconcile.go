@@ -102,10 +102,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case err == nil:
 			r.enqueueWaiting(ctx)
 			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
-			if settled := r.settled(n); settled && (wait <= 0 || wait > interval*settledRounds) {
-				wait = 0 // the sweep enqueues it
-			} else if !settled && (wait <= 0 || wait > interval) {
-				wait = interval
+			settled := r.settled(n)
+			if settled {
+				interval *= settledRounds
+			}
+			if wait <= 0 || wait > interval {
+				if wait = interval; settled {
+					wait = 0 // the sweep enqueues it
+				}
 			}
 			// Without a priority the queue would keep the one that this reconcile had.
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
