@@ -63,10 +63,10 @@ func ActionID(in Input) (index int32, round string) {
 }
 
 // enteredBefore reports whether an entry of the ledger is about the action to try next.
-func (d *decision) enteredBefore(e Deletion) bool {
+func (d *decision) enteredBefore(e ledger.Entry) bool {
 	index, round := ActionID(d.in)
 	next := ledger.Entry{UID: d.in.Node.UID, Kind: d.targetKind(), Index: &index, Round: round}
-	return next.Same(ledger.Entry{UID: e.NodeUID, Kind: e.Kind, Index: e.Index, Round: e.Round})
+	return next.Same(e)
 }
 
 // actionWait is for how long the node is left alone after an action; 0 where it is not.

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
@@ -213,8 +215,8 @@ func TestActionWaitEnd(t *testing.T) {
 }
 
 // its is an entry of the ledger about the node that the tests are about, of now.
-func its(index int32, round string) Deletion {
-	return Deletion{Time: now, NodeUID: "u1", Pool: "pool", Kind: "NodeClaim", Index: &index, Round: round}
+func its(index int32, round string) ledger.Entry {
+	return ledger.Entry{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "NodeClaim", Index: &index, Round: round}
 }
 
 // Each action counts for the hourly limit, and what was entered for the one that is tried again does not.
@@ -223,16 +225,16 @@ func TestEveryActionCountsInTheHour(t *testing.T) {
 	again := failing(5, deleting, actions, maxDeletionsPerHour(2), acted(time.Minute, isEnded, isIntended))
 	for name, tc := range map[string]struct {
 		in   Input
-		with []Deletion
+		with []ledger.Entry
 		held string
 	}{
-		"two actions before":              {done, []Deletion{its(0, ""), its(1, "")}, GuardMaxDeletionsPerHour},
-		"one of them over an hour ago":    {done, []Deletion{{Time: *ago(time.Hour), NodeUID: "u1", Index: its(0, "").Index}, its(1, "")}, ""},
-		"the second is tried again":       {again, []Deletion{its(0, ""), its(1, "")}, ""},
-		"the second, beside another node": {again, []Deletion{its(0, ""), its(1, ""), {Time: now, NodeUID: "u2"}}, GuardMaxDeletionsPerHour},
+		"two actions before":              {done, []ledger.Entry{its(0, ""), its(1, "")}, GuardMaxDeletionsPerHour},
+		"one of them over an hour ago":    {done, []ledger.Entry{{Time: metav1.NewTime(*ago(time.Hour)), UID: "u1", Index: its(0, "").Index}, its(1, "")}, ""},
+		"the second is tried again":       {again, []ledger.Entry{its(0, ""), its(1, "")}, ""},
+		"the second, beside another node": {again, []ledger.Entry{its(0, ""), its(1, ""), {Time: metav1.NewTime(now), UID: "u2"}}, GuardMaxDeletionsPerHour},
 	} {
 		w := deletable()
-		w.ledger.Deletions = tc.with
+		w.ledger.Entries = tc.with
 		if plan, _ := ask(t, tc.in, w); plan.Change.Record.Held != tc.held {
 			t.Errorf("%s: held by %q (%s), want %q", name, plan.Change.Record.Held, plan.Change.Record.HeldMessage, tc.held)
 		}
@@ -241,9 +243,9 @@ func TestEveryActionCountsInTheHour(t *testing.T) {
 
 // A node counts once however many actions were taken on it.
 func TestManyActionsAreOneUnhealthyNode(t *testing.T) {
-	entries := []Deletion{its(0, ""), its(1, ""), its(2, "")}
+	entries := []ledger.Entry{its(0, ""), its(1, ""), its(2, "")}
 	for i, at := range []time.Duration{40 * time.Minute, 30 * time.Minute, 20 * time.Minute} {
-		entries[i].Time = *ago(at)
+		entries[i].Time = metav1.NewTime(*ago(at))
 	}
 	well := NodeSummary{Name: "m", UID: "u2", Pool: "pool", Created: *ago(time.Hour)}
 	for name, tc := range map[string]struct {
@@ -265,7 +267,7 @@ func TestManyActionsAreOneUnhealthyNode(t *testing.T) {
 // A node with an action counts as in flight until it is gone or has passed.
 func TestActionIsInFlight(t *testing.T) {
 	s := SummaryOf(failing(5, actions, acted(time.Minute, isStarted)))
-	entry := []Deletion{{Time: now.Add(-time.Minute), NodeUID: "u1"}}
+	entry := []ledger.Entry{{Time: metav1.NewTime(now.Add(-time.Minute)), UID: "u1"}}
 	if c := CountNodes([]NodeSummary{s}, entry, time.Hour, now); len(c.deleting) != 1 {
 		t.Errorf("in flight: %+v", c.deleting)
 	}

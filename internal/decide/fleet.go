@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
 
 // NodeSummary is what decisions about other nodes need to know of a node.
@@ -87,11 +88,11 @@ type deletingNode struct {
 // many actions were taken on a node, it counts once, by the last of them. A deleted node counts as unhealthy for the
 // window, else each deletion would shrink the pool and with it the limit. Its replacement does not count in addition,
 // else the pool would seem to grow with each deletion.
-func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, now time.Time) Counts {
+func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
-	inLedger := map[string]Deletion{} // by the node's UID, the last
-	for _, d := range ledger {
-		inLedger[d.NodeUID] = d
+	inLedger := map[string]ledger.Entry{} // by the node's UID, the last
+	for _, e := range entries {
+		inLedger[e.UID] = e
 	}
 	tallies := map[group]*tally{}
 	each := func(pool, zone string, do func(*tally)) {
@@ -104,7 +105,7 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 	}
 	for _, m := range fleet {
 		var pools []string
-		if d, ok := inLedger[m.UID]; ok && !m.Verified.After(d.Time) { // after an action the node may pass
+		if d, ok := inLedger[m.UID]; ok && !m.Verified.After(d.Time.Time) { // after an action the node may pass
 			pools = append(pools, d.Pool)
 		}
 		if m.DeletionIntended && !m.Excluded {
@@ -125,8 +126,8 @@ func CountNodes(fleet []NodeSummary, ledger []Deletion, window time.Duration, no
 		})
 	}
 	for _, d := range inLedger {
-		if _, present := c.healthy[d.NodeUID]; !present && now.Sub(d.Time) < window {
-			each(d.Pool, d.Zone, func(t *tally) { t.deleted = append(t.deleted, d.Time) })
+		if _, present := c.healthy[d.UID]; !present && now.Sub(d.Time.Time) < window {
+			each(d.Pool, d.Zone, func(t *tally) { t.deleted = append(t.deleted, d.Time.Time) })
 		}
 	}
 	for g, t := range tallies {

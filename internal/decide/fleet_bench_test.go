@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -40,7 +43,7 @@ func BenchmarkHeldNode(b *testing.B) {
 // BenchmarkCountNodes measures the counts of the large fleet, which serve all held nodes for two seconds.
 func BenchmarkCountNodes(b *testing.B) {
 	fleet := largeFleet()
-	ledger := []Deletion{{Time: now.Add(-time.Minute), NodeUID: "gone", Pool: "pool", Zone: "zone-0"}}
+	ledger := []ledger.Entry{{Time: metav1.NewTime(now.Add(-time.Minute)), UID: "gone", Pool: "pool", Zone: "zone-0"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if n := CountNodes(fleet, ledger, time.Hour, now).of(exhausted(), group{pool: "pool"}); n.bad != 101 {

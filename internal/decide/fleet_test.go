@@ -3,6 +3,10 @@ package decide
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
 
 func TestSummaryOf(t *testing.T) {
@@ -46,16 +50,16 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 		return fleet
 	}
 	const old = 24 * time.Hour
-	gone := func(at ...time.Duration) []Deletion {
-		var out []Deletion
+	gone := func(at ...time.Duration) []ledger.Entry {
+		var out []ledger.Entry
 		for _, d := range at {
-			out = append(out, Deletion{Time: now.Add(-d), NodeUID: "gone" + d.String(), Pool: "pool"})
+			out = append(out, ledger.Entry{Time: metav1.NewTime(now.Add(-d)), UID: "gone" + d.String(), Pool: "pool"})
 		}
 		return out
 	}
 	for name, tc := range map[string]struct {
 		fleet      []NodeSummary
-		deletions  []Deletion
+		deletions  []ledger.Entry
 		bad, total int
 	}{
 		"none was deleted":                {born(old, old, old), nil, 1, 4},
@@ -66,8 +70,8 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 		"a node of before replaces none":  {born(old, old, 15*time.Minute), gone(10 * time.Minute), 2, 5},
 		"a pool that grew":                {born(old, old, 5*time.Minute, 4*time.Minute), gone(10 * time.Minute), 2, 5},
 		"deleted before the window":       {born(old, old), gone(time.Hour), 1, 3},
-		"it is still on its way out":      {born(old, old), []Deletion{{Time: now, NodeUID: "24h0m0s", Pool: "pool"}}, 1, 3},
-		"of another pool":                 {born(old), []Deletion{{Time: now, NodeUID: "x", Pool: "other"}}, 1, 2},
+		"it is still on its way out":      {born(old, old), []ledger.Entry{{Time: metav1.NewTime(now), UID: "24h0m0s", Pool: "pool"}}, 1, 3},
+		"of another pool":                 {born(old), []ledger.Entry{{Time: metav1.NewTime(now), UID: "x", Pool: "other"}}, 1, 2},
 		"a whole pool, deleted in a row":  {born(), gone(time.Minute, 2*time.Minute, 3*time.Minute), 4, 4},
 		"a ledger of a clock a bit ahead": {born(old), gone(-time.Minute), 2, 3},
 	} {

@@ -250,7 +250,7 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 	case NeedLedger:
 		ev.Ledger = &w.ledger
 	case NeedCounts:
-		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Deletions, in.Config.NodeManagement.Remediation.Window.Duration, now))
+		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Entries, in.Config.NodeManagement.Remediation.Window.Duration, now))
 	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
 	case NeedAction:

@@ -175,8 +175,8 @@ func (d *decision) deletedPerHour() string {
 			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
-	for _, entry := range d.ev.Ledger.Deletions {
-		if !d.enteredBefore(entry) && d.now.Sub(entry.Time) < time.Hour {
+	for _, entry := range d.ev.Ledger.Entries {
+		if !d.enteredBefore(entry) && d.now.Sub(entry.Time.Time) < time.Hour {
 			n++
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -55,7 +56,7 @@ type model struct {
 	unmet, elsewhere, full bool // prerequisites, the same on the verified node, no slot
 	refuses                bool // the API server takes no pod
 	busy                   bool // the joining node runs an ordinary pod
-	ledger                 []decide.Deletion
+	ledger                 []ledger.Entry
 	version, serial        int
 	gone                   int             // nodes that were deleted
 	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
@@ -300,7 +301,7 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		counts := decide.CountNodes(fleet, m.ledger, in.Config.NodeManagement.Remediation.Window.Duration, m.now)
 		ev.Fleet, ev.Counts = &fleet, &counts
 	case decide.NeedLedger:
-		ev.Ledger = &decide.Ledger{CompleteSince: m.now.Add(-48 * time.Hour), Deletions: m.ledger}
+		ev.Ledger = &decide.Ledger{Contents: ledger.Contents{CompleteSince: m.now.Add(-48 * time.Hour), Entries: m.ledger}}
 	case decide.NeedOccupants, decide.NeedWorkloads:
 		ev.Workloads = &decide.Workloads{}
 		if m.busy && in.Node.Name == joining {
@@ -366,7 +367,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			return false, true
 		}
 		index, round := decide.ActionID(in)
-		m.ledger = append(m.ledger, decide.Deletion{Time: m.now, NodeUID: in.Node.UID, Index: &index, Round: round})
+		m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Index: &index, Round: round})
 		m.remove(n.Name)
 		return true, false
 	}

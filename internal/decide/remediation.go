@@ -8,32 +8,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Deletion is one entry of the ledger: a deletion, or another action.
-type Deletion struct {
-	Time                time.Time
-	NodeUID, Pool, Zone string
-	// Kind is that of what the action deleted, created or set.
-	Kind string
-	// Index and Round are what ActionID returned for it; Index is nil in the entry of an old version.
-	Index *int32
-	Round string
-}
-
-// Ledger is what is known of the actions of the last hour or window, the oldest first.
+// Ledger is what is known of the actions of the last hour or window, the oldest first. An action is entered on
+// condition that its Version is still the same.
 type Ledger struct {
-	Deletions []Deletion
-	// CompleteSince is since when every action is among them: a ledger that was just made, or emptied, knows of none
-	// before.
-	CompleteSince time.Time
-	// Paused is why a person stopped remediation; empty where nobody did.
-	Paused string
-	// Version identifies what was read: an action is entered on condition that it is still the same.
-	Version string
+	ledger.Contents
 	// Problem says why they are not known; then no limit can be checked.
 	Problem string
 }

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
@@ -32,7 +34,7 @@ func pool(change ...func(*world)) world {
 func deletions(n int, pool string, age time.Duration) func(*world) {
 	return func(w *world) {
 		for i := range n {
-			w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-age), NodeUID: fmt.Sprintf("gone-%s-%d", pool, i), Pool: pool})
+			w.ledger.Entries = append(w.ledger.Entries, ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: fmt.Sprintf("gone-%s-%d", pool, i), Pool: pool})
 		}
 	}
 }
@@ -89,7 +91,7 @@ func zone(unhealthy int) func(*world) {
 func deletedInZone(zone string) func(*world) {
 	return func(w *world) {
 		for _, uid := range []string{"gone-1", "gone-2"} {
-			w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-time.Minute), NodeUID: uid, Pool: "other", Zone: zone})
+			w.ledger.Entries = append(w.ledger.Entries, ledger.Entry{Time: metav1.NewTime(now.Add(-time.Minute)), UID: uid, Pool: "other", Zone: zone})
 		}
 	}
 }
@@ -98,7 +100,7 @@ func deletedInZone(zone string) func(*world) {
 func going(pool string) func(*world) {
 	return func(w *world) {
 		w.fleet[0].Pool = pool
-		w.ledger.Deletions = append(w.ledger.Deletions, Deletion{Time: now.Add(-50 * time.Minute), NodeUID: w.fleet[0].UID, Pool: pool})
+		w.ledger.Entries = append(w.ledger.Entries, ledger.Entry{Time: metav1.NewTime(now.Add(-50 * time.Minute)), UID: w.fleet[0].UID, Pool: pool})
 	}
 }
 
@@ -136,12 +138,14 @@ func TestRemediate(t *testing.T) {
 		"without a pool all nodes count":      {failing(5, deleting), pool(sick(4), func(w *world) { w.owner = owner.Owner{} }), GuardMaxUnhealthy, ""},
 		"ten deletions in an hour":            {exhausted(), pool(deletions(10, "other", 59*time.Minute)), GuardMaxDeletionsPerHour, ""},
 		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", "NodeClaim"},
-		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{its(0, "")} }), "", "NodeClaim"},
+		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{its(0, "")} }), "", "NodeClaim"},
 		"an entry of an older version": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
-			w.ledger.Deletions = []Deletion{{Time: now, NodeUID: "u1", Pool: "pool", Kind: "NodeClaim"}}
+			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "NodeClaim"}}
 		}), "", "NodeClaim"},
-		"an older version's other action":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{{Time: now, NodeUID: "u1", Pool: "pool", Kind: "Job"}} }), GuardMaxDeletionsPerHour, ""},
-		"an action of the round before":    {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Deletions = []Deletion{its(0, "2026-01-01T00:00:00Z")} }), GuardMaxDeletionsPerHour, ""},
+		"an older version's other action": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
+			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "Job"}}
+		}), GuardMaxDeletionsPerHour, ""},
+		"an action of the round before":    {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{its(0, "2026-01-01T00:00:00Z")} }), GuardMaxDeletionsPerHour, ""},
 		"no deletions allowed":             {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
 		"a ledger that cannot be read":     {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
 		"dry run":                          {exhausted(dryRun), pool(), GuardDryRun, ""},
@@ -161,7 +165,7 @@ func TestRemediate(t *testing.T) {
 		"one of another pool is intended":  {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
 		"an excluded one was intended":     {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
 		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
-			w.fleet[9].DeletionIntended, w.ledger.Deletions = true, []Deletion{its(0, "")}
+			w.fleet[9].DeletionIntended, w.ledger.Entries = true, []ledger.Entry{its(0, "")}
 		}), "", "NodeClaim"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -307,8 +307,8 @@ func (w *World) Ledger() []string {
 	read, err := l.Read(w.Ctx, w.Clock.Now(), true)
 	w.Must(err)
 	var uids []string
-	for _, d := range read.Deletions {
-		uids = append(uids, d.NodeUID)
+	for _, d := range read.Entries {
+		uids = append(uids, d.UID)
 	}
 	return uids
 }

@@ -51,15 +51,12 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 		return decide.Ledger{}, err
 	}
 	settled := have.Prune(now, l.keep())
-	out := decide.Ledger{Version: have.Version, CompleteSince: settled.CompleteSince, Paused: attempt.Text(settled.Paused)}
-	if out.CompleteSince.IsZero() {
-		out.CompleteSince = now
+	settled.Entries = ledger.NewerThan(settled.Entries, now, l.keep())
+	settled.Paused = attempt.Text(settled.Paused)
+	if settled.CompleteSince.IsZero() {
+		settled.CompleteSince = now
 	}
-	for _, e := range ledger.NewerThan(settled.Entries, now, l.keep()) {
-		out.Deletions = append(out.Deletions, decide.Deletion{Time: e.Time.Time, NodeUID: e.UID, Pool: e.Pool, Zone: e.Zone,
-			Kind: e.Kind, Index: e.Index, Round: e.Round})
-	}
-	return out, nil
+	return decide.Ledger{Contents: settled}, nil
 }
 
 func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Contents, error) {

@@ -40,8 +40,8 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, d := range got.Deletions {
-		out = append(out, fmt.Sprintf("%s@%s", d.NodeUID, d.Time.UTC().Format("02T15:04")))
+	for _, d := range got.Entries {
+		out = append(out, fmt.Sprintf("%s@%s", d.UID, d.Time.UTC().Format("02T15:04")))
 	}
 	return strings.Join(out, " ")
 }
@@ -65,10 +65,10 @@ func TestLedgerKeepsDeletions(t *testing.T) {
 	mustBe(t, "the second", enter(t, l, "b", noon.Add(time.Minute)), nil)
 	l = &Ledger{Reader: s, Writer: s, Namespace: "ns"} // a successor
 	got, err := l.Read(t.Context(), noon.Add(time.Minute), false)
-	if err != nil || len(got.Deletions) != 2 {
+	if err != nil || len(got.Entries) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	mustBe(t, "the first again", got.Deletions[0].Time.Equal(noon) && got.Deletions[0].NodeUID == "a" && got.Deletions[0].Pool == "default", true)
+	mustBe(t, "the first again", got.Entries[0].Time.Time.Equal(noon) && got.Entries[0].UID == "a" && got.Entries[0].Pool == "default", true)
 	mustBe(t, "an hour at least, though Keep is not set", read(t, l, noon.Add(time.Hour)), "b@01T12:01")
 
 	l, _ = ledgerOf("")
@@ -104,7 +104,7 @@ func TestLedgerHasEveryAction(t *testing.T) {
 	}
 	got, err := l.Read(t.Context(), noon.Add(time.Hour), true)
 	var list []string
-	for _, d := range got.Deletions {
+	for _, d := range got.Entries {
 		list = append(list, fmt.Sprintf("%s %d %q %s", d.Kind, *d.Index, d.Round, d.Time.UTC().Format("15:04")))
 	}
 	want := []string{`Job 0 "" 12:01`, `Condition 1 "" 12:02`, `Job 0 "` + verified + `" 12:03`, `NodeClaim 2 "` + verified + `" 12:04`}
@@ -214,7 +214,7 @@ func TestLedgerIsReadOnceForAll(t *testing.T) {
 		l, s := ledgerOf("[" + at("a", noon) + "]")
 		for i := range 100 {
 			got, err := l.Read(t.Context(), noon.Add(time.Duration(i)*15*time.Minute), false)
-			mustBe(t, "what was kept ages all the same", len(got.Deletions) == 1 && err == nil, i < 24*4)
+			mustBe(t, "what was kept ages all the same", len(got.Entries) == 1 && err == nil, i < 24*4)
 		}
 		mustBe(t, "reads", s.gets, 1)
 		if _, err := l.Read(t.Context(), noon, true); err != nil {
@@ -224,7 +224,7 @@ func TestLedgerIsReadOnceForAll(t *testing.T) {
 		mustBe(t, "enter", enter(t, l, "b", noon), nil)
 		mustBe(t, "enter reads", s.gets, 3)
 		got, _ := l.Read(t.Context(), noon, false)
-		mustBe(t, "what was entered is seen at once", len(got.Deletions), 2)
+		mustBe(t, "what was entered is seen at once", len(got.Entries), 2)
 		mustBe(t, "reads", s.gets, 4)
 		time.Sleep(ledgerAge)
 		_, _ = l.Read(t.Context(), noon, false)

@@ -240,11 +240,11 @@ func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evide
 		return decide.Counts{}, err
 	}
 	window := in.Config.NodeManagement.Remediation.Window.Duration
-	var deletions []decide.Deletion
+	var entries []ledger.Entry
 	if ev.Ledger != nil { // with deletion off there is none
-		deletions = ev.Ledger.Deletions
+		entries = ev.Ledger.Entries
 	}
-	r.counts, r.counted = decide.CountNodes(fleet, deletions, window, now), now
+	r.counts, r.counted = decide.CountNodes(fleet, entries, window, now), now
 	return r.counts, nil
 }
 
