@@ -18,12 +18,17 @@ import (
 // is verified again, with a whole budget, and only if that is exhausted too comes the next entry. A pass takes back
 // what was done.
 
-// lastAction is the action on the node that was decided on last; nil where there was none since the node passed.
+// lastAction is the action on the node that was decided on last; nil where there was none since the node passed. An
+// object that the API server does not let the controller delete is left from before that.
 func lastAction(r marks.Record) *marks.Remediation {
 	if len(r.Remediations) == 0 {
 		return nil
 	}
-	return &r.Remediations[len(r.Remediations)-1]
+	last := &r.Remediations[len(r.Remediations)-1]
+	if last.State == marks.RemediationReverting && last.Condition == "" {
+		return nil
+	}
+	return last
 }
 
 // nextAction is the entry of remediation.actions to try next, and its place; ok is false where all were tried. One that
@@ -197,10 +202,13 @@ func afterPass(all []marks.Remediation) (left []marks.Remediation) {
 
 // revert takes back the first action that is to be. It reports whether there is one. What comes of the record depends
 // on why: a node that passed has no actions any more; where a guard holds, or deletion was switched off, the entry may
-// be tried again; else the next one follows.
+// be tried again; else the next one follows. An object that the API server has just refused to delete holds up nothing
+// until it is tried again.
 func (d *decision) revert() bool {
 	r := d.in.Node.Record
-	i := slices.IndexFunc(r.Remediations, func(a marks.Remediation) bool { return a.State == marks.RemediationReverting })
+	i := slices.IndexFunc(r.Remediations, func(a marks.Remediation) bool {
+		return a.State == marks.RemediationReverting && !d.awaitRevert(a)
+	})
 	if i < 0 || d.in.LocalWorker != nil {
 		return false
 	}
@@ -210,13 +218,29 @@ func (d *decision) revert() bool {
 	}
 	a := r.Remediations[i]
 	r.Remediations = slices.Clone(r.Remediations)
-	if r.LastOutcome == attempt.Passed || r.Held != "" || !d.in.Config.NodeManagement.DeleteFailedNodes {
+	if a.Condition == "" || r.LastOutcome == attempt.Passed || r.Held != "" ||
+		!d.in.Config.NodeManagement.DeleteFailedNodes {
 		r.Remediations = slices.Delete(r.Remediations, i, i+1)
 	} else {
 		r.Remediations[i].State = marks.RemediationEnded
 	}
 	d.Step, d.Action, d.Change = StepRevert, &a, marks.Change{Record: r}
 	return true
+}
+
+// awaitRevert reports whether the API server refused to delete the object of an action, and it is not tried again yet.
+func (d *decision) awaitRevert(a marks.Remediation) bool {
+	left := d.in.RevertRetries[a.FullName()].Sub(d.now)
+	d.requeueAfter(left)
+	return left > 0
+}
+
+// RevertRefused is the event about an object of an action that stays although the node passed, or deletion is off: the
+// API server refuses to delete it.
+func RevertRefused(a marks.Remediation, why string) Event {
+	return Event{Reason: EventRevertRefused, Key: a.FullName(), Message: fmt.Sprintf(
+		"%s %s of a remediation stays, and is tried again: %s. Let the controller get and delete it, or delete it yourself",
+		a.Kind, a.FullName(), why)}
 }
 
 // SupervisesCondition reports whether the node carries a condition that an action set: the guards must go on letting it

@@ -67,7 +67,9 @@ var (
 	EventHeld              = Warning("RemediationHeld", "Delete", RankDecision)
 	// EventRemediationStarted is of an action other than a deletion.
 	EventRemediationStarted = Warning("RemediationStarted", "Remediate", RankDecision)
-	EventQuarantined        = Warning("Quarantined", "Quarantine", RankDecision)
+	// EventRevertRefused is of a node whose action is to be taken back, and the API server does not delete its object.
+	EventRevertRefused = Warning("RemediationRevertRefused", "Remediate", RankDecision)
+	EventQuarantined   = Warning("Quarantined", "Quarantine", RankDecision)
 	// EventSuspicionCleared is of a node that a condition made suspect and whose checks pass.
 	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
 	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)

@@ -52,6 +52,9 @@ type Input struct {
 	NotReadySeen time.Time
 	// SuspectSince is when this process first saw the present transition of the conditions that make the node suspect.
 	SuspectSince map[corev1.NodeConditionType]time.Time
+	// RevertRetries is when the deletion of an object that an action created is tried again, by FullName: the API server
+	// refused it.
+	RevertRetries map[string]time.Time
 	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
 	DryRunDone bool
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -36,11 +35,22 @@ type Actions struct {
 }
 
 // Problem says why the API server does not take the object of an action, by a dry run of its creation; empty where it
-// does. With remediation.dryRun nothing is asked: the controller may not create the object then. The error is one that
-// may pass.
+// does. One that may have been created must also be readable: else nobody knows whose an object of that name is. With
+// remediation.dryRun nothing is asked: the controller may not create the object then. The error is one that may pass.
 func (a Actions) Problem(ctx context.Context, n *corev1.Node, action config.Action, r marks.Record) (string, error) {
 	if action.Object == nil || a.Config.NodeManagement.Remediation.DryRun {
 		return "", nil
+	}
+	if last := len(r.Remediations) - 1; last >= 0 && r.Remediations[last].State == marks.RemediationIntended &&
+		r.Remediations[last].Name != "" {
+		_, err := a.object(ctx, r.Remediations[last])
+		switch {
+		case err == nil, apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		case permanent(err):
+			return attempt.Text(fmt.Sprintf("%s cannot be read: %v", r.Remediations[last].Kind, err)), nil
+		default:
+			return "", err
+		}
 	}
 	o := render(action.Object, n, r, "node-ready-dry-run")
 	err := a.Writer.Create(ctx, o, client.DryRunAll)
@@ -86,7 +96,8 @@ func (a Actions) Start(ctx context.Context, n *corev1.Node, action marks.Remedia
 	return wrap(err, "create", action)
 }
 
-// Revert takes an action back. What is not ours, or is gone, is left alone.
+// Revert takes an action back. What is not ours, or is gone, is left alone. Where the API server refuses that, for one
+// because a right is missing, the error is what RevertRefused recognises.
 func (a Actions) Revert(ctx context.Context, n *corev1.Node, action marks.Remediation) error {
 	if action.Condition != "" {
 		ours := func(c corev1.NodeCondition) bool {
@@ -102,14 +113,19 @@ func (a Actions) Revert(ctx context.Context, n *corev1.Node, action marks.Remedi
 		err = a.Writer.Delete(ctx, have, client.Preconditions{UID: ptr.To(have.GetUID())},
 			client.PropagationPolicy(metav1.DeletePropagationBackground))
 	}
-	if err != nil && permanent(err) {
-		if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) { // it stays, and nobody waits for that
-			log.FromContext(ctx).Error(err, "an object of a remediation cannot be deleted", "kind", action.Kind,
-				"name", action.FullName())
-		}
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil
 	}
 	return wrap(err, "delete", action)
+}
+
+// RevertRefused is the API server's message where it refuses to delete the object of an action, or to show it, until
+// somebody changes something; empty for any other error of Revert.
+func RevertRefused(action marks.Remediation, err error) string {
+	if err == nil || action.Condition != "" || !permanent(err) {
+		return ""
+	}
+	return attempt.Text(err.Error())
 }
 
 func wrap(err error, verb string, a marks.Remediation) error {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -23,6 +25,43 @@ func TestDryRunAsksNothing(t *testing.T) {
 		t.Errorf("%q, %v", problem, err)
 	}
 }
+
+// An object that may have been created and cannot be read holds the action: nobody knows whose it is.
+func TestProblemOfAnObjectThatCannotBeRead(t *testing.T) {
+	intended := marks.Record{Remediations: []marks.Remediation{{State: marks.RemediationIntended, APIVersion: "batch/v1",
+		Kind: "Job", Namespace: "ns", Name: "o"}}}
+	started := marks.Record{Remediations: []marks.Remediation{intended.Remediations[0]}}
+	started.Remediations[0].State = marks.RemediationStarted
+	action := config.Action{Object: &config.ObjectAction{Template: map[string]any{"apiVersion": "batch/v1", "kind": "Job"}}}
+	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
+	for name, tc := range map[string]struct {
+		record marks.Record
+		answer error
+		held   bool
+	}{
+		"forbidden":                         {intended, apierrors.NewForbidden(jobs, "o", nil), true},
+		"not there":                         {intended, apierrors.NewNotFound(jobs, "o"), false},
+		"there":                             {intended, nil, false},
+		"forbidden, of the entry before it": {started, apierrors.NewForbidden(jobs, "o", nil), false},
+		"forbidden, and none was intended":  {marks.Record{}, apierrors.NewForbidden(jobs, "o", nil), false},
+	} {
+		api := &answering{get: tc.answer}
+		problem, err := Actions{Reader: api, Writer: api, Config: &config.Config{}}.Problem(t.Context(), &corev1.Node{}, action, tc.record)
+		if err != nil || (problem != "") != tc.held || tc.held && !strings.Contains(problem, "Job cannot be read") {
+			t.Errorf("%s: %q, %v", name, problem, err)
+		}
+	}
+}
+
+// answering answers each read alike and takes every creation.
+type answering struct {
+	client.Client
+	get error
+}
+
+func (a *answering) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error { return a.get }
+
+func (*answering) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
 
 // A condition is set on condition that the node is as it was read: its type may have become another writer's.
 func TestConditionNeedsTheVersionRead(t *testing.T) {

@@ -43,6 +43,8 @@ type Leader struct {
 	Refuse func(client.Object) error
 	// Forbid says which writes, as "patch Node/status", the API server forbids; nil: none.
 	Forbid func(write string) bool
+	// ForbidGet says which objects, by kind, the API server does not show; nil: none.
+	ForbidGet func(kind string) bool
 	// StaleNodes is what the cache says of a node in place of the API server; by name.
 	StaleNodes map[string]*corev1.Node
 	// StalePods is what the cache says of pods in place of the API server; nil: what that has.
@@ -121,6 +123,9 @@ func (l *Leader) Live() client.WithWatch {
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if l.isDead() {
 				return ErrDead
+			}
+			if l.ForbidGet != nil && l.ForbidGet(kind(o)) {
+				return forbidden("get " + kind(o))
 			}
 			if _, ok := o.(*corev1.Node); ok {
 				l.mu.Lock()

@@ -129,3 +129,81 @@ func TestPauseTakesTheConditionBack(t *testing.T) {
 	l = w.Lead() // the one before has read the ledger a moment ago
 	reaches("and set again", func() bool { return required(w, n) })
 }
+
+// helps has the node fail until the object of an action is there.
+func helps(w *world.World, n *corev1.Node) {
+	w.Exit = func(*corev1.Pod) int {
+		if len(objectsOf(w, n)) > 0 {
+			return 0
+		}
+		return 1
+	}
+}
+
+// An object that may not be deleted, or read, stays, and an event says so. The node is released, and verified again
+// whenever it must be. Once the right is there the object goes, in a minute.
+func TestObjectThatStaysHoldsUpNothing(t *testing.T) {
+	for verb, forbid := range map[string]func(*world.Leader, bool){
+		"delete": func(l *world.Leader, is bool) {
+			l.Forbid = func(write string) bool { return is && write == "delete Unstructured" }
+		},
+		"get": func(l *world.Leader, is bool) {
+			l.ForbidGet = func(kind string) bool { return is && kind == "Unstructured" }
+		},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, ladder)
+			n := w.Node("n")
+			helps(w, n)
+			l := w.Lead()
+			forbid(l, true)
+			l.RunFor(10 * time.Minute)
+			_, f := w.Get(n.Name)
+			left := func() int { return len(w.Record(n.Name).Remediations) }
+			if f.Gated || !f.Labelled || required(w, n) || len(objectsOf(w, n)) != 1 || left() != 1 {
+				t.Fatalf("gated %t, condition %t, objects %v, record %+v", f.Gated, required(w, n), objectsOf(w, n), f.Record)
+			}
+			if got := w.EventCount(n.Name, decide.EventRevertRefused); got != 1 {
+				t.Errorf("%d events", got)
+			}
+			w.Patch(n, `{"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"}]}}`)
+			passed := f.Record.Sequence
+			l.RunFor(2 * time.Minute)
+			if _, f = w.Get(n.Name); f.Gated || f.Record.Sequence == passed || left() != 1 {
+				t.Errorf("it is not verified again: gated %t, record %+v", f.Gated, f.Record)
+			}
+			forbid(l, false)
+			if _, ok := l.Until(2*time.Minute, func() bool { return len(objectsOf(w, n)) == 0 && left() == 0 }); !ok {
+				t.Errorf("objects %v, record %+v", objectsOf(w, n), w.Record(n.Name))
+			}
+		})
+	}
+}
+
+// What is left of an earlier round counts for none of the next one: all its entries are tried, from the first on.
+func TestObjectThatStaysIsOfNoLaterRound(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, strings.Replace(ladder, `"controlProbe": false`, `"controlProbe": false, "neverVerifiedOnly": false`, 1))
+	n := w.Node("n")
+	helps(w, n)
+	l := w.Lead()
+	l.Forbid = func(write string) bool { return write == "delete Unstructured" }
+	l.RunFor(10 * time.Minute)
+	if r := w.Record(n.Name); len(r.Remediations) != 1 {
+		t.Fatalf("record %+v", r)
+	}
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	w.Patch(n, `{"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"}]}}`)
+	if _, ok := l.Until(10*time.Minute, func() bool { return required(w, n) }); !ok {
+		t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+	}
+	if _, ok := l.Until(10*time.Minute, func() bool { return len(objectsOf(w, n)) == 2 }); !ok {
+		t.Fatalf("no object is created: record %+v", w.Record(n.Name))
+	}
+	l.Forbid, w.Exit = nil, func(*corev1.Pod) int { return 0 }
+	done := func() bool { return len(objectsOf(w, n)) == 0 && len(w.Record(n.Name).Remediations) == 0 }
+	if _, ok := l.Until(2*time.Minute, done); !ok {
+		t.Errorf("objects stay: record %+v", w.Record(n.Name))
+	}
+}

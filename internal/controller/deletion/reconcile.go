@@ -123,7 +123,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
 	// The node's condition says so.
 	r.View.Tracker.Refused(r.View.Observe(n), "the remediation fails", controller.Refusal(err))
+	later := errRetryLater{}
 	switch {
+	case errors.As(err, &later):
+		return ctrl.Result{RequeueAfter: later.retry}, nil
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
 		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
@@ -275,7 +278,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	case plan.Recorded != nil, plan.Step == decide.StepNone, plan.Step == decide.StepStart, plan.Step == decide.StepProbe:
 		return nil // what is next is not a remediation
 	case plan.Step == decide.StepRevert:
-		if err := r.Actions.Revert(ctx, n, *plan.Action); err != nil {
+		if err := r.revert(ctx, n, in, *plan.Action); err != nil {
 			return err
 		}
 		log.FromContext(ctx).Info("remediation taken back", "kind", plan.Action.TargetKind(), "name", plan.Action.FullName())
@@ -307,6 +310,33 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		r.View.Tracker.FinishDryRun(in) // the node does not show what was decided, so it would be decided again at every look
 	}
 	return nil
+}
+
+// errRetryLater: the API server refused to take an action back, which is tried again.
+type errRetryLater struct{ retry time.Duration }
+
+func (e errRetryLater) Error() string {
+	return fmt.Sprintf("the deletion of an action's object was refused, and is tried again in %s", e.retry)
+}
+
+// revert takes an action back. Where the API server refuses that, the error is an errRetryLater, and nothing else about
+// the node waits for it.
+func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input, a marks.Remediation) error {
+	err := r.Actions.Revert(ctx, n, a)
+	why := remediation.RevertRefused(a, err)
+	switch {
+	case why != "":
+		r.Counters.Remediation(a.TargetKind(), metrics.RemediationError)
+		r.Events.Emit(n, r.View.Tracker.Now(), decide.RevertRefused(a, why))
+		log.FromContext(ctx).Error(err, "the object of a remediation stays")
+		err = errRetryLater{r.View.Tracker.RevertRefused(in, a.FullName())}
+	case err == nil:
+		r.View.Tracker.Reverted(in, a.FullName())
+	default:
+		return err
+	}
+	r.View.Tracker.Refused(in, a.FullName()+" cannot be deleted", why)
+	return err
 }
 
 // carryOut enters the remediation in the ledger, ends the node's workers, and deletes the target on condition of its
