@@ -1,13 +1,17 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -22,6 +26,7 @@ type Slots struct {
 	mu        sync.Mutex
 	waiting   []string // names of nodes
 	isWaiting map[string]bool
+	overdue   []decide.SlotHolder // those of the last count
 }
 
 // NewSlots makes Slots with reconciliation.maxConcurrentVerifications as the limit.
@@ -66,6 +71,7 @@ func (s *Slots) free(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	free, now, shown := s.limit, s.view.Tracker.Now(), map[string]bool{}
+	s.overdue = nil
 	for i := range list.Items {
 		p := &list.Items[i]
 		if !s.view.Ours(p) {
@@ -73,11 +79,27 @@ func (s *Slots) free(ctx context.Context) (int, error) {
 		}
 		shown[p.Name] = true
 		o := s.view.Tracker.observe(p)
-		if end := o.GoneBy(); (end.IsZero() || now.Before(end)) && !s.view.Tracker.Lost(o.Node) {
-			free--
+		end := o.GoneBy()
+		if !end.IsZero() && !now.Before(end) || s.view.Tracker.Lost(o.Node) {
+			continue
+		}
+		free--
+		if due := o.DueBy(); !due.IsZero() && !now.Before(due) {
+			s.overdue = append(s.overdue, decide.SlotHolder{Pod: o.Name, Node: o.Node, Due: due, Until: end,
+				Terminating: o.Terminating, Finalizers: slices.Clone(o.Finalizers), Refused: s.view.Tracker.EndRefused(o.Node)})
 		}
 	}
+	slices.SortFunc(s.overdue, func(a, b decide.SlotHolder) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Pod, b.Pod))
+	})
 	return free - s.view.reserved.pending(synced, shown), nil
+}
+
+// Overdue are the pods that held a slot when slots were last counted and should have ended before, by when they lose it.
+func (s *Slots) Overdue() []decide.SlotHolder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.overdue)
 }
 
 // Creating turns a node's slot into that of the pod, which is about to be created. It returns false for a probe whose

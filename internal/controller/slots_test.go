@@ -207,6 +207,36 @@ func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
 	}
 }
 
+// In the minute before a pod that does not end loses its slot, it is known which one holds it, and why.
+func TestOverdueSlots(t *testing.T) {
+	s, v, c, at := slotted(t, 2)
+	ends, refused := worker(v, node("n1"), 1, running), worker(v, node("n2"), 1, imageMissing)
+	shows(s, c, ends)
+	shows(s, c, refused)
+	ends.DeletionTimestamp, ends.DeletionGracePeriodSeconds = &ends.CreationTimestamp, ptr.To[int64](5)
+	shows(s, c, ends)
+	v.Tracker.Refused(of("n2", string(node("n2").UID)), RefusedEnd, "pods is forbidden")
+	if at.pass(5*time.Second - 1); take(t, s, "n3") || len(s.Overdue()) > 0 {
+		t.Errorf("in their grace period: %+v", s.Overdue())
+	}
+	at.pass(1)
+	if take(t, s, "n3") {
+		t.Fatal("there is no slot")
+	}
+	got := s.Overdue()
+	if len(got) != 2 || got[0].Pod == got[1].Pod {
+		t.Fatalf("overdue: %+v", got)
+	}
+	for _, h := range got {
+		if h.Until.Sub(h.Due) != time.Minute || h.Terminating != (h.Node == "n1") || (h.Refused != "") != (h.Node == "n2") {
+			t.Errorf("%+v", h)
+		}
+	}
+	if at.pass(time.Minute); !take(t, s, "n3") || len(s.Overdue()) > 0 {
+		t.Errorf("without slots: %+v", s.Overdue())
+	}
+}
+
 // Where the API server refuses the deletion of a pod whose time is over, other nodes need not wait for it.
 func TestAPodThatCannotBeDeletedHoldsNoSlot(t *testing.T) {
 	const slack = 65 * time.Second // the grace period and a minute

@@ -364,6 +364,19 @@ func (s *Tracker) Refused(in decide.Input, what, why string) {
 	}
 }
 
+// RefusedEnd is what Refused is told of a request to end a worker pod.
+const RefusedEnd = "worker pods cannot be ended"
+
+// EndRefused is why the API server refuses to end a worker pod of the node of a name; empty where it does not.
+func (s *Tracker) EndRefused(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil {
+		return n.refused[RefusedEnd]
+	}
+	return ""
+}
+
 // WithRefused is the condition with what Refused remembers. One that is True is left as it is: nothing is waited for.
 func (s *Tracker) WithRefused(in decide.Input, c *marks.Condition) *marks.Condition {
 	s.mu.Lock()

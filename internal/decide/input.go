@@ -106,6 +106,9 @@ type Evidence struct {
 	Unmet *[]Unmet
 	// Slot: one of maxConcurrentVerifications is reserved for the node.
 	Slot *bool
+	// SlotHolders are loaded with Slot where there is none: pods that should have ended and hold one, by when they lose
+	// it.
+	SlotHolders *[]SlotHolder
 	// Probes are the control probes for nodes of the same pool and profile.
 	Probes *[]workerpod.Observation
 	// ProbeRefused says why the API server refused to create the control probe.
@@ -125,6 +128,19 @@ type Evidence struct {
 	ActionProblem *string
 	// Owner is the object that owns the node.
 	Owner *owner.Owner
+}
+
+// SlotHolder is a worker pod that should have ended and still holds a slot.
+type SlotHolder struct {
+	// Pod and Node are names.
+	Pod, Node string
+	// Due is when the pod should have ended, Until when it holds its slot at the latest.
+	Due, Until time.Time
+	// Terminating: the pod was deleted and has not ended. Finalizers keep it.
+	Terminating bool
+	Finalizers  []string
+	// Refused is the API server's message where it refuses to delete the pod; empty where it does not.
+	Refused string
 }
 
 // Step is what to do next about a node. A reconcile takes at most one; its effect causes a watch event and the next

@@ -1,7 +1,9 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -285,9 +287,46 @@ func (d *decision) slotFree() bool {
 		return false
 	case !*d.ev.Slot:
 		d.Unmet = []Unmet{{Kind: UnmetSlot}}
-		const message = "Waiting for one of reconciliation.maxConcurrentVerifications"
-		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
+		d.awaitSlot()
 		return false
 	}
 	return true
+}
+
+// awaitSlot reports that the node waits for a slot, and which pods hold one that should have ended. A held node stays
+// RemediationHeld.
+func (d *decision) awaitSlot() {
+	message := "Waiting for one of reconciliation.maxConcurrentVerifications"
+	if d.ev.SlotHolders != nil && len(*d.ev.SlotHolders) > 0 { // a long message is cut, so the next one to go is named
+		message += "; " + (*d.ev.SlotHolders)[0].String()
+		if more := len(*d.ev.SlotHolders) - 1; more > 0 {
+			message += fmt.Sprintf("; and so do %d more", more)
+		}
+	}
+	if d.spent.first {
+		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
+		return
+	}
+	if d.in.Node.Record.Held != "" {
+		d.Condition = d.betweenAttempts()
+		d.Condition.Message = attempt.Text(d.Condition.Message + "; " + message)
+		return
+	}
+	message += "; before: " + LastFailure(d.in.Node.Record)
+	d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
+}
+
+// String says which pod holds a slot, until when, why it does, and what to do.
+func (h SlotHolder) String() string {
+	text := fmt.Sprintf("worker %s on node %s should have ended at %s and holds one until %s at the latest", h.Pod, h.Node,
+		h.Due.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
+	switch {
+	case h.Refused != "":
+		text += ": its deletion is refused (" + h.Refused + "); let the controller delete pods in its namespace"
+	case len(h.Finalizers) > 0:
+		text += ": finalizers keep it: " + strings.Join(h.Finalizers, ", ")
+	case h.Terminating:
+		text += ": it is deleted, and the kubelet does not confirm its end; see kubelet and container runtime there"
+	}
+	return text
 }

@@ -339,6 +339,46 @@ func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	}
 }
 
+// A node that waits for a slot names the pods that should have ended and hold one, and what to do. What was known of it
+// before stays.
+func TestWaitingForSlotNamesItsHolders(t *testing.T) {
+	holder := SlotHolder{Pod: "verify-m-1", Node: "m", Due: now.Add(-time.Second), Until: now.Add(59 * time.Second), Terminating: true}
+	refused := SlotHolder{Pod: "verify-o-1", Node: "o", Due: now.Add(-time.Second), Until: now.Add(59 * time.Second),
+		Refused: `pods "verify-o-1" is forbidden`}
+	failed := func(in *Input) {
+		in.Node.HasRecord, in.Node.Record = true, marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, Sequence: 1,
+			Attempts: 1, LastOutcome: attempt.Failed, LastCheck: "dns", LastTime: &now}
+	}
+	for name, tc := range map[string]struct {
+		in      Input
+		holders []SlotHolder
+		reason  string
+		want    []string
+	}{
+		"none is overdue": {given(), nil, marks.ReasonWaitingForSlot, []string{"maxConcurrentVerifications"}},
+		"one does not end": {given(), []SlotHolder{holder}, marks.ReasonWaitingForSlot,
+			[]string{"worker verify-m-1 on node m", "until " + holder.Until.UTC().Format(time.RFC3339), "container runtime"}},
+		"one may not be deleted": {given(), []SlotHolder{refused}, marks.ReasonWaitingForSlot,
+			[]string{"verify-o-1 on node o", "is forbidden", "let the controller delete pods"}},
+		"two": {given(), []SlotHolder{holder, refused}, marks.ReasonWaitingForSlot, []string{"verify-m-1", "so do 1 more"}},
+		"a failed node": {given(failed), []SlotHolder{holder}, marks.ReasonWaitingForSlot,
+			[]string{"verify-m-1", "; before: check dns"}},
+		"a held node": {given(failed, heldBy(GuardAction)), []SlotHolder{holder}, marks.ReasonRemediationHeld,
+			[]string{"held by action", "verify-m-1"}},
+	} {
+		d := newDecision(tc.in, Evidence{Slot: new(false), SlotHolders: &tc.holders}, now)
+		if d.slotFree() || d.Condition == nil || d.Condition.Reason != tc.reason {
+			t.Errorf("%s: %+v", name, d.Condition)
+			continue
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(d.Condition.Message, want) {
+				t.Errorf("%s: %q lacks %q", name, d.Condition.Message, want)
+			}
+		}
+	}
+}
+
 // A node of the cache that is proved to be current is not read.
 func TestAStartOnACurrentNodeCostsNoRead(t *testing.T) {
 	room := true

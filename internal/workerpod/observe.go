@@ -233,6 +233,15 @@ func (o Observation) GoneBy() time.Time {
 	return over.Add(time.Duration(grace)*time.Second + terminationSlack)
 }
 
+// DueBy is when a pod should have ended, a minute before GoneBy; zero where that is.
+func (o Observation) DueBy() time.Time {
+	gone := o.GoneBy()
+	if gone.IsZero() {
+		return gone
+	}
+	return gone.Add(-terminationSlack)
+}
+
 // resultOf is what came of the pod's attempt; nil while there is none.
 func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	worker := container(pod.Status.ContainerStatuses, Container)

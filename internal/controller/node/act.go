@@ -87,7 +87,7 @@ func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 			"attempt", p.Attempt.Number)
 		errs = append(errs, end(r.Pods.Force(ctx, p)))
 	}
-	r.View.Tracker.Refused(d.in, "worker pods cannot be ended", why)
+	r.View.Tracker.Refused(d.in, controller.RefusedEnd, why)
 	return errors.Join(errs...)
 }
 

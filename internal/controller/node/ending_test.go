@@ -321,3 +321,44 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 		}
 	}
 }
+
+// While a pod that does not end, or may not be deleted, holds the last slot, the node that waits for it says which.
+func TestNodeThatWaitsNamesWhoHoldsTheSlot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		forbid func(write string) bool
+		want   string
+	}{
+		"it does not end":         {nil, "container runtime"},
+		"its deletion is refused": {func(write string) bool { return write == "delete Pod" }, "may not delete Pod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, "")
+			w.Configure(short, `{"reconciliation": {"maxConcurrentVerifications": 1, "intervalSeconds": 30}}`)
+			stuck := w.Node("stuck")
+			on := func(p *corev1.Pod) bool { return p.Annotations[workerpod.AnnotationNode] == stuck.Name }
+			w.Exit = func(p *corev1.Pod) int {
+				if on(p) {
+					return world.Runs
+				}
+				return 0
+			}
+			w.Hold = on
+			l := w.Lead()
+			l.Forbid = tc.forbid
+			l.Until(5*time.Second, func() bool { return w.Created("verify") == 1 })
+			holder := w.Pods(stuck.Name)[0].Name
+			n := w.Node("n")
+			says := func() bool {
+				text := w.ConditionText(n.Name)
+				return strings.Contains(text, "WaitingForSlot") && strings.Contains(text, holder) && strings.Contains(text, tc.want)
+			}
+			for end := w.Clock.Now().Add(5 * time.Minute); gated(w, n.Name) && !says() && w.Clock.Now().Before(end); {
+				l.RunFor(5 * time.Second)
+			}
+			if !says() {
+				t.Errorf("gated %t, condition %s", gated(w, n.Name), w.ConditionText(n.Name))
+			}
+		})
+	}
+}

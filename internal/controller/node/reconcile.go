@@ -279,7 +279,13 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedPrerequisites: decide.Loader(&d.ev.Unmet, func() ([]decide.Unmet, error) {
 			return r.Prerequisites.Unmet(d.node, d.in.Profile.Prerequisites), nil
 		}),
-		decide.NeedSlot: decide.Loader(&d.ev.Slot, func() (bool, error) { return r.Slots.Take(ctx, d.node.Name) }),
+		decide.NeedSlot: decide.Loader(&d.ev.Slot, func() (bool, error) {
+			taken, err := r.Slots.Take(ctx, d.node.Name)
+			if err == nil && !taken {
+				d.ev.SlotHolders = new(r.Slots.Overdue())
+			}
+			return taken, err
+		}),
 		decide.NeedProbes: decide.Loader(&d.ev.Probes, func() ([]workerpod.Observation, error) {
 			return r.View.Probes(ctx, decide.ProbeGroup(d.in))
 		}),
