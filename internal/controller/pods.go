@@ -22,20 +22,25 @@ type Pods struct {
 }
 
 // Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any:
-// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One with claims cannot
-// be, and is refused.
-func (p Pods) Create(ctx context.Context, pod *corev1.Pod) error {
+// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One that cannot be is
+// refused: it has claims, or offered is false, which says that the node does not list an extended resource that the pod
+// asks for, and a kubelet that does not know a resource admits the pod without it.
+func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
 		err := p.Writer.Create(ctx, dryRun, client.DryRunAll)
+		why := workerpod.ClaimsPreempt
+		if !workerpod.HasClaims(pod) {
+			why = workerpod.ResourcesPreempt
+		}
 		switch {
 		case err == nil && !workerpod.MayPreempt(dryRun):
-		case !workerpod.HasClaims(pod):
+		case offered && !workerpod.HasClaims(pod):
 			workerpod.Bind(pod)
 		case err != nil:
 			return err
 		default:
-			return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New(workerpod.ClaimsPreempt))
+			return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New(why))
 		}
 	}
 	return p.Writer.Create(ctx, pod)

@@ -65,12 +65,13 @@ func TestCreatedPodDisplacesNone(t *testing.T) {
 		bound  bool
 		asked  int
 	}{
-		"no priority":            {podWriter{priority: &zero}, nil, false, 1},
-		"a default priority":     {podWriter{priority: &high}, nil, true, 1},
-		"a dry run that fails":   {podWriter{dryRunErr: answer(http.StatusForbidden)}, nil, true, 1},
-		"a class of its own":     {podWriter{priority: &high}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
-		"one bound to its node":  {podWriter{priority: &high}, workerpod.Bind, true, 0},
-		"a class, and a failure": {podWriter{err: answer(http.StatusForbidden)}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
+		"no priority":               {podWriter{priority: &zero}, nil, false, 1},
+		"a default priority":        {podWriter{priority: &high}, nil, true, 1},
+		"a dry run that fails":      {podWriter{dryRunErr: answer(http.StatusForbidden)}, nil, true, 1},
+		"a class of its own":        {podWriter{priority: &high}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
+		"one bound to its node":     {podWriter{priority: &high}, workerpod.Bind, true, 0},
+		"its node lacks a resource": {podWriter{priority: &zero}, nil, false, 1},
+		"a class, and a failure":    {podWriter{err: answer(http.StatusForbidden)}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
 	} {
 		v, _, _ := view(t)
 		n := node("n")
@@ -79,13 +80,30 @@ func TestCreatedPodDisplacesNone(t *testing.T) {
 		if test.change != nil {
 			test.change(pod)
 		}
-		err := Pods{Writer: &test.writer, Namespace: "ns"}.Create(t.Context(), pod)
+		err := Pods{Writer: &test.writer, Namespace: "ns"}.Create(t.Context(), pod, name != "its node lacks a resource")
 		if !errors.Is(err, test.writer.err) || len(test.writer.created) != 1 || test.writer.dryRuns != test.asked {
 			t.Errorf("%s: %d created, %d dry runs (%v)", name, len(test.writer.created), test.writer.dryRuns, err)
 			continue
 		}
 		if got := test.writer.created[0].Spec.NodeName == "n"; got != test.bound {
 			t.Errorf("%s: bound %t", name, got)
+		}
+	}
+}
+
+// A kubelet that does not know an extended resource admits a pod without it. So while the node does not list it, a pod
+// is neither bound nor left to a scheduler that would displace others for it.
+func TestPodThatLacksAResourceIsNotBound(t *testing.T) {
+	high := int32(1000)
+	v, _, _ := view(t)
+	n := node("n")
+	for name, writer := range map[string]*podWriter{"a default priority": {priority: &high},
+		"a dry run that fails": {dryRunErr: answer(http.StatusForbidden)}} {
+		pod := v.Builder.Verify(target(n), v.Config.For(nil), 1, config.SchedulingScheduler)
+		pod.Spec.PriorityClassName = ""
+		err := Pods{Writer: writer, Namespace: "ns"}.Create(t.Context(), pod, false)
+		if Refusal(err) == "" || len(writer.created) > 0 || writer.priority != nil && !strings.Contains(Refusal(err), "preemptionPolicy Never") {
+			t.Errorf("%s: %d created (%v)", name, len(writer.created), err)
 		}
 	}
 }

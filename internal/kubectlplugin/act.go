@@ -320,6 +320,9 @@ func check(ctx context.Context, v *invocation) error {
 		if workerpod.HasClaims(pod) {
 			return errors.New("the pod is not created: " + workerpod.ClaimsPreempt)
 		}
+		if !n.Offers(s.in.Profile.ExtendedResources()) {
+			return errors.New("the pod is not created: " + workerpod.ResourcesPreempt)
+		}
 		workerpod.Bind(pod)
 	}
 	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {

@@ -349,6 +349,11 @@ func MayPreempt(pod *corev1.Pod) bool {
 const ClaimsPreempt = "the cluster's default PriorityClass would let kube-scheduler displace workloads for it, and " +
 	"with resourceClaims it cannot be bound without kube-scheduler: give that class preemptionPolicy Never"
 
+// ResourcesPreempt says the same of a pod with an extended resource that its node does not list.
+const ResourcesPreempt = "the cluster's default PriorityClass would let kube-scheduler displace workloads for it, and " +
+	"without kube-scheduler it would run without the resources that the node does not list yet: give that class " +
+	"preemptionPolicy Never, or wait for the device plugin"
+
 // Bind binds a pod without claims to its node in place of the scheduler: then it is the kubelet that admits it, which
 // displaces others for critical pods alone.
 func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }

@@ -123,7 +123,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Scheduling)
 	r.View.Tracker.Asked(d.in, d.plan.Number)
 	r.Slots.Creating(d.node.Name, pod)
-	err := r.create(ctx, d, pod)
+	err := r.create(ctx, d, pod, d.in.Node)
 	switch {
 	case err == nil:
 		log.FromContext(ctx).Info("worker created", "pod", pod.Name, "attempt", d.plan.Number)
@@ -140,9 +140,9 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	return err
 }
 
-// create creates a pod for which the node has a slot.
-func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod) error {
-	err := r.Pods.Create(ctx, pod)
+// create creates a pod for which the node has a slot, on that node or another one.
+func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on marks.Facts) error {
+	err := r.Pods.Create(ctx, pod, on.Offers(d.in.Profile.ExtendedResources()))
 	if err == nil {
 		r.Slots.Created(d.node.Name, pod)
 	}

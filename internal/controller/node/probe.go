@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -21,7 +22,11 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	if !r.Slots.Creating(d.node.Name, pod) {
 		return nil // another node of the group has just asked for one
 	}
-	err := r.create(ctx, d, pod)
+	on := &corev1.Node{} // of a node that is gone nothing is known, and nothing is bound to it
+	if err := r.View.Cache.Get(ctx, client.ObjectKey{Name: p.On.Name}, on); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	err := r.create(ctx, d, pod, marks.Observe(on, r.View.Config.Vocabulary()))
 	if err == nil {
 		log.FromContext(ctx).Info("control probe created", "pod", pod.Name, "on", p.On.Name)
 		return nil
