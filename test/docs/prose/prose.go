@@ -20,6 +20,7 @@ func (s Sentence) Words() int { return len(word.FindAllString(s.Text, -1)) }
 
 var (
 	fence   = regexp.MustCompile("^ *```")
+	rule    = regexp.MustCompile(`^\|[-:| ]+\|$`)
 	item    = regexp.MustCompile(`^(?:[-*]|\d+\.)\s+`)
 	link    = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 	code    = regexp.MustCompile("`[^`]*`")
@@ -67,6 +68,32 @@ func Sentences(page string) []Sentence {
 		paragraph = append(paragraph, text)
 	}
 	end()
+	return found
+}
+
+// Cells are the sentences in the tables of a page, in their order. A semicolon ends one, as a table's cell has lists in it.
+func Cells(page string) []Sentence {
+	var found []Sentence
+	inCode := false
+	for i, line := range strings.Split(page, "\n") {
+		text := strings.TrimSpace(line)
+		if fence.MatchString(line) {
+			inCode = !inCode
+		}
+		if inCode || !strings.HasPrefix(text, "|") || rule.MatchString(text) {
+			continue
+		}
+		text = link.ReplaceAllString(code.ReplaceAllString(text, "Code"), "$1")
+		for cell := range strings.SplitSeq(strings.ReplaceAll(text, "**", ""), "|") {
+			for _, s := range split(cell) {
+				for part := range strings.SplitSeq(s, "; ") {
+					if part = strings.TrimSpace(part); word.MatchString(part) {
+						found = append(found, Sentence{Line: i + 1, Text: part})
+					}
+				}
+			}
+		}
+	}
 	return found
 }
 
