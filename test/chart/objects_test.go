@@ -347,7 +347,7 @@ func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interfa
 	}
 }
 
-// What the chart's page says about removal leaves nothing on nodes, nor in "default".
+// What the page about removal says leaves nothing on nodes, nor in "default".
 func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, "controller: {replicas: 0}")...)...)
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
@@ -368,7 +368,7 @@ func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) 
 		t.Fatal(err)
 	}
 	helmOn(t, c, "uninstall", "kube-node-ready")
-	_, page, _ := strings.Cut(readFile(t, chartDir+"/README.md"), "\nTo remove all but the definition")
+	_, page, _ := strings.Cut(readFile(t, "../../docs/guides/uninstall.md"), "**Remove what is left.**")
 	_, page, _ = strings.Cut(page, "```sh\n")
 	script, _, found := strings.Cut(page, "```")
 	if !found {

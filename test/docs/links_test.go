@@ -20,7 +20,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md",
-		"docs/*/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md"} {
+		"docs/*/*/*.md", "deploy/helm/*/*.md", "examples/*.md", "examples/*/*.md", "test/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -56,6 +56,24 @@ func anchors(page string) map[string]bool {
 		found[strings.ReplaceAll(unslug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")] = true
 	}
 	return found
+}
+
+// No page is left out of the tests, however new. Those below internal are parts of generated ones.
+func TestEveryPageIsTested(t *testing.T) {
+	tested := map[string]bool{}
+	for _, page := range pages(t) {
+		tested[strings.TrimPrefix(filepath.ToSlash(page), root+"/")] = true
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range strings.Lines(string(out)) {
+		page = strings.TrimSpace(page)
+		if _, err := os.Stat(filepath.Join(root, page)); err == nil && !tested[page] && !strings.HasPrefix(page, "internal/") {
+			t.Errorf("%s is not among the pages that are tested", page)
+		}
+	}
 }
 
 func TestLinksLeadSomewhere(t *testing.T) {

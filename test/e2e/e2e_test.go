@@ -61,7 +61,7 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
 	s.run(t, "two releases, each lost beside the other", 5*time.Minute, s.twoReleases)
 	s.run(t, "helm uninstall leaves only marks on nodes", 2*time.Minute, s.uninstall)
-	s.run(t, "README and first hour, command by command", 4*time.Minute, s.pages)
+	s.run(t, "README to deletion, from the text alone", 12*time.Minute, s.pages)
 }
 
 // tearDown ends the cluster and insists that nothing of it is left on the machine.

@@ -234,5 +234,6 @@ func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
 		return err
 	})
 	k.stop()
+	s.karpenter = nil
 	s.watch.check(t)
 }

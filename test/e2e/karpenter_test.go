@@ -195,7 +195,10 @@ func (k *karpenter) nextResolver(mode nodeagent.DNSMode) {
 // nodeClaim is what the cases need of one.
 type nodeClaim struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
-	Status   struct {
+	Spec     struct {
+		StartupTaints []corev1.Taint `json:"startupTaints"`
+	} `json:"spec"`
+	Status struct {
 		NodeName    string              `json:"nodeName"`
 		ProviderID  string              `json:"providerID"`
 		Capacity    corev1.ResourceList `json:"capacity"`

@@ -226,7 +226,7 @@ func (s *suite) pulls(ctx context.Context, t *testing.T) {
 		s.deploy(ctx, t)
 	})
 	s.addNodes(ctx, t, realnode.NodeOptions{WithoutImages: []string{s.image}}, name)
-	must(t, s.node(name).UseRegistry(registryAddress))
+	must(t, s.node(name).UseRegistry(registryAddress, registryAddress))
 	s.awaitVerified(ctx, t, 60*time.Second, name)
 	s.forget(ctx, t, name, repository+"-worker:"+tag) // what it was just verified with has layers of the other
 	for _, image := range []struct{ what, name string }{{"pull of the image", repository + ":" + tag}, {"pull of the worker's image", repository + "-worker:" + tag}} {

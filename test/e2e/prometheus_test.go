@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ import (
 // prometheus is a Prometheus server that scrapes the controllers as the chart's ServiceMonitor
 // says, with the chart's alerts.
 type prometheus struct {
-	url, targets string
+	url, targets, rules string
+	process             *process.Process
 
 	mu sync.Mutex
 	// fired are the alerts that fired at least once, firing those that do so now: by name, and by name and namespace (of).
@@ -45,7 +47,11 @@ var alertDelays = []string{
 func (s *suite) startPrometheus(ctx context.Context, t *testing.T) {
 	dir := filepath.Join(s.cluster.Dir(), "prometheus")
 	must(t, os.MkdirAll(dir, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), s.alertRules(ctx, t), 0o600))
+	p := &prometheus{
+		targets: filepath.Join(dir, "targets.json"), rules: filepath.Join(dir, "rules.yaml"),
+		fired: map[string]bool{}, firing: map[string]bool{},
+	}
+	must(t, os.WriteFile(p.rules, s.alertRules(ctx, t), 0o600))
 	const config = `
 global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
 rule_files: [rules.yaml]
@@ -62,12 +68,12 @@ scrape_configs:
 	log, err := os.Create(filepath.Join(dir, "prometheus.log"))
 	must(t, err)
 	defer func() { _ = log.Close() }()
-	_, err = s.cluster.ControlPlane.Processes().Start(process.Spec{
+	p.process, err = s.cluster.ControlPlane.Processes().Start(process.Spec{
 		Path: filepath.Join(s.cluster.ControlPlane.Bin(), "prometheus"), Dir: dir, Stdout: log, Stderr: log,
 		Args: []string{"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=" + address},
 	})
 	must(t, err)
-	p := &prometheus{url: "http://" + address, targets: filepath.Join(dir, "targets.json"), fired: map[string]bool{}, firing: map[string]bool{}}
+	p.url = "http://" + address
 	s.prometheus = p
 	go p.follow(s.client)
 	eventually(ctx, t, 30*time.Second, "both controllers are scraped, one leads, and all nodes are verified", func() error {
@@ -104,6 +110,36 @@ func (s *suite) alertRules(ctx context.Context, t *testing.T) []byte {
 		t.Fatal("the chart renders no PrometheusRule")
 	}
 	return rule.Spec // JSON is YAML
+}
+
+// useRules has Prometheus follow other rules than those it was started with, as its operator does when a PrometheusRule changes.
+func (p *prometheus) useRules(rules []byte) error {
+	if err := os.WriteFile(p.rules, rules, 0o600); err != nil {
+		return err
+	}
+	p.process.Signal(syscall.SIGHUP)
+	return nil
+}
+
+// alerts are the names of the alerts that Prometheus evaluates.
+func (p *prometheus) alerts(ctx context.Context) ([]string, error) {
+	var answer struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Name string `json:"name"`
+				} `json:"rules"`
+			} `json:"groups"`
+		} `json:"data"`
+	}
+	err := p.get(ctx, "/api/v1/rules?type=alert", &answer)
+	var names []string
+	for _, group := range answer.Data.Groups {
+		for _, rule := range group.Rules {
+			names = append(names, rule.Name)
+		}
+	}
+	return names, err
 }
 
 // follow keeps the targets what the chart's ServiceMonitor selects (this build of Prometheus

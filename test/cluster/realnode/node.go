@@ -37,6 +37,8 @@ type NodeOptions struct {
 	Images []string
 	// WithoutImages are image names that are left out of the cluster's on this node.
 	WithoutImages []string
+	// Registries are registries that the node can pull from (UseRegistry): by host, the address. Default none.
+	Registries map[string]string
 	// MaxPods is how many pods the kubelet admits. Default 60.
 	MaxPods int
 }
@@ -80,6 +82,11 @@ func (n *Node) boot(ctx context.Context) error {
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "cni.conflist": "cni/10-lab.conflist", "node.sh": "node.sh",
 	} {
 		if err := n.render(name, target); err != nil {
+			return err
+		}
+	}
+	for host, address := range n.options.Registries {
+		if err := n.UseRegistry(host, address); err != nil {
 			return err
 		}
 	}
@@ -257,9 +264,10 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	return err
 }
 
-// UseRegistry lets the node pull from a registry at host:port over plain HTTP (containerd's hosts.md).
-func (n *Node) UseRegistry(address string) error {
-	dir := filepath.Join(n.Dir, "registries", address)
+// UseRegistry lets the node pull images of a registry's host, with a port where their names have one, from host:port over plain
+// HTTP (containerd's hosts.md).
+func (n *Node) UseRegistry(host, address string) error {
+	dir := filepath.Join(n.Dir, "registries", host)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -17,11 +17,28 @@ type Block struct {
 	NotRun string
 	// RunBy is the folder of the test that runs it, where that is not test/docs.
 	RunBy string
+	// Once is what has to happen in the cluster before a reader runs it, in the page's words: the test makes it happen. Empty
+	// where nothing has to.
+	Once string
+	// Shows are the lines that the reader sees, among others: the block of text after the commands. "…" stands for anything.
+	// Empty where the page shows none.
+	Shows []string
+}
+
+// Query is a query of Prometheus that a page gives, with what it returns: a line "query # value" of a block of promql.
+type Query struct {
+	// Line is its line in the page, counted from 1.
+	Line int
+	// Expression is the query, Value its only result as Prometheus writes it.
+	Expression, Value string
+	// Once is what has to happen first, as of a Block's.
+	Once string
 }
 
 var (
 	fence = regexp.MustCompile("^( *)```(\\S*)$")
-	mark  = regexp.MustCompile(`^ *<!-- (not run: (.+)|run by (\S+)) -->$`)
+	mark  = regexp.MustCompile(`^ *<!-- (not run: (.+)|run by ([^\s,]+)(?:, once (.+))?) -->$`)
+	query = regexp.MustCompile(`^(.+?) +# (\S+)$`)
 )
 
 // languages are those of blocks that hold commands, and those of blocks that do not.
@@ -45,7 +62,7 @@ func Of(page string) ([]Block, error) {
 		b := Block{Line: i + 1}
 		if i > 0 {
 			if m := mark.FindStringSubmatch(lines[i-1]); m != nil {
-				b.NotRun, b.RunBy = m[2], m[3]
+				b.NotRun, b.RunBy, b.Once = m[2], m[3], m[4]
 			}
 		}
 		var script strings.Builder
@@ -61,10 +78,63 @@ func Of(page string) ([]Block, error) {
 			script.WriteString(line + "\n")
 		}
 		if b.Script = script.String(); commands {
+			b.Shows = shown(lines[min(i+1, len(lines)):])
 			found = append(found, b)
 		}
 	}
 	return found, nil
+}
+
+// shown are the lines of the block of text that follows next, without their indentation; none where something else follows.
+func shown(lines []string) (text []string) {
+	for len(lines) > 0 && lines[0] == "" {
+		lines = lines[1:]
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	open := fence.FindStringSubmatch(lines[0])
+	if open == nil || open[2] != "text" {
+		return nil
+	}
+	for _, line := range lines[1:] {
+		if line == open[1]+"```" {
+			break
+		}
+		text = append(text, strings.TrimPrefix(line, open[1]))
+	}
+	return text
+}
+
+// Matches reports whether a line of a program's output is one that a page shows: words alike, however they are spaced, and "…"
+// stands for anything.
+func Matches(shown, line string) bool {
+	var pattern strings.Builder
+	for i, part := range strings.Split(strings.Join(strings.Fields(shown), " "), "…") {
+		if i > 0 {
+			pattern.WriteString(".*")
+		}
+		pattern.WriteString(regexp.QuoteMeta(part))
+	}
+	return regexp.MustCompile("^" + pattern.String() + "$").MatchString(strings.Join(strings.Fields(line), " "))
+}
+
+// QueriesOf lists the queries of a page that say what they return.
+func QueriesOf(page string) []Query {
+	var found []Query
+	inside, once := false, ""
+	lines := strings.Split(page, "\n")
+	for i, line := range lines {
+		if open := fence.FindStringSubmatch(line); open != nil {
+			inside, once = open[2] == "promql", ""
+			if m := mark.FindStringSubmatch(lines[max(i-1, 0)]); m != nil {
+				once = m[4]
+			}
+		} else if m := query.FindStringSubmatch(strings.TrimSpace(line)); inside && m != nil {
+			found = append(found, Query{Line: i + 1, Expression: m[1], Value: m[2], Once: once})
+		}
+	}
+	return found
 }
 
 // Inline is a command in a sentence or a table of a page.
