@@ -145,10 +145,12 @@ func (p *prometheus) alerts(ctx context.Context) ([]string, error) {
 // follow keeps the targets what the chart's ServiceMonitor selects (this build of Prometheus
 // discovers nothing but files), and notes which alerts fire, until the cluster is gone.
 func (p *prometheus) follow(client kubernetes.Interface) {
-	for ; ; time.Sleep(500 * time.Millisecond) {
+	for failures := 0; failures < 20; time.Sleep(500 * time.Millisecond) { // one failure is a busy machine
 		if err := p.discover(client); err != nil {
-			return
+			failures++
+			continue
 		}
+		failures = 0
 		var answer struct {
 			Data struct {
 				Alerts []struct {
