@@ -68,6 +68,7 @@ func (s *suite) pages(ctx context.Context, t *testing.T) {
 
 	r.follow(ctx, t, "README.md")
 	s.awaitVerified(ctx, t, 30*time.Second, "node-a") // "within seconds"
+	r.untainted(ctx, t, "node-a")
 	if out := s.kubectl(ctx, t, "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/component=test", "-o", "name"); out != "" {
 		t.Errorf("left behind: %s", out)
 	}
@@ -77,8 +78,10 @@ func (s *suite) pages(ctx context.Context, t *testing.T) {
 	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter-group.yaml"))
 	r.known = s.nodeClaims(ctx, t)
 	r.follow(ctx, t, "docs/first-hour.md")
-	must(t, s.verified(ctx, "node-b"))
-	must(t, s.verified(ctx, readersNode))
+	for _, name := range []string{"node-b", readersNode} {
+		must(t, s.verified(ctx, name))
+		r.untainted(ctx, t, name)
+	}
 	r.follow(ctx, t, "docs/guides/uninstall.md")
 	eventually(ctx, t, time.Minute, "nothing of the product is left", func() error {
 		left, err := s.objectsLeft(ctx)
@@ -137,6 +140,14 @@ func (r *stranger) follow(ctx context.Context, t *testing.T, page string) {
 		}
 	}
 	ask(1 << 30)
+}
+
+// untainted insists that a node has no taint: one that a page sets and nobody knows would stay.
+func (r *stranger) untainted(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	if taints := r.kubectl(ctx, t, "get", "node", name, "-o", "jsonpath={.spec.taints}"); taints != "" {
+		t.Fatalf("%s has taints: %s", name, taints)
+	}
 }
 
 // happens makes happen what a page waits for, once.
