@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 )
 
 // Fleet summarises all nodes for decisions. The events of each node keep it up to date: to read five thousand nodes
@@ -20,12 +21,12 @@ type Fleet struct {
 
 	mu     sync.Mutex
 	seeded bool
-	nodes  map[string]decide.NodeSummary
-	list   []decide.NodeSummary // nodes, sorted by name; nil when they changed
+	nodes  map[string]*decide.NodeSummary // a map of pointers, since a map has room for up to twice what it holds
+	list   []decide.NodeSummary           // nodes, sorted by name; nil when they changed
 }
 
 // NewFleet makes an empty one.
-func NewFleet(v *View) *Fleet { return &Fleet{view: v, nodes: map[string]decide.NodeSummary{}} }
+func NewFleet(v *View) *Fleet { return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}} }
 
 // Observe records a node.
 func (f *Fleet) Observe(in decide.Input) {
@@ -35,8 +36,9 @@ func (f *Fleet) Observe(in decide.Input) {
 }
 
 func (f *Fleet) observe(in decide.Input) {
-	if m := decide.SummaryOf(in); f.nodes[m.Name] != m {
-		f.nodes[m.Name], f.list = m, nil
+	m := decide.SummaryOf(in)
+	if before := f.nodes[m.Name]; before == nil || *before != m {
+		f.nodes[m.Name], f.list = &m, nil
 	}
 }
 
@@ -45,7 +47,7 @@ func (f *Fleet) Settled(name, uid string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.nodes[name]
-	return m.Settled && m.UID == uid
+	return m != nil && m.Settled && m.UID == uid
 }
 
 // Gone drops a node.
@@ -62,19 +64,19 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	defer f.mu.Unlock()
 	if !f.seeded {
 		// The events of the nodes that were there before us may still be on their way.
-		var nodes corev1.NodeList
-		if err := f.view.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		nodes, err := nodecache.Each(ctx, f.view.Cache)
+		if err != nil {
 			return nil, err
 		}
-		for i := range nodes.Items {
-			f.observe(f.view.Observe(&nodes.Items[i]))
+		for n := range nodes {
+			f.observe(f.view.Observe(n))
 		}
 		f.seeded = true
 	}
 	if f.list == nil {
 		f.list = make([]decide.NodeSummary, 0, len(f.nodes))
 		for _, m := range f.nodes {
-			f.list = append(f.list, m)
+			f.list = append(f.list, *m)
 		}
 		slices.SortFunc(f.list, func(a, b decide.NodeSummary) int { return strings.Compare(a.Name, b.Name) })
 	}

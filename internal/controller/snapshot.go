@@ -53,6 +53,9 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input]
 		for n := range nodes {
 			in := v.input(n, before.Observe(n, v.Config.Vocabulary(), now))
 			in.Pods = byNode[in.Node.UID]
+			if s.Settled != nil && decide.Settled(in) { // it is only counted once the fleet has seen it
+				delete(now, n.UID)
+			}
 			if !yield(in) {
 				return
 			}

@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -73,5 +76,24 @@ func TestSnapshotFollowsRecords(t *testing.T) {
 	}
 	if read := *s.read.Load(); len(read) != 1 {
 		t.Errorf("%d records are kept of one node", len(read))
+	}
+
+	// A settled node is only counted once the fleet has seen it: its record is not kept for that.
+	s.Settled = func(string, string) bool { return false }
+	s.Nodes = cached(node("n", func(n *corev1.Node) {
+		n.Spec.Taints, n.Labels[config.DefaultLabelKey] = nil, "true"
+		n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: "uid-n", BootID: n.Status.NodeInfo.BootID, LastOutcome: attempt.Passed}.Encode()
+	}))
+	seen, _, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in := range seen {
+		if !decide.Settled(in) {
+			t.Errorf("%+v is not settled", in)
+		}
+	}
+	if read := *s.read.Load(); len(read) != 0 {
+		t.Errorf("%d records are kept of a settled node", len(read))
 	}
 }

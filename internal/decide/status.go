@@ -3,6 +3,8 @@ package decide
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
@@ -29,6 +31,13 @@ func Settled(in Input) bool {
 	timeless := in.Config.NodeManagement.Reverify.Interval.Duration <= 0 && len(in.Profile.SuspectConditions) == 0 &&
 		in.Node.Requested == in.Node.Record.Request
 	return timeless && StatusOf(in, time.Time{}) == StatusVerified
+}
+
+// Done reports whether nothing is to be done about a node that is there when a process begins to lead, its pods apart:
+// it is settled, its condition says so, and no action on it is to be taken back.
+func Done(in Input) bool {
+	c := in.Node.Condition
+	return Settled(in) && c != nil && c.Status == corev1.ConditionTrue && len(in.Node.Record.Remediations) == 0
 }
 
 // StatusOf is a node's status; empty for a node that is none of our business.

@@ -31,7 +31,7 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	if err != nil {
 		return err
 	}
-	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetClient(),
+	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetCache(),
 		Now: time.Now, DryRun: o.DryRun,
 		Counters: rules.NewCounters(), Events: events, EnqueueNode: nodes.Wake}
 	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer}

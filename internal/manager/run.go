@@ -172,7 +172,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		return nil, nil, err
 	}
 	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
-	view := &controller.View{Config: cfg, Cache: mgr.GetClient(), Builder: builder,
+	view := &controller.View{Config: cfg, Cache: mgr.GetCache(), Builder: builder,
 		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating,
 		Namespaces: namespaces, Pods: podStore}
 	fleet := controller.NewFleet(view)
@@ -226,7 +226,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 			return nil, nil, fmt.Errorf("set up the adoption of nodes: %w", err)
 		}
 	}
-	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetClient(),
+	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetCache(),
 		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second,
 		Emit:  events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {

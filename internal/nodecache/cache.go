@@ -86,21 +86,55 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	if !ok {
 		return c.Cache.List(ctx, l, opts...)
 	}
-	options := (&client.ListOptions{}).ApplyOptions(opts)
-	if options.FieldSelector != nil || options.Limit != 0 || options.Continue != "" {
-		return fmt.Errorf("the cache lists Nodes by label alone")
-	}
-	store, err := c.store(ctx)
+	all, err := c.each(ctx, opts)
 	if err != nil {
 		return err
 	}
 	nodes.Items = nil
-	for n := range unpacked(store.List()) {
-		if options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(n.Labels)) {
-			nodes.Items = append(nodes.Items, *n)
-		}
+	for n := range all {
+		nodes.Items = append(nodes.Items, *n)
 	}
 	return nil
+}
+
+// Each yields the Nodes that List returns, sorted by name, without holding more than one of them where the reader is a
+// Cache: tens of thousands of Nodes take several times the memory of the cache.
+func Each(ctx context.Context, r client.Reader, opts ...client.ListOption) (iter.Seq[*corev1.Node], error) {
+	if c, ok := r.(*Cache); ok {
+		return c.each(ctx, opts)
+	}
+	var nodes corev1.NodeList
+	if err := r.List(ctx, &nodes, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, err
+	}
+	return func(yield func(*corev1.Node) bool) {
+		for i := range nodes.Items {
+			if !yield(&nodes.Items[i]) {
+				return
+			}
+		}
+	}, nil
+}
+
+func (c *Cache) each(ctx context.Context, opts []client.ListOption) (iter.Seq[*corev1.Node], error) {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	if options.FieldSelector != nil || options.Limit != 0 || options.Continue != "" {
+		return nil, fmt.Errorf("the cache lists Nodes by label alone")
+	}
+	store, err := c.store(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*corev1.Node) bool) {
+		for n := range unpacked(store.List()) {
+			if options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set(n.Labels)) {
+				continue
+			}
+			if !yield(n) {
+				return
+			}
+		}
+	}, nil
 }
 
 // unpacked yields the Nodes that a store holds, sorted by name: one after the other, since all of them take several

@@ -54,7 +54,7 @@ func (r *Rules) state(n *corev1.Node) *nodeState {
 	next := &nodeState{uid: n.UID}
 	if s != nil {
 		next.counted = s.counted
-	} else if r.set != nil && len(r.set.rules) == 0 && len(marks.OwnedOn(n)) == 0 {
+	} else if (r.set == nil || len(r.set.rules) == 0) && len(marks.OwnedOn(n)) == 0 {
 		return next // nothing of it is needed, and there are tens of thousands of nodes
 	}
 	r.nodes[n.Name] = next
@@ -100,6 +100,7 @@ func (r *Rules) ForgetNode(name string) {
 	}
 	r.count(name, nil)
 	delete(r.nodes, name)
+	delete(r.awaiting, name)
 }
 
 // renew records the heartbeats of conditions that a rule requires. It reports whether one that was stale is renewed.

@@ -25,6 +25,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -232,24 +233,27 @@ func (r *Reconciler) ownsAny(ctx context.Context, c *rule.Rule) (owns bool, err 
 	if !r.Rules.written() {
 		return true, nil
 	}
-	check := func(nodes *corev1.NodeList) {
-		for i := range nodes.Items {
-			if n := &nodes.Items[i]; r.Rules.owns(c, n) {
-				owns = true
-				r.Rules.EnqueueNode(n.Name)
-			}
+	check := func(n *corev1.Node) {
+		if r.Rules.owns(c, n) {
+			owns = true
+			r.Rules.EnqueueNode(n.Name)
 		}
 	}
-	var cached corev1.NodeList
-	if err := r.Rules.Nodes.List(ctx, &cached, client.UnsafeDisableDeepCopy); err != nil {
+	cached, err := nodecache.Each(ctx, r.Rules.Nodes)
+	if err != nil {
 		return false, fmt.Errorf("list nodes in the cache: %w", err)
 	}
-	if check(&cached); owns {
+	for n := range cached {
+		check(n)
+	}
+	if owns {
 		return true, nil
 	}
 	empty := func() *corev1.NodeList { return &corev1.NodeList{} }
 	if err := apiread.Pages(ctx, r.Live, pageSize, empty, func(page *corev1.NodeList, _ bool) bool {
-		check(page)
+		for i := range page.Items {
+			check(&page.Items[i])
+		}
 		return !owns
 	}); err != nil {
 		return false, fmt.Errorf("list nodes: %w", err)

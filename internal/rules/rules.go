@@ -17,6 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -48,6 +49,7 @@ type Rules struct {
 	nodes      map[string]*nodeState // by name
 	started    time.Time             // when this process first observed a node
 	lastChange time.Time             // when a node last joined or changed
+	awaiting   map[string]bool       // the nodes that wait for the first list of the rules
 	// tallies count the nodes of each rule, by UID: see counted.
 	tallies map[string]*rule.Tally
 	// closing are the nodes, by the rule's UID, on which a rule puts its taint again after it released them: decided
@@ -114,8 +116,10 @@ func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) 
 		maps.DeleteFunc(r.nodes, func(_ string, s *nodeState) bool { return s.failed == nil && s.reported == "" })
 	}
 	r.generation++
+	awaiting := r.awaiting
+	r.awaiting = nil
 	r.mu.Unlock()
-	return r.enqueueChanged(ctx, before, next)
+	return r.enqueueChanged(ctx, before, next, awaiting)
 }
 
 // sameSpec reports whether two versions of a rule ask the same of nodes.
@@ -124,10 +128,9 @@ func sameSpec(a, b *v1alpha1.NodeReadinessRule) bool {
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.Equal(a.Finalizers, b.Finalizers)
 }
 
-// enqueueChanged enqueues the rules that changed, and the nodes that those concern.
-func (r *Rules) enqueueChanged(ctx context.Context, before, next *set) error {
-	everyNode := before == nil // they waited for the list
-	if everyNode {
+// enqueueChanged enqueues the rules that changed, the nodes that those concern, and those that awaited the first list.
+func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting map[string]bool) error {
+	if before == nil {
 		before = &set{}
 	}
 	var changed []rule.Rule
@@ -146,7 +149,7 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set) error {
 	}
 	return r.enqueueNodes(ctx, func(n *corev1.Node) bool {
 		owned := marks.OwnedOn(n)
-		return everyNode || slices.ContainsFunc(changed, func(c rule.Rule) bool {
+		return awaiting[n.Name] || slices.ContainsFunc(changed, func(c rule.Rule) bool {
 			_, owns := owned[c.UID]
 			return owns || c.Concerns(n.Labels)
 		})
@@ -155,13 +158,13 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set) error {
 
 // enqueueNodes has the node reconciler look at the nodes that match.
 func (r *Rules) enqueueNodes(ctx context.Context, match func(*corev1.Node) bool) error {
-	var nodes corev1.NodeList
-	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	nodes, err := nodecache.Each(ctx, r.Nodes)
+	if err != nil {
 		return err
 	}
-	for i := range nodes.Items {
-		if match(&nodes.Items[i]) {
-			r.EnqueueNode(nodes.Items[i].Name)
+	for n := range nodes {
+		if match(n) {
+			r.EnqueueNode(n.Name)
 		}
 	}
 	return nil
@@ -186,6 +189,9 @@ func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 		plan.Unavailable = r.unfinalized(n)
 	} else if r.concern(n, state) {
 		plan.Unavailable = why
+		if r.set == nil {
+			r.await(n.Name)
+		}
 	}
 	if plan.Unavailable != "" || state != rule.Serving {
 		r.tallies = nil // they do not follow what happens to nodes meanwhile
@@ -202,6 +208,14 @@ func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 	}
 	r.Counters.Evaluated(plan, r.Now().Sub(now))
 	return plan, r.pend()
+}
+
+// await remembers a node that waits for the first list of the rules. r.mu must be held.
+func (r *Rules) await(node string) {
+	if r.awaiting == nil {
+		r.awaiting = map[string]bool{}
+	}
+	r.awaiting[node] = true
 }
 
 // pend counts a decision as pending until done is called. r.mu must be held.
@@ -243,6 +257,13 @@ func (r *Rules) next(n *corev1.Node, now time.Time) rule.Plan {
 		}
 	}
 	return plan
+}
+
+// Concern reports whether a rule that is listed concerns the node.
+func (r *Rules) Concern(n *corev1.Node) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.set != nil && rule.AnyConcerns(n, r.set.rules)
 }
 
 // concern reports whether rules that are not served concern the node. Until they are listed any may, so that no gate is
@@ -403,18 +424,18 @@ func (r *Rules) View(ctx context.Context) (View, error) {
 
 // matched is how many nodes each overruled rule selects, by UID: a tally counts only those about which a rule decides.
 func (r *Rules) matched(ctx context.Context, s *set) (map[string]int, error) {
-	var nodes corev1.NodeList
-	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	nodes, err := nodecache.Each(ctx, r.Nodes)
+	if err != nil {
 		return nil, err
 	}
 	matched := map[string]int{}
-	for i := range s.rules {
-		if c := &s.rules[i]; s.overruled[c.UID] != nil {
-			matched[c.UID] = 0
-			for n := range nodes.Items {
-				if c.Selects(nodes.Items[n].Labels) {
-					matched[c.UID]++
-				}
+	for uid := range s.overruled {
+		matched[uid] = 0
+	}
+	for n := range nodes {
+		for i := range s.rules {
+			if c := &s.rules[i]; s.overruled[c.UID] != nil && c.Selects(n.Labels) {
+				matched[c.UID]++
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -23,8 +24,8 @@ func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
 	if r.tallies != nil {
 		return r.tallies, nil
 	}
-	var nodes corev1.NodeList
-	if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	nodes, err := nodecache.Each(ctx, r.Nodes)
+	if err != nil {
 		return nil, err
 	}
 	r.tallies = map[string]*rule.Tally{}
@@ -34,8 +35,7 @@ func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
 	for _, s := range r.nodes {
 		s.counted = nil
 	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for n := range nodes {
 		plan := rule.Next(r.observed(n), r.set.rules, r.Config.StaleAfter.Duration, r.Now())
 		r.recount(n.Name, plan.Evaluations)
 	}

@@ -185,3 +185,50 @@ func TestOwnStatusWakesNothing(t *testing.T) {
 		t.Errorf("a change of the rule enqueues %v, %v", f.woken, f.ruled)
 	}
 }
+
+// Until the rules are listed nothing is kept of a node but that it waits. The first list enqueues those that do, and those that a rule
+// concerns: a process that begins to lead need not look at all of them.
+func TestFirstListEnqueuesWhatItConcerns(t *testing.T) {
+	node := func(name, role string) *corev1.Node {
+		n := &corev1.Node{}
+		n.Name, n.UID, n.Labels = name, types.UID("uid-"+name), map[string]string{"role": role}
+		return n
+	}
+	f := &fixture{nodes: cached{"waits": node("waits", "a"), "concerned": node("concerned", "b"), "neither": node("neither", "a"), "gone": node("gone", "b")}}
+	f.Rules = &Rules{Nodes: f.nodes, Now: time.Now, Counters: NewCounters(), Events: silent{},
+		EnqueueNode: func(name string) { f.woken = append(f.woken, name) }, EnqueueRule: func(string) {}}
+	f.serving = serving{takeOver: true, definition: definitionPresent, role: role{dryRun: true}}
+	for _, n := range f.nodes {
+		f.ObserveNode(nil, n)
+		if f.Concern(n) {
+			t.Errorf("a rule that is not listed concerns node %s", n.Name)
+		}
+	}
+	for _, name := range []string{"waits", "gone"} {
+		if plan, done := f.Plan(f.nodes[name]); plan.Unavailable == "" {
+			t.Errorf("rules are served before they are listed")
+		} else {
+			done()
+		}
+	}
+	if len(f.Rules.nodes) != 0 {
+		t.Errorf("%d nodes are kept before the rules are listed", len(f.Rules.nodes))
+	}
+	delete(f.nodes, "gone")
+	f.ForgetNode("gone")
+	r := &v1alpha1.NodeReadinessRule{}
+	r.Name, r.UID = "r", "uid-r"
+	r.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"role": "b"}}
+	r.Spec.Conditions = []v1alpha1.ConditionRequirement{{Type: "a/B", RequiredStatus: corev1.ConditionTrue}}
+	r.Spec.Taint = corev1.Taint{Key: "readiness.k8s.io/a", Effect: corev1.TaintEffectNoSchedule}
+	r.Spec.EnforcementMode = v1alpha1.ModeContinuous
+	if err := f.Replace(t.Context(), []*v1alpha1.NodeReadinessRule{r}); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Sort(f.woken); !slices.Equal(f.woken, []string{"concerned", "waits"}) {
+		t.Errorf("enqueued %v", f.woken)
+	}
+	if !f.Concern(f.nodes["concerned"]) || f.Concern(f.nodes["neither"]) {
+		t.Error("the rule concerns what it does not select")
+	}
+}

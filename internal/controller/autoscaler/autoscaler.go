@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
@@ -57,12 +57,12 @@ func (r *Poller) look(ctx context.Context) error {
 	}
 	carried := nodepool.Carried{}
 	if len(list.Items) > 0 {
-		var nodes corev1.NodeList
-		if err := r.Nodes.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.HasLabels{owner.LabelNodePool}); err != nil {
+		nodes, err := nodecache.Each(ctx, r.Nodes, client.HasLabels{owner.LabelNodePool})
+		if err != nil {
 			return err
 		}
-		for i := range nodes.Items {
-			carried.Add(&nodes.Items[i], r.Gating)
+		for n := range nodes {
+			carried.Add(n, r.Gating)
 		}
 	}
 	var pools []decide.NodePool

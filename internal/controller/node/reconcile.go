@@ -52,6 +52,9 @@ type Rules interface {
 	// RecordWrite records a plan that was written, RecordFailure one that the API server refused.
 	RecordWrite(n *corev1.Node, plan rule.Plan)
 	RecordFailure(n *corev1.Node, plan rule.Plan, err error)
+	// Concern reports whether a rule that is listed concerns the node. Their first list enqueues the nodes that
+	// they concern.
+	Concern(n *corev1.Node) bool
 	// ForgetNode drops a node that is gone.
 	ForgetNode(name string)
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -61,13 +62,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 }
 
 // sweep enqueues each node once in settledRounds intervals, evenly: a timer for each settled node would take more
-// memory than the node does in the cache. It ends with ctx.
+// memory than the node does in the cache. A process that begins to lead starts with a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
 	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var names []string
-	for began, done := time.Now(), 0; ; {
+	for began, done := (time.Time{}), 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -140,12 +141,18 @@ func enqueue(q queue, name string, priority int) {
 
 // nodeHandler enqueues a node that changed, and records it in the fleet.
 func (r *Reconciler) nodeHandler() handler.EventHandler {
-	see := func(o client.Object, q queue) {
-		in := r.View.Observe(o.(*corev1.Node))
+	see := func(o client.Object, initial bool, q queue) {
+		n := o.(*corev1.Node)
+		in := r.View.Observe(n)
 		r.Fleet.Observe(in)
 		priority := urgency(in.Node)
-		if priority == tidy && marks.HasRuleTaint(o.(*corev1.Node), r.View.Config.Vocabulary()) {
+		ruled := marks.HasRuleTaint(n, r.View.Config.Vocabulary())
+		if priority == tidy && ruled {
 			priority = 0
+		}
+		ruled = ruled || len(marks.OwnedOn(n)) > 0 || r.Rules != nil && r.Rules.Concern(n)
+		if initial && !ruled && decide.Done(in) {
+			return // the sweep's: a process that begins to lead need not look at each of tens of thousands
 		}
 		enqueue(q, in.Node.Name, priority)
 	}
@@ -154,11 +161,11 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 			if !e.IsInInitialList { // else it was there before this process led
 				r.View.Tracker.NodeCreated(r.View.Observe(e.Object.(*corev1.Node)))
 			}
-			see(e.Object, q)
+			see(e.Object, e.IsInInitialList, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			r.observeGate(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
-			see(e.ObjectNew, q)
+			see(e.ObjectNew, false, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -106,7 +107,7 @@ func TestSweep(t *testing.T) {
 		defer cancel()
 		go func() { _ = r.sweep(ctx) }()
 		const round = 300 * time.Second
-		time.Sleep(round + time.Millisecond) // the start has enqueued all nodes
+		time.Sleep(time.Second + time.Millisecond) // it begins
 		for rest, want := 2, []int{300, 600}; rest > 0; rest-- {
 			time.Sleep(round / 2)
 			if got := q.Len(); got != want[2-rest] {
@@ -126,3 +127,64 @@ func TestSweep(t *testing.T) {
 		}
 	})
 }
+
+// A process that begins to lead looks at once at the nodes about which something may have to be done, and leaves the others to the sweep.
+func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
+	r, _ := reconciler(t)
+	done := func(change ...func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{}
+		n.Name, n.UID = "n", "uid-n"
+		n.Status.NodeInfo.BootID = "boot"
+		n.Labels = map[string]string{config.DefaultLabelKey: "true", corev1.LabelOSStable: "linux"}
+		now := time.Now()
+		record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
+		n.Annotations = map[string]string{marks.AnnotationRecord: record.Encode()}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: marks.ConditionType, Status: corev1.ConditionTrue}}
+		for _, f := range change {
+			f(n)
+		}
+		return n
+	}
+	for name, test := range map[string]struct {
+		node    *corev1.Node
+		later   bool
+		concern bool
+		want    int
+	}{
+		"done":                   {node: done()},
+		"came later":             {node: done(), later: true, want: 1},
+		"a rule selects it":      {node: done(), concern: true, want: 1},
+		"a rule owned its taint": {node: done(func(n *corev1.Node) { n.Annotations[marks.AnnotationRules] = marks.Owned{"uid-r": {Key: "a/b", Effect: corev1.TaintEffectNoSchedule}}.Encode() }), want: 1},
+		"gated": {node: done(func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoSchedule}}
+		}), want: 1},
+		"label lost":               {node: done(func(n *corev1.Node) { delete(n.Labels, config.DefaultLabelKey) }), want: 1},
+		"no condition":             {node: done(func(n *corev1.Node) { n.Status.Conditions = nil }), want: 1},
+		"condition says otherwise": {node: done(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }), want: 1},
+		"rebooted":                 {node: done(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "another" }), want: 1},
+		"an action on it is not taken back": {node: done(func(n *corev1.Node) {
+			record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed,
+				Remediations: []marks.Remediation{{Condition: "a/B", State: marks.RemediationStarted, Time: time.Now()}}}
+			n.Annotations[marks.AnnotationRecord] = record.Encode()
+		}), want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := priorityqueue.New[reconcile.Request]("test")
+			defer q.ShutDown()
+			r.Rules = concerning(test.concern)
+			r.nodeHandler().Create(t.Context(), event.CreateEvent{Object: test.node, IsInInitialList: !test.later}, q)
+			if got := q.Len(); got != test.want {
+				t.Errorf("%d nodes are enqueued, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// concerning are rules that concern every node, or none.
+type concerning bool
+
+func (c concerning) Concern(*corev1.Node) bool                  { return bool(c) }
+func (concerning) Plan(*corev1.Node) (rule.Plan, func())        { return rule.Plan{}, func() {} }
+func (concerning) RecordWrite(*corev1.Node, rule.Plan)          {}
+func (concerning) RecordFailure(*corev1.Node, rule.Plan, error) {}
+func (concerning) ForgetNode(string)                            {}
