@@ -144,7 +144,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	}
 	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not
 	// even so.
-	marked := mgr.GetClient()
+	var marked client.Client = brief{mgr.GetClient()}
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
 		cfg.NodeManagement.Remediation.DryRun = true
