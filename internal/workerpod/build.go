@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -272,10 +273,8 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 					{Name: "LOG_FORMAT", Value: b.logging.Format},
 					{Name: worker.EnvVar, Value: told.env},
 				}, profile.Env...),
-				Resources:                profile.Resources,
-				VolumeMounts:             profile.VolumeMounts,
-				TerminationMessagePath:   corev1.TerminationMessagePathDefault,
-				TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+				Resources:    profile.Resources,
+				VolumeMounts: profile.VolumeMounts,
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: ptr.To(false),
 					ReadOnlyRootFilesystem:   ptr.To(true),
@@ -328,7 +327,7 @@ func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 	}
 	pod.Spec.PriorityClassName = class
 	if via == config.SchedulingDirect && !HasClaims(pod) {
-		pod.Spec.NodeName = t.Name
+		pod.Spec.NodeName, pod.Spec.Affinity = t.Name, nil // affinity is for who chooses a node
 	}
 }
 
@@ -362,10 +361,18 @@ func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode]
 // the gating ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter
 // pkg/apis/v1).
 func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
+	if slices.ContainsFunc(profile.Tolerations, toleratesAll) {
+		return profile.Tolerations
+	}
 	var out []corev1.Toleration
 	for _, t := range b.gating {
 		out = append(out, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect})
 	}
 	out = append(out, corev1.Toleration{Key: "karpenter.sh/unregistered", Operator: corev1.TolerationOpExists})
 	return append(out, profile.Tolerations...)
+}
+
+// toleratesAll reports whether the toleration is of every taint, which makes others superfluous.
+func toleratesAll(t corev1.Toleration) bool {
+	return t.Key == "" && t.Effect == "" && t.Operator == corev1.TolerationOpExists && t.TolerationSeconds == nil
 }

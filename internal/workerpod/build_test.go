@@ -1,6 +1,7 @@
 package workerpod
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strconv"
@@ -80,7 +81,10 @@ func TestVerifyPod(t *testing.T) {
 	if pod.Spec.NodeSelector[corev1.LabelOSStable] != "linux" {
 		t.Errorf("node selector %v: the image is for Linux", pod.Spec.NodeSelector)
 	}
-	term := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0]
+	if pod.Spec.NodeName != "node-a" || pod.Spec.Affinity != nil {
+		t.Errorf("bound to %q, affinity %+v", pod.Spec.NodeName, pod.Spec.Affinity)
+	}
+	term := b.Verify(nodeA, profile, 3, config.SchedulingScheduler).Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0]
 	if term.Key != "metadata.name" || term.Values[0] != "node-a" {
 		t.Errorf("pinned by %+v", term)
 	}
@@ -115,6 +119,25 @@ func TestVerifyPod(t *testing.T) {
 	}
 	if told != 1 || !Ours(pod, "ns", nodeA) {
 		t.Errorf("told %d times; ours %v", told, Ours(pod, "ns", nodeA))
+	}
+}
+
+// The API server processes all of a pod at each of its writes. With the default configuration, of a node with a long name.
+func TestWorkerPodIsSmall(t *testing.T) {
+	cfg := &config.Config{}
+	cfg.SetDefaults()
+	b, err := NewBuilder(cfg, "kube-node-ready", "ghcr.io/kube-node-ready/kube-node-ready:v1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const uid = "6f1c1f0e-9a51-4a5e-8d37-0c1a7b9f0a11"
+	pod := b.Verify(Target{Name: "ip-10-0-0-1.eu-west-1.compute.internal", UID: uid, BootID: uid, Gated: true}, cfg.For(nil), 1, config.SchedulingDirect)
+	spec, err := json.Marshal(pod.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(spec) > 1150 || pod.Size() > 1340 {
+		t.Errorf("the spec has %d bytes in JSON, the pod %d in protobuf", len(spec), pod.Size())
 	}
 }
 
