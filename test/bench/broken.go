@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -48,6 +49,43 @@ func broken() benchCase {
 				return outage(ctx, b, r, deleting, exhaustFirst, fail)
 			}},
 		}}
+}
+
+// held is a case of nodes whose retries are exhausted and whose deletion a guard holds: in a dry run, and more of them than
+// maxUnhealthy allows. Each is still verified once in exhaustedRetrySeconds (ten minutes).
+func held() benchCase {
+	settings := map[string]any{"nodeManagement": map[string]any{"deleteFailedNodes": true, "remediation": map[string]any{"dryRun": true}}}
+	return benchCase{name: "held-2000", what: "2000 of 5000 nodes whose retries are exhausted and whose deletion is held, in a dry run", nodes: 5000,
+		prepare: func(ctx context.Context, b *bed, nodes int) error {
+			return verified(ctx, newFleet(b.client, "idle", nodes, gatingTaint, ""), nodes*3/5)
+		},
+		sides: []side{{"held", func(ctx context.Context, b *bed, r *result) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			f := newFleet(b.client, b.prefix(), r.Nodes*2/5, gatingTaint, verifiedLabel)
+			kubelets := newKubelets(ctx, b.client, time.Second, func(string, int) int32 { return 1 })
+			if err := watch(ctx, b.client, func(*corev1.Node) {}, kubelets.see); err != nil {
+				return err
+			}
+			return errors.Join(b.during(ctx, r, settings, "", func(c *controller) error {
+				if err := errors.Join(fail(ctx, f), pause(ctx, exhaustFirst)); err != nil {
+					return err
+				}
+				before, _, err := usage(c.Pid())
+				if err != nil {
+					return err
+				}
+				c.mark = b.audit.mark()
+				profiled := make(chan error)
+				go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", idleFor.Seconds()/2)) }()
+				if err := errors.Join(pause(ctx, idleFor), <-profiled); err != nil {
+					return err
+				}
+				after, _, err := usage(c.Pid())
+				r.Values[metricCore] = 100 * (after - before) / idleFor.Seconds()
+				return err
+			}), f.remove(ctx))
+		}}}}
 }
 
 // fail lets the nodes come, none of which passes.

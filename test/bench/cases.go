@@ -66,7 +66,7 @@ func cases() []benchCase {
 		verifies("steady-100", "100 nodes a second, workers of 1 s", 2000, load{run: time.Second, rate: 100}),
 		verifies("slow-200", "200 nodes at once, every request to the API server takes 50 ms longer", 200, load{run: time.Second, delay: 50 * time.Millisecond}),
 		rules("rules-1000", "1000 nodes released by a bootstrap-only rule", 1000),
-		severalRules("rules-20", "2000 nodes and a condition that changes twenty times a second: a rule alone, and beside nineteen others of the same nodes", 2000),
+		severalRules("rules-20", "5000 nodes and a condition that changes 17 times a second: a rule alone, and beside nineteen others of the same nodes", 5000),
 		idleRules("rules-idle", "5000 nodes released by twenty rules, and the same without rules, whose kubelets send their status 17 times a second together", 5000),
 		failover(),
 		idle("idle-5000", "5000 verified nodes that send their status, 17 and 300 times a second together", 5000),
@@ -75,5 +75,6 @@ func cases() []benchCase {
 		rules("rules-5000", "5000 nodes released by a bootstrap-only rule", 5000).onlyWhenNamed(),
 		soak("soak-500", 500),
 		fleetOf(5000), fleetOf(20000), fleetOf(50000), fleetOf(100000),
+		held(),
 	}, bursts...)
 }

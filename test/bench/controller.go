@@ -35,7 +35,7 @@ type controller struct {
 const settle = time.Second
 
 // start starts a controller with the chart's rights and waits until one leads. kubeconfig overrides the service account's.
-func (b *bed) start(ctx context.Context, name string, settings map[string]any, kubeconfig string) (*controller, error) {
+func (b *bed) start(ctx context.Context, name string, settings map[string]any, kubeconfig string) (_ *controller, err error) {
 	_ = os.Remove(b.cluster.LogFile(name)) // an earlier turn's
 	profile := ""
 	if b.profiles != "" {
@@ -53,12 +53,14 @@ func (b *bed) start(ctx context.Context, name string, settings map[string]any, k
 	if kubeconfig != "" {
 		args = []string{"--kubeconfig", kubeconfig}
 	}
+	c := &controller{bed: b, name: name, profile: profile}
+	go c.saveStart(ctx)
 	began := time.Now()
-	started, err := install.StartController(ctx, b.cluster, name, settings, args...)
-	if err != nil {
+	if c.Controller, err = install.StartController(ctx, b.cluster, name, settings, args...); err != nil {
 		return nil, err
 	}
-	return &controller{Controller: started, bed: b, name: name, profile: profile, ready: time.Since(began)}, nil
+	c.ready = time.Since(began)
+	return c, nil
 }
 
 // lead waits until the controller leads, and begins to count its requests.
@@ -91,6 +93,16 @@ func (c *controller) save(ctx context.Context, kind string) error {
 	}
 	kind, _, _ = strings.Cut(kind, "?")
 	return os.WriteFile(filepath.Join(c.bed.profiles, fmt.Sprintf("%s-%d", kind, time.Now().Unix())), page, 0o600)
+}
+
+// saveStart profiles its first ten seconds, from when it serves profiles.
+func (c *controller) saveStart(ctx context.Context) {
+	for c.profile != "" && ctx.Err() == nil {
+		if c.save(ctx, "profile?seconds=10") == nil {
+			return
+		}
+		_ = pause(ctx, settle/100)
+	}
 }
 
 // scrape reads its metrics, and says how long that took.

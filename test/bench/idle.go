@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,23 +42,42 @@ func idle(name, what string, nodes int) benchCase {
 	}}
 }
 
-// fleetOf is a case without work too: as many nodes as there are in the largest clusters, as large as they are there. Kubelets
-// renew a status every five minutes (nodeStatusReportFrequency).
+// fleetOf is a case of a fleet as large as the largest clusters have, of nodes as large as they have there: at rest, when the leader
+// is stopped, and beside newcomers. Kubelets renew a status every five minutes (nodeStatusReportFrequency).
 func fleetOf(nodes int) benchCase {
 	rate := max(1, float64(nodes)/300)
-	large := func(b *bed, nodes int) *fleet {
-		f := newFleet(b.client, "idle", nodes, gatingTaint, "")
-		f.large = true
-		return f
+	c := benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true, plane: largePlane,
+		what: fmt.Sprintf("%d verified nodes of 9 KiB, whose kubelets send their status %.0f times a second together: at rest, when the leader is stopped, and beside %d newcomers at %d a second",
+			nodes, rate, newcomers, newcomerRate),
+		prepare: largeFleet,
+		sides: []side{
+			{"at rest", func(ctx context.Context, b *bed, r *result) error { return idles(ctx, b, r, rate, unverifiedOnly) }},
+			{"leader stopped", func(ctx context.Context, b *bed, r *result) error {
+				r.Nodes = 1
+				return succeeds(ctx, b, r, syscall.SIGTERM)
+			}},
+		}}
+	come := load{run: time.Second, rate: newcomerRate, large: true, settings: unverifiedOnly}
+	for _, by := range []actor{lightest, likeUs, ourselves} {
+		c.sides = append(c.sides, side{string(by), func(ctx context.Context, b *bed, r *result) error {
+			r.Nodes = newcomers
+			return come.verification(ctx, b, r, by)
+		}})
 	}
+	return c
+}
 
-	return benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true,
-		plane:   cluster.Options{WithoutControllerManager: true, WithoutScheduler: true},
-		what:    fmt.Sprintf("%d verified nodes of 9 KiB at rest, whose kubelets send their status %.0f times a second together", nodes, rate),
-		prepare: func(ctx context.Context, b *bed, nodes int) error { return verified(ctx, large(b, nodes), nodes) },
-		sides: []side{{"at rest", func(ctx context.Context, b *bed, r *result) error {
-			return idles(ctx, b, r, rate, map[string]any{"metrics": map[string]any{"perNode": "unverified"}})
-		}}}}
+var (
+	// largePlane has an etcd that holds a hundred thousand nodes of 9 KiB, and several versions of each.
+	largePlane     = cluster.Options{WithoutControllerManager: true, WithoutScheduler: true, EtcdQuota: 8 << 30}
+	unverifiedOnly = map[string]any{"metrics": map[string]any{"perNode": "unverified"}}
+)
+
+// largeFleet registers verified nodes of 9 KiB.
+func largeFleet(ctx context.Context, b *bed, nodes int) error {
+	f := newFleet(b.client, "idle", nodes, gatingTaint, "")
+	f.large = true
+	return verified(ctx, f, nodes)
 }
 
 // verified registers nodes as ones that passed long ago.
@@ -136,7 +156,7 @@ func idles(ctx context.Context, b *bed, r *result, rate float64, settings map[st
 			took = append(took, float64(t.Microseconds())/1000)
 		}
 		r.Values[metricScrape] = spreadOf(took).Median
-		r.Values[metricReady] = c.ready.Seconds()
+		r.Values[metricReady], r.Values[metricReadyFloor] = c.ready.Seconds(), least.synced
 		r.Values[metricAnon], err = anonymous(c.Pid())
 		return err
 	}), least.end())

@@ -35,6 +35,7 @@ type load struct {
 	rate     float64       // nodes a second; 0: all at once
 	run      time.Duration // of a worker
 	failing  int           // percent of the nodes whose first worker fails
+	large    bool          // nodes of 9 KiB
 	settings map[string]any
 	// delay of every request, of floor and controller alike.
 	delay time.Duration
@@ -58,6 +59,7 @@ func (l load) verification(ctx context.Context, b *bed, r *result, by actor) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFleet(b.client, b.prefix(), r.Nodes, gatingTaint, verifiedLabel)
+	f.large = l.large
 	code := l.code(f)
 	if by != ourselves {
 		code = pass // a floor tries nothing again

@@ -56,6 +56,8 @@ type Options struct {
 	// NodeLifecycle switches the node-lifecycle controller on, which marks nodes as
 	// unreachable that do not renew their lease. Default off.
 	NodeLifecycle bool
+	// EtcdQuota is how large etcd's database may become, in bytes. Default 0: etcd's own, 2 GiB.
+	EtcdQuota int64
 	// APIServerArgs and ControllerManagerArgs are flags of these components, over those that are set here.
 	APIServerArgs, ControllerManagerArgs []string
 }

@@ -50,6 +50,9 @@ func (c *Cluster) startControlPlane() error {
 	}
 	c.plane.Etcd = &envtest.Etcd{Path: programs["etcd"], DataDir: c.path("etcd"), StartTimeout: readyTimeout, Out: logs["etcd"], Err: logs["etcd"]}
 	c.plane.Etcd.Configure().Set("log-level", "warn")
+	if quota := c.options.EtcdQuota; quota > 0 {
+		c.plane.Etcd.Configure().Set("quota-backend-bytes", strconv.FormatInt(quota, 10))
+	}
 	api := &envtest.APIServer{Path: programs["kube-apiserver"], CertDir: c.path("pki"), StartTimeout: readyTimeout, Out: logs["kube-apiserver"], Err: logs["kube-apiserver"]}
 	api.ListenAddr = envtest.ListenAddr{Address: c.options.BindAddress, Port: strconv.Itoa(ports[0])}
 	api.CA = ca
