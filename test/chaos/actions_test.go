@@ -2,16 +2,16 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -84,25 +84,21 @@ func (s settings) repairs(nodeManagement map[string]any) {
 	}
 }
 
-// interfere draws whether another program writes the condition of an action on two nodes before the controller does, in
-// one of three runs that have such an action. It is drawn apart from all else. The nodes are reported and fail, so that
-// the guard "action" holds where no other does.
-func (s settings) interfere(seed uint64) []step {
+// interfere draws whether another program has written the condition of the first action on two nodes. It is drawn apart
+// from all else, for runs in which no right is missing. The two nodes fail for good, and no limit is in the way, so that
+// the guard "action" is what holds.
+func (s *settings) interfere(seed uint64, faults []endless, only []string) []endless {
 	rng := rand.New(rand.NewPCG(seed, 14)) //nolint:gosec // no secret
-	if !slices.Contains(s.actions, setCondition) || rng.IntN(3) > 0 {
-		return nil
+	drawn := rng.IntN(4) > 0
+	if len(only) > 0 {
+		drawn = slices.Contains(only, conditionTaken)
 	}
-	return []step{{at: 0, fault: fault{name: "an action's condition is written by another program",
-		do: func(_ context.Context, w *world, rng *rand.Rand) (err error) {
-			for _, slot := range rng.Perm(slots)[:2] {
-				w.mu.Lock()
-				w.ill[slot] = time.Now().Add(15 * time.Second)
-				w.mu.Unlock()
-				err = errors.Join(err, w.condition(slot, required, corev1.ConditionFalse),
-					w.condition(slot, suspectTypes[0], corev1.ConditionTrue))
-			}
-			return err
-		}}}}
+	refuses := slices.ContainsFunc(faults, func(e endless) bool { return e.name == rightsRefused })
+	if !drawn || refuses || s.entries()[0] != setCondition {
+		return faults
+	}
+	s.neverVerifiedOnly, s.maxUnhealthy, s.perHour, s.inFlight = false, 100, 20, slots
+	return append(faults, kindOf(conditionTaken).draw(rng))
 }
 
 // foreignCondition is the condition of our type that another program wrote; nil where there is none.
@@ -125,11 +121,13 @@ func (c *checker) interferes(n *nodeSeen, before, after *corev1.Node, ch change)
 	if is.Held != guardAction || was.Held == guardAction || n.spoilt {
 		return
 	}
-	why := "forbidden"
-	if foreignCondition(before) != nil {
-		why = "forbidden|which another program wrote"
-	}
-	if foreignCondition(before) == nil && !c.refusesObjects() || !regexp.MustCompile(why).MatchString(is.HeldMessage) {
+	taken := foreignCondition(before) != nil && strings.Contains(is.HeldMessage, "which another program wrote")
+	switch {
+	case taken:
+		c.counts["actions held for another program's condition"]++
+	case strings.Contains(is.HeldMessage, "forbidden") && c.refuses(ch, "create", "get"):
+		c.counts["actions held for a refused object"]++
+	default:
 		c.fault(n, ch, "an action is held as one that is refused, and nothing refuses it: %s", is.HeldMessage)
 	}
 }
@@ -249,6 +247,9 @@ func (c *checker) intendsAction(n *nodeSeen, before *corev1.Node, a marks.Remedi
 	next := &action{Remediation: a, at: ch.at, revision: ch.revision, boot: boot(before)}
 	if again {
 		next.effects, next.entry = n.acting.effects, n.acting.entry // it may have been carried out
+		// Entered again within the second, it is the same entry.
+		at := c.entries[ptr.Deref(next.entry, entryID{})]
+		next.entered = n.acting.entered && !at.Time.Before(a.Time.Truncate(time.Second))
 	}
 	if n.spoilt {
 		n.acting = next
@@ -390,11 +391,19 @@ func (c *checker) repaired(n *nodeSeen, say func(string, ...any)) {
 	if n.spoilt || !free(n.node) {
 		return
 	}
-	if left := recordOf(n.node).Remediations; len(left) > 0 || requires(n.node) {
+	left := recordOf(n.node).Remediations
+	awaited := map[string]bool{}
+	for _, a := range left {
+		awaited[a.Name] = a.State == marks.RemediationReverting && a.Condition == ""
+	}
+	stays := c.refusesForGood("get", "delete") // then an object stays, and so does its action
+	if done := len(left) == 0 || stays && !slices.Contains(slices.Collect(maps.Values(awaited)), false); !done || requires(n.node) {
 		say("%s is verified, and its actions are not taken back: condition %t, %+v", n.node.Name, requires(n.node), left)
 	}
-	if len(n.objects) > 0 && !c.settings.keeps {
-		say("%s is verified, and objects are left: %v", n.node.Name, n.objects)
+	for name := range n.objects {
+		if !c.settings.keeps && (!stays || !awaited[name]) {
+			say("%s is verified, and object %s is left", n.node.Name, name)
+		}
 	}
 }
 

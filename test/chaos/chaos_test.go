@@ -245,7 +245,7 @@ func (w *world) with(steps []step) []step {
 	for _, e := range w.faults {
 		steps = append(steps, e.step())
 	}
-	steps = append(steps, w.settings.interfere(w.seed)...)
+	steps = append(steps, w.settings.refuseBriefly(w.seed, w.disturbed(), w.only)...)
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

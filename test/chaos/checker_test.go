@@ -43,6 +43,8 @@ type checker struct {
 	changed  time.Time // when anything was last changed that is not a lease
 	endless  []endless // the faults that have begun and do not end
 	calm     time.Time // when the last other fault ended
+	briefly  []right   // that are, or were last, refused for a while
+	granted  time.Time // when that was over; zero while it lasts
 }
 
 // entryID is what an entry of the ledger says of its action.

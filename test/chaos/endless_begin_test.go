@@ -45,7 +45,7 @@ func (w *world) beginEndless(e endless) error {
 	e.began = time.Now()
 	w.endless = append(w.endless, e)
 	for slot := range slots {
-		if (e.name == claimStuck && !e.asked || e.name == poolFails) && e.slots[slot] {
+		if (e.name == claimStuck && !e.asked || e.name == poolFails || e.name == conditionTaken) && e.slots[slot] {
 			w.ill[slot] = time.Now().Add(time.Hour)
 		}
 	}
@@ -94,7 +94,7 @@ func (w *world) refuse(e endless) error {
 	var err error
 	switch e.name {
 	case rightsRefused:
-		return w.grant(w.ctx, e.rights)
+		return w.regrant()
 	case podsRefused:
 		w.webhook.set(e)
 		err = w.api.Create(w.ctx, w.webhook.configuration(e.code == 0))

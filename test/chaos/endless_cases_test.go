@@ -151,7 +151,8 @@ func TestEndlessFaultsAreDrawn(t *testing.T) {
 		}
 	}
 	for _, k := range endlessKinds {
-		if kinds[k.name] == 0 {
+		if kinds[k.name] == 0 && k.name != conditionTaken { // which the actions draw
+
 			t.Errorf("%s is never drawn", k.name)
 		}
 	}
@@ -161,23 +162,50 @@ func TestEndlessFaultsAreDrawn(t *testing.T) {
 	}
 }
 
-// Of runs with an object among the actions some refuse it, and no other run does.
+// Of runs with an object among the actions some refuse it, one verb or another, and no other run does.
 func TestObjectsAreRefusedInSomeRuns(t *testing.T) {
 	var refused []uint64
+	verbs := map[string]int{}
 	for seed := range uint64(100) {
 		var s settings
 		s.drawRepair(seed)
 		faults := s.refuseObjects(seed, nil, nil)
 		if len(faults) > 0 {
 			refused = append(refused, seed)
+			for _, r := range faults[0].rights {
+				verbs[r.verb]++
+			}
 		}
 		if len(faults) > 0 && !slices.Contains(s.actions, makeObject) || !reflect.DeepEqual(faults, s.refuseObjects(seed, nil, nil)) {
 			t.Errorf("seed %d: %v of %v", seed, faults, s.actions)
 		}
+		if briefly := s.refuseBriefly(seed, disturbed, nil); len(briefly) > 0 != slices.Contains(s.actions, makeObject) {
+			t.Errorf("seed %d: %d rights for a while, of %v", seed, len(briefly), s.actions)
+		}
 	}
-	t.Log(refused)
-	if len(refused) < 5 {
-		t.Errorf("seeds %v refuse objects", refused)
+	t.Log(refused, verbs)
+	if len(refused) < 5 || len(verbs) < 3 {
+		t.Errorf("seeds %v refuse objects: %v", refused, verbs)
+	}
+}
+
+// In some runs whose first action is a condition another program has written that, and no limit is in the way.
+func TestConditionIsTakenInSomeRuns(t *testing.T) {
+	var taken []uint64
+	for seed := range uint64(100) {
+		var s settings
+		s.drawRepair(seed)
+		drawn, _ := drawEndless(seed, drawnRights(), nil)
+		if faults := s.interfere(seed, drawn, nil); len(faults) > len(drawn) {
+			taken = append(taken, seed)
+			if s.actions[0] != setCondition || s.neverVerifiedOnly || s.maxUnhealthy < 100 {
+				t.Errorf("seed %d: %+v", seed, s)
+			}
+		}
+	}
+	t.Log(taken)
+	if len(taken) < 5 {
+		t.Errorf("seeds %v", taken)
 	}
 }
 

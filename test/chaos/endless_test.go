@@ -23,6 +23,7 @@ const (
 	claimStuck     = "NodeClaim whose finalizer never goes"
 	poolFails      = "most of a pool fails for good"
 	rightsRefused  = "verbs refused for good"
+	conditionTaken = "another program writes an action's condition"
 )
 
 // endlessKind is one of them.
@@ -41,7 +42,9 @@ var endlessKinds = []endlessKind{
 	{podsRefused, 2, regexp.MustCompile(`PodRefused|chaos\.example`)},
 	{quotaFull, 1, regexp.MustCompile(`PodRefused|quota`)},
 	{claimStuck, 2, regexp.MustCompile(`NodeClaim|delet|ChecksFailed|RetriesExhausted`)},
-	{poolFails, 0, regexp.MustCompile(`ChecksFailed|RetriesExhausted|delet`)},              // drawn in place of the others
+	{poolFails, 0, regexp.MustCompile(`ChecksFailed|RetriesExhausted|delet`)}, // drawn in place of the others
+	// Not every node gets as far: one may be opted out, run ordinary pods, or have no other node of its profile.
+	{conditionTaken, 0, regexp.MustCompile(`which another program wrote|held by (doNotDelete|sparePods|controlProbe)`)},
 	{rightsRefused, 0, regexp.MustCompile(`forbidden|cannot|PodRefused|RulesUnavailable`)}, // drawn beside the others
 }
 

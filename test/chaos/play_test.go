@@ -3,6 +3,7 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -277,6 +278,10 @@ func (w *world) join(slot int, change ...func(*corev1.Node)) error {
 		Spec: corev1.NodeSpec{ProviderID: "chaos://" + id, Taints: []corev1.Taint{{Key: gatingKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot-" + id + "-1"}, Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: agentReady, Status: corev1.ConditionTrue}}}}
+	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == conditionTaken && e.slots[slot] }) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: required, Status: corev1.ConditionFalse,
+			Reason: "Chaos", LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()})
+	}
 	if profile {
 		n.Labels[labelProfile] = "b"
 	}

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,11 +62,10 @@ func (t *tale) recovers() {
 	t.worker(next, well, ends)
 }
 
-// refuses begins a fault: the controller may not create objects.
-func (t *tale) refuses() {
-	all := eachRight(controllersRights())
+// refuses begins a fault: the controller has no right to do these with objects.
+func (t *tale) refuses(verbs ...string) {
 	e := kindOf(rightsRefused).draw(rand.New(rand.NewPCG(1, 1))) //nolint:gosec // no secret
-	e.rights, e.began = []right{all[slices.IndexFunc(all, right.makesObjects)]}, time.Unix(1, 0)
+	e.rights, e.began = rightsToObjects(verbs...), time.Unix(1, 0)
 	t.c.begin(e)
 }
 
@@ -289,13 +287,49 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.condition()
 		}, "1 actions in an hour, the limit is 0"},
 		"an object that is refused": {func(t *tale) {
-			t.refuses()
+			t.refuses("create")
 			t.begins()
 			t.fails()
 			t.condition()
 			t.second()
 			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
 		}, ""},
+		"an object that may not be deleted": {func(t *tale) {
+			t.refuses("delete")
+			t.begins()
+			t.fails()
+			t.condition()
+			t.second()
+			t.object()
+			t.passes(10 * time.Second)
+			t.recovers()
+			t.node(records(func(r *marks.Record) { r.Remediations = r.Remediations[1:] }))
+		}, ""},
+		"an object that may not be deleted is forgotten": {func(t *tale) {
+			t.refuses("delete")
+			t.begins()
+			t.fails()
+			t.condition()
+			t.second()
+			t.object()
+			t.passes(10 * time.Second)
+			t.recovers()
+			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
+		}, "object o is left"},
+		"an object is refused for a while": {func(t *tale) {
+			t.c.refusesBriefly(rightsToObjects("get"))
+			t.begins()
+			t.fails()
+			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
+		}, "n is not verified"},
+		"an object is held after that": {func(t *tale) {
+			t.c.refusesBriefly(rightsToObjects("get"))
+			t.c.granted = time.Unix(1, 0)
+			t.begins()
+			t.passes(10 * time.Second)
+			t.fails()
+			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
+		}, "nothing refuses it"},
 		"a condition that another program wrote": {func(t *tale) {
 			t.begins()
 			t.interferes()
@@ -317,7 +351,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.intends(0, setCondition)
 		}, "although another program wrote it"},
 		"the next entry is tried in place of a refused object": {func(t *tale) {
-			t.refuses()
+			t.refuses("create")
 			t.begins()
 			t.claim(same)
 			t.fails()
@@ -364,6 +398,24 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.begins()
 			t.fails()
 			t.intends(0, setCondition)
+			t.sets(corev1.ConditionTrue)
+		}, "the ledger does not have it"},
+		"an action that is tried again within the second": {func(t *tale) {
+			t.begins()
+			t.fails()
+			t.intends(0, setCondition)
+			t.enters(setCondition)
+			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = r.Remediations[0].Time.Add(time.Millisecond) }))
+			t.sets(corev1.ConditionTrue)
+			t.node(becomes(marks.RemediationStarted))
+		}, "n is not verified"},
+		"an action that is tried again later, and not entered": {func(t *tale) {
+			t.begins()
+			t.fails()
+			t.intends(0, setCondition)
+			t.enters(setCondition)
+			t.passes(10 * time.Second)
+			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = r.Remediations[0].Time.Add(10 * time.Second) }))
 			t.sets(corev1.ConditionTrue)
 		}, "the ledger does not have it"},
 		"an action that nothing intends": {func(t *tale) { t.begins(); t.makes() }, "and the record names"},
@@ -454,7 +506,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.passes(10 * time.Second)
 			t.recovers()
 			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
-		}, "objects are left: map[o:true]"},
+		}, "object o is left"},
 
 		"a suspicion that a pass clears": {func(t *tale) {
 			t.begins()

@@ -58,10 +58,13 @@ type world struct {
 	ctx      context.Context
 	seed     uint64
 	settings settings
+	only     []string  // the kinds of faults that there are; all where it is empty
 	faults   []endless // that do not end, each with its time in the schedule
 	check    *checker
 	replicas [replicas]*replica
 	tally    *tally
+
+	granting sync.Mutex // of who writes the roles
 
 	mu      sync.Mutex
 	rng     *rand.Rand        // of what is not scheduled
@@ -74,6 +77,7 @@ type world struct {
 	dead    [slots]bool      // its kubelet does nothing any more
 	endless []endless        // those that have begun
 	calm    bool             // no more faults
+	briefly []right          // that are refused for a while
 	workers map[string]*running
 }
 
@@ -116,7 +120,7 @@ func (s settings) configuration(ports []int) map[string]any {
 // begin begins a run on the stage.
 func begin(ctx context.Context, s *stage, program string, seed uint64, only []string, t *tally) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
-	w := &world{stage: s, ctx: ctx, seed: seed, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
+	w := &world{stage: s, ctx: ctx, seed: seed, only: only, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
 	w.faults, w.settings.atOnce = drawEndless(seed, drawnRights(), only)
 	w.settings.drawRepair(seed)
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails || e.name == claimStuck }) {
@@ -127,6 +131,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = min(w.settings.maxUnhealthy, 50), 6, 1
 	}
 	w.faults = w.settings.refuseObjects(seed, w.faults, only)
+	w.faults = w.settings.interfere(seed, w.faults, only)
 	w.settings.perHour *= len(w.settings.entries()) // each action counts
 	if err := errors.Join(s.clear(ctx), w.beginLedger()); err != nil {
 		return nil, err
