@@ -83,6 +83,7 @@ func TestNext(t *testing.T) {
 		"taint came back":                                               {in: verified(gated), step: StepStart, number: 2},
 		"looks again when it is too old":                                {in: verified(every(10 * time.Hour)), step: StepNone, reason: marks.ReasonChecksPassed, wait: untilAged(10 * time.Hour)},
 		"the last failed pod is marked, kept":                           {in: failing(3, with(pod(3, ended(attempt.Failed)))), step: StepNone, reason: marks.ReasonChecksFailed, keeps: "verify-n-3", wait: backoff(3)},
+		"the pod of an inconclusive attempt too":                        {in: puzzling(2, with(pod(2, ended(attempt.Inconclusive)))), step: StepNone, reason: marks.ReasonWorkerInconclusive, keeps: "verify-n-2", wait: backoff(2)},
 		"and is marked once":                                            {in: failing(3, with(pod(3, ended(attempt.Failed), markedKept))), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(3)},
 		"a pod on its way out is not deleted again":                     {in: failing(3, with(pod(2, ended(attempt.Failed), terminating))), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(3)},
 		"an older failed pod goes":                                      {in: failing(3, with(pod(2, ended(attempt.Failed), markedKept))), step: StepNone, reason: marks.ReasonChecksFailed, deletes: "verify-n-2", wait: backoff(3)},

@@ -1,6 +1,6 @@
 // Package initialisation proves, with the chart's rights and on a real API server, scheduler and controller manager, how nodes that
-// are warmed up first are released, from the files of examples, and what becomes of nodes that admission missed. Kubelets
-// are played, by patching pods' statuses. The tests run one after the other: each installs the chart anew.
+// are warmed up first are released, from the files of examples. Kubelets are played, by patching pods' statuses. The tests
+// run one after the other: each installs the chart anew.
 package initialisation
 
 import (
@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,12 +208,12 @@ func (w *world) becomes(name, what string, want func(*corev1.Node) bool) *corev1
 	return n
 }
 
-// stays checks for a while that a node remains as wanted.
-func (w *world) stays(d time.Duration, name, what string, want func(*corev1.Node) bool) {
+// staysHeld checks for a while that a node is held.
+func (w *world) staysHeld(d time.Duration, name string) {
 	w.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if n := w.get(name); !want(n) {
-			w.Fatalf("%s is no longer %s: %v %v %v", name, what, n.Spec.Taints, n.Labels, said(n))
+		if n := w.get(name); !held(n) {
+			w.Fatalf("%s is no longer held: %v %v %v", name, n.Spec.Taints, n.Labels, said(n))
 		}
 	}
 }
@@ -243,33 +241,20 @@ func (w *world) eventually(what string, ok func() string) {
 	}
 }
 
-// patchNode changes a node, or its status.
-func (w *world) patchNode(name, patch string, subresources ...string) {
-	w.Helper()
-	w.must(k8s.CoreV1().Nodes().Patch(w.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...))
-}
-
 // condition sets a node's condition, as an agent would.
 func (w *world) condition(name, condition string) {
 	w.Helper()
-	w.patchNode(name, fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":"Test","lastTransitionTime":%q}]}}`,
-		condition, time.Now().UTC().Format(time.RFC3339)), "status")
+	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":"True","reason":"Test","lastTransitionTime":%q}]}}`,
+		condition, time.Now().UTC().Format(time.RFC3339))
+	w.must(k8s.CoreV1().Nodes().Patch(w.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"))
 }
 
 // ordinary makes a pod that only this node is good for.
-func (w *world) ordinary(node string, change ...func(*corev1.Pod)) {
+func (w *world) ordinary(node string) {
 	w.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ordinary-" + node}, Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{corev1.LabelHostname: node}, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-	for _, f := range change {
-		f(p)
-	}
 	w.must(k8s.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{}))
-}
-
-// bound binds a pod to a node without the scheduler.
-func bound(node string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Spec.NodeName = node }
 }
 
 // scheduled reports whether the node's ordinary pod was bound.
@@ -280,20 +265,20 @@ func (w *world) scheduled(node string) bool {
 	return p.Spec.NodeName == node
 }
 
-// on lists the pods of a namespace that are bound to the node.
-func (w *world) on(namespace, node string) []corev1.Pod {
+// on lists the warm-up pods that are bound to the node.
+func (w *world) on(node string) []corev1.Pod {
 	w.Helper()
-	l, err := k8s.CoreV1().Pods(namespace).List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	l, err := k8s.CoreV1().Pods(warmUps).List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	w.must(l, err)
 	return l.Items
 }
 
 // comes waits until the DaemonSet controller's pod is bound to the node.
-func (w *world) comes(namespace, node string) corev1.Pod {
+func (w *world) comes(node string) corev1.Pod {
 	w.Helper()
 	var pods []corev1.Pod
-	w.eventually("a pod of "+namespace+" comes to "+node, func() string {
-		if pods = w.on(namespace, node); len(pods) == 1 {
+	w.eventually("a warm-up pod comes to "+node, func() string {
+		if pods = w.on(node); len(pods) == 1 {
 			return ""
 		}
 		return fmt.Sprintf("%d pods", len(pods))
@@ -315,28 +300,4 @@ func (w *world) workers() int {
 	l, err := k8s.CoreV1().Pods(install.Namespace).List(w.ctx, metav1.ListOptions{})
 	w.must(l, err)
 	return len(l.Items)
-}
-
-// scraped waits for a line of the controller's metrics.
-func (w *world) scraped(line string) {
-	w.Helper()
-	w.eventually("metric "+line, func() string {
-		resp, err := http.Get(w.now.MetricsURL)
-		if err != nil {
-			return err.Error()
-		}
-		defer func() { _ = resp.Body.Close() }()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || strings.Contains("\n"+string(body), "\n"+line+"\n") {
-			return fmt.Sprint(orEmpty(err))
-		}
-		return "it is not there"
-	})
-}
-
-func orEmpty(err error) any {
-	if err == nil {
-		return ""
-	}
-	return err
 }

@@ -37,13 +37,13 @@ func TestWarmUp(t *testing.T) {
 		"ready": func(p corev1.Pod) { w.report(p, corev1.ConditionTrue) },
 		"says": func(p corev1.Pod) {
 			w.must(w.annotate(p, "startup.k8s.io/ready", "false"))
-			w.stays(500*time.Millisecond, p.Spec.NodeName, "held", held)
+			w.staysHeld(500*time.Millisecond, p.Spec.NodeName)
 			w.must(w.annotate(p, "startup.k8s.io/ready", "true"))
 		},
 	} {
 		n := w.node(suffix, createdWith(initializing, "wait"))
 		w.ordinary(n)
-		p := w.comes(warmUps, n)
+		p := w.comes(n)
 		if probe := p.Spec.Containers[0].ReadinessProbe; probe == nil || len(p.Spec.InitContainers) == 0 {
 			t.Errorf("%s: no readiness probe, or no image is pulled", n)
 		}
@@ -51,7 +51,7 @@ func TestWarmUp(t *testing.T) {
 		w.becomes(n, "waiting for its warm-up", func(n *corev1.Node) bool {
 			return strings.HasPrefix(said(n), "WaitingForPrerequisites: Waiting for a pod app.kubernetes.io/name=warm-up in namespace node-warm-up")
 		})
-		w.stays(time.Second, n, "held", held)
+		w.staysHeld(time.Second, n)
 		if w.scheduled(n) {
 			t.Errorf("%s: an ordinary pod came before the warm-up was over", n)
 		}
@@ -79,7 +79,7 @@ func TestMinimumHold(t *testing.T) {
 	w.must(nil, install.Apply(w.ctx, control, []byte(file(examples, "warm-up/daemonset.yaml"))))
 	w.install("controller: {config: {nodeManagement: {minimumHoldSeconds: 8}}}", examples+"/warm-up/values.yaml")
 	n := w.node("a", createdWith(initializing, "wait"))
-	w.report(w.comes(warmUps, n), corev1.ConditionTrue)
+	w.report(w.comes(n), corev1.ConditionTrue)
 	w.becomes(n, "held", func(n *corev1.Node) bool {
 		return held(n) && strings.HasPrefix(said(n), "WaitingForPrerequisites: Waiting for nodeManagement.minimumHoldSeconds (8) to be over at ")
 	})
@@ -107,16 +107,16 @@ func TestTwoPhases(t *testing.T) {
 			return carries(n, network) && held(n) && strings.Contains(said(n), "the node's condition projectcalico.org/CalicoReady to be True")
 		})
 	}
-	if pods := w.on(warmUps, n); len(pods) > 0 {
+	if pods := w.on(n); len(pods) > 0 {
 		t.Errorf("the second phase began before the first was over: %s", pods[0].Name)
 	}
 	w.condition(n, "projectcalico.org/CalicoReady")
-	p := w.comes(warmUps, n)
+	p := w.comes(n)
 	w.becomes(n, "in its second phase", func(n *corev1.Node) bool {
 		return !carries(n, network) && held(n) && !strings.Contains(said(n), "CalicoReady")
 	})
 	w.report(p, corev1.ConditionFalse)
-	w.stays(500*time.Millisecond, n, "held", held)
+	w.staysHeld(500*time.Millisecond, n)
 	if w.scheduled(n) {
 		t.Error("an ordinary pod came before the warm-up was over")
 	}
@@ -124,12 +124,12 @@ func TestTwoPhases(t *testing.T) {
 	w.becomes(n, "released", released)
 
 	// The controller adds the rule's taint to a node that came without, and holds it whether or not its warm-up was early.
-	for _, p := range w.on(warmUps, unruled) {
+	for _, p := range w.on(unruled) {
 		w.report(p, corev1.ConditionTrue)
 	}
-	w.stays(500*time.Millisecond, unruled, "held", held)
+	w.staysHeld(500*time.Millisecond, unruled)
 	w.condition(unruled, "projectcalico.org/CalicoReady")
-	w.report(w.comes(warmUps, unruled), corev1.ConditionTrue)
+	w.report(w.comes(unruled), corev1.ConditionTrue)
 	w.becomes(unruled, "released", released)
 }
 

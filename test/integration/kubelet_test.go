@@ -2,8 +2,6 @@ package integration
 
 import (
 	"encoding/json"
-	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,30 +89,12 @@ var running = worker(corev1.PodRunning, corev1.ContainerState{Running: &corev1.C
 
 // The acts, in the words of a kubelet.
 var (
-	hangs       = act{running}
-	passes      = act{running, worker(corev1.PodSucceeded, exited(0, "Completed", ""))}
-	oomKilled   = act{running, worker(corev1.PodFailed, exited(137, "OOMKilled", ""))}
-	evicted     = act{running, {Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory. "}}
-	outOfCPU    = act{{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
-	pullBackOff = act{worker(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}})}
+	passes   = act{running, worker(corev1.PodSucceeded, exited(0, "Completed", ""))}
+	outOfCPU = act{{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
 )
-
-// initFails is the end of a worker whose init container failed: the worker itself never started.
-func initFails(container string) act {
-	status := worker(corev1.PodFailed, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
-	status.InitContainerStatuses = []corev1.ContainerStatus{{Name: container, State: exited(1, "Error", "")}}
-	return act{status}
-}
 
 // fails is the end of a worker on a node whose one check, of type exec, failed, with the report that the real worker writes.
 func fails(node, check string) act {
 	report := result.Report{Node: node, Outcome: result.Failed, Checks: []result.Check{{Name: check, Type: "exec", Severity: "required", Outcome: result.Failed, Reason: "ExitCode", Message: "exit status 1"}}}
 	return act{running, worker(corev1.PodFailed, exited(result.ExitFailed, "Error", string(report.Encode())))}
-}
-
-// fallsSilent is what the node-lifecycle controller reports of a kubelet that renews its lease no more.
-func (s *suite) fallsSilent(name string) error {
-	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","message":"Kubelet stopped posting node status.","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-	_, err := k8s.CoreV1().Nodes().Patch(s.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	return err
 }

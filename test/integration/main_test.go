@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -129,8 +128,9 @@ func alone(t *testing.T, change ...func(map[string]any)) *suite {
 	}
 	s.must(k8s.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}))
 	s.must(k8s.CoreV1().ServiceAccounts(s.name).Create(s.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-ready-worker"}}, metav1.CreateOptions{}))
-	s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledger.Name}}, metav1.CreateOptions{}))
-	s.writeLedger("[]", time.Now().Add(-24*time.Hour))
+	begun := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledger.Name}}
+	s.must(nil, ledger.Contents{CompleteSince: time.Now().Add(-24 * time.Hour), Entries: []ledger.Entry{}}.Write(begun))
+	s.must(k8s.CoreV1().ConfigMaps(s.name).Create(s.ctx, begun, metav1.CreateOptions{}))
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "worker-" + s.name}
 	s.must(k8s.RbacV1().Roles("default").Create(s.ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get"}},
@@ -141,21 +141,6 @@ func alone(t *testing.T, change ...func(map[string]any)) *suite {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.name, Name: "kube-node-ready-worker"}}}, metav1.CreateOptions{}))
 	t.Cleanup(s.end)
 	return s
-}
-
-// writeLedger makes the ledger one that was begun then and has these entries.
-func (s *suite) writeLedger(entries string, begun time.Time) {
-	s.Helper()
-	patch, err := json.Marshal(map[string]any{"data": map[string]string{ledger.KeyDeletions: entries, ledger.KeySince: begun.UTC().Format(time.RFC3339)}})
-	s.must(nil, err)
-	s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, ledger.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
-}
-
-// pause annotates the ledger with a JSON value.
-func (s *suite) pause(value string) {
-	s.Helper()
-	patch := []byte(`{"metadata":{"annotations":{"` + ledger.AnnotationPaused + `":` + value + `}}}`)
-	s.must(k8s.CoreV1().ConfigMaps(s.name).Patch(s.ctx, ledger.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
 }
 
 // must ends the test if the second value is an error.

@@ -179,30 +179,3 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 	}
 	s.patchNode(deleted.Name, `{"metadata":{"finalizers":null}}`)
 }
-
-// Without checks a node is released, and verified anew, by its prerequisites alone: no pod is ever made.
-func TestNodesWithoutChecks(t *testing.T) {
-	s := begin(t, prerequisites(map[string]any{"conditions": []any{map[string]any{"type": "Storage", "status": "True"}}}), set("worker", map[string]any{"checks": []any{}}))
-	created := s.creations()
-	s.controller()
-	n := s.node("a")
-	s.waits(n.Name, "Storage")
-	s.must(nil, n.SetCondition(s.ctx, corev1.NodeCondition{Type: "Storage", Status: corev1.ConditionTrue}))
-	released := func(attempts int32) func(marks.Facts) bool {
-		return func(f marks.Facts) bool {
-			return isVerified(f) && f.Record.Sequence == attempts && strings.HasPrefix(f.Condition.Message, "No checks are configured; all prerequisites hold")
-		}
-	}
-	s.becomes(n.Name, "released", released(1))
-	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
-	s.becomes(n.Name, "verified anew", released(2))
-	unregistered := s.node("unregistered", pooled(s.name))
-	s.must(nil, unregistered.SetCondition(s.ctx, corev1.NodeCondition{Type: "Storage", Status: corev1.ConditionTrue}))
-	s.becomes(unregistered.Name, "waiting for its registration", says(marks.ReasonWaitingForRegistration))
-	s.patchNode(unregistered.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
-	s.becomes(unregistered.Name, "released", released(1))
-	s.hasEvents(n.Name, map[string]int{"VerificationPassed": 2})
-	if n := created.count(); n > 0 {
-		t.Errorf("%d pods were made", n)
-	}
-}

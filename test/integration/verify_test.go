@@ -12,13 +12,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -67,50 +64,9 @@ func TestFiveNodes(t *testing.T) {
 	}
 }
 
-func TestRemovingTheLabelReverifies(t *testing.T) {
-	s := begin(t)
-	s.controller()
-	n := s.node("a")
-	first := s.becomes(n.Name, "verified", isVerified)
-	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
-	f := s.becomes(n.Name, "verified again", func(f marks.Facts) bool {
-		if f.Gated {
-			t.Error("the taint came back on a healthy node")
-		}
-		return isVerified(f) && f.Record.Sequence == 2
-	})
-	if f.Record.VerifiedTime.Before(*first.Record.VerifiedTime) {
-		t.Error("the result is older than the first")
-	}
-	if err := n.SetDNS(nodeagent.DNSRefuses); err != nil {
-		t.Fatal(err)
-	}
-	s.patchNode(n.Name, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
-	s.becomes(n.Name, "tainted by a failed re-verification", func(f marks.Facts) bool { return f.Gated && !f.Labelled && f.Record.LastOutcome == attempt.Failed })
-}
-
 func (s *suite) patchNode(name, patch string) {
 	s.Helper()
 	s.must(k8s.CoreV1().Nodes().Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
-}
-
-// A decision made on a stale node must be refused by the API server, not applied.
-func TestStaleNodeCannotDropAnothersMarks(t *testing.T) {
-	s := begin(t)
-	n := s.node("a")
-	stale, _ := s.get(n.Name)
-	s.patchNode(n.Name, `{"metadata":{"labels":{"foreign":"label"}},"spec":{"taints":[{"key":"node-ready/unverified","value":"true","effect":"NoSchedule"},{"key":"foreign","effect":"NoSchedule"}]}}`)
-	patch := marks.Change{Record: marks.Record{NodeUID: string(stale.UID)}, Gate: marks.GateOpen}.Patch(stale, vocabulary)
-	_, err := k8s.CoreV1().Nodes().Patch(s.ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if !apierrors.IsConflict(err) {
-		t.Fatalf("the API server took a stale patch: %v", err)
-	}
-	s.controller()
-	s.becomes(n.Name, "verified", isVerified)
-	fresh, _ := s.get(n.Name)
-	if len(fresh.Spec.Taints) != 1 || fresh.Spec.Taints[0].Key != "foreign" || fresh.Labels["foreign"] != "label" {
-		t.Errorf("taints %v labels %v", fresh.Spec.Taints, fresh.Labels)
-	}
 }
 
 // Two others write taints and labels in a tight loop while we untaint; nothing of theirs may be lost.
@@ -238,19 +194,6 @@ func TestUntouchedNodes(t *testing.T) {
 	}
 }
 
-// kubeadm labels a control-plane node after it registered with its taints: it is verified and released, and never tainted or
-// deleted whatever comes of it.
-func TestControlPlaneThatIsGated(t *testing.T) {
-	s := begin(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%"}))
-	s.controller()
-	plane := func(n *nodeagent.NodeSpec) { n.Labels[marks.LabelControlPlane] = "" }
-	good, bad := s.node("good", plane), s.node("bad", plane, dns(nodeagent.DNSRefuses))
-	s.becomes(good.Name, "verified", func(f marks.Facts) bool { return f.Labelled && !f.Gated })
-	s.becomes(bad.Name, "held", func(f marks.Facts) bool { return f.Record.Held == decide.GuardControlPlane })
-	s.patchNode(bad.Name, `{"spec":{"taints":null}}`)
-	s.stays(2*resync, bad.Name, "open, as somebody left it", func(f marks.Facts) bool { return !f.Gated && !f.Deleting })
-}
-
 // Where workers are created stays on the Lease while the elector renews it, and while it passes from one leader to the next.
 func TestLeaseSaysWhereWorkersAre(t *testing.T) {
 	s := begin(t)
@@ -281,125 +224,6 @@ func TestLeaseSaysWhereWorkersAre(t *testing.T) {
 			return ""
 		})
 		c.Terminate(time.Minute)
-	}
-}
-
-// Workers run on Linux only. A node of another system keeps its taint and says so; a virtual one is left alone.
-func TestNodesThatAreNotLinux(t *testing.T) {
-	s := begin(t, set("nodeManagement", map[string]any{"verifyUntainted": true}))
-	created := s.creations()
-	s.controller()
-	system := func(n *nodeagent.NodeSpec) { n.Labels[corev1.LabelOSStable] = "windows" }
-	gated, open := s.node("windows", system), s.node("windows-open", system, untainted)
-	f := s.becomes(gated.Name, "unsupported, and says so", func(f marks.Facts) bool { return f.Condition != nil })
-	if f.Condition.Reason != marks.ReasonUnsupportedOS || f.Condition.Status != corev1.ConditionUnknown || !f.Gated {
-		t.Errorf("%+v", f)
-	}
-	s.eventually("the event", func() string {
-		of := metav1.ListOptions{FieldSelector: "regarding.name=" + gated.Name + ",reason=UnsupportedOS"}
-		list, err := k8s.EventsV1().Events(metav1.NamespaceDefault).List(s.ctx, of)
-		if err != nil || len(list.Items) != 1 {
-			return fmt.Sprintf("%d events (%v)", len(list.Items), err)
-		}
-		return ""
-	})
-	virtual := s.node("virtual", untainted, func(n *nodeagent.NodeSpec) { n.Labels["type"] = "virtual-kubelet" })
-	for _, n := range []*nodeagent.Node{open, virtual} {
-		s.stays(2*resync, n.Name, "left alone", func(f marks.Facts) bool {
-			return !f.HasRecord && !f.Labelled && f.Condition == nil
-		})
-	}
-	if created.count() != 0 {
-		t.Errorf("%d worker pods", created.count())
-	}
-	s.patchNode(gated.Name, `{"spec":{"taints":null}}`)
-	s.becomes(gated.Name, "silent again once its taint is removed", func(f marks.Facts) bool { return f.Condition == nil })
-}
-
-func TestVerifyUntainted(t *testing.T) {
-	s := begin(t, set("nodeManagement", map[string]any{"verifyUntainted": true}))
-	s.controller()
-	s.becomes(s.node("old", untainted).Name, "verified", isVerified)
-}
-
-// Karpenter puts startup taints back until it has registered a node.
-func TestKarpenterRegisteredGate(t *testing.T) {
-	s := begin(t)
-	created := s.creations()
-	s.controller()
-	n := s.node("a", func(n *nodeagent.NodeSpec) { n.Labels["karpenter.sh/nodepool"] = "default" })
-	s.eventually("its worker passed", func() string {
-		for _, p := range s.workers(n.Name) {
-			if p.Status.Phase == corev1.PodSucceeded {
-				return ""
-			}
-		}
-		return "not yet"
-	})
-	s.becomes(n.Name, "waiting for Karpenter", says(marks.ReasonWaitingForRegistration))
-	s.stays(500*time.Millisecond, n.Name, "tainted", func(f marks.Facts) bool { return f.Gated })
-	s.patchNode(n.Name, `{"metadata":{"labels":{"karpenter.sh/registered":"true"}}}`)
-	s.becomes(n.Name, "verified", isVerified)
-	if created.count() != 1 {
-		t.Errorf("%d worker pods", created.count())
-	}
-}
-
-func TestMaxConcurrentVerifications(t *testing.T) {
-	s := begin(t, set("reconciliation", map[string]any{"maxConcurrentVerifications": 2}), execCheck("sleep", "0.5"))
-	created := s.creations()
-	s.controller()
-	var names []string
-	for i := range 8 {
-		names = append(names, s.node(fmt.Sprint(i)).Name)
-	}
-	for _, name := range names {
-		s.becomes(name, "verified", isVerified)
-	}
-	created.mu.Lock()
-	defer created.mu.Unlock()
-	if created.most > 2 || len(created.uids) != 8 {
-		t.Errorf("%d workers at once, %d in all; want 2 and 8", created.most, len(created.uids))
-	}
-}
-
-func TestLongNodeNames(t *testing.T) {
-	s := begin(t)
-	s.controller()
-	long := func(n *nodeagent.NodeSpec) {
-		n.Labels["kubernetes.io/hostname"] = "short"
-		n.Name += "." + strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "."
-		n.Name += strings.Repeat("d", 253-len(n.Name))
-	}
-	n := s.node("a", long)
-	if len(n.Name) != 253 {
-		t.Fatal(len(n.Name))
-	}
-	s.becomes(n.Name, "verified", isVerified)
-}
-
-// A record belongs to one node UID.
-func TestNewNodeWithAnOldName(t *testing.T) {
-	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 1}))
-	s.controller()
-	n := s.node("a", dns(nodeagent.DNSRefuses))
-	s.becomes(n.Name, "exhausted", says(marks.ReasonRetriesExhausted))
-	old, _ := s.get(n.Name)
-	if err := n.Remove(s.ctx); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the node is gone", func() string {
-		if _, err := k8s.CoreV1().Nodes().Get(s.ctx, n.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
-	recreated := s.node("a", func(n *nodeagent.NodeSpec) {
-		n.Annotations = map[string]string{marks.AnnotationRecord: old.Annotations[marks.AnnotationRecord]} // restored with its marks
-	})
-	f := s.becomes(recreated.Name, "verified afresh", isVerified)
-	if f.Record.Sequence != 1 || f.Record.Attempts != 0 || f.Record.NodeUID == string(old.UID) {
-		t.Errorf("%+v", f.Record)
 	}
 }
 

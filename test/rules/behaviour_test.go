@@ -108,47 +108,6 @@ func TestContinuous(t *testing.T) {
 	}
 }
 
-// A bootstrap-only rule releases a node once and for all, by an annotation in the patch that removes the taint.
-func TestBootstrapOnly(t *testing.T) {
-	w := beside(t)
-	w.node("boot-good", isReady)
-	w.node("boot-old", func(n *corev1.Node) {
-		n.Annotations = map[string]string{"readiness.k8s.io/bootstrap-completed-boot": "true"}
-	})
-	r := w.rule("boot", bootstrapOnly)
-	w.node("boot-created", createdWith("readiness.k8s.io/boot"))
-	w.node("boot-existing")
-	watch := w.watch()
-	w.tainted("boot-existing", "boot", true)
-	done := "readiness.k8s.io/bootstrap-completed-" + string(r.UID)
-	for _, name := range []string{"boot-existing", "boot-created"} {
-		w.condition(name, "True")
-		n := w.tainted(name, "boot", false)
-		if n.Annotations[done] != `{"rule-name":"boot"}` || owns(n, r) {
-			t.Errorf("%s: %v", name, n.Annotations)
-		}
-		w.condition(name, "False") // a reboot, or a crash
-	}
-	w.said("boot-created", "TaintAdopted/AdoptTaint Taint 'readiness.k8s.io/boot:NoSchedule' is now managed by rule 'boot'")
-	w.eventually("the good node is annotated", func() string {
-		if n := w.get("boot-good"); n.Annotations[done] == "" || carries(n, "readiness.k8s.io/boot") {
-			return fmt.Sprint(n.Annotations, n.Spec.Taints)
-		}
-		return ""
-	})
-	time.Sleep(2 * time.Second) // longer than the safety-net resync
-	for _, name := range []string{"boot-existing", "boot-created", "boot-old"} {
-		if n := w.get(name); carries(n, "readiness.k8s.io/boot") {
-			t.Errorf("%s is tainted again", name)
-		}
-	}
-	watch.each(func(n *corev1.Node) {
-		if n.Name != "boot-old" && n.Annotations[done] != "" && carries(n, "readiness.k8s.io/boot") {
-			t.Errorf("%s was released in two writes", n.Name)
-		}
-	})
-}
-
 // history is every state of the test's nodes that a watch has shown.
 type history struct {
 	w     *world
@@ -190,34 +149,6 @@ func (h history) each(see func(*corev1.Node)) {
 		case <-end:
 			h.w.Fatalf("not shown: %v", last)
 		}
-	}
-}
-
-// A node that leaves the selector loses exactly what the rule owns, and nothing else; one that comes back is held again.
-func TestLeavingTheSelector(t *testing.T) {
-	w := beside(t)
-	pool := func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector.MatchLabels["pool"] = "gated" }
-	r := w.rule("leave", pool)
-	w.rule("stay")
-	inPool := func(n *corev1.Node) { n.Labels["pool"] = "gated" }
-	w.node("leave-1", inPool)
-	w.node("leave-created", inPool, createdWith("readiness.k8s.io/leave"))
-	w.node("leave-foreign", createdWith("readiness.k8s.io/leave"))
-	w.tainted("leave-1", "leave", true)
-	w.tainted("leave-1", "stay", true)
-	w.said("leave-created", "TaintAdopted")
-	for _, name := range []string{"leave-1", "leave-created"} {
-		w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"pool":"free"}}}`)
-		n := w.tainted(name, "leave", false)
-		if owns(n, r) {
-			t.Errorf("%s: %v", name, n.Annotations)
-		}
-		w.tainted(name, "stay", true)
-	}
-	w.patch(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leave-1"}}, `{"metadata":{"labels":{"pool":"gated"}}}`)
-	w.tainted("leave-1", "leave", true)
-	if !carries(w.get("leave-foreign"), "readiness.k8s.io/leave") {
-		t.Error("a taint that no rule owned is gone")
 	}
 }
 
@@ -355,55 +286,4 @@ func TestAChangeThatIsRefused(t *testing.T) {
 	w.must(api.Delete(w.ctx, binding))
 	w.tainted("denied-1", "denied", true)
 	failed([]string{}...)
-}
-
-// How conditions count: all of them or any, what is missing by its default or as Unknown, whatever status is asked for.
-func TestHowConditionsCount(t *testing.T) {
-	w := beside(t)
-	asks := func(policy v1alpha1.ConditionPolicy, conditions ...v1alpha1.ConditionRequirement) func(*v1alpha1.NodeReadinessRule) {
-		return func(r *v1alpha1.NodeReadinessRule) { r.Spec.ConditionPolicy, r.Spec.Conditions = policy, conditions }
-	}
-	need := func(kind string, required, byDefault corev1.ConditionStatus) v1alpha1.ConditionRequirement {
-		return v1alpha1.ConditionRequirement{Type: kind, RequiredStatus: required, DefaultStatus: byDefault}
-	}
-	yes, no := need("yes", "True", ""), need("no", "True", "")
-	rules := map[string]struct {
-		held   bool
-		change func(*v1alpha1.NodeReadinessRule)
-	}{
-		"all":             {true, asks("", yes, no)},
-		"all-of":          {true, asks(v1alpha1.PolicyAllOf, yes, no)},
-		"any-of":          {false, asks(v1alpha1.PolicyAnyOf, yes, no)},
-		"any-of-none":     {true, asks(v1alpha1.PolicyAnyOf, no, need("missing", "True", ""))},
-		"false":           {false, asks("", need("no", "False", ""))},
-		"missing":         {true, asks("", need("missing", "True", ""))},
-		"missing-unknown": {false, asks("", need("missing", "Unknown", ""))},
-		"missing-default": {false, asks("", need("missing", "True", "True"))},
-		"there-default":   {true, asks("", need("no", "True", "True"))},
-	}
-	for name, c := range rules {
-		w.rule("count-"+name, c.change)
-	}
-	evicts := w.rule("count-evicts", asks("", no), func(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Effect = corev1.TaintEffectNoExecute })
-	w.node("count-1", func(n *corev1.Node) {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "yes", Status: "True"}, corev1.NodeCondition{Type: "no", Status: "False"})
-	})
-	if n := w.tainted("count-1", "count-evicts", true); marks.OwnedOn(n)[string(evicts.UID)].Effect != corev1.TaintEffectNoExecute {
-		t.Errorf("%v", n.Annotations)
-	}
-	for name, c := range rules {
-		w.tainted("count-1", "count-"+name, c.held)
-		state := map[bool]string{true: "held", false: "released"}[c.held]
-		w.eventually("the metric of "+name, func() string {
-			return w.scraped(fmt.Sprintf(`node_readiness_rule_nodes{rule="count-%s",state="%s"} 1`, name, state))
-		})
-	}
-	w.eventually("the status says how", func() string {
-		e := w.read("count-all").Status.NodeEvaluations
-		want := []v1alpha1.ConditionResult{{Type: "yes", CurrentStatus: "True", RequiredStatus: "True"}, {Type: "no", CurrentStatus: "False", RequiredStatus: "True"}}
-		if len(e) != 1 || e[0].NodeName != "count-1" || e[0].TaintStatus != v1alpha1.TaintPresent || !slices.Equal(e[0].ConditionResults, want) {
-			return fmt.Sprint(e)
-		}
-		return ""
-	})
 }

@@ -2,8 +2,10 @@ package backfill_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
@@ -33,6 +35,23 @@ func effects(w *world.World, n *corev1.Node, key string) (effects []corev1.Taint
 	return effects
 }
 
+// counted is how many nodes the metric of backfills counts with the result.
+func counted(l *world.Leader, result string) (nodes float64) {
+	l.W.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(l.Backfills.Counters.Collectors()...)
+	families, err := registry.Gather()
+	l.W.Must(err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "kube_node_ready_backfills_total" && m.GetLabel()[0].GetValue() == result {
+				nodes += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return nodes
+}
+
 // A node that admission missed is tainted by one write, and then verified as any other.
 func TestBackfill(t *testing.T) {
 	w := world.Begin(t, backfills)
@@ -43,7 +62,7 @@ func TestBackfill(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	w.Must(reconcile(l, n))
-	if !slices.Equal(l.Writes, []string{"patch Node"}) || w.EventCount(n.Name, decide.EventBackfilled) != 1 {
+	if !slices.Equal(l.Writes, []string{"patch Node"}) || w.EventCount(n.Name, decide.EventBackfilled) != 1 || counted(l, "tainted") != 1 {
 		t.Errorf("writes %v, %d events", l.Writes, w.EventCount(n.Name, decide.EventBackfilled))
 	}
 	l.Drive()
@@ -106,6 +125,9 @@ func TestBackfillDecidesOnWhatIsThere(t *testing.T) {
 			}
 			if tc.cached != nil && len(l.Writes) > 0 {
 				t.Errorf("writes %v", l.Writes)
+			}
+			if occupied := counted(l, "occupied"); (occupied == 1) != strings.HasPrefix(name, "a pod") {
+				t.Errorf("%v nodes are counted as occupied", occupied)
 			}
 			if name == "a taint, before the write" && len(effects(w, n, "a/b")) != 1 {
 				t.Error("another's taint is gone")

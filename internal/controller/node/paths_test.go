@@ -34,7 +34,12 @@ func nodePaths() map[string]world.Path {
 			return w.Node("n")
 		},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Attempts = 2, 1 }),
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventPassed: 1}},
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventPassed: 1},
+			Check: func(w *world.World, _ *corev1.Node) {
+				if r := w.Record(w.Namespace + "-control"); r.Sequence != 1 {
+					w.Errorf("a probe counts for the node that it ran on: %+v", r)
+				}
+			}},
 
 		"attribute, probe fails": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
 			w.Exit = func(p *corev1.Pod) int {
