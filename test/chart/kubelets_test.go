@@ -110,7 +110,7 @@ func (f fortress) upgrade(values string, set ...string) {
 	for _, value := range set {
 		args = append(args, "--set", value)
 	}
-	f.helm(args...)
+	helmOn(f.T, f.cluster, args...)
 }
 
 // kubelet is a client with a node's own credential, as one that changes nothing.

@@ -49,13 +49,7 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)
-	helmOn := func(args ...string) {
-		t.Helper()
-		if out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...); failure != "" {
-			t.Fatalf("helm %s: %s\n%s", args[0], failure, out)
-		}
-	}
-	helmOn(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, deleting)...)...)
+	installOn(t, c, deleting)
 	beginLedger(t, c, namespace)
 	agent := startAgent(t, c)
 	configuration := decoded(t, render(t, deleting))
@@ -96,8 +90,8 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	eventually(t, "node well-2 is verified", func() bool { return verified(t, client, "well-2") })
 
 	// That the controller answers behind its Service is asked by an init container, which needs a real kubelet: the end-to-end run has it.
-	helmOn("upgrade", "kube-node-ready", chartDir, "--reuse-values", "--set", "service.enabled=false")
-	helmOn("test", "kube-node-ready", "--timeout", "60s")
+	helmOn(t, c, "upgrade", "kube-node-ready", chartDir, "--reuse-values", "--set", "service.enabled=false")
+	helmOn(t, c, "test", "kube-node-ready", "--timeout", "60s")
 	if _, err := client.CoreV1().Pods(namespace).Get(t.Context(), "kube-node-ready-test", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod of a test that passed is left for helm uninstall to miss: %v", err)
 	}

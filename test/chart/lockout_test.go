@@ -47,11 +47,7 @@ func TestRulesDoNotLockTheControllerOut(t *testing.T) {
 	for _, name := range nodes {
 		taint(name, noSchedule)
 	}
-	out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace, "install", "kube-node-ready", chartDir},
-		valuesFile(t, "controller: {replicas: 2, image: {tag: local}}")...)...)
-	if failure != "" {
-		t.Fatalf("helm install: %s\n%s", failure, out)
-	}
+	installOn(t, c, "controller: {replicas: 2, image: {tag: local}}")
 	replicas := func() []corev1.Pod {
 		t.Helper()
 		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})

@@ -34,7 +34,7 @@ controller:
 // With metrics.secure every replica, the one that leads and the one that waits, serves its metrics to whom the API server lets have
 // them, by the chart's rights.
 func testSecureMetrics(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
-	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, secured)...)...)
+	installOn(t, c, secured)
 	defer helmOn(t, c, "uninstall", "kube-node-ready")
 	token := func(account string) string {
 		t.Helper()

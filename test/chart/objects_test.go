@@ -270,17 +270,9 @@ func TestMonitorsElsewhere(t *testing.T) {
 	}
 }
 
-// helmOn runs Helm on the cluster.
-func helmOn(t *testing.T, c *cluster.Cluster, args ...string) {
-	t.Helper()
-	if out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...); failure != "" {
-		t.Fatalf("helm %s: %s\n%s", args[0], failure, out)
-	}
-}
-
 // The ClusterRoles for people are enough for the plugin's commands, and no more than that.
 func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
-	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, "controller: {replicas: 0}")...)...)
+	installOn(t, c, "controller: {replicas: 0}")
 	defer helmOn(t, c, "uninstall", "kube-node-ready")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
@@ -349,7 +341,7 @@ func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interfa
 
 // What the page about removal says leaves nothing on nodes, nor in "default".
 func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
-	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, "controller: {replicas: 0}")...)...)
+	installOn(t, c, "controller: {replicas: 0}")
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"node-ready/verified": "true", "keep": "it"},
 			Annotations: map[string]string{"node-ready/record": "{}", "node-ready/rules": "{}", "keep": "it"}},

@@ -110,13 +110,6 @@ func (f fortress) must(err error) {
 	}
 }
 
-func (f fortress) helm(args ...string) {
-	f.Helper()
-	if out, failure := helm(f.T, append([]string{"--kubeconfig", f.cluster.Kubeconfig(), "--namespace", namespace}, args...)...); failure != "" {
-		f.Fatalf("helm %s: %s\n%s", args[0], failure, out)
-	}
-}
-
 // startFortress starts a cluster and installs the chart, which needs these further namespaces.
 func startFortress(t *testing.T, o cluster.Options, values string, namespaces ...string) fortress {
 	t.Helper()
@@ -131,7 +124,7 @@ func startFortress(t *testing.T, o cluster.Options, values string, namespaces ..
 	for _, name := range append(namespaces, namespace) {
 		f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
-	f.helm(append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, values)...)...)
+	installOn(t, c, values)
 	return f
 }
 
@@ -172,7 +165,7 @@ func TestAdmissionPolicies(t *testing.T) {
 	f.pods(n, pod)
 	f.othersPods(pod)
 	f.rules(rule.Name)
-	f.helm(append([]string{"upgrade", "kube-node-ready", chartDir}, valuesFile(t, beyond)...)...)
+	f.upgrade(beyond)
 	f.configuredPods(n)
 }
 

@@ -55,6 +55,33 @@ func helm(t *testing.T, args ...string) (stdout, failure string) {
 	return out.String(), ""
 }
 
+// tryHelmOn runs Helm on the cluster, in our namespace unless the arguments name another one. Helm does not check what it
+// installs against the API server's schema, whose download and reading cost more than all else that it does:
+// TestAPIServerAdmitsTheChart has the API server itself check all that is rendered.
+func tryHelmOn(t *testing.T, c *cluster.Cluster, args ...string) (stdout, failure string) {
+	t.Helper()
+	if args[0] == "install" || args[0] == "upgrade" {
+		args = append(args, "--disable-openapi-validation")
+	}
+	return helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...)
+}
+
+// helmOn is tryHelmOn for what must succeed.
+func helmOn(t *testing.T, c *cluster.Cluster, args ...string) string {
+	t.Helper()
+	out, failure := tryHelmOn(t, c, args...)
+	if failure != "" {
+		t.Fatalf("helm %s: %s\n%s", args[0], failure, out)
+	}
+	return out
+}
+
+// installOn installs the chart on the cluster.
+func installOn(t *testing.T, c *cluster.Cluster, values string) {
+	t.Helper()
+	helmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, valuesFile(t, values)...)...)
+}
+
 // valuesFile writes values and returns Helm's arguments for them.
 func valuesFile(t *testing.T, values string) []string {
 	t.Helper()

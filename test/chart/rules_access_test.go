@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -57,10 +56,7 @@ func TestWhatTheChartMakesForRules(t *testing.T) {
 func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 	release := func(verb, conflicts string) {
 		t.Helper()
-		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), verb, "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace",
-			"--set", "controller.replicas=0,rules.refuseConflicts="+conflicts); failure != "" {
-			t.Fatal(failure)
-		}
+		helmOn(t, c, verb, "kube-node-ready", chartDir, "--set", "controller.replicas=0,rules.refuseConflicts="+conflicts)
 	}
 	run := func(input string, args ...string) (string, string) {
 		t.Helper()
@@ -78,14 +74,6 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 			t.Fatalf("kubectl %s: %s", strings.Join(args, " "), failure)
 		}
 	}
-	eventually := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(patience); !ok(); time.Sleep(200 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-		}
-	}
 	release("install", "false")
 	must("", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s")
 
@@ -97,7 +85,7 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 		return strings.HasPrefix(out, "yes")
 	}
 	const resource = "nodereadinessrules.readiness.node.x-k8s.io"
-	eventually("the roles are not aggregated", func() bool {
+	eventually(t, "the roles are aggregated", func() bool {
 		return may("view", "list", resource) && may("edit", "create", resource) && may("admin", "delete", resource)
 	})
 	for _, no := range [][2]string{{"view", "create"}, {"view", "patch"}, {"view", "delete"}, {"edit", "escalate"}} {
@@ -126,7 +114,7 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	release("upgrade", "true")
-	eventually("a conflict is not refused", func() bool {
+	eventually(t, "a conflict is refused", func() bool {
 		failure := create("third", "a", worker, "")
 		if failure == "" {
 			must("", "delete", "nrr", "third")
@@ -160,7 +148,7 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 			t.Errorf("%s is not refused: %q", name, failure)
 		}
 		if !test.refused && failure != "" { // the API server learns a moment later of what was deleted before
-			eventually(name+" is refused: "+failure, func() bool { failure = create(name, test.key, test.selector, test.more); return failure == "" })
+			eventually(t, name+" is not refused: "+failure, func() bool { failure = create(name, test.key, test.selector, test.more); return failure == "" })
 		}
 		if failure == "" { // each is tried by itself
 			must("", "delete", "nrr", name)
@@ -176,5 +164,5 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 	}
 	must("", "delete", "nrr", "first", "--wait=false")
 	must("", "patch", "nrr", "first", "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
-	eventually("a deleted rule stays", func() bool { _, failure := run("", "get", "nrr", "first"); return failure != "" })
+	eventually(t, "a deleted rule goes", func() bool { _, failure := run("", "get", "nrr", "first"); return failure != "" })
 }

@@ -27,7 +27,7 @@ func testRulesOnAnAPIServer(t *testing.T, c *cluster.Cluster) {
 // withoutRules takes away the release, if there is one, and then all rules and their definition.
 func withoutRules(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	_, _ = helm(t, "--kubeconfig", c.Kubeconfig(), "uninstall", "kube-node-ready", "--namespace", namespace)
+	_, _ = tryHelmOn(t, c, "uninstall", "kube-node-ready")
 	rules, _, _ := kubectl(t, c, "", "get", "nrr", "-o", "name")
 	for _, rule := range strings.Fields(rules) {
 		if _, stderr, err := kubectl(t, c, "", "patch", rule, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`); err != nil {
@@ -44,14 +44,8 @@ func withoutRules(t *testing.T, c *cluster.Cluster) {
 func testTheDefinitionOfRules(t *testing.T, c *cluster.Cluster) {
 	install := func(more ...string) string {
 		t.Helper()
-		_, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"}, more...)...)
+		_, failure := tryHelmOn(t, c, append([]string{"install", "kube-node-ready", chartDir}, more...)...)
 		return failure
-	}
-	uninstall := func() {
-		t.Helper()
-		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "uninstall", "kube-node-ready", "--namespace", namespace); failure != "" {
-			t.Fatal(failure)
-		}
 	}
 	const rule = `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule",
 		"metadata": {"name": "kept", "finalizers": ["readiness.node.x-k8s.io/cleanup-taints"]}, "spec": {
@@ -71,7 +65,7 @@ func testTheDefinitionOfRules(t *testing.T, c *cluster.Cluster) {
 	}
 	run("", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s")
 	run(rule, "create", "-f", "-")
-	uninstall()
+	helmOn(t, c, "uninstall", "kube-node-ready")
 	if out := run("", "get", "nrr", "kept", "-o", "jsonpath={.metadata.deletionTimestamp}"); out != "" {
 		t.Errorf("the rule is being deleted since %s", out)
 	}
@@ -80,7 +74,7 @@ func testTheDefinitionOfRules(t *testing.T, c *cluster.Cluster) {
 	}
 	run("", "get", "nrr", "kept")
 	keepsNewerFields(t, c, run)
-	uninstall()
+	helmOn(t, c, "uninstall", "kube-node-ready")
 
 	releaseByHand(t, c, run)
 	foreign, err := os.ReadFile("../rules/testdata/nrc-v0.5.0.yaml")
@@ -105,21 +99,15 @@ func keepsNewerFields(t *testing.T, c *cluster.Cluster, run func(input string, a
 	has := func(field string) bool {
 		return strings.Contains(run("", "get", crd, "-o", "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties"+field+"}"), "type")
 	}
-	upgrade := func() {
-		t.Helper()
-		if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "upgrade", "kube-node-ready", chartDir, "--namespace", namespace); failure != "" {
-			t.Fatal(failure)
-		}
-	}
 	run("", "patch", crd, "--type=json", "--patch", `[{"op": "remove", "path": "`+schema+`/spec/properties/dryRun/description"},
 		{"op": "add", "path": "`+schema+`/spec/properties/conditions/items/properties/newer", "value": {"type": "string"}}]`)
-	upgrade()
+	helmOn(t, c, "upgrade", "kube-node-ready", chartDir)
 	if !has(".spec.properties.conditions.items.properties.newer") {
 		t.Error("a field that is not known here is gone from the definition")
 	}
 	run("", "patch", crd, "--type=json", "--patch", `[{"op": "remove", "path": "`+schema+`/spec/properties/conditions/items/properties/newer"},
 		{"op": "remove", "path": "`+schema+`/status/properties/dryRunResults"}]`)
-	upgrade()
+	helmOn(t, c, "upgrade", "kube-node-ready", chartDir)
 	if !has(".status.properties.dryRunResults") {
 		t.Error("an older definition is not brought up to date")
 	}

@@ -10,9 +10,7 @@ import (
 
 // Who creates a rule that evicts pods is warned, in NRC's words, and not refused.
 func testWarningsAboutRules(t *testing.T, c *cluster.Cluster) {
-	if _, failure := helm(t, "--kubeconfig", c.Kubeconfig(), "install", "kube-node-ready", chartDir, "--namespace", namespace, "--create-namespace"); failure != "" {
-		t.Fatal(failure)
-	}
+	installOn(t, c, "")
 	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s"); err != nil {
 		t.Fatal(stderr)
 	}

@@ -53,14 +53,11 @@ func TestInstallationsSideBySide(t *testing.T) {
 		createNamespace(t, client, name)
 		// Queries that vanish, or are refused, are made again for all of a check's time.
 		values := fmt.Sprintf(shard, name, map[string]int{"east": 300, "west": 3}[name])
-		args := append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", name, name, chartDir}, valuesFile(t, values)...)
-		if out, failure := helm(t, append([]string{"install"}, args...)...); failure != "" {
-			t.Fatalf("helm: %s\n%s", failure, out)
-		}
-		rendered, failure := helm(t, append([]string{"template"}, args...)...)
-		configuration, err := install.Configuration([]byte(rendered))
+		args := append([]string{name, chartDir, "--namespace", name}, valuesFile(t, values)...)
+		helmOn(t, c, append([]string{"install"}, args...)...)
+		configuration, err := install.Configuration([]byte(helmOn(t, c, append([]string{"template"}, args...)...)))
 		if err != nil {
-			t.Fatal(failure, err)
+			t.Fatal(err)
 		}
 		beginLedger(t, c, name)
 		controller, err := install.StartControllerIn(t.Context(), c, name, name+"-controller", name, configuration)
