@@ -5,23 +5,15 @@ package adoption
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
@@ -47,30 +39,8 @@ func NewLimit() flowcontrol.RateLimiter { return flowcontrol.NewTokenBucketRateL
 
 // Setup registers the reconciler and its watch with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("adoption").
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(r.changes())).
-		WithOptions(ctrlcontroller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				100*time.Millisecond, 30*time.Second),
-		}).
-		Complete(r)
-}
-
-// changes lets through an adoptable node that is new to this process, or whose taints, labels or annotations changed.
-func (r *Reconciler) changes() predicate.Predicate {
-	adoptable := func(o client.Object) bool { return decide.Adoptable(r.View.Observe(o.(*corev1.Node))) }
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return adoptable(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-			changed := old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
-				!maps.Equal(old.Labels, now.Labels) || !maps.Equal(old.Annotations, now.Annotations)
-			return changed && adoptable(now)
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
+	concerns := func(n *corev1.Node) bool { return decide.Adoptable(r.View.Observe(n)) }
+	return controller.OneAtATime(mgr, "adoption", concerns, r)
 }
 
 // Reconcile adopts one node, on condition that it is still as the cache has it.

@@ -6,23 +6,14 @@ package backfill
 import (
 	"context"
 	"fmt"
-	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
@@ -58,33 +49,10 @@ func NewLimit() flowcontrol.RateLimiter {
 
 // Setup registers the reconciler and its watch with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("backfill").
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(r.arrivals())).
-		WithOptions(ctrlcontroller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				100*time.Millisecond, 30*time.Second),
-		}).
-		Complete(r)
-}
-
-// arrivals lets through what admission may have missed: a node that is new to this process, or whose marks changed.
-func (r *Reconciler) arrivals() predicate.Predicate {
-	missed := func(o client.Object) bool {
-		n := o.(*corev1.Node)
+	missed := func(n *corev1.Node) bool {
 		return len(decide.MissedTaints(n, r.View.Observe(n), r.View.Tracker.Now())) > 0
 	}
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return missed(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-			changed := !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
-				!maps.Equal(old.Labels, now.Labels) || !maps.Equal(old.Annotations, now.Annotations)
-			return changed && missed(now)
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
+	return controller.OneAtATime(mgr, "backfill", missed, r)
 }
 
 // Reconcile looks at one node. One that runs ordinary pods has been taken into service: it is looked at again only

@@ -1,0 +1,46 @@
+package controller
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// OneAtATime registers a reconciler with a queue of its own, from which it takes one node after the other: those that
+// it concerns and that are new to this process, were replaced under their name, or had their marks changed. After an
+// error a node is taken again in 100 milliseconds, and in 30 seconds at the latest.
+func OneAtATime(mgr ctrl.Manager, name string, concerns func(*corev1.Node) bool, r reconcile.Reconciler) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(name).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed(concerns))).
+		WithOptions(ctrlcontroller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// changed lets through a node that is concerned and new, or another one, or has other taints, labels or annotations.
+func changed(concerns func(*corev1.Node) bool) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return concerns(e.Object.(*corev1.Node)) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+			other := old.UID != now.UID || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) ||
+				!maps.Equal(old.Labels, now.Labels) || !maps.Equal(old.Annotations, now.Annotations)
+			return other && concerns(now)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
