@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -19,7 +18,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
 func kubectl(args ...string) ([]byte, error) {

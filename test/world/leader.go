@@ -71,6 +71,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	for _, f := range change {
 		f(l)
 	}
+	w.podNamespaces[w.PodNamespace()] = true
 	builder, err := workerpod.NewBuilder(w.Config, w.PodNamespace(), w.Config.Worker.Image.Reference("test"))
 	w.Must(err)
 	live, cache, writer := l.Live(), l.cache(), l.Writer()

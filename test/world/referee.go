@@ -70,15 +70,17 @@ func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.C
 	if pod.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify {
 		return nil
 	}
-	var pods corev1.PodList
-	if err := API.List(ctx, &pods, client.MatchingLabels{
-		workerpod.LabelNodeUID: pod.Labels[workerpod.LabelNodeUID], workerpod.LabelPurpose: workerpod.PurposeVerify}); err != nil {
-		return err
-	}
 	var occupying []string
-	for i := range pods.Items {
-		if workerpod.Observe(&pods.Items[i]).Occupies {
-			occupying = append(occupying, pods.Items[i].Name)
+	for namespace := range r.world.podNamespaces {
+		var pods corev1.PodList
+		if err := API.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{
+			workerpod.LabelNodeUID: pod.Labels[workerpod.LabelNodeUID], workerpod.LabelPurpose: workerpod.PurposeVerify}); err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if workerpod.Observe(&pods.Items[i]).Occupies {
+				occupying = append(occupying, pods.Items[i].Name)
+			}
 		}
 	}
 	if len(occupying) > 1 {

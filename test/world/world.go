@@ -65,6 +65,8 @@ type World struct {
 	NodeNames []string
 	// RuleNames are the rules that there are, or were.
 	RuleNames []string
+	// podNamespaces are those in which a leader of the world has made its workers.
+	podNamespaces map[string]bool
 	// done is how many steps of a path have happened.
 	done int
 	// Exit says with which code a worker ends; Stays for one that goes on. Default: 0.
@@ -98,7 +100,7 @@ func Begin(t *testing.T, settings string) *World {
 	inputs.Track(t, definition)
 	// The process is part of the name: other packages may have their worlds on the same control plane.
 	name := fmt.Sprintf("world-%d%04d", os.Getpid(), worlds.Add(1))
-	w := &World{T: t, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}}
+	w := &World{T: t, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
 	w.Exit = func(*corev1.Pod) int { return 0 }
 	w.world = w
 	w.Configure(settings)
@@ -166,9 +168,9 @@ func (w *World) end() {
 	var claims karpv1.NodeClaimList
 	_ = API.List(ctx, &claims, mine)
 	for i := range claims.Items {
+		_ = API.Delete(ctx, &claims.Items[i])
 		_ = API.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
-	_ = API.DeleteAllOf(ctx, &karpv1.NodeClaim{}, mine)
 	for _, name := range w.RuleNames {
 		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_ = API.Delete(ctx, r)
