@@ -1,7 +1,7 @@
 #!/bin/sh
-# Run the controller from this checkout against the cluster of the current kubectl context,
-# in dry-run: worker pods run on unverified nodes, and nothing on any node changes. The log
-# says what would have been done. Stop it with Ctrl-C.
+# Run the controller from this checkout against the cluster of the current kubectl context, as a dry run. Worker pods
+# run on unverified nodes, but nothing on any node changes. The log shows the changes that would follow. Stop it with
+# Ctrl-C.
 #
 #   make build-controller
 #   examples/run-controller-local.sh                        # with the example configuration
@@ -11,10 +11,9 @@
 #
 # BIN is the folder of the controller; default: bin.
 #
-# Your user must be allowed what the chart allows the controller, and the context's namespace
-# must have the workers' service account: kubectl create serviceaccount kube-node-ready-worker.
-# A build that was never released has no image of its own version: name one that your nodes can
-# pull with worker.image in the configuration.
+# Your user needs the rights that the chart gives the controller. The context's namespace must have the workers'
+# service account: kubectl create serviceaccount kube-node-ready-worker. A build that was never released has no image
+# of its version, so set worker.image in the configuration to an image that your nodes can pull.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -26,8 +25,8 @@ fail() {
 	exit 1
 }
 [ -x "$controller" ] || fail "$controller is not there; run make build-controller first"
-# The controller takes one file. Of a list, kubectl makes one.
+# The controller reads one file. If KUBECONFIG is a list, kubectl merges it.
 [ -f "$kubeconfig" ] || fail "$kubeconfig is not a file; give one with KUBECONFIG, made with: kubectl config view --raw --minify --flatten"
 
-# A later flag wins over these.
+# A later flag takes precedence over these.
 exec "$controller" --kubeconfig "$kubeconfig" --dry-run --log-format console --config "${CONFIG_FILE:-$here/controller-config.yaml}" "$@"

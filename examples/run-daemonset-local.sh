@@ -1,13 +1,13 @@
 #!/bin/sh
-# Run what a DaemonSet's pod runs from this checkout on this machine, as a dry run: the checks run once, the
-# log says what would be written on the node, and nothing is changed. With a kubeconfig the node is read from its
-# cluster; without one, what needs none is checked.
+# Run the program of a DaemonSet's pod from this checkout on this machine, as a dry run. The checks run once, the log
+# shows the changes that would follow, and nothing is changed. With a kubeconfig, the node is read from its cluster.
+# Without one, only the checks that need no API server run.
 #
 #   make build
 #   examples/run-daemonset-local.sh
 #   CONFIG_FILE=my.yaml NODE_NAME=worker-1 examples/run-daemonset-local.sh
 #
-# CONFIG_FILE is a configuration file, the controller's; default: the built-in settings.
+# CONFIG_FILE is a configuration file of the controller; default: the built-in settings.
 # NODE_NAME is the node in the cluster; default: this machine's name.
 # BIN is the folder of the worker; default: bin.
 #
@@ -24,5 +24,5 @@ fi
 if [ -n "${CONFIG_FILE:-}" ]; then
 	set -- --config "$CONFIG_FILE" "$@"
 fi
-# What is given on the command line wins.
+# Flags of the command line take precedence.
 exec "$worker" daemonset --dry-run --log-format=console --log-level=debug "$@"

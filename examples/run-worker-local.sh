@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run the worker from this checkout on this machine, without a cluster: what needs none is
-# checked, the rest is listed as skipped. Nothing is changed.
+# Run the worker from this checkout on this machine, without a cluster. Checks that need no API server run; the others
+# are skipped. Nothing is changed.
 #
 #   make build-worker
 #   examples/run-worker-local.sh                                # with the example configuration
@@ -19,5 +19,5 @@ if [ ! -x "$worker" ]; then
 	echo "run-worker-local.sh: $worker is not there; run make build-worker first" >&2
 	exit 1
 fi
-# A later --config wins over this one. NODE_NAME is the worker's own variable.
+# A later --config takes precedence. The worker reads NODE_NAME.
 exec "$worker" verify --dry-run --output text --config "${CONFIG_FILE:-$here/worker-config.yaml}" "$@"

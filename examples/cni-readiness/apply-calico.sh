@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs the reporter as a sidecar of the Calico that is installed, and makes the rule.
+# Adds the reporter as a sidecar to the installed Calico, and creates the rule.
 #
 #   examples/cni-readiness/apply-calico.sh [--context CONTEXT | any option of kubectl]
 #
-# NAMESPACE (default kube-system) and DAEMONSET (default calico-node) say where Calico is.
+# NAMESPACE (default kube-system) and DAEMONSET (default calico-node) name Calico's DaemonSet.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -20,7 +20,7 @@ if [ -n "$owner" ]; then
 	echo "apply-calico.sh: an operator owns the DaemonSet ($owner) and would undo a patch: apply cni-reporter-ds.yaml in place of the sidecar" >&2
 	exit 1
 fi
-# Rights first: the sidecar needs them from its first second.
+# Create the rights first, because the sidecar needs them from its start.
 kubectl "$@" apply --filename "$here/calico-rbac-node-status-patch-role.yaml"
 account=$(kubectl "$@" --namespace "$namespace" get daemonset "$daemonset" --output 'jsonpath={.spec.template.spec.serviceAccountName}')
 if [ "$namespace/$account" != kube-system/calico-node ]; then

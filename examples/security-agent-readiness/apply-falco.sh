@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs the reporter as a sidecar of the Falco that is installed, and makes the rule.
+# Adds the reporter as a sidecar to the installed Falco, and creates the rule.
 #
 #   examples/security-agent-readiness/apply-falco.sh [--context CONTEXT | any option of kubectl]
 #
-# NAMESPACE (default falco) and DAEMONSET (default falco) say where Falco is.
+# NAMESPACE (default falco) and DAEMONSET (default falco) name Falco's DaemonSet.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -20,7 +20,7 @@ if [ -n "$owner" ]; then
 	echo "apply-falco.sh: an operator owns the DaemonSet ($owner) and would undo a patch: apply security-agent-reporter-ds.yaml in place of the sidecar" >&2
 	exit 1
 fi
-# Rights first: the sidecar needs them from its first second.
+# Create the rights first, because the sidecar needs them from its start.
 kubectl "$@" apply --filename "$here/falco-rbac-node-status-rbac.yaml"
 account=$(kubectl "$@" --namespace "$namespace" get daemonset "$daemonset" --output 'jsonpath={.spec.template.spec.serviceAccountName}')
 if [ "$namespace/$account" != falco/falco ]; then
