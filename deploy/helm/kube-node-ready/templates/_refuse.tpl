@@ -9,26 +9,26 @@ in internal/config; that both refuse the same is tested.
 {{- $used := or (eq $who "worker") (eq $.Values.deploymentMode "controller") -}}
 {{- $elsewhere := and (eq $who "worker") (dig "worker" "serviceAccountName" "" ($.Values.controller.config | default dict)) -}}
 {{- if not (or $account.create $account.name $elsewhere (not $used)) -}}
-{{- fail (printf "%s.serviceAccount.create is false, and %s.serviceAccount.name is empty: name the service account that is there, or set create to true" $who $who) -}}
+{{- fail (printf "%s.serviceAccount.create is false, and %s.serviceAccount.name is empty: set name to an existing service account, or set create to true" $who $who) -}}
 {{- end -}}
 {{- end -}}
 {{- $metrics := $config.metrics | default dict -}}
 {{- $port := int ($metrics.port | default 8080) -}}
 {{- if and (ne (toString $metrics.enabled) "false") (eq $port (int (dig "health" "port" 8081 $config))) -}}
-{{- fail (printf "%shealth.port: %d is metrics.port as well; each needs a port of its own" $at $port) -}}
+{{- fail (printf "%shealth.port: %d equals metrics.port; choose another port" $at $port) -}}
 {{- end -}}
 {{- if and $metrics.certificateDir (not $metrics.secure) -}}
-{{- fail (printf "%smetrics.certificateDir: has no effect while secure is false; set that to true or remove this" $at) -}}
+{{- fail (printf "%smetrics.certificateDir: has no effect while secure is false; set secure to true, or remove this key" $at) -}}
 {{- end -}}
 {{- $reconciliation := $config.reconciliation | default dict -}}
 {{- $initial := int ($reconciliation.initialBackoffSeconds | default 1) -}}
 {{- $max := int ($reconciliation.maxBackoffSeconds | default 30) -}}
 {{- if gt $initial $max -}}
-{{- fail (printf "%sreconciliation.initialBackoffSeconds: %d must be at most maxBackoffSeconds, which is %d" $at $initial $max) -}}
+{{- fail (printf "%sreconciliation.initialBackoffSeconds: %d must be at most maxBackoffSeconds (%d)" $at $initial $max) -}}
 {{- end -}}
 {{- $kubernetes := $config.kubernetes | default dict -}}
 {{- if and $kubernetes.burst (not $kubernetes.qps) -}}
-{{- fail (printf "%skubernetes.burst: has no effect without qps; set qps or remove it" $at) -}}
+{{- fail (printf "%skubernetes.burst: has no effect without qps; set qps, or remove this key" $at) -}}
 {{- end -}}
 {{- $rules := $config.rules | default dict -}}
 {{- if eq (toString $rules.enabled) "false" -}}
@@ -52,7 +52,7 @@ in internal/config; that both refuse the same is tested.
 {{- range (include "kube-node-ready.prerequisites" . | fromYaml).all -}}
 {{- range include "kube-node-ready.daemonSets" . | fromYamlArray -}}
 {{- if not (or .anyOf .selector (and .namespace .name)) -}}
-{{- fail (printf "%snodeManagement.prerequisites.daemonSets: an entry needs namespace and name, anyOf or a selector; one has only %s" $at (keys . | sortAlpha | join ", ")) -}}
+{{- fail (printf "%snodeManagement.prerequisites.daemonSets: an entry needs namespace and name, anyOf or selector; this one has only %s" $at (keys . | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -69,7 +69,7 @@ in internal/config; that both refuse the same is tested.
 {{- $holds := false -}}
 {{- range $key, $value := $prerequisites }}{{ if and $value (ne (toString $value) "none") }}{{ $holds = true }}{{ end }}{{ end -}}
 {{- if not $holds -}}
-{{- fail (printf "%sworker.checks: holds no check, and nodeManagement.prerequisites is empty too, so that nodes would be released at once; name a prerequisite, or leave checks out for the built-in ones" $at) -}}
+{{- fail (printf "%sworker.checks: is empty, and so is nodeManagement.prerequisites, so nodes would be released at once; name a prerequisite, or remove checks to run the built-in checks" $at) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -80,10 +80,10 @@ in internal/config; that both refuse the same is tested.
 {{- $at := .at -}}
 {{- range $i, $taint := .taints -}}
 {{- $pair := printf "%s:%s" $taint.key $taint.effect -}}
-{{- if has $pair $seen }}{{ fail (printf "%s[%d]: %s is there already" $at $i $pair) }}{{ end -}}
+{{- if has $pair $seen }}{{ fail (printf "%s[%d]: %s is listed twice" $at $i $pair) }}{{ end -}}
 {{- $seen = append $seen $pair -}}
 {{- if regexMatch "^(node\\.kubernetes\\.io|node-role\\.kubernetes\\.io|node\\.cloudprovider\\.kubernetes\\.io|karpenter\\.sh)/" $taint.key -}}
-{{- fail (printf "%s[%d].key: %s belongs to Kubernetes or Karpenter, which would put it back; choose a key of your own" $at $i $taint.key) -}}
+{{- fail (printf "%s[%d].key: %s belongs to Kubernetes or Karpenter, which would add it again; choose a key of your own" $at $i $taint.key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
