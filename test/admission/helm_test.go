@@ -109,7 +109,7 @@ func TestPolicyWhereItIsNotServed(t *testing.T) {
 			"--dry-run=server", "--set", "controller.config.admission.mode="+mode).CombinedOutput()
 		return string(out), err
 	}
-	if out, err := helm("policy"); err == nil || !strings.Contains(out, "controller.config.admission.mode is policy, and this API server has no MutatingAdmissionPolicy") {
+	if out, err := helm("policy"); err == nil || !strings.Contains(out, "controller.config.admission.mode is policy, but this API server has no MutatingAdmissionPolicy") {
 		t.Errorf("policy: %v: %s", err, out)
 	}
 	if out, err := helm("auto"); err != nil || !strings.Contains(out, "kind: MutatingWebhookConfiguration") {

@@ -355,7 +355,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a word that is not one":     {"controller: {config: {reconciliation: {retryBackoff: quadratic}}}", "value must be one of 'exponential', 'linear'"},
 		"no digest":                  {"controller: {image: {digest: latest}}", "does not match pattern"},
 		"an alert that is not there": {"prometheusRule: {disabled: [KubeNodeReadyNodeStuck]}", "value must be one of 'KubeNodeReadyNodeStuckUnverified'"},
-		"both monitors":              {"serviceMonitor: {enabled: true}\npodMonitor: {enabled: true}", "enable one"},
+		"both monitors":              {"serviceMonitor: {enabled: true}\npodMonitor: {enabled: true}", "enable only one"},
 		"replicas without a Lease":   {"controller: {config: {leaderElection: {enabled: false}}}", "set replicas to 1"},
 		"half a Service name": {
 			"controller: {config: {worker: {checks: [{name: a, type: dns, dns: {resolver: endpoints, service: dns}}]}}}",

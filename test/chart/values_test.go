@@ -75,11 +75,11 @@ func TestAdaptSecurityContext(t *testing.T) {
 func TestMonitorsOfNothingAreRefused(t *testing.T) {
 	const off = "controller: {config: {metrics: {enabled: false}}}\n"
 	for values, want := range map[string]string{
-		"serviceMonitor: {enabled: true}\nservice: {enabled: false}":                                             "set service.enabled=true, or podMonitor.enabled",
-		off + "serviceMonitor: {enabled: true}":                                                                  "serviceMonitor.enabled, and controller.config.metrics.enabled is false",
-		off + "podMonitor: {enabled: true}":                                                                      "podMonitor.enabled, and controller.config.metrics.enabled is false",
-		off + "prometheusRule: {enabled: true}":                                                                  "prometheusRule.enabled, and controller.config.metrics.enabled is false",
-		"controller: {replicas: 1, strategy: {type: RollingUpdate}, config: {leaderElection: {enabled: false}}}": "it must be Recreate",
+		"serviceMonitor: {enabled: true}\nservice: {enabled: false}":                                             "set service.enabled=true, or use podMonitor.enabled",
+		off + "serviceMonitor: {enabled: true}":                                                                  "serviceMonitor.enabled is true, but controller.config.metrics.enabled is false",
+		off + "podMonitor: {enabled: true}":                                                                      "podMonitor.enabled is true, but controller.config.metrics.enabled is false",
+		off + "prometheusRule: {enabled: true}":                                                                  "prometheusRule.enabled is true, but controller.config.metrics.enabled is false",
+		"controller: {replicas: 1, strategy: {type: RollingUpdate}, config: {leaderElection: {enabled: false}}}": "set it to Recreate",
 	} {
 		if _, failure := template(t, values); !strings.Contains(failure, want) {
 			t.Errorf("%s: %q, want %q", values, failure, want)

@@ -262,7 +262,7 @@ func (s *suite) changesNoOther(ctx context.Context, t *testing.T, pod corev1.Pod
 	if err := patch(pod.Spec.NodeName); err != nil {
 		t.Errorf("its own node refuses the pod's token: %v", err)
 	}
-	if err := patch(other); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "and no other") {
+	if err := patch(other); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only the node on which its pod runs") {
 		t.Errorf("another node does not refuse the pod's token by the policy: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ off
 {{- else if eq .operator "NotIn" }}{{ $all = append $all (printf "!%s" $one) }}
 {{- else if eq .operator "Exists" }}{{ $all = append $all (printf "(%s)" $has) }}
 {{- else if eq .operator "DoesNotExist" }}{{ $all = append $all (printf "!(%s)" $has) }}
-{{- else }}{{ fail (printf "controller.config: a selector's operator is %q; it is In, NotIn, Exists or DoesNotExist" (toString .operator)) }}
+{{- else }}{{ fail (printf "controller.config: the operator of a selector is %q; it must be In, NotIn, Exists or DoesNotExist" (toString .operator)) }}
 {{- end }}
 {{- end -}}
 {{- join " && " $all | default "true" -}}

@@ -185,7 +185,7 @@ metadata:
 {{- $node := $config.nodeManagement | default dict }}
 {{- $taints := $node.taints | default (list (dict "key" "node-ready/unverified" "value" "true" "effect" "NoSchedule")) }}
 {{- if gt (len $taints) 1 }}
-{{- fail (printf "config.taintKey, config.taintValue and config.taintEffect are about one taint, and controller.config.nodeManagement.taints names %d: leave the former empty, or name one there" (len $taints)) }}
+{{- fail (printf "config.taintKey, config.taintValue and config.taintEffect set one taint, but controller.config.nodeManagement.taints has %d: leave the former empty, or list only one taint" (len $taints)) }}
 {{- end }}
 {{- $taint := deepCopy (first $taints) }}
 {{- with $short.taintKey }}{{ $_ := set $taint "key" . }}{{ end }}

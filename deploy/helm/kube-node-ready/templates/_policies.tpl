@@ -82,7 +82,7 @@ What an account of ours may change of a Node, as validations: the marks that the
     object.spec.?taints.orValue([]).filter(t, !({{ join " || " $taints }})) ==
     oldObject.spec.?taints.orValue([]).filter(t, !({{ join " || " $taints }}))
   reason: Forbidden
-  message: {{ .who }} may change nothing of a node's spec but its own taints
+  message: {{ .who }} may change only its own taints in a node's spec
 - expression: >-
     object == null || oldObject == null ||
     {{- range $field := list "capacity" "allocatable" "addresses" "daemonEndpoints" "nodeInfo" "images" "volumesInUse" "volumesAttached" }}
@@ -91,7 +91,7 @@ What an account of ours may change of a Node, as validations: the marks that the
     object.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }})) ==
     oldObject.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }}))
   reason: Forbidden
-  message: {{ .who }} may change no condition but {{ join ", " $conditions }}, and nothing else of a node's status
+  message: {{ .who }} may change only the conditions {{ join ", " $conditions }} in a node's status
 {{- end -}}
 
 {{/*
