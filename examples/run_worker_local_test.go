@@ -31,7 +31,7 @@ func TestRunWorkerLocal(t *testing.T) {
 		env  []string
 		says []string
 	}{
-		{"with the example", []string{"--only", "disk,tmp-writable,api"}, nil, []string{"✓ disk ", "✓ tmp-writable ", "needs a cluster, and there is none here", "this node: passed"}},
+		{"with the example", []string{"--only", "disk,tmp-writable,api"}, nil, []string{"✓ disk ", "✓ tmp-writable ", "needs a cluster, but this host is not in one", "this node: passed"}},
 		{"with a file", []string{"--config", config}, nil, []string{"✓ web ", "- api "}},
 		{"with variables", nil, []string{"CONFIG_FILE=" + config, "NODE_NAME=node-1"}, []string{"✓ web ", "node-1: passed"}},
 	} {

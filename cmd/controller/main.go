@@ -1,4 +1,4 @@
-// Command kube-node-ready-controller keeps workloads off new nodes until a worker pod on each has proved its network.
+// Command kube-node-ready-controller keeps workloads off each new node until a worker pod has verified its network.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	if len(os.Args) == 1 && os.Getenv("CHECK_ENDPOINT") != "" {
 		err := becomeReporter()
 		_, _ = fmt.Fprintf(os.Stderr,
-			"kube-node-ready-controller: CHECK_ENDPOINT is set, which makes this the reporter, and %v\n", err)
+			"kube-node-ready-controller: CHECK_ENDPOINT is set, so this program starts the reporter: %v\n", err)
 		os.Exit(exitError)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -52,7 +52,7 @@ func becomeReporter() error {
 	}
 	worker := filepath.Join(filepath.Dir(self), "kube-node-ready-worker")
 	err = syscall.Exec(worker, []string{worker, "report"}, os.Environ())
-	return fmt.Errorf("%s cannot be started: %w", worker, err)
+	return fmt.Errorf("cannot start %s: %w", worker, err)
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -65,15 +65,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	path := flags.String("config", config.DefaultPath, "configuration `file`")
 	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file`; overrides kubernetes.kubeconfigPath")
-	dryRun := flags.Bool("dry-run", false, "run workers and log what would be done; change nothing on nodes")
+	dryRun := flags.Bool("dry-run", false, "run workers and log the changes that would follow; change nothing on nodes")
 	level := flags.String("log-level", "", "debug, info, warn or error; overrides logging.level")
 	format := flags.String("log-format", "", "json or console; overrides logging.format")
 	printConfig := flags.Bool("print-config", false,
-		"print the configuration with its defaults filled in, as a file that is read the same, and exit")
+		"print the configuration with all defaults, in the format of a configuration file, and exit")
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
 		say(stderr, "Usage: kube-node-ready-controller [flags]\n\n"+
-			"Keeps workloads off new nodes until a worker pod on each has proved its network.\n\nFlags:")
+			"Keeps workloads off each new node until a worker pod has verified the node's network.\n\nFlags:")
 		flags.PrintDefaults()
 	}
 	switch err := flags.Parse(args); {
@@ -120,7 +120,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	log := zapr.NewLogger(zl)
 	klog.SetLogger(log)
 	if err := manager.Run(ctx, cfg, manager.Options{Kubeconfig: *kubeconfig, DryRun: *dryRun, Log: log}); err != nil {
-		log.Error(err, "the controller ended")
+		log.Error(err, "the controller stops because of an error")
 		return exitError
 	}
 	return 0

@@ -1,5 +1,4 @@
-// Command kubectl-node_ready is a kubectl plugin (kubectl node-ready) that shows where the
-// verification of nodes stands.
+// Command kubectl-node_ready is a kubectl plugin (kubectl node-ready) that shows the verification of nodes.
 package main
 
 import (

@@ -103,7 +103,7 @@ func TestADNSServerOutOfReach(t *testing.T) {
 		t.Fatalf("exit code %d after %s: %v\n%s%s", code, took, err, stdout, stderr)
 	}
 	warning := report.Checks[0]
-	for _, says := range []string{"(coredns-b), asked over UDP, did not answer", "(coredns-b), asked over TCP, did not answer", "the 2 other queries were answered well",
+	for _, says := range []string{"(coredns-b), asked over UDP, did not answer", "(coredns-b), asked over TCP, did not answer", "the 2 other queries succeeded",
 		"2 endpoints of Service kube-system/kube-dns, which has the address in resolv.conf"} {
 		if warning.Name != "dns-endpoints" || warning.Outcome != result.Warning || warning.Reason != "Timeout" || !strings.Contains(warning.Message, says) {
 			t.Errorf("no %q in %+v", says, warning)
@@ -149,7 +149,7 @@ func TestADryRunWithAKubeconfig(t *testing.T) {
 			host[k] = v
 		}
 		code, stdout, stderr := runWorker(t, host, append(c.args, "--dry-run", "--only", "dns,api,network", "-o", "json")...)
-		if code != 0 || strings.Count(stdout, `"outcome":"passed"`) != 4 || !strings.Contains(stdout, "takes us for me") {
+		if code != 0 || strings.Count(stdout, `"outcome":"passed"`) != 4 || !strings.Contains(stdout, "identifies the worker as me") {
 			t.Errorf("%v %v: exit code %d: %s%s", c.env, c.args, code, stdout, stderr)
 		}
 	}

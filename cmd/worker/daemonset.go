@@ -28,18 +28,18 @@ const (
 	nameOfDaemonSet = "kube-node-ready"
 )
 
-const daemonSetUsage = `Verifies the node that it runs on until it passes, and then releases it, in a DaemonSet's pod.
+const daemonSetUsage = `Verifies the node of a DaemonSet's pod until the node passes, and then releases the node.
 
 Usage:
   ` + program + ` daemonset [flags]
   ` + nameOfDaemonSet + ` [flags]
 
 Environment:
-  NODE_NAME                   the Node; required but for a dry run
+  NODE_NAME                   name of the Node; required, except with --dry-run
   POD_NAMESPACE, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, LOG_LEVEL, LOG_FORMAT
 
-A dry run exits with 0 if every required check passed, else with the code of "` + program + ` verify";
-in a pod it waits until it is stopped instead. Any run exits with 2 if its configuration is refused.
+A dry run exits with 0 if every required check passed, and otherwise with the exit code of "` + program + ` verify".
+In a pod, it does not exit until it is stopped. Every run exits with 2 if its configuration is invalid.
 
 Flags:
 `
@@ -54,9 +54,9 @@ type daemonSet struct {
 func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, error) {
 	d := &daemonSet{set: newFlagSet(commandDaemonSet)}
 	d.set.StringVar(&d.path, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
-		", and in a dry run without that file the defaults")
-	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and log what would be written; outside a cluster "+
-		"perform only the checks that need no API server, and the others with a kubeconfig")
+		"; a dry run without that file uses the default settings")
+	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and log the changes that would follow; outside a "+
+		"cluster, checks that use the API server need a kubeconfig")
 	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	d.set.StringVar(&d.level, "log-level", getenv("LOG_LEVEL"),
 		"`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
@@ -70,9 +70,10 @@ func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, erro
 	case d.set.NArg() > 0:
 		return d, fmt.Errorf("unexpected argument %q", d.set.Arg(0))
 	case d.kubeconfig != "" && !d.dryRun:
-		return d, errors.New("--kubeconfig is for --dry-run: a DaemonSet's process has its pod's service account")
+		return d, errors.New("--kubeconfig needs --dry-run: without --dry-run, the program uses the service account of " +
+			"its pod")
 	case getenv(worker.EnvNodeName) == "" && !d.dryRun && !d.version:
-		return d, errors.New("NODE_NAME is not set: the pod gets it from the field spec.nodeName")
+		return d, errors.New("NODE_NAME is not set: set it in the pod from the field spec.nodeName")
 	}
 	return d, nil
 }
@@ -124,7 +125,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 		return dryRun(ctx, d, p, getenv)
 	}
 	if _, err := worker.Client(getenv); err != nil { // waiting would not help
-		log.Error("the node cannot be read or written", zap.Error(err))
+		log.Error("cannot use the API server to read and write the node", zap.Error(err))
 		return result.ExitClient
 	}
 	serve(p)
@@ -141,10 +142,10 @@ func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func
 	inPod := getenv(worker.EnvServiceHost) != ""
 	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
 	case errors.Is(err, apiserver.ErrNoCluster):
-		p.Log.Info("dry run: there is no cluster here; only the checks that need none are performed")
+		p.Log.Info("dry run outside a cluster: only the checks that need no API server run")
 		p.Connect = nil
 	case err != nil:
-		p.Log.Warn("dry run: the cluster cannot be used; only the checks that need none are performed", zap.Error(err))
+		p.Log.Warn("dry run: cannot use the cluster; only the checks that need no API server run", zap.Error(err))
 		p.Connect = nil
 	default:
 		p.Connect = func() (daemonset.API, error) { return api, nil }
@@ -154,7 +155,7 @@ func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func
 	}
 	report, err := p.DryRun(ctx)
 	if err != nil {
-		p.Log.Error("the configuration cannot be used", zap.Error(err))
+		p.Log.Error("cannot use the configuration", zap.Error(err))
 		return result.ExitConfig
 	}
 	if inPod {
@@ -175,9 +176,12 @@ func serve(p *daemonset.Process) {
 		log := p.Log.With(zap.Int32("port", port))
 		serve, err := p.Metrics.Listen(fmt.Sprintf(":%d", port))
 		if err != nil {
-			log.Error("nothing is served on the port; set metrics.port or health.port to a free one", zap.Error(err))
+			log.Error("cannot listen on the port; set metrics.port or health.port to a free port", zap.Error(err))
 			continue
 		}
-		recovery.Go(serve, func(caught *recovery.Panic) { log.Error("the port is no longer served", zap.Error(caught)) })
+		recovery.Go(serve, func(caught *recovery.Panic) {
+			log.Error("the server on this port stopped because of an "+
+				"error", zap.Error(caught))
+		})
 	}
 }

@@ -39,15 +39,15 @@ func newFlagSet(name string) *pflag.FlagSet {
 func parseFlags(args []string, getenv func(string) string, terminal bool) (*flags, error) {
 	f := &flags{set: newFlagSet(program)}
 	f.set.StringVar(&f.config, "config", "",
-		"configuration `file`; default the environment's KUBE_NODE_READY_CONFIG, else the built-in checks")
-	f.set.BoolVar(&f.dryRun, "dry-run", false, "write no termination log; outside a cluster perform only the checks "+
-		"that need no API server, and the others with a kubeconfig")
+		"configuration `file`; default: the environment variable KUBE_NODE_READY_CONFIG, or else the built-in checks")
+	f.set.BoolVar(&f.dryRun, "dry-run", false, "write no termination log; outside a cluster, checks that use the API "+
+		"server need a kubeconfig")
 	f.set.StringVar(&f.kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	f.set.StringVarP(&f.output, "output", "o", "",
 		"output format of the report: `text or json`; default text on a terminal, else json")
-	f.set.StringSliceVar(&f.only, "only", nil, "perform only the checks with these `names`")
-	f.set.StringSliceVar(&f.skip, "skip", nil, "leave out the checks with these `names`")
-	f.set.BoolVar(&f.list, "list", false, "list the checks and perform none")
+	f.set.StringSliceVar(&f.only, "only", nil, "run only the checks with these `names`")
+	f.set.StringSliceVar(&f.skip, "skip", nil, "do not run the checks with these `names`")
+	f.set.BoolVar(&f.list, "list", false, "list the checks and do not run them")
 	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"),
 		"`level`: debug, info, warn or error; default info, with text output error (LOG_LEVEL)")
 	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"),
@@ -58,11 +58,11 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 		return f, err
 	}
 	if rest := f.set.Args(); len(rest) > 0 && !slices.Equal(rest, []string{"verify"}) {
-		return f, fmt.Errorf("unknown command %q; there are verify, which is the default, and report and daemonset, "+
-			"which must come first", strings.Join(rest, " "))
+		return f, fmt.Errorf("unknown command %q; the first argument must be verify (the default), report or daemonset",
+			strings.Join(rest, " "))
 	}
 	if f.kubeconfig != "" && !f.dryRun {
-		return f, errors.New("--kubeconfig is for --dry-run: a worker has its pod's service account")
+		return f, errors.New("--kubeconfig needs --dry-run: without --dry-run, a worker uses the service account of its pod")
 	}
 	if f.output == "" && terminal {
 		f.output = outputText
@@ -80,7 +80,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 }
 
 func (f *flags) usage() string {
-	return `Verifies the node that it runs on, once or as a DaemonSet's process, or reports an agent's health.
+	return `Verifies the node that it runs on. Other commands report an agent's health, or run in a DaemonSet's pod.
 
 Usage:
   ` + program + ` [verify] [flags]
@@ -94,12 +94,12 @@ Exit codes:
   1   a required check failed: the node is at fault
   2   configuration error
   3   the Kubernetes client cannot be set up (no token, no CA)
-  4   a required check could not tell whose fault it is
-  10  unexpected internal error, or told to stop before the end
+  4   a required check was inconclusive: the cause may not be the node
+  10  unexpected internal error, or stopped before all checks ended
 
 Environment:
   NODE_NAME, POD_NAMESPACE, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, LOG_LEVEL, LOG_FORMAT
-  KUBE_NODE_READY_CONFIG              the configuration, in the form of a --config file
+  KUBE_NODE_READY_CONFIG              the configuration, in the format of a --config file
   KUBE_NODE_READY_SERVICEACCOUNT_DIR  default /var/run/secrets/kubernetes.io/serviceaccount
   KUBE_NODE_READY_RESOLV_CONF         default /etc/resolv.conf
   KUBE_NODE_READY_TERMINATION_LOG     default /dev/termination-log

@@ -1,8 +1,8 @@
-// Command kube-node-ready-worker verifies the node that it runs on. It performs the checks of its configuration,
-// reports to standard output and the container's termination log, and exits with a code that tells who is at fault (see
-// internal/result). The command "report" instead reports an agent's health as a condition of the node (see
-// internal/worker/reporter). The command "daemonset", or the program name kube-node-ready, does for its node what the
-// controller does (see internal/daemonset).
+// Command kube-node-ready-worker verifies the node that it runs on. It runs the checks of its configuration, reports to
+// standard output and the container's termination log, and exits with a code for the result (see internal/result). The
+// command "report" instead reports an agent's health as a condition of the node (see internal/worker/reporter). The
+// command "daemonset", or the program name kube-node-ready, does for its node what the controller does (see
+// internal/daemonset).
 package main
 
 import (

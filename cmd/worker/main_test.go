@@ -65,15 +65,15 @@ func TestCommandLine(t *testing.T) {
 		{name: "faults in the environment", env: map[string]string{"KUBE_NODE_READY_CONFIG": "worker: {timeoutSeconds: x}"}, code: 2,
 			stderr: []string{"KUBE_NODE_READY_CONFIG:1: worker.timeoutSeconds: must be a whole number"}},
 		{name: "no such check", args: []string{"--dry-run", "--only", "dns,nds"}, code: 2,
-			stderr: []string{"--only nds: there is no check of this name; there are dns, api, network, service-discovery, dns-endpoints, clock"}},
+			stderr: []string{"--only nds: no check has this name; the checks are dns, api, network, service-discovery, dns-endpoints, clock"}},
 		{name: "no cluster", code: 3, stdout: []string{`"outcome":"client-error"`, "KUBERNETES_SERVICE_HOST"}},
 		{name: "no token", env: map[string]string{"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "443"}, code: 3, stdout: []string{"the cluster's CA cannot be read"}},
 		{name: "dry run", env: map[string]string{"KUBE_NODE_READY_CONFIG": "worker: {checkTimeoutSeconds: 1}"},
 			args: []string{"--dry-run"}, code: 1, stdout: []string{`"name":"dns","type":"dns","severity":"required","outcome":"failed"`,
-				`"name":"network","type":"tcp","severity":"required","outcome":"failed"`, "a dry run on a host that is no pod", "needs a cluster, and there is none here"}},
+				`"name":"network","type":"tcp","severity":"required","outcome":"failed"`, "this is a dry run outside a cluster", "needs a cluster, but this host is not in one"}},
 		{name: "nothing was checked", args: []string{"--dry-run", "--only", "api,service-discovery", "-o", "text"}, code: 4, stdout: []string{"inconclusive", "(6 skipped): nothing was checked"}},
 		{name: "a kubeconfig that is not there", args: []string{"--dry-run", "--kubeconfig", "/no/such", "--only", "api"}, code: 4, stdout: []string{"the kubeconfig cannot be used: open /no/such"}},
-		{name: "a kubeconfig in a pod", args: []string{"--kubeconfig", "/no/such"}, code: 2, stderr: []string{"--kubeconfig is for --dry-run"}},
+		{name: "a kubeconfig in a pod", args: []string{"--kubeconfig", "/no/such"}, code: 2, stderr: []string{"--kubeconfig needs --dry-run"}},
 		{name: "a failure", env: map[string]string{"KUBE_NODE_READY_CONFIG": two}, code: 1, stdout: []string{`{"name":"b","type":"file","severity":"required","outcome":"failed"`},
 			stderr: []string{`"check":"b"`, `"level":"warn"`, `"msg":"check failed"`}},
 		{name: "could not tell", env: map[string]string{"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"gpu","type":"exec","exec":{"command":["/bin/sh","-c","exit 9"]}},{"name":"b","type":"file","dependsOn":["gpu"],"file":{"path":"/"}}]}}`}, code: 4,
@@ -159,7 +159,7 @@ func TestTerminationLog(t *testing.T) {
 	}
 	code, stdout, stderr := runWorker(t, map[string]string{worker.EnvTerminationLog: "/no/such/folder/log",
 		"KUBE_NODE_READY_CONFIG": `{"worker":{"checks":[{"name":"a","type":"file","file":{"path":"/"}}]}}`})
-	if code != 0 || !strings.Contains(stderr, "the termination log has no report") || !json.Valid([]byte(stdout)) {
+	if code != 0 || !strings.Contains(stderr, "cannot write the report to the termination log") || !json.Valid([]byte(stdout)) {
 		t.Errorf("got %d, %s, %s", code, stdout, stderr)
 	}
 }

@@ -26,16 +26,16 @@ Usage:
   ` + program + ` report [flags]
 
 Environment:
-  NODE_NAME                   the Node; required
+  NODE_NAME                   name of the Node; required
   CHECK_ENDPOINT              http or https URL that answers 2xx while the agent is healthy; required
   CONDITION_TYPE              the condition's type; required
   CHECK_INTERVAL              default 30s
-  HEARTBEAT_PERIOD            after which the condition is written although nothing changed, default 5m
-  FAILURE_GRACE               how long the agent must have failed before True becomes False, default 1s
-  CHECK_CA_FILE               PEM certificates that an https endpoint is verified by; default the image's
+  HEARTBEAT_PERIOD            how often an unchanged condition is written again, default 5m
+  FAILURE_GRACE               how long the agent must fail before the condition becomes False, default 1s
+  CHECK_CA_FILE               PEM file of CA certificates for an https endpoint; default: those of the image
   IMPERSONATE_NODE            true acts as system:node:<NODE_NAME>, default false
-  METRICS_BIND_ADDRESS        of /metrics and /healthz, default :9445; 0 for none
-  REPORT_UNKNOWN_ON_SHUTDOWN  true writes Unknown at the end, default false
+  METRICS_BIND_ADDRESS        address of /metrics and /healthz, default :9445; 0 turns both off
+  REPORT_UNKNOWN_ON_SHUTDOWN  true sets the condition to Unknown on shutdown, default false
 
 Flags:
 `
@@ -75,9 +75,12 @@ func reportCondition(ctx context.Context, args []string, getenv func(string) str
 	metrics := reporter.NewMetrics(version.Version, c.Interval)
 	if serve, err := metrics.Listen(c.MetricsAddress); err != nil {
 		// Agents on the host's network share its ports.
-		log.Warn("no metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 for none", zap.Error(err))
+		log.Warn("cannot serve metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 to turn them off", zap.Error(err))
 	} else {
-		recovery.Go(serve, func(p *recovery.Panic) { log.Error("metrics are no longer served", zap.Error(p)) })
+		recovery.Go(serve, func(p *recovery.Panic) {
+			log.Error("the metrics server stopped because of an error",
+				zap.Error(p))
+		})
 	}
 	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval),
 		zap.Duration("heartbeat", c.Heartbeat))

@@ -54,7 +54,7 @@ func verifyNode(
 	}
 	if f.list {
 		if err := printList(stdout, f.output, o); err != nil {
-			log.Error("the list cannot be written", zap.Error(err))
+			log.Error("cannot write the list", zap.Error(err))
 			return result.ExitInternal
 		}
 		return result.ExitPassed
@@ -79,12 +79,12 @@ func finish(
 	w.setExitCode(r.ExitCode())
 	if !f.dryRun && !f.list {
 		if err := report.WriteTerminationLog(getenv(worker.EnvTerminationLog), r); err != nil {
-			log.Error("the termination log has no report", zap.Error(err))
+			log.Error("cannot write the report to the termination log", zap.Error(err))
 		}
 	}
 	if stdout != nil {
 		if err := printReport(stdout, f.output, r); err != nil {
-			log.Error("the report cannot be printed", zap.Error(err))
+			log.Error("cannot print the report", zap.Error(err))
 		}
 	}
 	return r.ExitCode()
@@ -170,7 +170,7 @@ func startWatchdog(getenv func(string) string, dryRun bool, exit func(int)) *wat
 			written := make(chan struct{})
 			recovery.Go(func() {
 				defer close(written)
-				err := errors.New("the worker did not come to an end within its timeoutSeconds")
+				err := errors.New("the worker did not end within its timeoutSeconds")
 				r := worker.Aborted(getenv(worker.EnvNodeName), result.InternalError, "worker", err)
 				_ = report.WriteTerminationLog(getenv(worker.EnvTerminationLog), r)
 			}, func(*recovery.Panic) {})

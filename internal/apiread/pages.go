@@ -9,9 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Pages lists in pages of at most limit and hands each to use, until that returns false. first is the start of a
-// listing, at which use forgets what it has: the snapshot that the pages are cut from may expire on the way, and the
-// listing then starts over, once.
+// Pages lists in pages of at most limit and passes each to use, until that returns false. If first is true, a listing
+// starts and use must drop its earlier pages. A listing starts again, once, if the snapshot of its pages expires.
 func Pages[L client.ObjectList](ctx context.Context, reader client.Reader, limit int64, empty func() L,
 	use func(page L, first bool) bool, opts ...client.ListOption) error {
 	token, again := "", false

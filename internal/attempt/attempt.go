@@ -1,5 +1,5 @@
-// Package attempt is one run of a node's checks and what came of it, whatever ran it: a
-// worker's pod, or the process of a DaemonSet on the node.
+// Package attempt is one run of a node's checks and its result. A worker's pod runs them, or a DaemonSet's process on
+// the node.
 package attempt
 
 import (
@@ -21,21 +21,21 @@ const (
 	Inconclusive Outcome = "inconclusive" // proves nothing about the node
 )
 
-// The reasons of an attempt that did not pass. Where a check is named beside it, the reason is the check's own instead
-// (CheckReason), from the list of its type in docs/reference/checks.md.
+// The reasons of an attempt that did not pass. If a check is named too, the reason is that check's (CheckReason), from
+// the list of its type in docs/reference/checks.md.
 const (
 	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and no report that names a check
 	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds
-	ReasonWorkerStuck      = "WorkerStuck"      // the last worker cannot be ended, so that none can start
+	ReasonWorkerStuck      = "WorkerStuck"      // the last worker does not end, so no other can start
 	ReasonConfigRefused    = "ConfigRefused"    // exit 2
 	ReasonClientSetup      = "ClientSetup"      // exit 3
-	ReasonUndecided        = "Undecided"        // exit 4: a required check could not tell whose fault it is
+	ReasonUndecided        = "Undecided"        // exit code 4: a required check was inconclusive
 	ReasonInternalError    = "InternalError"    // exit 10
 	ReasonUnknownExit      = "UnknownExitCode"  // any other code
-	ReasonImagePull        = "ImagePull"        // the image is not there
-	ReasonContainerConfig  = "ContainerConfig"  // the kubelet cannot make the container
+	ReasonImagePull        = "ImagePull"        // the image cannot be pulled
+	ReasonContainerConfig  = "ContainerConfig"  // the kubelet cannot create the container
 	ReasonInitFailed       = "InitContainer"    // an init container failed
-	ReasonUnschedulable    = "Unschedulable"    // kube-scheduler found no way onto the node
+	ReasonUnschedulable    = "Unschedulable"    // kube-scheduler could not place the pod on the node
 	ReasonKubeletRejected  = "KubeletRejected"  // the kubelet's admission refused the pod
 	ReasonOOMKilled        = "OOMKilled"        // the kernel killed the worker
 	ReasonEvicted          = "Evicted"          // node pressure or preemption
@@ -43,15 +43,15 @@ const (
 	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
 	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
 	ReasonInitTimeout      = "InitTimeout"      // its init containers did not end within initTimeoutSeconds
-	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before it had its time
+	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before timeoutSeconds
 	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
 	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down
-	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node's present ones
-	ReasonGateReturned     = "GateReturned"     // it passed before the gating taint came back
-	ReasonGateRemoved      = "GateRemoved"      // the gating taint was taken off while it was under way
-	ReasonPodRefused       = "PodRefused"       // the API server did not take the pod
-	ReasonNameTaken        = "NameTaken"        // a pod that is not ours has the name
-	ReasonUnknownPodStatus = "UnknownPodStatus" // ended with nothing to read
+	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node has now
+	ReasonGateReturned     = "GateReturned"     // it passed before the gating taint was added again
+	ReasonGateRemoved      = "GateRemoved"      // the gating taint was removed while it ran
+	ReasonPodRefused       = "PodRefused"       // the API server rejected the pod
+	ReasonNameTaken        = "NameTaken"        // a pod of another creator has the name
+	ReasonUnknownPodStatus = "UnknownPodStatus" // ended without a readable status
 	ReasonFailureUnseen    = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
 )
 
@@ -62,7 +62,7 @@ const ReasonNoChecks = "NoChecks"
 // attempt led to it.
 const ReasonAdopted = "Adopted"
 
-// Basis is what an attempt was made under. Its result counts only while that still holds.
+// Basis is the state of the node when an attempt began. The result counts only while that state holds.
 type Basis struct {
 	// BootID is the node's boot when the attempt began; empty where it was not reported.
 	BootID string
@@ -70,15 +70,15 @@ type Basis struct {
 	Checks string
 	// Gated reports whether the node carried a gating taint when the attempt began.
 	Gated bool
-	// Request is the ID of the request that the record showed when the attempt began; empty for none. An attempt answers
-	// no other one: it may have run before anybody asked.
+	// Request is the ID of the request that the record showed when the attempt began; empty for none. The attempt answers
+	// only that request, because it may have run before another one.
 	Request string
 }
 
-// Result is what came of an attempt.
+// Result is the result of an attempt.
 type Result struct {
 	Outcome Outcome
-	// Check is the required check that failed first; empty where none is to blame.
+	// Check is the required check that failed first; empty if no check failed.
 	Check string
 	// Reason is one of the reasons above or, where Check is set, the check's own; when the attempt passed, ReasonNoChecks
 	// or empty.
@@ -87,7 +87,7 @@ type Result struct {
 	Message string
 	// Duration is how long the checks ran; 0 where they did not.
 	Duration time.Duration
-	// Report is the worker's own account; nil where there is none that can be read.
+	// Report is the worker's report; nil if there is none that can be read.
 	Report *result.Report
 }
 
@@ -108,8 +108,8 @@ func NewInconclusive(reason, message string) *Result {
 // MaxMessage bounds a message, in bytes, before it is stored in a record, a condition or an event.
 const MaxMessage = 512
 
-// Text makes a message from elsewhere (a worker, a kubelet, an API server) safe to store and to show: printable, on one
-// line, without secrets, at most MaxMessage bytes, cut between two characters.
+// Text makes a message from a worker, a kubelet or an API server safe to store and to show. The result is printable, on
+// one line, without secrets, and cut to MaxMessage bytes between two characters.
 func Text(s string) string {
 	if len(s) > 8*MaxMessage {
 		s = s[:8*MaxMessage] // what is cut off anyway need not be searched for secrets
@@ -128,8 +128,8 @@ func CheckReason(reported string) string {
 	return reported
 }
 
-// FromExitCode is the result of a worker that ended with an exit code and left a report, nil where none can be read.
-// The code decides; the report explains.
+// FromExitCode is the result of a worker that ended with an exit code and left a report; nil if none can be read. The
+// code decides, and the report explains.
 func FromExitCode(code int32, report *result.Report) *Result {
 	r := resultOfCode(code, report)
 	r.Report = report
@@ -147,16 +147,16 @@ func resultOfCode(code int32, report *result.Report) *Result {
 		return r
 	case result.ExitInconclusive:
 		r := NewInconclusive(ReasonUndecided,
-			"a required check could not tell whose fault it is (exit 4); the worker left no report")
+			"a required check was inconclusive (exit code 4); the worker left no report")
 		nameFailedCheck(r, report, result.Inconclusive)
 		return r
 	case result.ExitConfig:
-		return NewInconclusive(ReasonConfigRefused, "the worker refused its configuration (exit 2); its log says why")
+		return NewInconclusive(ReasonConfigRefused, "the worker rejected its configuration (exit code 2); see its log")
 	case result.ExitClient:
 		return NewInconclusive(ReasonClientSetup,
-			"the worker has no service account token or CA (exit 3); see worker.serviceAccountName")
+			"the worker has no service account token or CA (exit code 3); see worker.serviceAccountName")
 	case result.ExitInternal:
-		return NewInconclusive(ReasonInternalError, "the worker hit an internal error (exit 10); its log says which")
+		return NewInconclusive(ReasonInternalError, "the worker had an internal error (exit code 10); see its log")
 	}
 	return NewInconclusive(ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d", code))
 }

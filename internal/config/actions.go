@@ -12,7 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Identity is the template's apiVersion, kind and metadata.namespace; the last is empty for a cluster-scoped object.
+// Identity is the template's apiVersion, kind and metadata.namespace. The namespace is empty for a cluster-scoped
+// object.
 func (o *ObjectAction) Identity() (apiVersion, kind, namespace string) {
 	apiVersion, _ = o.Template["apiVersion"].(string)
 	kind, _ = o.Template["kind"].(string)
@@ -21,7 +22,7 @@ func (o *ObjectAction) Identity() (apiVersion, kind, namespace string) {
 	return apiVersion, kind, namespace
 }
 
-// Placeholders are what is replaced in the strings of an object's template.
+// Placeholders are replaced in the strings of an object's template.
 var Placeholders = []string{"{{node}}", "{{nodeUID}}", "{{providerID}}", "{{reason}}", "{{check}}", "{{attempt}}"}
 
 // Validate reports what cannot be created.
@@ -33,10 +34,10 @@ func (o *ObjectAction) Validate(p *field.Path) field.ErrorList {
 	template := p.Child("template")
 	apiVersion, kind, namespace := o.Identity()
 	if apiVersion == "" {
-		faults = append(faults, field.Required(template.Child("apiVersion"), "as in batch/v1"))
+		faults = append(faults, field.Required(template.Child("apiVersion"), "set it, for example to batch/v1"))
 	}
 	if kind == "" {
-		faults = append(faults, field.Required(template.Child("kind"), "as in Job"))
+		faults = append(faults, field.Required(template.Child("kind"), "set it, for example to Job"))
 	}
 	if namespace != "" {
 		p := template.Child("metadata", "namespace")
@@ -46,7 +47,8 @@ func (o *ObjectAction) Validate(p *field.Path) field.ErrorList {
 		for _, key := range []string{"name", "generateName", "uid", "resourceVersion"} {
 			if _, is := metadata[key]; is {
 				faults = append(faults, field.Forbidden(template.Child("metadata", key),
-					"the controller derives the name from the node and the attempt, so that the object is created once; remove it"))
+					"remove it: the controller derives the name from the node and the attempt, so that it creates the object only "+
+						"once"))
 			}
 		}
 	}
@@ -92,7 +94,8 @@ const maxActions = 8
 func validateActions(path *field.Path, actions []Action) field.ErrorList {
 	var faults field.ErrorList
 	if len(actions) == 0 {
-		return field.ErrorList{field.Required(path, "name at least one action, or remove the key for the default, delete")}
+		return field.ErrorList{field.Required(path, "name at least one action, or remove the key; the default action is "+
+			"delete")}
 	}
 	if len(actions) > maxActions {
 		faults = append(faults, field.TooMany(path, len(actions), maxActions))
@@ -112,13 +115,13 @@ func validateActions(path *field.Path, actions []Action) field.ErrorList {
 				"must have exactly one of delete, condition and object"))
 		case a.Delete != nil && i < len(actions)-1:
 			faults = append(faults, field.Invalid(p.Child("delete"), "{}",
-				"nothing can follow a deletion; make it the last entry"))
+				"no entry can follow a deletion; make this the last entry"))
 		case a.Condition != nil:
 			kind := p.Child("condition", "type")
 			switch c := a.Condition; {
 			case c.Type == marks.ConditionType || slices.Contains(ownedByOthers, c.Type):
-				faults = append(faults, field.Invalid(kind, c.Type, "is written by Kubernetes or by the verification; "+
-					"choose a type that the repairer alone reads"))
+				faults = append(faults, field.Invalid(kind, c.Type, "belongs to Kubernetes or to kube-node-ready; choose a type "+
+					"that only your repairer uses"))
 			case types[c.Type]:
 				faults = append(faults, field.Duplicate(kind, c.Type))
 			}
@@ -139,8 +142,8 @@ func (c *Config) ActionConditions() []corev1.NodeConditionType {
 	return types
 }
 
-// ActionKinds are the kinds of what remediation.actions sets or creates, as marks.Remediation.TargetKind has them, each
-// once. A deletion's are not among them.
+// ActionKinds are the kinds of the conditions and objects of remediation.actions, as in marks.Remediation.TargetKind,
+// each once. Deletions are left out.
 func (c *Config) ActionKinds() []string {
 	var kinds []string
 	for _, a := range c.NodeManagement.Remediation.Actions {

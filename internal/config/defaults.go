@@ -29,11 +29,10 @@ const (
 	DefaultWebhook              = "kube-node-ready-webhook"
 )
 
-// SetDefaults fills every value that is zero and has a default. What only main can know
-// stays empty: Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag.
+// SetDefaults sets every zero value that has a default. Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag
+// stay empty, because only main knows them.
 //
-// Parse sets the defaults before it reads the file, so there an explicit 0 is a value like
-// any other and not a wish for the default.
+// Parse sets the defaults before it reads the file, so an explicit 0 in the file is kept.
 func (c *Config) SetDefaults() {
 	w := &c.Worker
 	w.SetDefaults() // of the part that a worker reads

@@ -12,39 +12,39 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
 
-// Effective is what holds for one node once its profile is applied. Its slices and maps are
-// the configuration's own and must not be modified.
+// Effective is the settings of one node, with its profile applied. Its slices and maps belong to the configuration and
+// must not be modified.
 type Effective struct {
-	// Profile is the profile's name; empty for a node that none selects.
+	// Profile is the profile's name; empty for a node that no profile selects.
 	Profile string
 	// Checks and DNSTestDomains are the worker's; nil Checks are the built-in ones.
 	Checks         []checks.Spec
 	DNSTestDomains []string
 	// TimeoutSeconds bounds the worker.
 	TimeoutSeconds int32
-	// VerificationDeadlineSeconds bounds how long the node may take to pass; 0: it has all the time.
+	// VerificationDeadlineSeconds limits how long the node may take to pass; 0 is no limit.
 	VerificationDeadlineSeconds int32
 	// Taints gate the node.
 	Taints []marks.Taint
-	// Prerequisites hold its first worker back.
+	// Prerequisites must hold before its first worker starts.
 	Prerequisites Prerequisites
 	// PodTemplate is the worker pod's.
 	PodTemplate
-	// Scheduling is how that reaches a node that carries a gating taint. One with claims goes through the scheduler,
-	// whatever this says.
+	// Scheduling is how the worker pod reaches a node with a gating taint. A pod with claims always goes through
+	// kube-scheduler.
 	Scheduling Scheduling
 	// SuspectConditions verify a verified node again.
 	SuspectConditions []SuspectCondition
 }
 
-// Unchecked reports whether the node is released without a worker: the list of checks is there and empty, and nothing
-// adds to it.
+// Unchecked reports whether the node is released without a worker: its list of checks is written out and empty, and
+// nothing adds to it.
 func (e Effective) Unchecked() bool {
 	return e.Checks != nil && len(e.Checks) == 0 && len(e.DNSTestDomains) == 0
 }
 
-// For is what holds for a node with these labels: the settings of the first profile that
-// selects it, and otherwise the file's own.
+// For returns the settings of a node with these labels: those of the first profile that selects it, or else the file's
+// own.
 func (c *Config) For(nodeLabels map[string]string) Effective {
 	for i := range c.Profiles {
 		p := &c.Profiles[i]
@@ -95,9 +95,9 @@ func (c *Config) Selects(nodeLabels map[string]string) bool {
 	return n.NodeSelector == nil || matches(n.selector, n.NodeSelector, nodeLabels)
 }
 
-// GatingTaints lists the taints that gate any node, in the file's order and one for each key and effect: those of
-// nodeManagement and those of every profile. One of effect NoExecute gates with effect NoSchedule as well, as which it
-// is put on a node that runs ordinary pods.
+// GatingTaints lists the taints that gate any node, in the file's order, one for each key and effect: those of
+// nodeManagement and of every profile. A NoExecute taint also gates with effect NoSchedule, because a node that runs
+// ordinary pods gets it with that effect.
 func (c *Config) GatingTaints() []marks.Taint {
 	type identity struct {
 		key    string
@@ -133,9 +133,8 @@ func (c *Config) makeVocabulary() marks.Vocabulary {
 	return marks.Vocabulary{Gating: c.GatingTaints(), Verified: n.VerifiedLabel, Completed: n.CompletedAnnotation}
 }
 
-// Reference is the image to run: by digest if there is one, else by tag, which defaults to
-// version. What a version may hold and a tag may not (the "+" before build metadata) is
-// replaced by "-".
+// Reference is the image to run: by digest if there is one, or else by tag, which defaults to version. The "+" before a
+// version's build metadata, which is invalid in a tag, becomes "-".
 func (i Image) Reference(version string) string {
 	switch {
 	case i.Digest != "":
@@ -176,7 +175,7 @@ func (c *Config) SuspectTypes() map[corev1.NodeConditionType]bool {
 	return types
 }
 
-// WithoutDeadlines removes verificationDeadlineSeconds, the profiles' too.
+// WithoutDeadlines removes verificationDeadlineSeconds, also from the profiles.
 func (c *Config) WithoutDeadlines() {
 	c.Reconciliation.VerificationDeadlineSeconds = 0
 	for i := range c.Profiles {

@@ -9,8 +9,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
-// Load reads the file at path. The error is a strictyaml.Faults when the file can be read
-// but is not right.
+// Load reads the file at path. The error is a strictyaml.Faults if the file can be read but is invalid.
 func Load(path string) (*Config, error) { return load(path, Parse) }
 
 // LoadDaemonSet is Load for DaemonSet mode.
@@ -24,15 +23,15 @@ func load(path string, parse func([]byte, string) (*Config, error)) (*Config, er
 	return parse(data, path)
 }
 
-// Parse reads a configuration and fills in the defaults and what presets stand for. It reports every fault at once, in
-// a strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not
-// allowed. name stands for the file in its messages.
+// Parse reads a configuration, sets the defaults and expands the presets. It reports all faults at once, in a
+// strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not allowed. name is the file's name
+// in the messages.
 func Parse(data []byte, name string) (*Config, error) {
 	return read(data, name, &Config{}, (*Config).validate)
 }
 
-// ParseDaemonSet is Parse for DaemonSet mode: what takes a controller is a fault, rules are off by default, and nodes
-// that never had the taint are verified too.
+// ParseDaemonSet is Parse for DaemonSet mode: settings that need a controller are faults, rules are off by default, and
+// nodes that never had the taint are verified too.
 func ParseDaemonSet(data []byte, name string) (*Config, error) {
 	c, err := read(data, name, &Config{Rules: Rules{Enabled: new(bool)}}, func(c *Config) field.ErrorList {
 		return append(c.validate(), c.validateDaemonSet()...)

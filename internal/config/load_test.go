@@ -152,17 +152,17 @@ func TestFaults(t *testing.T) {
 		{"worker: [", []string{"1: not YAML"}},
 		{"5", []string{"1: must be a mapping"}},
 		{"wroker: {}", []string{`1: wroker: unknown key; did you mean "worker"?`}},
-		{"\nreverify: {interval: 1h}\n", []string{"2: reverify: unknown key here; it belongs in nodeManagement.reverify"}},
+		{"\nreverify: {interval: 1h}\n", []string{"2: reverify: unknown key here; move it to nodeManagement.reverify"}},
 		{"prerequisites: {}\nremediation: {}\ntaints: []\nchecks: []\n", []string{
-			"1: prerequisites: unknown key here; it belongs in nodeManagement.prerequisites",
-			"2: remediation: unknown key here; it belongs in nodeManagement.remediation",
-			"3: taints: unknown key here; it belongs in nodeManagement.taints",
-			"4: checks: unknown key here; it belongs in worker.checks"}},
-		{"worker: {maxRetries: 3}", []string{"1: worker.maxRetries: unknown key here; it belongs in reconciliation.maxRetries"}},
+			"1: prerequisites: unknown key here; move it to nodeManagement.prerequisites",
+			"2: remediation: unknown key here; move it to nodeManagement.remediation",
+			"3: taints: unknown key here; move it to nodeManagement.taints",
+			"4: checks: unknown key here; move it to worker.checks"}},
+		{"worker: {maxRetries: 3}", []string{"1: worker.maxRetries: unknown key here; move it to reconciliation.maxRetries"}},
 		{"worker: {selector: {}}", []string{"1: worker.selector: unknown key"}}, // unexported
 		{"admission: {mode: true}", []string{"1: admission.mode: must be a string, not the boolean true"}},
 		{"admission: {mode: always}", []string{`1: admission.mode: Unsupported value: "always": supported values: "off", "auto", "policy", "webhook"`}},
-		{"admission: {mode: webhook, webhook: {port: 8081}}", []string{"1: admission.webhook.port: Invalid value: 8081: is metrics.port or health.port as well"}},
+		{"admission: {mode: webhook, webhook: {port: 8081}}", []string{"1: admission.webhook.port: Invalid value: 8081: equals metrics.port or health.port; choose another port"}},
 		{"admission: {mode: webhook, webhook: {port: 0, name: A, failurePolicy: ignore, certificateDir: certs, certificateLifetime: 1s}}", []string{
 			"1: admission.webhook.port: Invalid value: 0", "1: admission.webhook.name: Invalid",
 			`1: admission.webhook.failurePolicy: Unsupported value: "ignore": supported values: "Ignore", "Fail"`,
@@ -173,7 +173,7 @@ func TestFaults(t *testing.T) {
 		{"metrics: {secure: true, certificateDir: certs}", []string{`1: metrics.certificateDir: Invalid value: "certs": must be an absolute path`}},
 		{"metrics: {secure: yes please}", []string{"1: metrics.secure: must be true or false"}},
 		{"admission: {backfill: true, backfillMaxAge: 0s}", []string{`1: admission.backfillMaxAge: Invalid value: "0s": must be at least 1s`}},
-		{"backfill: true", []string{"1: backfill: unknown key here; it belongs in admission.backfill"}},
+		{"backfill: true", []string{"1: backfill: unknown key here; move it to admission.backfill"}},
 		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},
 		{"rules: {maxClosedPercent: 101}", []string{"1: rules.maxClosedPercent: Invalid value: 101: must be between 0 and 100"}},
 		{"rules: {enabled: false, maxClosedPercent: 10}", []string{"1: rules.maxClosedPercent: Invalid value: 10: has no effect while rules.enabled is false"}},
@@ -207,13 +207,13 @@ func TestFaults(t *testing.T) {
 			"1: worker.initContainers[0].image: Required", "1: worker.initContainers[1].name: Duplicate", "1: worker.initContainers[2].name: Required"}},
 		{"worker: {initContainers: [{name: a, image: x, volumeMounts: [{name: v, mountPath: /a}]}]}", []string{"1: worker.initContainers[0].volumeMounts[0].name: Not found"}},
 		{"worker: {volumes: [{name: v}, {name: v, emptyDir: {}, hostPath: {path: /}}]}", []string{
-			"1: worker.volumes[1].name: Duplicate", "1: worker.volumes[1]: Invalid value: \"hostPath, emptyDir\": a volume has one source"}},
+			"1: worker.volumes[1].name: Duplicate", "1: worker.volumes[1]: Invalid value: \"hostPath, emptyDir\": must have exactly one source"}},
 		{"worker: {volumes: [{name: v}], volumeMounts: [{name: v}, {name: v, mountPath: /a}, {name: v, mountPath: /a}, {mountPath: /b}]}", []string{
 			"1: worker.volumeMounts[0].mountPath: Required", "1: worker.volumeMounts[2].mountPath: Duplicate", "1: worker.volumeMounts[3].name: Required"}},
 		{"worker: {env: [{name: NODE_NAME, value: a}, {name: A}, {name: A}, {name: '='}, {name: B, value: a, valueFrom: {fieldRef: {fieldPath: a}}}]}", []string{
 			"1: worker.env[0].name: Invalid", "1: worker.env[2].name: Duplicate", "1: worker.env[3].name: Invalid", "1: worker.env[4].valueFrom: Invalid"}},
 		{"worker:\n  resources:\n    requests:\n      cpu: 2\n      memory: -1\n    limits:\n      cpu: 1\n", []string{
-			"4: worker.resources.requests[cpu]: Invalid value: \"2\": must be at most the limit, which is 1", "5: worker.resources.requests[memory]: Invalid"}},
+			"4: worker.resources.requests[cpu]: Invalid value: \"2\": must be at most the limit, 1", "5: worker.resources.requests[memory]: Invalid"}},
 		{"worker: {resources: {limits: {cpu: -1}}}", []string{"1: worker.resources.limits[cpu]: Invalid"}},
 		{"worker: {resourceClaims: [{name: A, resourceClaimName: a}, {name: b}, {name: b, resourceClaimName: a, resourceClaimTemplateName: c}, {name: c, resourceClaimTemplateName: B}]}", []string{
 			"1: worker.resourceClaims[0].name: Invalid", "1: worker.resourceClaims[1]: Required", "1: worker.resourceClaims[2].name: Duplicate",
@@ -224,9 +224,9 @@ func TestFaults(t *testing.T) {
 		{"worker: {initContainers: [{name: a, image: x, resources: {claims: [{name: b}]}}], runtimeClassName: A_, initTimeoutSeconds: -1}", []string{
 			"1: worker.initContainers[0].resources.claims[0].name: Not found", "1: worker.runtimeClassName: Invalid", "1: worker.initTimeoutSeconds: Invalid"}},
 		{"worker: {scheduling: direct, resourceClaims: [{name: a, resourceClaimName: a}]}", []string{
-			`1: worker.scheduling: Invalid value: "direct": cannot be with the resourceClaims of worker.resourceClaims, which kube-scheduler allocates; remove it`}},
+			`1: worker.scheduling: Invalid value: "direct": does not work with the resourceClaims of worker.resourceClaims: only kube-scheduler allocates claims; remove the key`}},
 		{"worker: {scheduling: direct}\nprofiles: [{name: gpu, nodeSelector: {matchLabels: {a: b}}, resourceClaims: [{name: a, resourceClaimName: a}]}]", []string{
-			`1: worker.scheduling: Invalid value: "direct": cannot be with the resourceClaims of profile "gpu", which kube-scheduler allocates; remove it`}},
+			`1: worker.scheduling: Invalid value: "direct": does not work with the resourceClaims of profile "gpu": only kube-scheduler allocates claims; remove the key`}},
 		{"worker: {imagePullSecrets: [{name: ''}]}", []string{"1: worker.imagePullSecrets[0].name: Required"}},
 		{"worker:\n  podLabels:\n    a: " + label64 + "\n    app.kubernetes.io/name: x\n    node-ready/node-uid: x\n", []string{
 			"2: worker.podLabels: Invalid", "4: worker.podLabels[app.kubernetes.io/name]: Invalid", "5: worker.podLabels[node-ready/node-uid]: Invalid"}},
@@ -241,10 +241,10 @@ func TestFaults(t *testing.T) {
 			"1: profiles[0].initContainers[0].name: Invalid", "1: profiles[0].initContainers[0].image: Required", "1: profiles[0].env[0].name: Invalid", "1: profiles[0].volumeMounts[0].name: Not found",
 			"1: profiles[0].imagePullSecrets[0].name: Required", "1: profiles[0].resourceClaims[0]: Required", "1: profiles[0].resources.claims[0].name: Not found"}},
 		{"worker: {volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /v}], initContainers: [{name: a, image: x, volumeMounts: [{name: v, mountPath: /v}]}]}\n" + profileOf("volumes: []"), []string{
-			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", which worker.volumeMounts[0].name refers to and the profile keeps; add it`,
-			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", which worker.initContainers[0].volumeMounts[0].name refers to`}},
+			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", but worker.volumeMounts[0].name, which the profile inherits, refers to it; add it`,
+			`2: profiles[0].volumes: Invalid value: "(not shown)": has no volume "v", but worker.initContainers[0].volumeMounts[0].name, which the profile inherits, refers to it`}},
 		{"worker: {resourceClaims: [{name: a, resourceClaimName: a}], resources: {claims: [{name: a}]}}\n" + profileOf("resourceClaims: []"), []string{
-			`2: profiles[0].resourceClaims: Invalid value: "(not shown)": has no claim "a", which worker.resources.claims[0].name refers to and the profile keeps`}},
+			`2: profiles[0].resourceClaims: Invalid value: "(not shown)": has no claim "a", but worker.resources.claims[0].name, which the profile inherits, refers to it`}},
 		{"worker: {volumeMounts: [{name: v, mountPath: /v}]}\n" + profileOf("podLabels: {}"), []string{"1: worker.volumeMounts[0].name: Not found"}}, // once
 
 		// reconciliation
@@ -255,7 +255,7 @@ func TestFaults(t *testing.T) {
 			"1: reconciliation.maxConcurrentVerifications: Invalid"}},
 		{"profiles: [{name: p, nodeSelector: {matchLabels: {a: b}}, verificationDeadlineSeconds: 31536001}]", []string{
 			"1: profiles[0].verificationDeadlineSeconds: Invalid value: 31536001: must be between 0 and 31536000"}},
-		{"reconciliation: {initialBackoffSeconds: 60}", []string{"1: reconciliation.initialBackoffSeconds: Invalid value: 60: must be at most maxBackoffSeconds, which is 30"}},
+		{"reconciliation: {initialBackoffSeconds: 60}", []string{"1: reconciliation.initialBackoffSeconds: Invalid value: 60: must be at most maxBackoffSeconds (30"}},
 
 		// nodeManagement
 		{"nodeManagement: {taints: []}", []string{"1: nodeManagement.taints: Required"}},
@@ -268,7 +268,7 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement:\n  taints:\n  - {key: readiness.k8s.io/a, effect: NoSchedule}\n" +
 			"  - {key: startup-taint.cluster-autoscaler.kubernetes.io/a, effect: NoSchedule}\n", []string{
 			`4: nodeManagement.taints[1].key: Invalid value: "startup-taint.cluster-autoscaler.kubernetes.io/a": Cluster Autoscaler ` +
-				`knows this key by itself and does not know readiness.k8s.io/a`}},
+				`knows this key as a startup taint, but not readiness.k8s.io/a`}},
 		{"nodeManagement: {taints: [{key: a, value: true, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].value: must be a string, not the boolean true; put it in quotes"}},
 		{"nodeManagement: {taints: [{key: 1, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: must be a string"}},
 		{"nodeManagement: {verifiedLabel: {key: '', value: a b}}", []string{"1: nodeManagement.verifiedLabel.key: Required", "1: nodeManagement.verifiedLabel.value: Invalid"}},
@@ -280,10 +280,10 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {completedAnnotation: a b, minimumHoldSeconds: -1}", []string{
 			`1: nodeManagement.completedAnnotation: Invalid value: "a b"`, "1: nodeManagement.minimumHoldSeconds: Invalid value: -1"}},
 		{"nodeManagement: {completedAnnotation: node-ready/record}", []string{
-			`1: nodeManagement.completedAnnotation: Invalid value: "node-ready/record": annotations of node-ready mean something else; choose a key of your own`}},
+			`1: nodeManagement.completedAnnotation: Invalid value: "node-ready/record": annotations of node-ready have another meaning; choose a key of your own`}},
 		{"nodeManagement: {completedAnnotation: karpenter.sh/do-not-disrupt}", []string{"1: nodeManagement.completedAnnotation: Invalid"}},
 		{"nodeManagement: {minimumHoldSeconds: 60}\nreconciliation: {verificationDeadlineSeconds: 60}\nprofiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, verificationDeadlineSeconds: 59}]", []string{
-			"2: reconciliation.verificationDeadlineSeconds: Invalid value: 60: must be more than nodeManagement.minimumHoldSeconds, which is 60",
+			"2: reconciliation.verificationDeadlineSeconds: Invalid value: 60: must be more than nodeManagement.minimumHoldSeconds (60)",
 			"3: profiles[0].verificationDeadlineSeconds: Invalid value: 59: must be more than"}},
 		{"nodeManagement: {prerequisites: {pods: [{selector: {}, readyAnnotation: a b}]}}", []string{
 			"1: nodeManagement.prerequisites.pods[0].namespace: Required value: name it: whoever may annotate", "1: nodeManagement.prerequisites.pods[0].selector: Required",
@@ -292,7 +292,7 @@ func TestFaults(t *testing.T) {
 		{"nodeManagement: {prerequisites: {pods: [{namespace: a, selector: {matchLabels: {a: b}}, readyBy: both}]}}", []string{
 			"1: nodeManagement.prerequisites.pods[0].readyBy: Invalid value: \"both\": needs a readyAnnotation"}},
 		{"nodeManagement:\n  prerequisites:\n    pods:\n    - {namespace: a, selector: {matchLabels: {a: b}}, readyAnnotation: 'a=', readyBy: either}\n", []string{
-			"4: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid value: \"a=\": must have a value",
+			"4: nodeManagement.prerequisites.pods[0].readyAnnotation: Invalid value: \"a=\": must be key=value",
 			"4: nodeManagement.prerequisites.pods[0].readyBy: Unsupported value: \"either\": supported values: \"any\", \"annotation\", \"both\""}},
 		{"nodeManagement: {prerequisites: {daemonSets: all}}", []string{
 			`1: nodeManagement.prerequisites.daemonSets: Unsupported value: "all": supported values: "none", "auto"`}},
@@ -302,19 +302,19 @@ func TestFaults(t *testing.T) {
 			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
 		{"nodeManagement: {prerequisites: {daemonSets: {auto: {}}}}", []string{"1: nodeManagement.prerequisites.daemonSets.auto: unknown key; known here: exclude, mode, named"}},
 		{"nodeManagement: {prerequisites: {daemonSets: {exclude: [{namespace: a, name: b}]}}}", []string{
-			"1: nodeManagement.prerequisites.daemonSets.exclude: Forbidden: only with mode: auto"}},
+			"1: nodeManagement.prerequisites.daemonSets.exclude: Forbidden: works only with mode: auto"}},
 		{"nodeManagement: {prerequisites: {daemonSets: {mode: auto, exclude: [{namespace: A, name: b_c}]}}}", []string{
 			"1: nodeManagement.prerequisites.daemonSets.exclude[0].namespace: Invalid", "1: nodeManagement.prerequisites.daemonSets.exclude[0].name: Invalid"}},
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {namespace: a, name: b, anyOf: [{namespace: a, name: c}], provides: {}}\n    - {anyOf: [{namespace: a, name: c}, {name: d}, {namespace: a, name: c}]}\n    - {anyOf: []}\n", []string{
-			"4: nodeManagement.prerequisites.daemonSets[0].anyOf: Forbidden: not beside namespace and name", "4: nodeManagement.prerequisites.daemonSets[0].provides: Required value: csiNodes, allocatable or resourceSlices",
+			"4: nodeManagement.prerequisites.daemonSets[0].anyOf: Forbidden: cannot be combined with namespace and name", "4: nodeManagement.prerequisites.daemonSets[0].provides: Required value: set csiNodes, allocatable or resourceSlices",
 			"5: nodeManagement.prerequisites.daemonSets[1].anyOf[1].namespace: Required", `5: nodeManagement.prerequisites.daemonSets[1].anyOf[2]: Duplicate value: "a/c"`,
 			"6: nodeManagement.prerequisites.daemonSets[2].namespace: Required", "6: nodeManagement.prerequisites.daemonSets[2].name: Required"}},
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n      mode: auto\n      named:\n      - {namespace: a, name: b, provides: {csiNodes: [{driver: a b}], allocatable: {a/b: 0}}}\n      - {namespace: a, name: b}\n", []string{
 			"6: nodeManagement.prerequisites.daemonSets.named[0].provides.csiNodes[0].driver: Invalid", "6: nodeManagement.prerequisites.daemonSets.named[0].provides.allocatable[a/b]: Invalid",
 			`7: nodeManagement.prerequisites.daemonSets.named[1]: Duplicate value: "a/b"`}},
 		{"nodeManagement:\n  presets:\n  - cillium\n  - ebs-csi\n  - ebs-csi\nprofiles:\n- name: a\n  nodeSelector: {matchLabels: {a: b}}\n  presets: [flannel, gpu]\n", []string{
-			`3: nodeManagement.presets[0]: Invalid value: "cillium": is no preset; did you mean "cilium"?`, `5: nodeManagement.presets[2]: Duplicate value: "ebs-csi"`,
-			`9: profiles[0].presets[0]: Invalid value: "flannel": is no preset; known here: cilium, calico, aws-vpc-cni`, `9: profiles[0].presets[1]: Invalid value: "gpu": is no preset; known here`}},
+			`3: nodeManagement.presets[0]: Invalid value: "cillium": is not a preset; did you mean "cilium"?`, `5: nodeManagement.presets[2]: Duplicate value: "ebs-csi"`,
+			`9: profiles[0].presets[0]: Invalid value: "flannel": is not a preset; known here: cilium, calico, aws-vpc-cni`, `9: profiles[0].presets[1]: Invalid value: "gpu": is not a preset; known here`}},
 		{"nodeManagement:\n  prerequisites:\n    daemonSets:\n    - {selector: {}}\n    - {selector: {matchLabels: {a: b c}}}\n" +
 			"    - {selector: {matchLabels: {a: b}}, name: c, provides: {allocatable: {a/b: 1}}}\n" +
 			"    - {selector: {matchLabels: {a: b}}, namespace: n}\n    - {selector: {matchLabels: {a: b}}, namespace: n}\n", []string{
@@ -353,7 +353,7 @@ func TestFaults(t *testing.T) {
 		// The other sections.
 		{"leaderElection: {id: A_, namespace: a.b}", []string{"1: leaderElection.id: Invalid", "1: leaderElection.namespace: Invalid"}},
 		{"metrics: {port: 65536}\nhealth: {port: 0}", []string{"1: metrics.port: Invalid", "2: health.port: Invalid"}},
-		{"metrics: {port: 8081}", []string{"1: health.port: Invalid value: 8081: is metrics.port as well"}},
+		{"metrics: {port: 8081}", []string{"1: health.port: Invalid value: 8081: equals metrics.port; choose another port"}},
 		{"metrics: {port: 8081, enabled: false}", nil},
 		{"health: {pprofBindAddress: localhost}", []string{"1: health.pprofBindAddress: Invalid"}},
 		{"health: {pprofBindAddress: '127.0.0.1:0'}", []string{"1: health.pprofBindAddress: Invalid"}},

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PodTemplate is what the worker pods of a profile are made of, beside what they are told to check: the worker's
-// settings, each replaced by the profile's where that has one.
+// PodTemplate is the settings of a profile's worker pods, except for their checks. A setting of the profile replaces
+// the worker's.
 type PodTemplate struct {
-	// Image is the profile's own; nil for the worker's.
+	// Image is the profile's; nil means the worker's.
 	Image *Image
 
 	Tolerations      []corev1.Toleration
@@ -32,13 +32,13 @@ type PodTemplate struct {
 	PodAnnotations   map[string]string
 	PodLabels        map[string]string
 
-	// StartTimeoutSeconds bounds the start of a pod without the time of its init containers, which initTimeoutSeconds
-	// bounds; 0 of that is the former. See InitSeconds.
+	// StartTimeoutSeconds limits the start of a pod, without its init containers. initTimeoutSeconds limits those; 0 means
+	// StartTimeoutSeconds. See InitSeconds.
 	StartTimeoutSeconds int32
 	initTimeoutSeconds  int32
 }
 
-// InitSeconds bounds the time of the init containers; 0 where there are none.
+// InitSeconds limits the time of the init containers; 0 if there are none.
 func (t PodTemplate) InitSeconds() int32 {
 	if len(t.InitContainers) == 0 {
 		return 0
@@ -46,8 +46,8 @@ func (t PodTemplate) InitSeconds() int32 {
 	return cmp.Or(t.initTimeoutSeconds, t.StartTimeoutSeconds)
 }
 
-// ExtendedResources lists what the pod's containers ask for beside CPU, memory and the like, as nvidia.com/gpu: what a
-// device plugin offers on a node.
+// ExtendedResources lists the resources that the pod's containers request and that a device plugin offers on a node,
+// such as nvidia.com/gpu.
 func (t PodTemplate) ExtendedResources() []corev1.ResourceName {
 	names := map[corev1.ResourceName]bool{}
 	add := func(r corev1.ResourceRequirements) {
@@ -138,7 +138,7 @@ func (t PodTemplate) validateContainers(path func(string) *field.Path, claims ma
 		}
 		volumes[v.Name] = true
 		if set := sources(v.VolumeSource); len(set) > 1 {
-			faults = append(faults, field.Invalid(at, strings.Join(set, ", "), "a volume has one source"))
+			faults = append(faults, field.Invalid(at, strings.Join(set, ", "), "must have exactly one source"))
 		}
 	}
 	faults = append(faults, validateMounts(path("volumeMounts"), t.VolumeMounts, volumes)...)
@@ -150,7 +150,7 @@ func (t PodTemplate) validateContainers(path func(string) *field.Path, claims ma
 		switch {
 		case c.Name == workerContainer:
 			faults = append(faults, field.Invalid(at.Child("name"), c.Name,
-				"is the name of the container that runs the checks; choose another"))
+				"is the name of the container that runs the checks; choose another name"))
 		case names[c.Name] && c.Name != "":
 			faults = append(faults, field.Duplicate(at.Child("name"), c.Name))
 		}
@@ -178,8 +178,8 @@ func validateClaims(path *field.Path, claims []corev1.PodResourceClaim) (map[str
 		names[c.Name] = true
 		switch claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName; {
 		case claim == nil && template == nil:
-			faults = append(faults, field.Required(p, "name a resourceClaimTemplateName, from which each pod gets a claim "+
-				"of its own, or a resourceClaimName, which all share"))
+			faults = append(faults, field.Required(p, "set resourceClaimTemplateName (each pod gets its own claim) or "+
+				"resourceClaimName (all pods share one claim)"))
 		case claim != nil && template != nil:
 			faults = append(faults, field.Invalid(p, c.Name, "has resourceClaimName and resourceClaimTemplateName; remove one"))
 		case claim != nil:
@@ -195,7 +195,7 @@ func (t PodTemplate) validateMetadata(at func(string) *field.Path) field.ErrorLi
 	labels, annotations := at("podLabels"), at("podAnnotations")
 	faults := metavalidation.ValidateLabels(t.PodLabels, labels)
 	faults = append(faults, apivalidation.ValidateAnnotations(t.PodAnnotations, annotations)...)
-	const theirs = "is set by the controller, which tells its pods by it; remove it"
+	const theirs = "belongs to the controller, which finds its pods by it; remove it"
 	for _, key := range sortedKeys(t.PodLabels) {
 		if slices.Contains(ownLabels, key) || strings.HasPrefix(key, ownPrefix) {
 			faults = append(faults, field.Invalid(labels.Key(key), t.PodLabels[key], theirs))
@@ -235,7 +235,8 @@ func (c *Config) validatePod(p *field.Path, profile *Profile) field.ErrorList {
 			if strings.Contains(fault.Field, ".claims[") {
 				list, names = "resourceClaims", "claim"
 			}
-			const why = "has no %s %q, which %s refers to and the profile keeps; add it, or replace that key here too"
+			const why = "has no %s %q, but %s, which the profile inherits, refers to it; add it, or set that key in the " +
+				"profile too"
 			faults = append(faults, field.Invalid(p.Child(list), "(not shown)",
 				fmt.Sprintf(why, names, fault.BadValue, fault.Field)))
 		}
@@ -256,8 +257,8 @@ func (c *Config) validateScheduling() field.ErrorList {
 				where = fmt.Sprintf("profile %q", e.Profile)
 			}
 			faults = append(faults, field.Invalid(field.NewPath("worker", "scheduling"), c.Worker.Scheduling, fmt.Sprintf(
-				"cannot be with the resourceClaims of %s, which kube-scheduler allocates; remove it: pods with claims then go "+
-					"through the scheduler, and the others are bound directly", where)))
+				"does not work with the resourceClaims of %s: only kube-scheduler allocates claims; remove the key. Pods with "+
+					"claims then go through kube-scheduler, and all others are bound directly", where)))
 			break
 		}
 	}

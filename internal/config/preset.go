@@ -107,7 +107,8 @@ func validatePresets(path *field.Path, names []Preset) field.ErrorList {
 		case slices.Contains(names[:i], name):
 			faults = append(faults, field.Duplicate(path.Index(i), name))
 		case !slices.Contains(known, string(name)):
-			faults = append(faults, field.Invalid(path.Index(i), name, "is no preset"+strictyaml.Suggest(string(name), known)))
+			faults = append(faults, field.Invalid(path.Index(i), name, "is not a preset"+strictyaml.Suggest(string(name),
+				known)))
 		}
 	}
 	return faults

@@ -68,13 +68,13 @@ func TestPresetsStandFor(t *testing.T) {
 // Where nothing has an entry's name, the remedy of a preset's is what to write in its place.
 func TestRemedy(t *testing.T) {
 	c := parse(t, "nodeManagement: {presets: [cilium, ebs-csi, gpu-nvidia], prerequisites: {daemonSets: [{namespace: a, name: b}]}}")
-	const instead = " looks for this name; if yours has another, write {namespace: NAMESPACE, name: NAME"
+	const instead = " expects this name; if yours has another name, add {namespace: NAMESPACE, name: NAME"
 	named := c.For(nil).Prerequisites.DaemonSets.Named
 	for i, want := range []string{
 		"correct prerequisites.daemonSets, or install it",
-		"preset cilium" + instead + "} into prerequisites.daemonSets in place of the preset",
-		"preset ebs-csi" + instead + `, provides: {"csiNodes":[{"driver":"ebs.csi.aws.com","allocatable":true}]}} into prerequisites.daemonSets in place of the preset`,
-		"preset gpu-nvidia" + instead + `, provides: {"allocatable":{"nvidia.com/gpu":"1"}}} into prerequisites.daemonSets in place of the preset; the operator creates it with`,
+		"preset cilium" + instead + "} to prerequisites.daemonSets instead of the preset",
+		"preset ebs-csi" + instead + `, provides: {"csiNodes":[{"driver":"ebs.csi.aws.com","allocatable":true}]}} to prerequisites.daemonSets instead of the preset`,
+		"preset gpu-nvidia" + instead + `, provides: {"allocatable":{"nvidia.com/gpu":"1"}}} to prerequisites.daemonSets instead of the preset; the operator creates it with`,
 	} {
 		if got := named[i].Remedy(); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", named[i].String(), got, want)

@@ -11,21 +11,21 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/peers"
 )
 
-// Preset names prerequisites and checks for a component that is known to come up late on a new node.
+// Preset names prerequisites and checks for a component that often starts late on a new node.
 type Preset string
 
 // PresetDefinition is what a preset stands for.
 type PresetDefinition struct {
 	Name Preset
-	// Trouble is what happens without it, as Reports have it.
+	// Trouble is what happens without the preset, according to Reports.
 	Trouble string
-	// Reports are the addresses of public reports of that.
+	// Reports are the addresses of public reports of the problem.
 	Reports []string
 	// Sources are the vendor's files that the names come from, each with its version or commit.
 	Sources []string
 	// Hint, if set, says why its DaemonSets may not be in the cluster although their vendor's operator is.
 	Hint string
-	// DaemonSets are waited for, and must be in the cluster.
+	// DaemonSets must exist in the cluster, and nodes wait for them.
 	DaemonSets []daemonsets.Entry
 	// Checks are added to those of the worker.
 	Checks []checks.Spec
@@ -36,8 +36,8 @@ func Presets() []PresetDefinition {
 	return []PresetDefinition{
 		{
 			Name: "cilium",
-			Trouble: "Cilium takes `node.cilium.io/agent-not-ready` away once the agent has written its CNI configuration, " +
-				"some seconds before pods have a network; what starts in between has none, for good",
+			Trouble: "Cilium removes `node.cilium.io/agent-not-ready` once the agent has written its CNI configuration. " +
+				"Pods get a network some seconds later. A pod that starts in between never gets one",
 			Reports:    []string{"https://github.com/cilium/cilium/issues/29405"},
 			Sources:    []string{"cilium/cilium 7d65d926b98d install/kubernetes/cilium/templates/cilium-agent/daemonset.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "cilium")},
@@ -45,8 +45,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "calico",
-			Trouble: "the node takes pods before calico-node has exchanged routes with its peers; " +
-				"they reach no Service until it has",
+			Trouble: "The node accepts pods before calico-node has exchanged routes with its peers. Until then, these pods " +
+				"reach no Service",
 			Reports: []string{"https://github.com/projectcalico/calico/issues/7788"},
 			Sources: []string{"projectcalico/calico 8b087380ba17 manifests/calico.yaml",
 				"tigera/operator fa15ace6abf4 pkg/render/node.go"},
@@ -58,8 +58,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "aws-vpc-cni",
-			Trouble: "the kubelet starts pods before aws-node has addresses to give out: " +
-				"`failed to assign an IP address to container`",
+			Trouble: "The kubelet starts pods before aws-node can assign addresses: `failed to assign an IP address to " +
+				"container`",
 			Reports:    []string{"https://github.com/aws/amazon-vpc-cni-k8s/issues/330"},
 			Sources:    []string{"aws/amazon-vpc-cni-k8s v1.14.0 config/master/aws-k8s-cni.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("kube-system", "aws-node")},
@@ -67,8 +67,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "istio-ambient",
-			Trouble: "istiod takes `cni.istio.io/not-ready` away once istio-cni is ready, whether or not ztunnel is; " +
-				"pods of the mesh that start in between have no network",
+			Trouble: "istiod removes `cni.istio.io/not-ready` once istio-cni is ready, even if ztunnel is not. Pods of the " +
+				"mesh that start in between have no network",
 			Reports: []string{"https://github.com/istio/istio/pull/61490"},
 			Sources: []string{"istio/istio 398e1bf2ed48 manifests/charts/istio-cni/templates/daemonset.yaml",
 				"istio/istio 8dbacc5236eb manifests/charts/ztunnel/templates/daemonset.yaml"},
@@ -76,8 +76,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "ebs-csi",
-			Trouble: "the driver takes `ebs.csi.aws.com/agent-not-ready` away before the CSINode has its volume limit; " +
-				"the scheduler takes the node for unlimited and sends it more volumes than it can attach",
+			Trouble: "The driver removes `ebs.csi.aws.com/agent-not-ready` before the CSINode has its volume limit. Until " +
+				"then, the scheduler assumes no limit and assigns more volumes than the node can attach",
 			Reports: []string{"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/2447",
 				"https://github.com/kubernetes-sigs/aws-ebs-csi-driver/issues/1945"},
 			Sources: []string{"kubernetes-sigs/aws-ebs-csi-driver v1.46.0 deploy/kubernetes/base/node.yaml"},
@@ -86,8 +86,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "efs-csi",
-			Trouble: "the driver takes `efs.csi.aws.com/agent-not-ready` away before the kubelet knows it: " +
-				"`driver name efs.csi.aws.com not found in the list of registered CSI drivers`",
+			Trouble: "The driver removes `efs.csi.aws.com/agent-not-ready` before it is registered with the kubelet: `driver " +
+				"name efs.csi.aws.com not found in the list of registered CSI drivers`",
 			Reports: []string{"https://github.com/kubernetes-sigs/aws-efs-csi-driver/issues/1936"},
 			Sources: []string{"kubernetes-sigs/aws-efs-csi-driver v2.1.12 deploy/kubernetes/base/node-daemonset.yaml"},
 			// EFS volumes have no limit, and the driver never names one (aws-efs-csi-driver issue 1966).
@@ -96,12 +96,12 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "gpu-nvidia",
-			Trouble: "the node takes pods long before driver, container toolkit and device plugin are there, " +
-				"and nothing on the node says when they are",
+			Trouble: "The node accepts pods long before the driver, the container toolkit and the device plugin are " +
+				"installed. Nothing on the node shows when they are",
 			Reports: []string{"https://github.com/NVIDIA/gpu-operator/issues/475"},
 			Sources: []string{"NVIDIA/gpu-operator 2410508a9418 assets/state-device-plugin/0500_daemonset.yaml",
 				"NVIDIA/gpu-operator 44f53b6f3e98 assets/state-operator-validation/0500_daemonset.yaml"},
-			Hint: "the operator creates it with the cluster's first GPU node, so list the preset in a profile of such nodes",
+			Hint: "the operator creates it with the cluster's first GPU node, so list the preset in a profile for GPU nodes",
 			DaemonSets: []daemonsets.Entry{
 				providing(daemonSet("gpu-operator", "nvidia-device-plugin-daemonset"),
 					daemonsets.Provided{Allocatable: allocatable.Settings{"nvidia.com/gpu": resource.MustParse("1")}}),
@@ -110,15 +110,15 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "gpu-nvidia-dra",
-			Trouble: "the DRA driver's pod is Ready before it has published a device: a claim finds none on the node, " +
-				"and the autoscaler launches another; `nvidia.com/gpu` stays 0 all the while",
+			Trouble: "The DRA driver's pod is Ready before the driver has published a device. A claim finds no device on the " +
+				"node, and the autoscaler launches another node. `nvidia.com/gpu` stays 0",
 			Reports: []string{"https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1008"},
 			Sources: []string{
 				"NVIDIA/k8s-dra-driver-gpu 12d2af7d5769 deployments/helm/nvidia-dra-driver-gpu/templates/kubeletplugin.yaml",
 				"kubernetes-sigs/dra-driver-nvidia-gpu 14046d00e2f6 " +
 					"deployments/helm/dra-driver-nvidia-gpu/templates/kubeletplugin.yaml",
 			},
-			Hint: "the driver's chart is installed apart from the GPU operator",
+			Hint: "the driver has its own chart, which the GPU operator does not install",
 			DaemonSets: []daemonsets.Entry{providing(daemonsets.Entry{AnyOf: []daemonsets.Name{
 				{Namespace: "nvidia-dra-driver-gpu", Name: "nvidia-dra-driver-gpu-kubelet-plugin"}, // NVIDIA's chart
 				{Namespace: "dra-driver-nvidia-gpu", Name: "dra-driver-nvidia-gpu-kubelet-plugin"}, // since it is Kubernetes SIGs'
@@ -128,7 +128,7 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "aws-neuron",
-			Trouble: "the node takes pods before the device plugin has offered its Inferentia or Trainium devices: " +
+			Trouble: "The node accepts pods before the device plugin offers the Inferentia or Trainium devices: " +
 				"`Insufficient aws.amazon.com/neuron`",
 			Reports: []string{"https://github.com/aws-neuron/aws-neuron-sdk/issues/396"},
 			Sources: []string{"aws-neuron/aws-neuron-sdk 4c317caa388b src/k8/k8s-neuron-device-plugin.yml"},
@@ -137,8 +137,8 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "aws-efa",
-			Trouble: "where the device plugin has no pod or offers no interface, pods with GPUs start all the same " +
-				"and NCCL falls back to TCP, at a fraction of the speed",
+			Trouble: "Without the device plugin's pod, or without an interface from it, pods with GPUs still start. NCCL " +
+				"then falls back to TCP, at a fraction of the speed",
 			Reports: []string{"https://github.com/aws-samples/aws-do-eks/pull/56",
 				"https://github.com/aws/eks-charts/issues/1358"},
 			Sources: []string{"aws/eks-charts 18e37d7b1640 stable/aws-efa-k8s-device-plugin/templates/daemonset.yaml"},
@@ -147,15 +147,15 @@ func Presets() []PresetDefinition {
 		},
 		{
 			Name: "linkerd",
-			Trouble: "pods that start after the CNI's own configuration and before that of linkerd-cni " +
-				"are without its redirection: `linkerd-network-validator` fails in them until somebody deletes them",
+			Trouble: "A pod that starts after the CNI's own configuration and before that of linkerd-cni has no traffic " +
+				"redirection. Its `linkerd-network-validator` fails until somebody deletes the pod",
 			Reports:    []string{"https://github.com/linkerd/linkerd2/issues/11073"},
 			Sources:    []string{"linkerd/linkerd2 031372503b8a charts/linkerd2-cni/templates/cni-plugin.yaml"},
 			DaemonSets: []daemonsets.Entry{daemonSet("linkerd-cni", "linkerd-cni")},
 		},
 		{
 			Name: "secrets-store-csi",
-			Trouble: "pods start before the kubelet knows the driver, and their volumes time out: " +
+			Trouble: "Pods start before the driver is registered with the kubelet, and mounting their volumes times out: " +
 				"`driver name secrets-store.csi.k8s.io not found in the list of registered CSI drivers`",
 			Reports: []string{"https://github.com/Azure/secrets-store-csi-driver-provider-azure/issues/173"},
 			Sources: []string{

@@ -18,7 +18,7 @@ func relocate(faults strictyaml.Faults) {
 		}
 		key := fault.Path[strings.LastIndexByte(fault.Path, '.')+1:]
 		if home := homes[key]; len(home) == 1 {
-			faults[i].Message = fmt.Sprintf("unknown key here; it belongs in %s.%s", home[0], key)
+			faults[i].Message = fmt.Sprintf("unknown key here; move it to %s.%s", home[0], key)
 		}
 	}
 }

@@ -31,11 +31,11 @@ func TestUnchecked(t *testing.T) {
 		{ready + "worker: {checks: []}\n" + gpu + "dnsTestDomains: [a.b]}]", true, false, ""},
 		{gpu + "checks: [], prerequisites: {nodeReady: true}}]", false, true, ""},
 
-		{"worker: {checks: []}", false, false, "worker.checks: Invalid value: \"[]\": holds no check, and nodeManagement.prerequisites is empty too"},
+		{"worker: {checks: []}", false, false, "worker.checks: Invalid value: \"[]\": is empty, and so is nodeManagement.prerequisites"},
 		{"worker: {checks: []}\nnodeManagement: {prerequisites: {pods: []}}", false, false, "worker.checks: Invalid"},
-		{gpu + "checks: []}]", false, false, "profiles[0].checks: Invalid value: \"[]\": holds no check, and nodeManagement.prerequisites is empty too"},
-		{ready + gpu + "checks: [], prerequisites: {}}]", false, false, "profiles[0].checks: Invalid value: \"[]\": holds no check, and profiles[0].prerequisites is empty too"},
-		{ready + "worker: {checks: []}\n" + gpu + "prerequisites: {}}]", false, false, "profiles[0].prerequisites: Invalid value: \"{}\": is empty, and worker.checks"},
+		{gpu + "checks: []}]", false, false, "profiles[0].checks: Invalid value: \"[]\": is empty, and so is nodeManagement.prerequisites"},
+		{ready + gpu + "checks: [], prerequisites: {}}]", false, false, "profiles[0].checks: Invalid value: \"[]\": is empty, and so is profiles[0].prerequisites"},
+		{ready + "worker: {checks: []}\n" + gpu + "prerequisites: {}}]", false, false, "profiles[0].prerequisites: Invalid value: \"{}\": is empty, and so is worker.checks"},
 	} {
 		c, err := Parse([]byte(tc.file), "file")
 		if tc.fault != "" {

@@ -18,7 +18,7 @@ import (
 // validate reports every value that is not allowed.
 func (c *Config) validate() field.ErrorList { return limits.Validate(nil, c) }
 
-// Validate reports what is wrong between sections. It expects the defaults to be set.
+// Validate reports settings of different sections that contradict each other. The defaults must be set.
 func (c *Config) Validate(*field.Path) field.ErrorList {
 	faults := c.validatePorts()
 	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
@@ -50,7 +50,7 @@ func (r *Reconciliation) Validate(p *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(p.Child("initialBackoffSeconds"), r.InitialBackoffSeconds,
-		fmt.Sprintf("must be at most maxBackoffSeconds, which is %d", r.MaxBackoffSeconds))}
+		fmt.Sprintf("must be at most maxBackoffSeconds (%d)", r.MaxBackoffSeconds))}
 }
 
 // Validate reports a window in which nothing would count.
@@ -68,7 +68,7 @@ func (m *Metrics) Validate(p *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(p.Child("certificateDir"), m.CertificateDir,
-		"has no effect while secure is false; set that to true or remove this")}
+		"has no effect while secure is false; set secure to true, or remove this key")}
 }
 
 func (c *Config) validatePorts() field.ErrorList {
@@ -76,12 +76,12 @@ func (c *Config) validatePorts() field.ErrorList {
 	health := field.NewPath("health", "port")
 	serves := c.Metrics.Enabled == nil || *c.Metrics.Enabled
 	if serves && c.Metrics.Port == c.Health.Port {
-		faults = append(faults, field.Invalid(health, c.Health.Port, "is metrics.port as well; each needs a port of its own"))
+		faults = append(faults, field.Invalid(health, c.Health.Port, "equals metrics.port; choose another port"))
 	}
 	hook := c.Admission.Webhook.Port
 	if c.Admission.Mode != AdmissionOff && (hook == c.Health.Port || serves && hook == c.Metrics.Port) {
 		faults = append(faults, field.Invalid(field.NewPath("admission", "webhook", "port"), hook,
-			"is metrics.port or health.port as well; each needs a port of its own"))
+			"equals metrics.port or health.port; choose another port"))
 	}
 	pprof := field.NewPath("health", "pprofBindAddress")
 	return append(faults, validatePprof(pprof, c.Health.PprofBindAddress, c.Metrics.Port, c.Health.Port)...)
@@ -96,9 +96,10 @@ func validatePprof(p *field.Path, address string, taken ...int32) field.ErrorLis
 	port, bad := strconv.ParseInt(given, 10, 32)
 	switch {
 	case err != nil || bad != nil || port < 1 || port > 65535:
-		return field.ErrorList{field.Invalid(p, address, "must be host:port, as 127.0.0.1:6060, or empty for none")}
+		return field.ErrorList{field.Invalid(p, address, "must be host:port, for example 127.0.0.1:6060, or empty to turn "+
+			"profiling off")}
 	case slices.Contains(taken, int32(port)):
-		return field.ErrorList{field.Invalid(p, address, "has the port of metrics or health; it needs one of its own")}
+		return field.ErrorList{field.Invalid(p, address, "has the port of metrics or health; choose another port")}
 	}
 	return nil
 }
@@ -108,7 +109,8 @@ func (k *Kubernetes) Validate(p *field.Path) field.ErrorList {
 	if k.QPS != 0 || k.Burst <= 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p.Child("burst"), k.Burst, "has no effect without qps; set qps or remove it")}
+	return field.ErrorList{field.Invalid(p.Child("burst"), k.Burst, "has no effect without qps; set qps, or remove "+
+		"this key")}
 }
 
 func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
@@ -161,7 +163,7 @@ func each(p *field.Path, value any, messages []string) field.ErrorList {
 	return faults
 }
 
-// foreign lists the prefixes of taints that others put back for as long as their reason lasts.
+// foreign lists the prefixes of taints that others add again while their reason lasts.
 var foreign = []string{
 	"node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/",
 }
@@ -173,7 +175,7 @@ func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 		for _, prefix := range foreign {
 			if strings.HasPrefix(t.Key, prefix) {
 				faults = append(faults, field.Invalid(p.Child("key"), t.Key, "taints of "+strings.TrimSuffix(prefix, "/")+
-					" belong to Kubernetes or Karpenter, which would put it back; choose a key of your own"))
+					" belong to Kubernetes or Karpenter, which would add it again; choose a key of your own"))
 			}
 		}
 		for _, before := range taints[:i] {
@@ -182,9 +184,9 @@ func validateTaints(path *field.Path, taints []marks.Taint) field.ErrorList {
 			}
 			autoscaler, other := autoscalerOf(t), autoscalerOf(before)
 			if autoscaler != "" && other != "" && autoscaler != other {
-				faults = append(faults, field.Invalid(p.Child("key"), t.Key, fmt.Sprintf("%s knows this key by itself and "+
-					"does not know %s, so a node with both makes it launch more nodes than are needed; "+
-					"leave one key, and give nodes of the other autoscaler a profile with its key", autoscaler, before.Key)))
+				faults = append(faults, field.Invalid(p.Child("key"), t.Key, fmt.Sprintf("%s knows this key as a startup taint, "+
+					"but not %s. For a node with both, it launches more nodes than are needed. Keep one key, and give the nodes of "+
+					"the other autoscaler a profile with its key", autoscaler, before.Key)))
 			}
 		}
 	}

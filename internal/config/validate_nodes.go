@@ -14,7 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Validate reports marks that belong to others, and selectors and presets that there are not.
+// Validate reports marks that belong to others, invalid selectors and unknown presets.
 func (n *NodeManagement) Validate(p *field.Path) field.ErrorList {
 	faults := validateTaints(p.Child("taints"), n.Taints)
 	faults = append(faults, n.validateCompleted(p.Child("completedAnnotation"))...)
@@ -46,7 +46,7 @@ func validateSuspects(path *field.Path, conditions []SuspectCondition) field.Err
 		switch {
 		case c.Type == marks.ConditionType:
 			faults = append(faults, field.Invalid(p, c.Type,
-				"is the controller's own condition; name the condition of a detector of node problems"))
+				"is the controller's own condition; name a condition that a detector of node problems sets"))
 		case types[c.Type]:
 			faults = append(faults, field.Duplicate(p, c.Type))
 		}
@@ -62,7 +62,7 @@ func (c *Config) validateSuspects() field.ErrorList {
 		for i, s := range conditions {
 			if slices.Contains(c.ActionConditions(), s.Type) {
 				faults = append(faults, field.Invalid(path.Index(i).Child("type"), s.Type,
-					"is set by remediation.actions; name the condition of a detector of node problems"))
+					"is set by remediation.actions; name a condition that a detector of node problems sets"))
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
 	for _, prefix := range append([]string{ownPrefix, marks.RuleTaintPrefix, "cluster.x-k8s.io/"}, foreign...) {
 		if strings.HasPrefix(key, prefix) {
 			faults = append(faults, field.Invalid(p, key, "annotations of "+strings.TrimSuffix(prefix, "/")+
-				" mean something else; choose a key of your own, as startup.k8s.io/completedAt"))
+				" have another meaning; choose a key of your own, for example startup.k8s.io/completedAt"))
 		}
 	}
 	return faults
@@ -95,7 +95,7 @@ func (c *Config) validateHold() field.ErrorList {
 		if deadline <= 0 || hold < deadline {
 			return nil
 		}
-		const why = "must be more than nodeManagement.minimumHoldSeconds, which is %d: every node would be past it"
+		const why = "must be more than nodeManagement.minimumHoldSeconds (%d), or every node would be past its deadline"
 		return field.ErrorList{field.Invalid(p, deadline, fmt.Sprintf(why, hold))}
 	}
 	const key = "verificationDeadlineSeconds"
@@ -122,12 +122,12 @@ func validateTolerations(path *field.Path, tolerations []corev1.Toleration) fiel
 		if t.Key != "" {
 			faults = append(faults, named(p.Child("key"), t.Key, validation.IsQualifiedName)...)
 		} else if t.Operator != corev1.TolerationOpExists {
-			faults = append(faults, field.Invalid(p.Child("operator"), t.Operator, "must be Exists where there is no key"))
+			faults = append(faults, field.Invalid(p.Child("operator"), t.Operator, "must be Exists if key is empty"))
 		}
 		switch t.Operator {
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				faults = append(faults, field.Invalid(p.Child("value"), t.Value, "must be empty where the operator is Exists"))
+				faults = append(faults, field.Invalid(p.Child("value"), t.Value, "must be empty if operator is Exists"))
 			}
 		case "", corev1.TolerationOpEqual:
 			faults = append(faults, each(p.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)

@@ -9,8 +9,8 @@ import (
 // validateUnchecked faults settings under which a node would be released at once: no check is to pass, and no
 // prerequisite to hold.
 func (c *Config) validateUnchecked() field.ErrorList {
-	const fix = "holds no check, and %s is empty too, so that nodes would be released at once; " +
-		"name a prerequisite, or leave checks out for the built-in ones"
+	const fix = "is empty, and so is %s, so nodes would be released at once; name a prerequisite, or remove checks to " +
+		"run the built-in checks"
 	var faults field.ErrorList
 	presets := len(c.NodeManagement.Presets) // each of them has prerequisites
 	if e := c.base(); e.Unchecked() && len(e.Prerequisites.All()) == 0 && presets == 0 {
@@ -30,9 +30,8 @@ func (c *Config) validateUnchecked() field.ErrorList {
 		case profile.Checks != nil:
 			faults = append(faults, field.Invalid(p.Child("checks"), "[]", fmt.Sprintf(fix, "nodeManagement.prerequisites")))
 		case profile.Prerequisites != nil:
-			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}", "is empty, and worker.checks, which the "+
-				"profile keeps, holds no check, so that its nodes would be released at once; "+
-				"name a prerequisite or give it checks"))
+			faults = append(faults, field.Invalid(p.Child("prerequisites"), "{}", "is empty, and so is worker.checks, which "+
+				"the profile inherits, so its nodes would be released at once; name a prerequisite, or give the profile checks"))
 		}
 	}
 	return faults

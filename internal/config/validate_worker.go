@@ -24,7 +24,7 @@ var (
 	ownEnv = []string{"NODE_NAME", "POD_NAMESPACE", "LOG_LEVEL", "LOG_FORMAT", worker.EnvVar}
 )
 
-// Validate reports what no limit of a single value can.
+// Validate reports errors that the limits of single values do not cover.
 func (w *Worker) Validate(p *field.Path) field.ErrorList {
 	faults := w.Config.Validate(p) // of the part that a worker reads
 	return append(faults, w.template().validate(func(key string) *field.Path { return p.Child(key) })...)
@@ -49,13 +49,13 @@ func validateMounts(path *field.Path, mounts []corev1.VolumeMount, volumes map[s
 		p := path.Index(i)
 		switch {
 		case m.Name == "":
-			faults = append(faults, field.Required(p.Child("name"), "name one of worker.volumes"))
+			faults = append(faults, field.Required(p.Child("name"), "name an entry of volumes"))
 		case !volumes[m.Name]:
 			faults = append(faults, field.NotFound(p.Child("name"), m.Name))
 		}
 		switch {
 		case m.MountPath == "":
-			faults = append(faults, field.Required(p.Child("mountPath"), "say where the volume goes"))
+			faults = append(faults, field.Required(p.Child("mountPath"), "set the path where the volume is mounted"))
 		case seen[m.MountPath]:
 			faults = append(faults, field.Duplicate(p.Child("mountPath"), m.MountPath))
 		}
@@ -73,13 +73,13 @@ func validateEnv(path *field.Path, env []corev1.EnvVar, reserved []string) field
 		switch {
 		case slices.Contains(reserved, e.Name):
 			faults = append(faults, field.Invalid(p.Child("name"), e.Name,
-				"is set by the controller; the configuration has a key for what it does"))
+				"is set by the controller; use the key of the configuration that controls it"))
 		case seen[e.Name] && e.Name != "":
 			faults = append(faults, field.Duplicate(p.Child("name"), e.Name))
 		}
 		seen[e.Name] = true
 		if e.Value != "" && e.ValueFrom != nil {
-			faults = append(faults, field.Invalid(p.Child("valueFrom"), "{...}", "cannot be set together with value"))
+			faults = append(faults, field.Invalid(p.Child("valueFrom"), "{...}", "cannot be combined with value"))
 		}
 	}
 	return faults
@@ -93,7 +93,7 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[
 		at := p.Child("claims").Index(i)
 		switch {
 		case c.Name == "":
-			faults = append(faults, field.Required(at.Child("name"), "name one of resourceClaims"))
+			faults = append(faults, field.Required(at.Child("name"), "name an entry of resourceClaims"))
 		case !claims[c.Name]:
 			faults = append(faults, field.NotFound(at.Child("name"), c.Name))
 		case seen[c]:
@@ -115,7 +115,7 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[
 			faults = append(faults, field.Invalid(at, q.String(), "must be at least 0"))
 		}
 		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 {
-			faults = append(faults, field.Invalid(at, q.String(), "must be at most the limit, which is "+limit.String()))
+			faults = append(faults, field.Invalid(at, q.String(), "must be at most the limit, "+limit.String()))
 		}
 	}
 	return faults

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 )
 
-// Fleet summarises all nodes for decisions. The events of each node keep it up to date: to read five thousand nodes
-// for each one that failed would take a core.
+// Fleet summarises all nodes for decisions. The events of each node keep it up to date, because reading five thousand
+// nodes for each failure would take a core.
 type Fleet struct {
 	view *View
 
@@ -42,7 +42,7 @@ func (f *Fleet) observe(in decide.Input) {
 	}
 }
 
-// Settled reports whether the node of that name and UID is verified, and so until it changes.
+// Settled reports whether the node of that name and UID is verified, and remains so until it changes.
 func (f *Fleet) Settled(name, uid string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,11 +83,11 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	return f.list, nil
 }
 
-// fleetPage is how many nodes are read at once: so many of 10 to 20 KiB each are held in memory.
+// fleetPage is how many nodes are read at once, and so held in memory with 10 to 20 KiB each.
 const fleetPage = 250
 
 // ReadSummaries lists the fleet as the API server has it. A deletion cannot rely on the cache: if its watch lags in an
-// outage, it shows nodes as healthy that have failed meanwhile.
+// outage, it shows failed nodes as healthy.
 func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
 	var nodes []decide.NodeSummary
 	empty := func() *corev1.NodeList { return &corev1.NodeList{} }

@@ -20,10 +20,9 @@ import (
 // and every configuration, and each leader has read and written it before it creates a pod.
 const AnnotationWorkers = "node-ready/workers"
 
-// Namespaces keeps on the election's Lease where workers are created, so that the next leader knows of workers
-// that its own configuration does not show it. It costs a read for each leader, and a write where something
-// changed. A nil Namespaces is that of a controller without election: it keeps nothing and knows of no former
-// namespace.
+// Namespaces keeps on the election's Lease where workers are created, so that the next leader knows of workers outside
+// its own namespace. It costs one read for each leader, and a write if something changed. A nil Namespaces belongs to a
+// controller without election: it keeps nothing, and knows no former namespace.
 type Namespaces struct {
 	// Reader must not be a cache.
 	Reader client.Reader
@@ -52,9 +51,9 @@ func (n *Namespaces) Former() []decide.FormerNamespace {
 // renewal counts.
 const beginTries = 5
 
-// Begin learns of former namespaces, and writes down this controller's. It must be called once the process leads,
-// and return before the first worker is created. Where the Lease cannot be read or written, the log says so and
-// the controller goes on: no node is held for a permission that is missing. The error is the context's.
+// Begin reads the former namespaces, and writes this controller's. Call it once the process leads, and create no worker
+// before it returns. If the Lease cannot be read or written, it logs that and continues, because no node is held for a
+// missing permission. The error is the context's.
 func (n *Namespaces) Begin(ctx context.Context, now func() time.Time) error {
 	if n == nil {
 		return nil
@@ -69,8 +68,8 @@ func (n *Namespaces) Begin(ctx context.Context, now func() time.Time) error {
 		return err
 	}
 	if last != nil {
-		log.FromContext(ctx).Error(last, "whether worker.namespace was changed is not known: "+
-			"a worker may start beside one in the namespace before", "lease", n.Lease)
+		log.FromContext(ctx).Error(last, "cannot find out whether worker.namespace was changed: a worker may start while "+
+			"one in the previous namespace still runs", "lease", n.Lease)
 	}
 	return nil
 }
@@ -90,8 +89,8 @@ func (n *Namespaces) begin(ctx context.Context, now time.Time) error {
 	next := have.Next(n.Namespace, n.Seconds, now)
 	n.former.Store(&next.Former)
 	for _, f := range next.Former {
-		log.FromContext(ctx).Info("workers may still run in a former worker.namespace, which is not read any more: "+
-			"nodes that were there before wait for their deadline", "namespace", f.Namespace, "until", f.Until())
+		log.FromContext(ctx).Info("workers may still run in a previous worker.namespace, which the controller no longer "+
+			"reads: older nodes wait until the deadline of these workers", "namespace", f.Namespace, "until", f.Until())
 	}
 	raw, err := json.Marshal(next)
 	if err != nil || string(raw) == lease.Annotations[AnnotationWorkers] {

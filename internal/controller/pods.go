@@ -21,10 +21,10 @@ type Pods struct {
 	Namespace string
 }
 
-// Create creates a worker pod. One without a priority class, for a node that takes workloads, must not displace any:
-// where the scheduler might have it do so, or that cannot be found out, it is bound directly. One that cannot be is
-// refused: it has claims, or offered is false, which says that the node does not list an extended resource that the pod
-// asks for, and a kubelet that does not know a resource admits the pod without it.
+// Create creates a worker pod. A pod without a priority class, for a node that takes workloads, must not preempt any. If
+// kube-scheduler might let it do so, or that is unknown, the pod is bound directly. A pod that cannot be bound directly
+// is refused: it has claims, or the node does not list an extended resource that it requests (offered is false). A
+// kubelet that does not know a resource admits the pod without it.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
@@ -46,7 +46,7 @@ func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	return p.Writer.Create(ctx, pod)
 }
 
-// Keep marks an ended pod that only stays for its logs. One that is gone is none.
+// Keep marks an ended pod that is kept only for its logs. A pod that is gone is not an error.
 func (p Pods) Keep(ctx context.Context, o workerpod.Observation) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, o.UID, workerpod.AnnotationRecorded)
 	err := p.Writer.Patch(ctx, p.named(o.Name), client.RawPatch(types.MergePatchType, []byte(patch)))
@@ -56,8 +56,9 @@ func (p Pods) Keep(ctx context.Context, o workerpod.Observation) error {
 	return nil
 }
 
-// Delete deletes a pod, on condition that it is still the one observed. A container that may run is given its grace;
-// where none runs, or the kubelet is gone and none ever did, nobody would confirm the end.
+// Delete deletes a pod, on condition that it is still the one observed. A container that may run gets its grace period.
+// Without one, no grace period is set: if no container runs, or the kubelet is gone and none ever ran, nobody would
+// confirm the end.
 func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observation) error {
 	uid := types.UID(o.UID)
 	opts := []client.DeleteOption{client.Preconditions{UID: &uid}}
@@ -86,8 +87,8 @@ func (p Pods) named(name string) *corev1.Pod {
 	return pod
 }
 
-// ConflictRetries is how often a write that another writer overtook is decided again at once, on a fresh read, before
-// the object goes back into the queue: a node that just joined is written by many.
+// ConflictRetries is how often a write with a conflict is decided again at once, on a fresh read, before the object
+// goes back into the queue. Conflicts are common on a node that has just joined.
 const ConflictRetries = 8
 
 // ignoreReplaced drops the errors by which the API server answers that the object of the UID is gone: NotFound; and,
@@ -99,9 +100,9 @@ func ignoreReplaced(err error) error {
 	return err
 }
 
-// Refusal is the API server's message where it refuses a request and will do so again until somebody changes a
-// permission or an admission policy; empty for a nil error and for every other one, which may pass: no answer, a
-// conflict, an object that is not there or expired, too many requests, an error of the server.
+// Refusal is the API server's message if it rejects a request until somebody changes a permission or an admission
+// policy. It is empty for nil and for errors that may pass, such as no answer, a conflict, a missing object, too many
+// requests, or an error of the server.
 func Refusal(err error) string {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

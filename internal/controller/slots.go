@@ -16,9 +16,9 @@ import (
 )
 
 // Slots reserves the creation of worker pods and bounds how many of them occupy nodes at once. It counts the pods in
-// the cache, and the reservations that the cache does not show yet. A pod on a lost node, or one that should have
-// ended, or been deleted, holds no slot: others need not wait for what may never end. Nodes that got no slot are woken
-// when there is one, first come, first served.
+// the cache, and the reservations that the cache does not show yet. A pod on a lost node holds no slot, nor does a pod
+// that should have ended or been deleted. Such a pod may never end, and must not delay others. Nodes without a slot are
+// enqueued when there is one, in the order in which they asked.
 type Slots struct {
 	limit int // 0: none
 	view  *View
@@ -34,9 +34,8 @@ func NewSlots(v *View) *Slots {
 	return &Slots{limit: int(v.Config.Reconciliation.MaxConcurrentVerifications), view: v, isWaiting: map[string]bool{}}
 }
 
-// Take reserves a slot for a pod that is made on a node's behalf; GiveBack must follow. A node that gets none is
-// remembered for Next. The error is ErrVanished while the cache does not hold yet the pod that was created on the
-// node's behalf last.
+// Take reserves a slot for a pod that is created for a node. GiveBack must follow. A node that gets no slot is
+// remembered for Next. The error is ErrVanished while the cache does not have the node's last pod yet.
 func (s *Slots) Take(ctx context.Context, node string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,15 +94,16 @@ func (s *Slots) free(ctx context.Context) (int, error) {
 	return free - s.view.reserved.pending(synced, shown), nil
 }
 
-// Overdue are the pods that held a slot when slots were last counted and should have ended before, by when they lose it.
-func (s *Slots) Overdue() []decide.SlotHolder {
+// PastEnd are the pods that held a slot when slots were last counted and should have ended before, by when they lose
+// it.
+func (s *Slots) PastEnd() []decide.SlotHolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.overdue)
 }
 
-// Creating turns a node's slot into that of the pod, which is about to be created. It returns false for a probe whose
-// group has another one on its way.
+// Creating turns a node's slot into that of the pod that is about to be created. It returns false for a probe if
+// another one of its group is being created.
 func (s *Slots) Creating(node string, pod *corev1.Pod) bool {
 	group := pod.Labels[workerpod.LabelProbeGroup]
 	s.mu.Lock()
@@ -115,18 +115,18 @@ func (s *Slots) Creating(node string, pod *corev1.Pod) bool {
 	return true
 }
 
-// Created keeps the reservation until the cache holds the pod, which is as the API server has it and must not be
-// changed any more.
+// Created keeps the reservation until the cache has the pod, which must be as the API server returned it and must not
+// be modified later.
 func (s *Slots) Created(node string, pod *corev1.Pod) {
 	s.view.Tracker.Created(pod)
 	s.view.reserved.set(node, reservation{name: pod.Name, group: pod.Labels[workerpod.LabelProbeGroup],
 		nodeUID: pod.Labels[workerpod.LabelNodeUID], pod: pod})
 }
 
-// GiveBack ends a node's reservation, unless a pod was created of it.
+// GiveBack ends a node's reservation, unless a pod was created for it.
 func (s *Slots) GiveBack(node string) { s.view.reserved.giveBack(node) }
 
-// Forget drops a node that is gone, or that waits no longer.
+// Forget drops a node that is gone, or that no longer waits.
 func (s *Slots) Forget(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +134,8 @@ func (s *Slots) Forget(node string) {
 	delete(s.isWaiting, node)
 }
 
-// Next returns the nodes to reconcile again: as many as there are free slots. A node that no longer needs one leaves
-// it to the next call.
+// Next returns the nodes to reconcile again: as many as there are free slots. If a node no longer needs its slot, the
+// next call assigns it.
 func (s *Slots) Next(ctx context.Context) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Slots) Next(ctx context.Context) []string {
 }
 
 // reservations are the worker pods that this process is about to create, and those it created that the cache may not
-// hold yet. There is one at most on behalf of a node: the next pod waits until the store holds the last. The zero
+// hold yet. There is at most one for each node: the next pod waits until the store has the last one. The zero
 // value is ready for use.
 type reservations struct {
 	mu sync.Mutex

@@ -216,14 +216,14 @@ func TestOverdueSlots(t *testing.T) {
 	ends.DeletionTimestamp, ends.DeletionGracePeriodSeconds = &ends.CreationTimestamp, ptr.To[int64](5)
 	shows(s, c, ends)
 	v.Tracker.Refused(of("n2", string(node("n2").UID)), RefusedEnd, "pods is forbidden")
-	if at.pass(5*time.Second - 1); take(t, s, "n3") || len(s.Overdue()) > 0 {
-		t.Errorf("in their grace period: %+v", s.Overdue())
+	if at.pass(5*time.Second - 1); take(t, s, "n3") || len(s.PastEnd()) > 0 {
+		t.Errorf("in their grace period: %+v", s.PastEnd())
 	}
 	at.pass(1)
 	if take(t, s, "n3") {
 		t.Fatal("there is no slot")
 	}
-	got := s.Overdue()
+	got := s.PastEnd()
 	if len(got) != 2 || got[0].Pod == got[1].Pod {
 		t.Fatalf("overdue: %+v", got)
 	}
@@ -232,8 +232,8 @@ func TestOverdueSlots(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 	}
-	if at.pass(time.Minute); !take(t, s, "n3") || len(s.Overdue()) > 0 {
-		t.Errorf("without slots: %+v", s.Overdue())
+	if at.pass(time.Minute); !take(t, s, "n3") || len(s.PastEnd()) > 0 {
+		t.Errorf("without slots: %+v", s.PastEnd())
 	}
 }
 

@@ -18,16 +18,16 @@ type Snapshotter struct {
 	View *View
 	// Nodes yields the nodes of the cache, sorted by name, without those that skip names, and the number of these.
 	Nodes func(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int)
-	// Settled reports whether a node is verified, and so until the node changes. Nil has all nodes observed.
+	// Settled reports whether a node is verified, and remains so until it changes. With nil, all nodes are observed.
 	Settled func(name, uid string) bool
 
 	// read are the records that the last Snapshot found.
 	read atomic.Pointer[marks.RecordCache]
 }
 
-// Snapshot is every node with our pods on it, sorted by name: the series have to be sorted in the end, which is
-// faster if they come in order. A node is observed when it is asked for, so that thousands of observations are not
-// held at once. Nodes that are settled and have no pods are only counted.
+// Snapshot is every node with our pods on it, sorted by name, because the series must be sorted, which is faster if
+// they come in order. Nodes are observed one by one, so that thousands of observations are not in memory at once. Nodes
+// that are settled and have no pods are only counted.
 func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input], settled int, err error) {
 	v := s.View
 	var pods corev1.PodList

@@ -25,17 +25,17 @@ const (
 	beginRetry = 2 * time.Second
 )
 
-// Store is the store of an informer (client-go's cache.Store), which says up to which resource version it is complete.
-// Unlike the events of a watch, that version covers a relist too. Read it before the cache: what the store holds at
-// that moment, a later read of the cache shows.
+// Store is the store of an informer (client-go's cache.Store), which knows the resource version up to which it is
+// complete. Unlike the events of a watch, that version also covers a relist. Read it before the cache, because a later
+// read of the cache then shows at least this version.
 type Store interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// Versions knows when the cached node holds every record that was written for it, so that the node need not be read
-// from the API server. Three things must hold; docs/design/architecture.md says why they are enough. The store is at
-// least as new as a read of the nodes after this process began to lead, and as what this process last wrote to the
-// node or read of it from the API server; and the watch is alive.
+// Versions knows when the cached node has every record that was written for it, so that it need not be read from the
+// API server. Three conditions must hold; docs/design/architecture.md explains why they are enough. The store is at
+// least as new as a read of the nodes after this process became the leader. It is at least as new as this process's
+// last write to the node, or read of it from the API server. The watch is alive.
 type Versions struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -61,8 +61,8 @@ func NewVersions(now func() time.Time, store Store) *Versions {
 	return &Versions{Now: now, Store: store, last: map[string]version{}}
 }
 
-// Begin learns the version of the nodes at a time when this process leads. It returns once that is known, or it is
-// clear that versions cannot be compared.
+// Begin reads the version of the nodes while this process leads. It returns once that is known, or once it is clear
+// that versions cannot be compared.
 func (v *Versions) Begin(ctx context.Context, live client.Reader, server discovery.ServerVersionInterface) error {
 	return wait.PollUntilContextCancel(ctx, beginRetry, true, func(ctx context.Context) (bool, error) {
 		info, err := server.ServerVersion()
@@ -71,8 +71,8 @@ func (v *Versions) Begin(ctx context.Context, live client.Reader, server discove
 		}
 		running, err := utilversion.ParseGeneric(info.GitVersion)
 		if err != nil || !running.AtLeast(utilversion.MustParseGeneric(comparableSince)) {
-			log.FromContext(ctx).Info("each node is read from the API server before its worker starts: "+
-				"resource versions are comparable since Kubernetes "+comparableSince, "kubernetes", info.GitVersion)
+			log.FromContext(ctx).Info("each node is read from the API server before its worker starts: comparable resource "+
+				"versions need Kubernetes "+comparableSince, "kubernetes", info.GitVersion)
 			return true, nil
 		}
 		var nodes corev1.NodeList
@@ -93,7 +93,7 @@ func (v *Versions) Observe() {
 	v.lastEvent = v.Now()
 }
 
-// Gone drops a node. The next one of its name is newer than all that is known of it.
+// Gone drops a node. A later node of its name is newer than all known versions.
 func (v *Versions) Gone(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -103,7 +103,7 @@ func (v *Versions) Gone(name string) {
 // Synced is the version up to which the store is complete. Call it before the node is read from the cache.
 func (v *Versions) Synced() string { return v.Store.LastStoreSyncResourceVersion() }
 
-// Current reports whether the node, read from the cache after Synced, is proved to hold every record that was written
+// Current reports whether the node, read from the cache after Synced, is known to have every record that was written
 // for it.
 func (v *Versions) Current(name, synced string) bool {
 	v.mu.Lock()
@@ -115,8 +115,8 @@ func (v *Versions) Current(name, synced string) bool {
 	return !ok || holds(synced, last.resourceVersion)
 }
 
-// Behind reports whether the cache is about to get a newer version of the node, which was read after Synced: the API
-// server would refuse what is decided on the older one. A watch that takes longer than two seconds is not waited for.
+// Behind reports whether the cache is about to get a newer version of the node, which was read after Synced. The API
+// server would reject a write that is based on the older version. It waits at most two seconds for a watch.
 func (v *Versions) Behind(name, synced string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -136,8 +136,8 @@ func newer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// Writer is the client with a note of the version that each patch of a node leaves behind. A node's status is not
-// written through it: no record is there.
+// Writer is a client that remembers the version after each patch of a node. Writes of a node's status do not go through
+// it, because the status has no record.
 func (v *Versions) Writer(c client.Client) client.Client { return noting{Client: c, versions: v} }
 
 type noting struct {
@@ -166,8 +166,8 @@ func (v *Versions) note(name, resourceVersion string) {
 	v.last[name] = version{resourceVersion: resourceVersion, at: v.Now()}
 }
 
-// Read records a node that was read from the API server. A worker may be started on that reading, and its end must
-// not be decided on an older one. A read does not settle a write whose answer was lost: the API server may still
+// Read records a node that was read from the API server. A worker may be started on that read, and its end must not be
+// decided on an older one. A read says nothing about a write whose answer was lost, because the API server may still
 // carry it out.
 func (v *Versions) Read(n *corev1.Node) {
 	v.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// suspect is the present transition of a condition that makes a node suspect, and when this process first saw it.
+// suspect is the present transition of a condition that makes a node suspect, and when this process first observed it.
 type suspect struct {
 	status            corev1.ConditionStatus
 	transition, since time.Time

@@ -15,13 +15,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Tracker remembers when this process first observed what of a pod and of a node. Elapsed time is measured on this
-// clock alone: the clocks of kubelets, schedulers and the API server may be minutes off. What it remembers is a hint.
-// A successor counts from its own first observation, which makes it slower and never wrong.
+// Tracker remembers when this process first observed each state of a pod and of a node. Elapsed time is measured only
+// on this process's clock, because other clocks may be minutes off. The times are hints. A new leader counts from its
+// own first observation, which makes it slower but never wrong.
 type Tracker struct {
 	// Now is the clock.
 	Now func() time.Time
-	// DryRun: this is a dry run, whose recorded pods are all the record there is.
+	// DryRun: this is a dry run, in which the marks on pods are the only record.
 	DryRun bool
 
 	mu    sync.Mutex
@@ -97,8 +97,8 @@ func NewTracker(now func() time.Time, dryRun bool) *Tracker {
 	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}}
 }
 
-// Asked records that this process is about to ask the API server for the pod of a node's attempt. It is remembered as
-// long as the node is: a pod that the API server created may have been answered with an error.
+// Asked records that this process is about to create the pod of a node's attempt. It is remembered as long as the node
+// exists, because the API server may create a pod and still return an error.
 func (s *Tracker) Asked(in decide.Input, number int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Tracker) Asked(in decide.Input, number int32) {
 	n.asked = max(n.asked, number)
 }
 
-// AskedBeyond reports whether this process asked for the pod of an attempt of the node with a higher number.
+// AskedBeyond reports whether this process has tried to create the pod of a later attempt of the node.
 func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +114,8 @@ func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
 	return n != nil && n.uid == types.UID(in.Node.UID) && n.asked > number
 }
 
-// Created records a pod that the API server created for this process: it is under way, even if a watch shows it first
-// when it has ended.
+// Created records a pod that the API server created for this process: it is in flight, even if a watch shows it only
+// after it has ended.
 func (s *Tracker) Created(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (n *trackedNode) ends(pod *corev1.Pod) {
 	n.underWay = slices.DeleteFunc(n.underWay, func(uid types.UID) bool { return uid == pod.UID })
 }
 
-// UnderWay are the pods of a node's attempts that a watch has shown without a result, and has not shown to be gone.
+// UnderWay are the pods of a node's attempts that a watch has shown without a result and not as gone.
 func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,9 +215,9 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 	return seen
 }
 
-// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is observed. So is
-// an attempt that ended because its pod was deleted: both may be over before the node is reconciled. A recorded attempt
-// has its result: its pod, which is kept for its logs, looks the same once it is deleted.
+// PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is observed, and so is
+// an attempt that ended because its pod was deleted. Both may be over before the node is reconciled. A recorded attempt
+// already has its result, although its deleted pod looks the same.
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,8 +230,7 @@ func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	}
 }
 
-// GateChanged records a node that a watch has shown to gain its gate, or to lose it. Both may be in one look at
-// the node.
+// GateChanged records that a watch has shown a node gain or lose its gate. One event may show both.
 func (s *Tracker) GateChanged(in decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,8 +308,7 @@ func (s *Tracker) neededSince(in decide.Input) time.Time {
 	return n.needed
 }
 
-// PodRefused records a pod that the API server refused to create on the node's behalf, and returns for how long it
-// has.
+// PodRefused records that the API server rejected the node's pod, and returns for how long it has done so.
 func (s *Tracker) PodRefused(in decide.Input, pod string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +326,7 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).dryRunDone = true
 }
 
-// Quiet is decide.ConditionDue, with what is remembered of the condition that the node is to have.
+// Quiet is decide.ConditionDue with the remembered pending condition of the node.
 func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,8 +344,8 @@ func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait tim
 	return write, wait
 }
 
-// Refused remembers why the API server refuses a request about a node. what names the request in the condition. An
-// empty why forgets it.
+// Refused remembers why the API server rejects a request about a node. what names the request in the condition. An
+// empty why drops it.
 func (s *Tracker) Refused(in decide.Input, what, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,7 +363,7 @@ func (s *Tracker) Refused(in decide.Input, what, why string) {
 }
 
 // RefusedEnd is what Refused is told of a request to end a worker pod.
-const RefusedEnd = "worker pods cannot be ended"
+const RefusedEnd = "worker pods do not end"
 
 // EndRefused is why the API server refuses to end a worker pod of the node of a name; empty where it does not.
 func (s *Tracker) EndRefused(name string) string {
@@ -377,7 +375,8 @@ func (s *Tracker) EndRefused(name string) string {
 	return ""
 }
 
-// WithRefused is the condition with what Refused remembers. One that is True is left as it is: nothing is waited for.
+// WithRefused is the condition with the reason that Refused remembers. A True condition stays as it is, because the
+// node waits for nothing.
 func (s *Tracker) WithRefused(in decide.Input, c *marks.Condition) *marks.Condition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,8 +432,8 @@ func (s *Tracker) Decided(in decide.Input, plan decide.Plan) {
 	}
 }
 
-// Released ends the timeline of a node that was released; nil where it has none, as one that was under way when this
-// process began to lead.
+// Released ends the timeline of a node that was released. It is nil if the node has none, because it was already
+// waiting when this process became the leader.
 func (s *Tracker) Released(in decide.Input) map[decide.Phase]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -447,7 +446,7 @@ func (s *Tracker) Released(in decide.Input) map[decide.Phase]time.Duration {
 	return spent
 }
 
-// Waiting counts the nodes that wait, by what for.
+// Waiting counts the waiting nodes, by what they wait for.
 func (s *Tracker) Waiting() map[decide.WaitingLabels]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,20 +53,20 @@ type Emitter interface {
 	Emit(n *corev1.Node, at time.Time, e decide.Event)
 }
 
-// View reads nodes and our pods on them from the caches.
+// View reads nodes, and our pods on them, from the caches.
 type View struct {
 	Config *config.Config
 	// Cache reads from the informers, with the indexes of Index.
 	Cache client.Reader
 	// Builder knows the pods that are ours.
 	Builder *workerpod.Builder
-	// Tracker knows when this process saw what, on its own clock.
+	// Tracker knows when this process first observed each state, on its own clock.
 	Tracker *Tracker
-	// OwnerTerminating says which owner of a node is being deleted, which the Node may not show; empty where none is.
+	// OwnerTerminating returns the owner of a node that is being deleted, which the Node may not show; empty for none.
 	OwnerTerminating func(n *corev1.Node, shown marks.Facts) string
-	// Namespaces knows where workers may run that Cache does not show; nil where nobody keeps account.
+	// Namespaces knows where workers may run that Cache does not show; nil without leader election.
 	Namespaces *Namespaces
-	// Pods is the store of the pods' informer. Nil counts as one that always holds what this process wrote.
+	// Pods is the store of the pods' informer. Nil means a store that always has this process's writes.
 	Pods Store
 
 	reserved reservations
@@ -79,9 +79,9 @@ const (
 	shownWithin = 15 * time.Second
 )
 
-// Begin waits until the cache holds the pods that earlier leaders created. It must be called once this process leads,
-// and return before the first worker is created. live must not be a cache. If the API server does not list the pods,
-// or the cache does not get them in time, the log says so and the controller goes on. The error is the context's.
+// Begin waits until the cache holds the pods that earlier leaders created. Call it once this process leads, and create
+// no worker before it returns. live must not be a cache. If the API server does not list the pods, or the cache does
+// not get them in time, it logs that and continues. The error is the context's.
 func (v *View) Begin(ctx context.Context, live client.Reader) error {
 	var workers []*corev1.Pod
 	var last error
@@ -102,7 +102,7 @@ func (v *View) Begin(ctx context.Context, live client.Reader) error {
 		})
 	}
 	if last != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(last, "an earlier leader's last workers are known once the watch shows them")
+		log.FromContext(ctx).Error(last, "waiting until the watch shows the last workers of the previous leader")
 	}
 	return ctx.Err()
 }
@@ -134,7 +134,7 @@ func (v *View) synced() string {
 	return v.Pods.LastStoreSyncResourceVersion()
 }
 
-// Observe is what decisions need of a node apart from its pods. It records whether the node is Ready.
+// Observe returns the input of a decision about a node, without its pods. It records whether the node is Ready.
 func (v *View) Observe(n *corev1.Node) decide.Input {
 	in := v.input(n, marks.Observe(n, v.Config.Vocabulary()))
 	v.Tracker.observeNode(in.Node)
@@ -153,9 +153,9 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	return in
 }
 
-// Gather is Observe with the node's pods and what was observed of them. It returns ErrVanished while the cache and
-// what was observed disagree about a pod of the node: without its end, an attempt would look as if it had never been
-// made.
+// Gather is Observe with the node's pods and their observations. It returns ErrVanished while the cache and the
+// observations disagree about a pod of the node. Otherwise an attempt whose end is missing would look as if it had
+// never been made.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
 	// Both before the list: the store changes first, and its events come after.
@@ -191,12 +191,12 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished says that the pod left the cache but its delete event is pending, or it was created and the cache does
-// not hold it yet; requeue.
-var ErrVanished = errors.New("the watch has not shown yet what became of a worker pod")
+// ErrVanished: a pod left the cache but its delete event is pending, or it was created but is not in the cache yet;
+// requeue.
+var ErrVanished = errors.New("the watch has not reported the end of a worker pod yet")
 
-// GatherFresh is Gather of a node that was just read from the API server. It reads those of its pods from there too
-// that have no result, or are terminating and still occupy the node.
+// GatherFresh is Gather of a node that was just read from the API server. It also reads from there those of the node's
+// pods that have no result, or that are terminating and still occupy the node.
 func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.Node) (decide.Input, error) {
 	in, err := v.Gather(ctx, n)
 	if err != nil {
@@ -219,9 +219,8 @@ func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.No
 	return in, nil
 }
 
-// Probes lists the control probes of a group, wherever they run. It returns ErrVanished while the cache does not hold
-// yet one that was created: their names derive from the failures they were made for, and two nodes that fail together
-// have two.
+// Probes lists the control probes of a group, wherever they run. It returns ErrVanished while a created probe is not in
+// the cache yet. Two nodes that fail together have two probes, because a probe's name derives from its failure.
 func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observation, error) {
 	if v.reserved.probing(group, "", v.synced()) {
 		return nil, ErrVanished

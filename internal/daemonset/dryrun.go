@@ -25,7 +25,7 @@ func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 		if known = err == nil; known {
 			n = found
 		} else {
-			p.Log.Warn("the node cannot be read; the checks of a node that no profile selects are run", zap.Error(err))
+			p.Log.Warn("cannot read the node; running the checks for nodes that no profile selects", zap.Error(err))
 		}
 	}
 	in := p.observe(n)
@@ -71,5 +71,5 @@ func (p *Process) logPlan(in decide.Input, plan decide.Plan) {
 	if l := plan.Change.Label; l != nil && *l != in.Node.Labelled {
 		p.Log.Info("dry run: the verified label would be changed", zap.Bool("verified", *l))
 	}
-	p.Log.Info("dry run: the record would say", zap.String("record", plan.Change.Record.Encode()))
+	p.Log.Info("dry run: the record would be", zap.String("record", plan.Change.Record.Encode()))
 }

@@ -101,7 +101,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 			"verified label would be changed", `"lastOutcome":"passed"`}, "would wait"},
 		"it fails":              {gatedNode(always, "disk.example.com"), result.Failed, []string{`"lastOutcome":"failed"`}, "would be removed"},
 		"a driver is missing":   {gatedNode(always), result.Passed, []string{"the node would wait for CSI driver disk.example.com"}, "cannot be read"},
-		"the node is forbidden": {gatedNode(refused), result.Passed, []string{"the node cannot be read", "the checks ended"}, "record"},
+		"the node is forbidden": {gatedNode(refused), result.Passed, []string{"cannot read the node", "the checks ended"}, "record"},
 		"without a cluster":     {nil, result.Passed, []string{"the checks ended"}, "record"},
 	} {
 		var api API

@@ -23,15 +23,15 @@ func NewMetrics(node string, interval time.Duration) *Metrics {
 	m := &Metrics{node: node, Server: exposition.Server{
 		Probes: []string{"/healthz", "/readyz"}, Operation: "pass", Timeout: interval + stalledAfter}}
 	m.status = m.Gauge("node_check_status",
-		"1 if the node passed its last attempt, 0 if it did not, or had none in this pod.", "node")
+		"1 if the node passed its last attempt; 0 if it failed, or if this pod has made no attempt yet.", "node")
 	m.dns = m.Gauge("node_check_dns_duration_seconds",
-		"How long the slowest check of type dns took in the last attempt.", "node")
+		"Duration of the slowest check of type dns in the last attempt.", "node")
 	m.api = m.Gauge("node_check_api_duration_seconds",
-		"How long the slowest check of type kubernetesAPI took in the last attempt.", "node")
+		"Duration of the slowest check of type kubernetesAPI in the last attempt.", "node")
 	m.completion = m.Gauge("node_check_completion_timestamp",
-		"When the last attempt ended, in seconds since 1970.", "node")
+		"Time at which the last attempt ended, in Unix seconds.", "node")
 	m.failures = m.Counter("node_check_failures_total",
-		"Attempts in which the check failed, or could not tell whose fault it is.", "node", "check")
+		"Attempts in which the check failed or was inconclusive.", "node", "check")
 	m.status.Set(0, node)
 	m.OperationEnded()
 	return m

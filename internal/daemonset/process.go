@@ -1,5 +1,5 @@
 // Package daemonset is a node that verifies itself. The process of a DaemonSet's pod does for its node what the
-// controller does with worker pods: it reads the node, calls package decide for the next step, runs the checks and
+// controller does with worker pods. It reads the node, calls package decide for the next step, runs the checks and
 // writes the result.
 package daemonset
 
@@ -155,7 +155,7 @@ func (p *Process) failed(err error) schedule {
 	p.failures++
 	wait -= rand.N(wait / 2)
 	if apiserver.HasStatus(err, http.StatusNotFound) {
-		p.Log.Warn("there is no such node yet", zap.Duration("wait", wait))
+		p.Log.Warn("the node does not exist yet", zap.Duration("wait", wait))
 	} else {
 		p.Log.Warn("a request to the API server failed; it is retried",
 			zap.Error(err), zap.Int("failures", p.failures), zap.Duration("wait", wait))
@@ -166,7 +166,7 @@ func (p *Process) failed(err error) schedule {
 // startAttempt runs the checks of an attempt in the background.
 func (p *Process) startAttempt(ctx context.Context, in decide.Input) {
 	p.self.Attempt = in.NextAttempt()
-	p.Log.Info("the checks start", zap.Int32("attempt", p.self.Attempt.Number))
+	p.Log.Info("starting the checks", zap.Int32("attempt", p.self.Attempt.Number))
 	p.self.Began = time.Now()
 	ctx, p.cancel = context.WithCancel(ctx)
 	ended := make(chan result.Report, 1)

@@ -75,7 +75,7 @@ func (p *Process) decide(ctx context.Context, in decide.Input, n *corev1.Node, s
 			return p.unmet(ctx, n, in.Profile.Prerequisites, s), nil
 		}),
 		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
-			problem := "in DaemonSet mode the node's pods are not listed, so it may run ordinary ones"
+			problem := "DaemonSet mode does not list the node's pods, so the node may run ordinary pods"
 			return decide.Workloads{Problem: problem}, nil
 		}),
 	})
@@ -95,7 +95,7 @@ func (p *Process) record(ctx context.Context, n *corev1.Node, in decide.Input, p
 	}
 	if plan.ReleasesLabelled() {
 		p.self.Released = true
-		p.Log.Warn("somebody set the verified label: the node's taints are removed although it did not pass")
+		p.Log.Warn("somebody set the verified label: removing the node's taints although it did not pass")
 	}
 	if done := plan.Recorded; done != nil {
 		p.self.Released = done.Result.Outcome == attempt.Passed

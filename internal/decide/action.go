@@ -47,15 +47,14 @@ func nextAction(in Input) (a config.Action, index int32, ok bool) {
 	return actions[index], index, true
 }
 
-// NextAction is the entry of remediation.actions to try next on the node; the zero Action where all were tried.
+// NextAction is the entry of remediation.actions to try next on the node; the zero Action if all were tried.
 func NextAction(in Input) config.Action {
 	a, _, _ := nextAction(in)
 	return a
 }
 
-// ActionID identifies the action to try next among all that are ever taken on the node: its place in
-// remediation.actions, and when the node last passed before it (see ledger.Entry). It stays the same while the action
-// is tried again.
+// ActionID identifies the next action among all actions on the node: by its index in remediation.actions, and by when
+// the node last passed before it (see ledger.Entry). It stays the same while the action is tried again.
 func ActionID(in Input) (index int32, round string) {
 	_, index, _ = nextAction(in)
 	switch r := in.Node.Record; {
@@ -95,8 +94,8 @@ func waitEnd(in Input, a marks.Remediation) time.Time {
 	return a.Time.Add(time.Duration(seconds) * time.Second)
 }
 
-// ActionWaitEnd is when the wait after the last action on the node ends, or ended: the action was carried out, and
-// since then the node did not pass and nothing else was decided about it. ok is false for any other node.
+// ActionWaitEnd is when the wait after the last action on the node ends or ended. The value ok is true only if the
+// action was carried out, and since then the node did not pass and nothing else was decided about it.
 func ActionWaitEnd(in Input, now time.Time) (end time.Time, ok bool) {
 	last := lastAction(in.Node.Record)
 	if last == nil || last.State != marks.RemediationStarted || in.Node.Record.Deletion != nil ||
@@ -243,15 +242,14 @@ func RevertRefused(a marks.Remediation, why string) Event {
 		a.Kind, a.FullName(), why)}
 }
 
-// SupervisesCondition reports whether the node carries a condition that an action set: the guards must go on letting it
-// through.
+// SupervisesCondition reports whether the node has a condition that an action set, so the guards must still allow it.
 func SupervisesCondition(in Input) bool {
 	last := lastAction(in.Node.Record)
 	return last != nil && last.State == marks.RemediationStarted && last.Condition != ""
 }
 
-// Supervise decides whether the condition that an action set is taken back: a guard holds by now, and the node's owner
-// is not being deleted yet. Until then a repairer would act although nothing may be done.
+// Supervise decides whether to undo the condition that an action set: a guard holds now, and the node's owner is not
+// being deleted yet. Otherwise a repairer would act although a guard forbids it.
 func Supervise(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if !SupervisesCondition(in) || in.Node.Deleting {
@@ -313,7 +311,7 @@ func (d *decision) actionRefused() string {
 	if c := NextAction(d.in).Condition; c != nil && !ownCondition(d.in.Node.Record, *c) {
 		for _, have := range d.in.Node.Conditions {
 			if have.Type == c.Type {
-				return fmt.Sprintf("the node has the condition %s already, which another program wrote", c.Type)
+				return fmt.Sprintf("another program already set the condition %s on the node", c.Type)
 			}
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// TaintsOnCreation lists the taints to add to a node on its creation, in the configuration's order: those of the
-// profile that its labels select now and that it does not have, with any value or as a fallback taint. The API server
-// refuses two taints of one key and effect. A node that is not verified gets none, nor does a node of one of AKS's
-// system pools, which run what a cluster cannot start without.
+// TaintsOnCreation lists the taints to add to a node on its creation, in the configuration's order. These are the
+// taints of the profile that its labels select now, without those that it already has, with any value or as a fallback
+// taint. The API server refuses two taints of one key and effect. A node that is not verified gets none. Nor does a
+// node of AKS's system pools, which run components that a cluster needs to start.
 func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	in := Input{Config: c, Node: marks.Observe(n, c.Vocabulary()), Selected: c.Selects(n.Labels)}
 	if !Eligible(in) || protected(in) || n.Labels[marks.LabelAKSMode] == marks.AKSModeSystem {
@@ -62,8 +62,8 @@ func Backfill(n *corev1.Node, in Input, w Workloads, now time.Time) (c marks.Cha
 			ids = append(ids, id)
 		}
 	}
-	message := fmt.Sprintf("The node was created without a gating taint and runs no ordinary pod: %s was added, "+
-		"and stays until the node is verified", strings.Join(ids, ", "))
+	message := fmt.Sprintf("The node was created without a gating taint and runs no ordinary pod. Added %s, which "+
+		"stays until the node is verified", strings.Join(ids, ", "))
 	return marks.Change{KeepRecord: true, Gate: marks.GateClose, GateTaints: taints},
 		Event{Reason: EventBackfilled, Key: n.ResourceVersion, Message: message}, true
 }

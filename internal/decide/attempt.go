@@ -61,7 +61,7 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 
 func checksChanged() *attempt.Result {
 	return attempt.NewInconclusive(attempt.ReasonChecksChanged,
-		"the worker ran other checks than the node's present ones: its labels or the configuration changed meanwhile")
+		"the worker ran other checks than the node has now: the node's labels or the configuration changed")
 }
 
 func podDeleted() *attempt.Result {
@@ -73,11 +73,12 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 	switch {
 	case r.Outcome == attempt.Inconclusive:
 	case otherBoot(b.BootID, d.in.Node.BootID):
-		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker began")
+		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker started")
 	case b.Checks != d.in.Checks:
 		return checksChanged()
 	case r.Outcome == attempt.Passed && d.in.Node.Gated && !b.Gated:
-		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint came back")
+		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint was added "+
+			"again")
 	}
 	return nil
 }
@@ -164,11 +165,11 @@ func (d *decision) gateRemoved(pod workerpod.Observation) *attempt.Result {
 	case !pod.Attempt.Basis.Gated || !d.in.Node.Gated && pod.Attempt.Result != nil:
 		return nil
 	case !d.in.Node.Gated, d.in.GateOpenSeen.After(pod.Seen.First):
-		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was taken off after the worker began")
+		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was removed after the worker started")
 	case pod.Terminating && pod.Passed():
 		// A node without a record that loses its gate gets no record, and its worker is deleted. Nothing else shows it.
 		return attempt.NewInconclusive(attempt.ReasonGateRemoved,
-			"the worker was deleted before its pass was recorded, maybe because the gating taint was taken off")
+			"the worker was deleted before its pass was recorded, possibly because the gating taint was removed")
 	}
 	return nil
 }
@@ -184,7 +185,7 @@ func (d *decision) awaitLocalResult() {
 	}
 	message := fmt.Sprintf("The node's own pod runs the checks, attempt %d", a.Number)
 	if !d.spent.first {
-		message += "; before: " + LastFailure(d.in.Node.Record)
+		message += "; previous result: " + LastFailure(d.in.Node.Record)
 	}
 	d.Condition = d.inProgressCondition(message, d.in.LocalWorker.Began)
 }

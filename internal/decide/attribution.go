@@ -12,14 +12,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// maxProbes is how many control probes may be inconclusive (no room, no image) before the failed attempt is recorded as
-// inconclusive.
+// maxProbes is how many control probes may be inconclusive (no space, no image) before the failed attempt is recorded
+// as inconclusive.
 const maxProbes = 3
 
 // Probe describes a control probe: the same checks on a verified node.
 type Probe struct {
 	On workerpod.Target
-	// Subject is the failed attempt, Group the nodes whose failures the probe serves.
+	// Subject is the failed attempt, Group the nodes whose failures share the probe.
 	Subject, Group string
 }
 
@@ -42,15 +42,15 @@ type failure struct {
 // subject identifies the failure of an attempt.
 func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.in.Node.UID, number) }
 
-// ProbeGroup names the nodes for whose failures one probe serves.
+// ProbeGroup names the nodes whose failures share one probe.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
 // attribute decides by a control probe whether the node is at fault: it is if the same checks pass at the same time on
 // a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
 func (d *decision) attribute(f failure) {
 	if f.blockedBy == "" {
-		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed; the same checks run on a verified node "+
-			"to tell whether this node is at fault", f.attempt.Number), d.now)
+		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
+			"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
 	}
 	if d.ev.Probes == nil {
 		d.Need = NeedProbes
@@ -100,7 +100,7 @@ func (d *decision) attribute(f failure) {
 // probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-const noControlNode = "there is no other verified node of the same profile on which the same checks could run"
+const noControlNode = "no other verified node of the same profile can run the same checks"
 
 func (d *decision) startProbe(f failure, tried map[string]bool) {
 	on, ok := d.controlNode(f.attempt.Number, tried)
@@ -166,7 +166,7 @@ func (d *decision) recordNodeFault(f failure) {
 	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
 	switch {
 	case f.blockedBy != "" && (afterOutage || afterShared):
-		d.recordCause(f, marks.FaultUnclear, "until just now verified nodes had the same problem")
+		d.recordCause(f, marks.FaultUnclear, "verified nodes had the same problem until just now")
 	case f.blockedBy != "":
 		d.recordCause(f, marks.FaultNode, f.blockedBy)
 	case afterOutage:
@@ -220,7 +220,7 @@ func (d *decision) recordUnobserved(f failure) bool {
 	why := LastFailure(marks.Record{LastCheck: result.Check, LastReason: result.Reason, LastMessage: result.Message})
 	result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonFailureUnseen
 	result.Message = attempt.Text(fmt.Sprintf(
-		"the worker failed before this controller first saw it, so no control probe ran at the same time (%s)", why))
+		"the worker failed before this controller observed it, so no control probe ran at the same time (%s)", why))
 	d.record(f.attempt, &result)
 	r := &d.Change.Record
 	r.Unseen = true

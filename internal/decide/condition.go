@@ -17,8 +17,8 @@ import (
 // worker that is done by then costs the API server one status write and not two.
 const conditionDelay = 5 * time.Second
 
-// maxConditionDelay is how long a node may say something else than what is wanted, whatever that is by then: reasons
-// that take turns would never be written.
+// maxConditionDelay is how long a node's condition may differ from the decided one. Without this limit, reasons that
+// alternate would never be written.
 const maxConditionDelay = 10 * time.Second
 
 // PendingCondition is the condition that a node does not have yet because it is not due.
@@ -29,7 +29,7 @@ type PendingCondition struct {
 	Since, Unsettled time.Time
 }
 
-// ConditionDue reports whether a condition is to be written now and, if not, when to ask again. pending is what the
+// ConditionDue reports whether a condition must be written now and, if not, when to check again. pending is what the
 // last call returned as next.
 func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending PendingCondition, now time.Time) (
 	write bool, next PendingCondition, wait time.Duration,
@@ -71,12 +71,12 @@ func (d *decision) reportUnsupportedOS() {
 		ids = append(ids, t.ID().String())
 		remove += " " + t.ID().String() + "-"
 	}
-	message := fmt.Sprintf("Label %s is %q and only Linux nodes are verified: %s stays",
+	message := fmt.Sprintf("Only Linux nodes are verified. The node's label %s is %q, so %s stays",
 		corev1.LabelOSStable, d.in.Node.OtherOS, strings.Join(ids, ", "))
 	d.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, d.now)
 	if c := d.in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
-		const fix = "Do not put it on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, " +
-			"a node group's taints), and remove it from this one"
+		const fix = "Do not set this taint on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, " +
+			"a node group's taints), and remove it from this node"
 		d.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + d.in.Node.OtherOS,
 			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, d.in.Node.Name, remove)}}
 	}
@@ -98,10 +98,10 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	case pod.Unschedulable != "":
 		message += "; " + pod.Unschedulable
 	case pod.InitContainer != "":
-		message += ", at init container " + pod.InitContainer
+		message += ", in init container " + pod.InitContainer
 	}
 	if !d.spent.first {
-		message += "; before: " + LastFailure(d.in.Node.Record)
+		message += "; previous result: " + LastFailure(d.in.Node.Record)
 	}
 	return d.inProgressCondition(message, pod.Seen.First)
 }
@@ -141,7 +141,7 @@ func (d *decision) betweenAttempts() *marks.Condition {
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
 		} else if then == "" {
-			then = "; no further attempt: kubectl node-ready reverify " + d.in.Node.Name + " starts afresh"
+			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
 			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s",

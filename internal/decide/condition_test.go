@@ -21,13 +21,13 @@ func TestTheConditionSaysWhatHappensNext(t *testing.T) {
 		"failed": {failing(2, recordedAgo(-time.Second)), corev1.ConditionFalse,
 			[]string{"check dns: Timeout: no answer", "failure 2 of 5", "next attempt at 2026-03-01T12:00:0"}},
 		"exhausted":          {failing(5), corev1.ConditionFalse, []string{"5 of 5 attempts failed", "check dns", "next attempt at 2026-03-01T12:0"}},
-		"exhausted for good": {failing(5, exhaustedRetrySeconds(-1)), corev1.ConditionFalse, []string{"no further attempt: kubectl node-ready reverify n starts afresh"}},
+		"exhausted for good": {failing(5, exhaustedRetrySeconds(-1)), corev1.ConditionFalse, []string{"no further attempt follows; to start again, run kubectl node-ready reverify n"}},
 		"being deleted":      {failing(5, deleting, intended), corev1.ConditionFalse, []string{"NodeClaim c is being deleted"}},
 		"inconclusive":       {puzzling(2), corev1.ConditionUnknown, []string{"ImagePull: no such image", "2 inconclusive, 0 of 5 retries spent", "next attempt at"}},
 		"held":               {failing(5, deleting, heldBy(GuardMaxUnhealthy)), corev1.ConditionUnknown, []string{"remediation is held by maxUnhealthy: as it was found", "next attempt at"}},
 		"held, tried again":  {failing(5, deleting, heldBy(GuardMaxUnhealthy), with(pod(6))), corev1.ConditionUnknown, []string{"remediation is held by maxUnhealthy"}},
 		"verified":           {verified(func(in *Input) { in.Node.Record.DurationMs = 1500 }), corev1.ConditionTrue, []string{"passed in 1.5s, attempt 1"}},
-		"under way again":    {failing(2, with(pod(3))), corev1.ConditionUnknown, []string{"Worker verify-n-3 is running, attempt 3", "before: check dns"}},
+		"under way again":    {failing(2, with(pod(3))), corev1.ConditionUnknown, []string{"Worker verify-n-3 is running, attempt 3", "previous result: check dns"}},
 		"unschedulable":      {given(with(pod(1, pending, unschedulable(time.Second)))), corev1.ConditionUnknown, []string{"is pending", "kube-scheduler: no node"}},
 	} {
 		w := deletable()

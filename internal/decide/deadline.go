@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// RoundStart is since when the node must be verified: its creation if it never passed, else the time in its record. ok
-// is false if the record has none, or none that is plausible.
+// RoundStart is the time since which the node must be verified: its creation if it never passed, or else the time in
+// its record. The value ok is false if the record has no plausible time.
 func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	r := in.Node.Record
 	switch {
@@ -110,7 +110,7 @@ func (d *decision) reportDeadline() {
 		d.Condition.Since = at
 		return
 	}
-	then := "; it is released as soon as it passes"
+	then := "; the node is released as soon as it passes"
 	switch o := r.DeadlineCause; {
 	case r.Deletion != nil:
 		then = beingDeleted(*r.Deletion)

@@ -42,7 +42,7 @@ func NeedsVerification(in Input, now time.Time) bool {
 	return rebooted(in) || ok && !now.Before(at) || n.Record.Suspicion != nil || suspicion != nil
 }
 
-// InScope reports whether there may be anything to do about the node. On any other, only pods that exist are deleted.
+// InScope reports whether there may be anything to do for the node. On all other nodes, only existing pods are deleted.
 func InScope(in Input) bool {
 	return in.Selected &&
 		(in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)

@@ -13,7 +13,7 @@ import (
 // Event is a Kubernetes event on the Node, a rule or a NodePool.
 type Event struct {
 	Reason Reason
-	// Message is for a person. What does not fit an event is cut off.
+	// Message is for a person. It is cut to the size of an event.
 	Message string
 	// Key tells this event from another of the same reason on the same object: an attempt's number, a guard's name. The
 	// same object, reason and key are written once, by this process or its successor, as long as the API server keeps
@@ -33,16 +33,16 @@ type Reason struct {
 	Rank Rank
 }
 
-// Rank orders events by what is lost without them. The highest is written first and dropped last.
+// Rank orders events by importance. The highest is written first and dropped last.
 type Rank int
 
 // Ranks, the lowest first.
 const (
-	// RankProgress is for what is under way; its outcome follows.
+	// RankProgress is for progress; an event about the outcome follows.
 	RankProgress Rank = iota
-	// RankOutcome is for what a verification came to; the node's condition says the same.
+	// RankOutcome is for results of verifications, which the node's condition also shows.
 	RankOutcome
-	// RankDecision is for deletions and holds: a node that is gone has no condition to read.
+	// RankDecision is for deletions and holds, because a deleted node has no condition.
 	RankDecision
 )
 
@@ -75,7 +75,7 @@ var (
 	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
 	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
 	EventWorkerOrphaned   = Warning("WorkerOrphaned", "Verify", RankDecision)
-	// EventReportMissing is of a worker that passed and left no report: nobody knows what it checked.
+	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.
 	EventRulesUnavailable = Warning("RulesUnavailable", "Serve", RankDecision)
@@ -110,8 +110,8 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) 
 	case r.LastOutcome == attempt.Passed:
 		events := []Event{{Reason: EventPassed, Key: key, Message: passedMessage(r)}}
 		if result.Report == nil && result.Reason != attempt.ReasonNoChecks {
-			message := fmt.Sprintf("The worker exited with 0 and left no report, so nobody knows what it checked; "+
-				"is worker.image an image of kube-node-ready of the controller's version? (attempt %d)", r.Sequence)
+			message := fmt.Sprintf("The worker exited with 0 but left no report, so its checks are unknown. Set worker.image "+
+				"to the kube-node-ready image of the controller's version (attempt %d)", r.Sequence)
 			events = append(events, Event{Reason: EventReportMissing, Key: key, Message: message})
 		}
 		return events

@@ -45,10 +45,10 @@ func (d *decision) avoidEviction() {
 	d.Change.GateTaints = safe
 	if len(d.Events) == 0 && d.Recorded == nil { // the gate closes before a re-verification, which has no event yet
 		key := "gate/" + eventKey(d.in.Node.Record)
-		d.Events = []Event{{Reason: EventStarted, Key: key, Message: "The node is to be verified again"}}
+		d.Events = []Event{{Reason: EventStarted, Key: key, Message: "The node will be verified again"}}
 	}
 	for i := range d.Events {
-		d.Events[i].Message += fmt.Sprintf("; taint %s went on with effect NoSchedule and not NoExecute: %s",
+		d.Events[i].Message += fmt.Sprintf("; taint %s was added with effect NoSchedule instead of NoExecute: %s",
 			strings.Join(keys, ", "), occupied)
 	}
 }

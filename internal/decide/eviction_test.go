@@ -38,7 +38,7 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 		says   string // of the events
 	}{
 		"it runs none":              {failing(), world{}, []marks.Taint{execute, schedule}, true, ""},
-		"it runs some":              {failing(), busy, []marks.Taint{schedule, standIn}, true, "taint k went on with effect NoSchedule and not NoExecute: the node runs ordinary pods: a/b"},
+		"it runs some":              {failing(), busy, []marks.Taint{schedule, standIn}, true, "taint k was added with effect NoSchedule instead of NoExecute: the node runs ordinary pods: a/b"},
 		"nobody knows":              {failing(), world{workloads: Workloads{Problem: "its pods cannot be listed"}}, []marks.Taint{schedule, standIn}, true, "its pods cannot be listed"},
 		"it is there already":       {failing(gatedBy(execute), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},
 		"so is what stands in":      {failing(gatedBy(standIn), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},

@@ -18,13 +18,13 @@ type NodeSummary struct {
 	Excluded bool
 	// Unhealthy: it failed or exceeded its deadline, and has not passed since.
 	Unhealthy bool
-	// CanHostProbe: it is verified and well, a probe may run on it.
+	// CanHostProbe: it is verified and healthy, so a probe may run on it.
 	CanHostProbe bool
 	// Verified is when it last passed; zero for never.
 	Verified time.Time
 	// DeletionIntended: its record contains an intended deletion, or another action after which it has not passed.
 	DeletionIntended bool
-	// Settled is what the function Settled says of it.
+	// Settled is the result of the function Settled.
 	Settled bool
 }
 
@@ -84,10 +84,9 @@ type deletingNode struct {
 	pools     []string
 }
 
-// CountNodes counts the nodes of the fleet, which is sorted by name, and those of the ledger that are gone. However
-// many actions were taken on a node, it counts once, by the last of them. A deleted node counts as unhealthy for the
-// window, else each deletion would shrink the pool and with it the limit. Its replacement does not count in addition,
-// else the pool would seem to grow with each deletion.
+// CountNodes counts the nodes of the fleet, which is sorted by name, and those of the ledger that are gone. A node
+// counts once, by its last action. A deleted node counts as unhealthy for the window, or each deletion would shrink the
+// pool and its limit. Its replacement does not count in addition, or the pool would seem to grow with each deletion.
 func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duration, now time.Time) Counts {
 	c := Counts{groups: map[group]count{}, healthy: make(map[string]bool, len(fleet))}
 	inLedger := map[string]ledger.Entry{} // by the node's UID, the last

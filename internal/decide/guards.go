@@ -44,23 +44,23 @@ const (
 )
 
 // Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different
-// cost is listed twice. The dry run is last, so that it reports what would really be done.
+// cost is listed twice. The dry run is last, so that it reports only actions that would really be taken.
 func Guards() []Guard {
 	return []Guard{
-		{GuardDoNotDelete, nil, "an annotation of the node opts it out, or the node is virtual", (*decision).optedOut},
+		{GuardDoNotDelete, nil, "an annotation of the node opts the node out, or the node is virtual", (*decision).optedOut},
 		{GuardControlPlane, nil,
-			"the node is of the control plane, and `includeControlPlane` is off", (*decision).controlPlane},
+			"the node is a control-plane node, and `includeControlPlane` is off", (*decision).controlPlane},
 		{GuardNeverVerifiedOnly, nil,
-			"the node was verified before: its taint quarantines it", (*decision).verifiedBefore},
+			"the node was verified before, so its taint quarantines it", (*decision).verifiedBefore},
 		{GuardActions, nil, "every entry of `remediation.actions` was tried, and the node still fails",
 			(*decision).actionsExhausted},
 		{GuardControlProbe, []Need{NeedProbes},
-			"the same checks fail on a verified node too, or there is none to run them on", nil},
+			"the same checks also fail on a verified node, or no verified node can run them", nil},
 		{GuardPaused, []Need{NeedLedger},
-			"`kubectl node-ready pause` stopped remediation: the ledger carries the annotation `node-ready/paused`",
+			"`kubectl node-ready pause` stopped remediation: the ledger has the annotation `node-ready/paused`",
 			(*decision).paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger},
-			"the limit of actions within the last hour is reached, or the ledger cannot be read or does not reach back so far",
+			"the limit of actions in the last hour is reached, or the ledger cannot be read or is less than an hour old",
 			(*decision).deletedPerHour},
 		{GuardMaxUnhealthy, []Need{NeedCounts},
 			"too many nodes of the NodePool, or of the cluster, failed or were deleted within the window",
@@ -69,14 +69,14 @@ func Guards() []Guard {
 			"too many nodes of the node's zone, over all pools, failed or were deleted within the window",
 			(*decision).unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedCounts},
-			"the limit of nodes of the NodePool, or of the cluster, that are being deleted or repaired is reached",
+			"the NodePool, or the cluster, has reached its limit of nodes that are being deleted or repaired",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
 		{GuardAction, []Need{NeedAction},
-			"the API server refuses the action's object, or another program wrote its condition",
+			"the API server rejects the action's object, or another program already set its condition",
 			(*decision).actionRefused},
 		{owner.Guard, []Need{NeedOwner},
-			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") cannot be found for certain",
+			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") is missing or ambiguous",
 			func(d *decision) string { return d.ev.Owner.Problem }},
 		{GuardDoNotDelete, []Need{NeedOwner},
 			"`karpenter.sh/do-not-disrupt` on its owner opts the node out", (*decision).ownerOptedOut},
@@ -98,7 +98,7 @@ func GuardNames() []string {
 func (d *decision) optedOut() string {
 	switch {
 	case d.in.Node.Virtual:
-		return "no machine is behind the node: its labels say that it is virtual"
+		return "the node's labels mark it as virtual, so no machine is behind it"
 	case !d.in.Node.DoNotDelete:
 		return ""
 	}
@@ -136,7 +136,7 @@ func (d *decision) paused() string {
 	if d.ev.Ledger.Paused == "" {
 		return ""
 	}
-	return fmt.Sprintf("remediation is paused (%s); kubectl node-ready resume ends that", d.ev.Ledger.Paused)
+	return fmt.Sprintf("remediation is paused (%s); to continue, run kubectl node-ready resume", d.ev.Ledger.Paused)
 }
 
 func (d *decision) workloads() string {
@@ -170,8 +170,8 @@ func (d *decision) deletedPerHour() string {
 	r := d.in.Config.NodeManagement.Remediation
 	// A dry run does nothing, and may not begin a ledger.
 	if known := d.ev.Ledger.CompleteSince.Add(LookBack(r)); d.now.Before(known) && !r.DryRun {
-		return fmt.Sprintf("the ledger of remediations was begun at %s and does not know what was done before, "+
-			"so no action is taken until %s",
+		return fmt.Sprintf("the ledger of remediations starts at %s and shows no earlier actions, so no action is taken "+
+			"until %s",
 			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)

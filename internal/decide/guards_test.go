@@ -182,7 +182,7 @@ func TestYoungLedgerHolds(t *testing.T) {
 func TestPauseHolds(t *testing.T) {
 	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.Version, w.ledger.CompleteSince = "ticket 7", "1", now }))
 	r := plan.Change.Record
-	if plan.Step != StepRecord || r.Held != GuardPaused || r.HeldMessage != "remediation is paused (ticket 7); kubectl node-ready resume ends that" {
+	if plan.Step != StepRecord || r.Held != GuardPaused || r.HeldMessage != "remediation is paused (ticket 7); to continue, run kubectl node-ready resume" {
 		t.Errorf("%s: %q %q", plan.Step, r.Held, r.HeldMessage)
 	}
 }

@@ -66,7 +66,7 @@ func TestAProcessUnderWay(t *testing.T) {
 	if plan.Step != StepNone || len(asked) != 0 || reasonOf(plan.Condition) != marks.ReasonVerifying || plan.Condition.Since != running.Seen.Running {
 		t.Errorf("%+v, asked for %v", plan, asked)
 	}
-	if want := "The node's own pod runs the checks, attempt 3; before: check dns: Timeout: no answer"; plan.Condition.Message != want {
+	if want := "The node's own pod runs the checks, attempt 3; previous result: check dns: Timeout: no answer"; plan.Condition.Message != want {
 		t.Errorf("says %q, want %q", plan.Condition.Message, want)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// WorkerNamespaces is where the leader creates worker pods, and where leaders before it created some that may
-// still run. A controller that is configured with another worker.namespace has no right to read the namespace
-// before, so this is kept where the next leader reads it. The zero value is what an earlier version left.
+// WorkerNamespaces is where the leader creates worker pods, and where leaders before it created some that may still
+// run. A controller with another worker.namespace has no right to read the previous one, so this is kept where the next
+// leader reads it. The zero value is that of an earlier version.
 type WorkerNamespaces struct {
 	// Namespace is the leader's worker.namespace.
 	Namespace string `json:"namespace"`
@@ -27,24 +27,24 @@ type FormerNamespace struct {
 	// Since is when a leader first used another one, on that leader's clock. A node that was created later has no
 	// worker here.
 	Since time.Time `json:"since"`
-	// Seconds is how long after Since a worker may run here: the longest activeDeadlineSeconds of those.
+	// Seconds is how long after Since a worker may run here: the longest activeDeadlineSeconds of its workers.
 	Seconds int64 `json:"seconds"`
 }
 
-// formerSlack is added to the deadline of a pod that nobody sees: the kubelet's grace period, and the difference
-// between the clocks of two controllers.
+// formerSlack is added to the deadline of a pod that no controller watches: the kubelet's grace period, and the
+// difference between the clocks of two controllers.
 const formerSlack = clockTolerance + 30*time.Second
 
 // maxFormer bounds the seconds that are believed: the longest deadline that the configuration allows is below it.
 const maxFormer = 2 * 366 * 24 * 60 * 60
 
-// Until is when no worker runs in the namespace any more.
+// Until is the time after which no worker runs in the namespace.
 func (f FormerNamespace) Until() time.Time {
 	return f.Since.Add(time.Duration(min(max(f.Seconds, 0), maxFormer))*time.Second + formerSlack)
 }
 
-// Next is what there is to keep once a controller leads that creates workers in the namespace, with a deadline of
-// so many seconds at most.
+// Next is the state to keep once a leader creates workers in the namespace, with a deadline of at most the given
+// seconds.
 func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) WorkerNamespaces {
 	former := slices.Clone(w.Former)
 	if w.Namespace != "" && w.Namespace != namespace {
@@ -79,8 +79,8 @@ func (d *decision) noOrphanedWorker() bool {
 	pod := f.Namespace + "/" + workerpod.VerifyName(workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID}, number)
 	until := f.Until().UTC().Format(time.RFC3339)
 	d.requeueAfter(f.Until().Sub(d.now))
-	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run: "+
-		"it cannot be seen any more and ends by %s; attempt %d starts then", pod, until, number)
+	message := fmt.Sprintf("worker.namespace was changed, and worker %s may still run. The controller no longer sees "+
+		"it; it ends by %s, and attempt %d starts then", pod, until, number)
 	d.Condition = unknownCondition(marks.ReasonVerifying, message, f.Since)
 	d.Events = []Event{{Reason: EventWorkerOrphaned, Key: EventWorkerOrphaned.Name + "/" + pod,
 		Message: message + ". kubectl node-ready doctor lists such pods"}}

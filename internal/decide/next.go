@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// decision is what Next knows of a node, and the plan that it makes.
+// decision is the input of Next, and the plan that it makes.
 type decision struct {
 	in    Input
 	ev    Evidence
@@ -25,8 +25,8 @@ func newDecision(in Input, ev Evidence, now time.Time) *decision {
 	return &decision{in: in, ev: ev, now: now, spent: budgetOf(in)}
 }
 
-// Next decides what to do next about one node. It names evidence that it lacks, and that costs something to load, in
-// Plan.Need; Resolve loads it and asks again.
+// Next decides the next step for one node. If it needs evidence that costs something to load, it names it in Plan.Need;
+// Resolve loads it and calls Next again.
 func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
 		return Plan{} // the garbage collector deletes its pods
@@ -98,7 +98,7 @@ func (d *decision) verify(current *workerpod.Observation) {
 	d.reportDeadline()
 }
 
-// budget is what the present run has spent of its retries. A run begins after a pass and after a reboot.
+// budget is how many retries the present run has spent. A run begins after a pass and after a reboot.
 type budget struct {
 	attempts, inconclusive int32
 	shared                 int32 // see marks.Record.Shared
@@ -271,7 +271,7 @@ func (d *decision) available() bool {
 func unavailableReason(in Input) string {
 	switch {
 	case in.Node.Leaving != "":
-		return "The node is leaving: " + in.Node.Leaving + "; no worker starts meanwhile"
+		return "No worker starts on this node: " + in.Node.Leaving
 	case in.Node.Lost:
 		return "Waiting for the kubelet: the node's condition Ready is Unknown"
 	}
@@ -296,7 +296,7 @@ func (d *decision) slotFree() bool {
 // awaitSlot reports that the node waits for a slot, and which pods hold one that should have ended. A held node stays
 // RemediationHeld.
 func (d *decision) awaitSlot() {
-	message := "Waiting for one of reconciliation.maxConcurrentVerifications"
+	message := "Waiting for a free slot (reconciliation.maxConcurrentVerifications)"
 	if d.ev.SlotHolders != nil && len(*d.ev.SlotHolders) > 0 { // a long message is cut, so the next one to go is named
 		message += "; " + (*d.ev.SlotHolders)[0].String()
 		if more := len(*d.ev.SlotHolders) - 1; more > 0 {
@@ -312,13 +312,13 @@ func (d *decision) awaitSlot() {
 		d.Condition.Message = attempt.Text(d.Condition.Message + "; " + message)
 		return
 	}
-	message += "; before: " + LastFailure(d.in.Node.Record)
+	message += "; previous result: " + LastFailure(d.in.Node.Record)
 	d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
 }
 
 // String says which pod holds a slot, until when, why it does, and what to do.
 func (h SlotHolder) String() string {
-	text := fmt.Sprintf("worker %s on node %s should have ended at %s and holds one until %s at the latest", h.Pod, h.Node,
+	text := fmt.Sprintf("worker %s on node %s should have ended at %s and holds a slot until %s at the latest", h.Pod, h.Node,
 		h.Due.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
 	switch {
 	case h.Refused != "":

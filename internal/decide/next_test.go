@@ -289,7 +289,7 @@ func TestANodeThatIsLeaving(t *testing.T) {
 	} {
 		plan, asked := ask(t, in, deletable())
 		if plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites ||
-			!strings.HasPrefix(plan.Condition.Message, "The node is leaving: "+in.Node.Leaving) || len(asked) > 0 {
+			!strings.HasPrefix(plan.Condition.Message, "No worker starts on this node: "+in.Node.Leaving) || len(asked) > 0 {
 			t.Errorf("%s: %+v, asked for %v", name, plan, asked)
 		}
 	}
@@ -363,7 +363,7 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 			[]string{"verify-o-1 on node o", "is forbidden", "let the controller delete pods"}},
 		"two": {given(), []SlotHolder{holder, refused}, marks.ReasonWaitingForSlot, []string{"verify-m-1", "so do 1 more"}},
 		"a failed node": {given(failed), []SlotHolder{holder}, marks.ReasonWaitingForSlot,
-			[]string{"verify-m-1", "; before: check dns"}},
+			[]string{"verify-m-1", "; previous result: check dns"}},
 		"a held node": {given(failed, heldBy(GuardAction)), []SlotHolder{holder}, marks.ReasonRemediationHeld,
 			[]string{"held by action", "verify-m-1"}},
 	} {

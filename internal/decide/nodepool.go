@@ -19,22 +19,22 @@ type NodePool struct {
 	DoNotDisrupt bool
 }
 
-// UnknownTaint is a gating taint that Karpenter does not expect to go away: it launches another node for pods that do
-// not tolerate it.
+// UnknownTaint is a gating taint that Karpenter treats as permanent, so it launches another node for pods that do not
+// tolerate it.
 type UnknownTaint struct {
-	// Pool is the NodePool that lacks it; empty where all do.
+	// Pool is the NodePool that does not list the taint; empty if none does.
 	Pool  string
 	Taint marks.Taint
 }
 
 // String says what is wrong.
 func (u UnknownTaint) String() string {
-	of := "no NodePool has"
+	problem := fmt.Sprintf("no NodePool lists the gating taint %s in startupTaints", u.Taint.ID())
 	if u.Pool != "" {
-		of = "nodes of NodePool " + u.Pool + " carry, and its startupTaints lack,"
+		problem = fmt.Sprintf("NodePool %s does not list the gating taint %s in startupTaints, but its nodes carry it",
+			u.Pool, u.Taint.ID())
 	}
-	return fmt.Sprintf("%s the gating taint %s in startupTaints: Karpenter launches more nodes than are needed "+
-		"for pods that do not tolerate it", of, u.Taint.ID())
+	return problem + ": Karpenter launches more nodes than are needed for pods that do not tolerate it"
 }
 
 // Event is what is emitted on the NodePool.

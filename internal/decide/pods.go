@@ -10,16 +10,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deadlineGrace is how long past its timeout a worker may take to report the timeout itself, in more detail, before the
-// controller records one.
+// deadlineGrace is how long after its timeout a worker may take to report it, with more detail, before the controller
+// records a timeout.
 const deadlineGrace = 5 * time.Second
 
 // unschedulableFor is how long kube-scheduler may report a pod as unschedulable before the attempt ends. At first it
 // often does not know the node.
 const unschedulableFor = 10 * time.Second
 
-// probeKeptFor is how long a probe is kept after its result, so that nodes which fail together share it, or after it
-// was abandoned, so that the next one runs on another node.
+// probeKeptFor is how long a probe is kept after its result, so that nodes which fail together share it. An abandoned
+// probe is kept as long, so that the next one runs on another node.
 const probeKeptFor = 30 * time.Second
 
 // CurrentPod is the pod of the attempt after the last recorded one, or nil. The result of a pod with a lower number is

@@ -20,7 +20,7 @@ type Unmet struct {
 	Message string
 	// Remedy says what a person has to change, if the prerequisite cannot be met without that.
 	Remedy string
-	// Hint is the remedy of one that is unmet for longer than hintAfter.
+	// Hint is the remedy if it stays unmet for longer than hintAfter.
 	Hint string
 }
 
@@ -54,7 +54,7 @@ const (
 
 // WaitingLabels are the labels of the metric that counts waiting nodes.
 type WaitingLabels struct {
-	// For is a prerequisite's kind and name, or that of the object that is missing; slot or registration.
+	// For is a prerequisite's kind and name (or that of the missing object), slot or registration.
 	For string
 	// Pool is empty for nodes of no NodePool.
 	Pool string
@@ -96,7 +96,7 @@ func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 	}
 	until := end.UTC().Format(time.RFC3339)
 	return Unmet{Kind: "minimumHoldSeconds", Name: fmt.Sprint(seconds),
-		Message: fmt.Sprintf("nodeManagement.minimumHoldSeconds (%d) to be over at %s", seconds, until)}, left
+		Message: fmt.Sprintf("the end of nodeManagement.minimumHoldSeconds (%d) at %s", seconds, until)}, left
 }
 
 // prerequisiteStuckEvents is one event for all prerequisites that need a person; none if there is no such prerequisite.

@@ -26,9 +26,9 @@ func TestMinimumHold(t *testing.T) {
 		says  string // part of the condition
 		wait  time.Duration
 	}{
-		"young":                              {given(holding(20 * time.Second)), world{}, StepNone, "nodeManagement.minimumHoldSeconds (60) to be over at 2026-03-01T12:00:40Z", 40 * time.Second},
+		"young":                              {given(holding(20 * time.Second)), world{}, StepNone, "the end of nodeManagement.minimumHoldSeconds (60) at 2026-03-01T12:00:40Z", 40 * time.Second},
 		"young, without checks":              {given(unchecked, holding(20*time.Second)), world{}, StepNone, "minimumHoldSeconds", 40 * time.Second},
-		"young, and waits for something":     {given(unchecked, holding(20*time.Second)), unmet, StepNone, "the node to be Ready; nodeManagement.minimumHoldSeconds", 40 * time.Second},
+		"young, and waits for something":     {given(unchecked, holding(20*time.Second)), unmet, StepNone, "the node to be Ready; the end of nodeManagement.minimumHoldSeconds", 40 * time.Second},
 		"over":                               {given(holding(time.Minute)), world{}, StepStart, "", 0},
 		"over, without checks":               {given(unchecked, holding(time.Minute)), world{}, StepRecord, "", 0},
 		"over, and waits for something":      {given(unchecked, holding(time.Minute)), unmet, StepNone, "the node to be Ready", 0},

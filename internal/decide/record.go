@@ -17,13 +17,13 @@ type Recorded struct {
 	Result attempt.Result
 	// First: the node has not passed before.
 	First bool
-	// Verdict is the node's first one, where this attempt brought it; empty for any other attempt.
+	// Verdict is the node's first verdict, if this attempt led to it; otherwise empty.
 	Verdict Verdict
-	// Suspicion is the type of the condition that made the node suspect, and Suspect what this attempt says of it; empty
-	// where it says nothing, or where no condition did.
+	// Suspicion is the type of the condition that made the node suspect, and Suspect the result of this attempt for it.
+	// Both are empty if there is none.
 	Suspicion corev1.NodeConditionType
 	Suspect   SuspicionResult
-	// Answer is the answer to a request; empty where the attempt answers none.
+	// Answer is the answer to a request; empty if the attempt answers none.
 	Answer attempt.Outcome
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Ledger is what is known of the actions of the last hour or window, the oldest first. An action is entered on
-// condition that its Version is still the same.
+// Ledger is what is known of the actions of the last hour or window, the oldest first. An action is added only if the
+// ledger still has its Version.
 type Ledger struct {
 	ledger.Contents
-	// Problem says why they are not known; then no limit can be checked.
+	// Problem is why the actions are unknown, so no limit can be checked.
 	Problem string
 }
 
@@ -28,7 +28,7 @@ type Workloads struct {
 	Names []string
 	// More: there are others.
 	More bool
-	// Stale: they were listed earlier. That is enough to hold a deletion, and not to put on a taint that evicts.
+	// Stale: they were listed earlier. That is enough to hold a deletion, but not to add a taint that evicts.
 	Stale bool
 	// Problem says why they are not known.
 	Problem string

@@ -10,8 +10,8 @@ import (
 // the plan that names the need.
 type Loaders map[Need]func(Plan) error
 
-// ErrStop is returned by a loader to end a decision without an error: another queue continues it, or nothing is left to
-// decide. The plan still names its need.
+// ErrStop is returned by a loader to end a decision without an error, because another queue continues it or nothing is
+// left to decide. The plan still names its need.
 var ErrStop = errors.New("the decision ends here")
 
 // Loader returns a loader that stores the result of load in a field of the evidence.
@@ -26,13 +26,13 @@ func Loader[T any](to **T, load func() (T, error)) func(Plan) error {
 }
 
 // Resolve calls Next until it needs no more evidence, and loads what it needs. A need without a loader is an error. The
-// loader of NeedFresh replaces the Input. Evidence from before that may be older than the node, so Resolve drops all of
-// it but the slot.
+// loader of NeedFresh replaces the Input. Earlier evidence may be older than the node, so Resolve drops all of it
+// except the slot.
 func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Plan, error) {
 	return ResolveWith(Next, in, ev, now, loaders)
 }
 
-// ResolveWith is Resolve for another decision than Next, as Supervise.
+// ResolveWith is Resolve for another decision than Next, such as Supervise.
 func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time,
 	loaders Loaders) (Plan, error) {
 	for {

@@ -26,21 +26,21 @@ func Statuses() []Status {
 }
 
 // Settled reports whether StatusOf is StatusVerified now and remains so until the Node changes or a worker pod of it
-// comes. It takes no time, so that it need be asked of a node only when that changes.
+// comes. It does not depend on the time, so it must be evaluated only when the node changes.
 func Settled(in Input) bool {
 	timeless := in.Config.NodeManagement.Reverify.Interval.Duration <= 0 && len(in.Profile.SuspectConditions) == 0 &&
 		in.Node.Requested == in.Node.Record.Request
 	return timeless && StatusOf(in, time.Time{}) == StatusVerified
 }
 
-// Done reports whether nothing is to be done about a node that is there when a process begins to lead, its pods apart:
-// it is settled, its condition says so, and no action on it is to be taken back.
+// Done reports whether a new leader has nothing to do for an existing node, apart from its pods. The node is settled, its
+// condition shows that, and no action on it must be undone.
 func Done(in Input) bool {
 	c := in.Node.Condition
 	return Settled(in) && c != nil && c.Status == corev1.ConditionTrue && len(in.Node.Record.Remediations) == 0
 }
 
-// StatusOf is a node's status; empty for a node that is none of our business.
+// StatusOf is a node's status; empty for a node that kube-node-ready does not manage.
 func StatusOf(in Input, now time.Time) Status {
 	switch {
 	case !Eligible(in), in.Node.Deleting:

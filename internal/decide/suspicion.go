@@ -13,8 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// requestEvery is the shortest time between two requested verifications of one node. Whoever may annotate nodes could
-// otherwise have workers run on it without a pause.
+// requestEvery is the shortest time between two requested verifications of one node. Otherwise anybody who may annotate
+// nodes could run workers on it without a pause.
 const requestEvery = time.Minute
 
 // maxRequest is the longest ID of a request, in bytes: it is kept in the record.
@@ -212,7 +212,7 @@ func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome atte
 	r.Suspicion, r.Cleared = nil, kept
 }
 
-// SuspicionResult is what became of a suspicion by a condition, for metrics.
+// SuspicionResult is the result of a suspicion from a condition, for metrics.
 type SuspicionResult string
 
 // The results. SuspicionAccused is a suspicion that began, SuspicionConfirmed one under which an attempt failed that
@@ -250,7 +250,7 @@ func suspicionClearedEvents(in Input, r marks.Record) []Event {
 	}
 	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
 	return []Event{{Reason: EventSuspicionCleared, Key: eventKey(r), Message: fmt.Sprintf(
-		"%s although condition %s is %s; the same transition does not verify the node again within %s",
+		"%s, although condition %s is %s. The same transition starts no further verification within %s",
 		passedMessage(r), attempt.Text(string(s.Type)), attempt.Text(string(s.Status)), cooldown)}}
 }
 

@@ -86,8 +86,8 @@ func (d *decision) awaitTermination(pod *workerpod.Observation) {
 func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
 	a := d.in.NextAttempt()
 	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
-		Message: fmt.Sprintf("worker %s cannot be ended: its container still runs long after its grace period, "+
-			"and no attempt can start beside it", pod.Name)}
+		Message: fmt.Sprintf("worker %s does not end: its container still runs long after its grace period, and no "+
+			"attempt can start before it ends", pod.Name)}
 	if !needsControlProbe(d.in) {
 		d.record(a, result)
 		return
@@ -106,7 +106,7 @@ func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condi
 	reason := marks.ReasonVerifying
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
 	if pod.Terminating && !pod.Seen.Terminating.IsZero() {
-		message += ": it is terminating since " + pod.Seen.Terminating.UTC().Format(time.RFC3339) + " at the latest"
+		message += ": it has been terminating since " + pod.Seen.Terminating.UTC().Format(time.RFC3339) + " or earlier"
 		if pod.HasRunningContainer {
 			message += ", and its container has not ended"
 		}
@@ -119,7 +119,7 @@ func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condi
 	}
 	if !d.spent.first && d.in.Node.Record.Held != "" {
 		c := d.betweenAttempts()
-		c.Message = attempt.Text(message + "; before: " + c.Message)
+		c.Message = attempt.Text(message + "; previous result: " + c.Message)
 		return c
 	}
 	return unknownCondition(reason, message, d.now)

@@ -33,7 +33,7 @@ func stuckBefore(age time.Duration) Input {
 	return failing(5, recordedAgo(age), func(in *Input) {
 		r := &in.Node.Record
 		r.Sequence, r.LastCheck, r.LastReason = 2, "", attempt.ReasonWorkerStuck
-		r.LastMessage = "worker verify-n-1 cannot be ended"
+		r.LastMessage = "worker verify-n-1 does not end"
 	})
 }
 
@@ -111,7 +111,7 @@ func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 		wait   time.Duration
 	}{
 		"not over":              {puzzling(1, due, with(pod(1, endingFor(over-1)))), verifying, "has not ended", 1},
-		"a slow teardown":       {puzzling(1, due, with(pod(1, endingFor(over), slow))), verifying, "is terminating since", 0},
+		"a slow teardown":       {puzzling(1, due, with(pod(1, endingFor(over), slow))), verifying, "has been terminating since", 0},
 		"a foreign finalizer":   {puzzling(1, due, with(pod(1, endingFor(over), finalized))), inconclusive, "example.com", 0},
 		"not Ready":             {puzzling(1, due, notReady, long), inconclusive, "its container has not ended", 0},
 		"lost":                  {puzzling(1, due, lost, long), prerequisites, "Ready is Unknown", 0},
@@ -119,7 +119,7 @@ func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 		"a successor":           {puzzling(1, due, with(pod(1, endingFor(0)))), verifying, "", over},
 		"it waits for backoff":  {puzzling(1, long), inconclusive, "", backoff(1)},
 		"its deletion is held": {puzzling(1, due, deleting, heldBy(GuardControlProbe), with(pod(1, endingFor(over-1)))),
-			marks.ReasonRemediationHeld, "its container has not ended; before: ", 1},
+			marks.ReasonRemediationHeld, "its container has not ended; previous result: ", 1},
 	} {
 		plan, _ := ask(t, tc.in, world{})
 		c := plan.Condition

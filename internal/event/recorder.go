@@ -43,8 +43,9 @@ type Creator interface {
 	Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error
 }
 
-// Recorder emits what was decided as events. client-go's recorder is not used because it names events by the time, so
-// that a decision that is made again is said again, and when a fleet arrives at once it drops whatever comes last.
+// Recorder emits events about decisions. It replaces the recorder of client-go, which names events by the time, so a
+// repeated decision would be a second event. When many nodes arrive at once, that recorder also drops the last events,
+// whatever their importance.
 type Recorder struct {
 	client   Creator
 	dropped  func()
@@ -58,8 +59,8 @@ type Recorder struct {
 	closed bool
 }
 
-// New makes a recorder; Start runs it. dropped is called for each event that will not be written, by any goroutine;
-// it must not block, as a Prometheus counter's Inc does not.
+// New makes a recorder; Start runs it. Any goroutine may call dropped, for each event that will not be written. It must
+// not block.
 func New(c Creator, dropped func()) *Recorder {
 	return &Recorder{
 		client: c, dropped: dropped, instance: instance(),
@@ -199,7 +200,7 @@ func (r *Recorder) close(ctx context.Context) {
 		r.dropped()
 	}
 	if left > 0 {
-		log.FromContext(ctx).Info("events left unwritten at stop", "events", left)
+		log.FromContext(ctx).Info("some events were not written before the stop", "events", left)
 	}
 }
 
@@ -221,7 +222,7 @@ func (r *Recorder) write(ctx context.Context, it *item) bool {
 	}
 	r.forget(it)
 	r.dropped()
-	log.FromContext(ctx).Error(err, "event not written", "node", it.object.Regarding.Name, "reason", it.object.Reason,
+	log.FromContext(ctx).Error(err, "cannot write the event", "node", it.object.Regarding.Name, "reason", it.object.Reason,
 		"note", it.object.Note, "tries", it.tries)
 	return !again
 }

@@ -59,7 +59,7 @@ func reverify(ctx context.Context, v *invocation) error {
 	id := ""
 	if v.await {
 		if v.cluster.component == componentDaemonSet {
-			return errors.New("in DaemonSet mode nobody answers requests: leave --wait out, and use kubectl node-ready wait")
+			return errors.New("DaemonSet mode does not answer requests: omit --wait, and use kubectl node-ready wait")
 		}
 		id = "reverify-" + rand.String(8)
 		decision = func(s nodeState, _ time.Time) ([]byte, string, error) { return s.requestReverify(id) }
@@ -108,7 +108,7 @@ func (s nodeState) reverify(now time.Time) (patch []byte, message string, err er
 	case s.refusesReverify() != nil:
 		return nil, "", s.refusesReverify()
 	case current != nil && decide.NeedsVerification(s.in, now):
-		return nil, fmt.Sprintf("attempt %d is under way already", current.Attempt.Number), nil
+		return nil, fmt.Sprintf("attempt %d already runs", current.Attempt.Number), nil
 	}
 	return s.startAfresh(), fmt.Sprintf("attempt %d is due now", s.in.Node.Record.Sequence+1), nil
 }
@@ -119,8 +119,8 @@ func (s nodeState) refusesReverify() error {
 	case s.in.Node.Deleting:
 		return errors.New("it is being deleted")
 	case !decide.Eligible(s.in):
-		return fmt.Errorf("it is excluded from verification by nodeManagement.nodeSelector, the annotation %s, "+
-			"as a control-plane or virtual node, or because it is not Linux", marks.AnnotationSkip)
+		return fmt.Errorf("it is excluded from verification: by nodeManagement.nodeSelector, by the annotation %s, or as "+
+			"a control-plane node, a virtual node or a node without Linux", marks.AnnotationSkip)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 			return true
 		}
 		if s == nil || s.refusesReverify() != nil {
-			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded: its request is not answered", name),
+			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded, so its request gets no answer", name),
 				exitNever}
 			return false
 		}
@@ -232,7 +232,7 @@ func (v *invocation) setSkip(ctx context.Context, value any) error {
 		case err != nil:
 			return "", err
 		case value == nil:
-			return "verified as any other node", nil
+			return "verified like any other node", nil
 		}
 		text := "neither verified nor remediated"
 		if taints := observe(v.cluster.config, n, nil).summary(v.now).Taints; len(taints) > 0 {
@@ -252,8 +252,8 @@ func logs(ctx context.Context, v *invocation) error {
 	if at < 0 {
 		text := fmt.Sprintf("node %s has no worker pod; its status is %s", s.node.Name, s.status(v.now))
 		if r := s.in.Node.Record; r.LastOutcome != "" {
-			text += fmt.Sprintf(". Attempt %d (%s) is gone: the last failed worker is kept for "+
-				"worker.keepFailedSeconds, others are not", r.Sequence, r.LastOutcome)
+			text += fmt.Sprintf(". The worker of attempt %d (%s) is gone: only the last failed worker is kept, for "+
+				"worker.keepFailedSeconds", r.Sequence, r.LastOutcome)
 		}
 		return errors.New(text)
 	}
@@ -314,11 +314,11 @@ func check(ctx context.Context, v *invocation) error {
 	pods := v.cluster.client.CoreV1().Pods(namespace)
 	tried, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		return fmt.Errorf("the API server does not take the pod: %w", err)
+		return fmt.Errorf("the API server rejects the pod: %w", err)
 	}
 	if workerpod.MayPreempt(tried) {
 		if workerpod.HasClaims(pod) {
-			return errors.New("the pod is not created: " + workerpod.ClaimsPreempt)
+			return errors.New("cannot create the pod: " + workerpod.ClaimsPreempt)
 		}
 		if !n.Offers(s.in.Profile.ExtendedResources()) {
 			return errors.New("the pod is not created: " + workerpod.ResourcesPreempt)
@@ -332,7 +332,7 @@ func check(ctx context.Context, v *invocation) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
 		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-			_, _ = fmt.Fprintf(v.warnings, "warning: pod %s/%s is left behind: %v\n", namespace, pod.Name, err)
+			_, _ = fmt.Fprintf(v.warnings, "warning: cannot delete pod %s/%s: %v\n", namespace, pod.Name, err)
 		}
 	}()
 	o, err := v.awaitEnd(ctx, pod)

@@ -102,12 +102,12 @@ func (c *cluster) configure(ctx context.Context, path, namespace string, warn fu
 	found, err := c.configMaps(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		warn("the controller's configuration cannot be read, its defaults are assumed (give it with --config): " +
+		warn("cannot read the controller's configuration, so its defaults are used (set it with --config): " +
 			err.Error())
 	case err != nil:
 		return err
 	case len(found) == 0:
-		warn("no ConfigMap of the controller is found, its defaults are assumed (give its configuration with --config)")
+		warn("found no ConfigMap of the controller, so its defaults are used (set its configuration with --config)")
 	case len(found) > 1:
 		var names []string
 		for _, m := range found {
@@ -122,7 +122,7 @@ func (c *cluster) configure(ctx context.Context, path, namespace string, warn fu
 			c.use(cfg, m.Namespace)
 			return nil
 		}
-		warn("the controller's configuration is of another version, its defaults are assumed (give it with --config):\n" +
+		warn("the controller's configuration is of another version, so its defaults are used (set it with --config):\n" +
 			err.Error())
 	}
 	c.config = &config.Config{}
@@ -170,7 +170,7 @@ func (c *cluster) controllers(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(list.Items) != 1 {
-		return "", errors.New("the controller's namespace is not known: give it with --namespace")
+		return "", errors.New("the controller's namespace is unknown: set it with --namespace")
 	}
 	c.controllerNamespace = list.Items[0].Namespace
 	return c.controllerNamespace, nil

@@ -17,18 +17,18 @@ func (v *invocation) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:         "kubectl-node_ready",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl node-ready"},
-		Short:       "Show where the verification of nodes stands, and start it again",
-		Long: `Show where the verification of nodes stands, and start it again.
+		Short:       "Show the verification of nodes, and start it again",
+		Long: `Show the verification of nodes, and start it again.
 
-The controller's configuration is read from the ConfigMap that its chart makes. kubectl's flags for the
-connection (--kubeconfig, --server, --token, --as, ...) are accepted too.`,
+The plugin reads the controller's configuration from the ConfigMap that the chart creates. kubectl's connection
+flags (--kubeconfig, --server, --token, --as, ...) work too.`,
 		Example: "  kubectl node-ready status\n  kubectl node-ready explain NODE\n  kubectl node-ready doctor",
 		Args:    unknownCommand, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
 	}
 	flags := root.PersistentFlags()
 	v.connection.AddFlags(flags)
-	flags.Lookup("namespace").Usage = "The controller's namespace, where there is more than one controller"
+	flags.Lookup("namespace").Usage = "Namespace of the controller, if there is more than one controller"
 	var connection []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) { connection = append(connection, f) })
 	help := root.HelpFunc()
@@ -39,7 +39,7 @@ connection (--kubeconfig, --server, --token, --as, ...) are accepted too.`,
 		}
 		help(c, args)
 	})
-	flags.StringVar(&v.configPath, "config", "", "The controller's configuration file, in place of its ConfigMap")
+	flags.StringVar(&v.configPath, "config", "", "Configuration file of the controller, instead of its ConfigMap")
 	flags.StringVar(&v.colourMode, "color", "auto", "One of: (auto, always, never)")
 	complete(root, "color", "auto", "always", "never")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -68,16 +68,16 @@ func unknownCommand(c *cobra.Command, words []string) error {
 // offline are the commands that need no cluster.
 func (v *invocation) offline() []*cobra.Command {
 	file := &cobra.Command{
-		Use: "config", Short: "Work on the controller's configuration",
+		Use: "config", Short: "Work with configuration files of the controller",
 		Example: "  kubectl node-ready config validate config.yaml", Args: unknownCommand, SuggestionsMinimumDistance: 2,
 		RunE: func(*cobra.Command, []string) error { return usageErrorf("config needs a command: validate") },
 	}
 	file.AddCommand(v.command(&cobra.Command{
-		Use: "validate FILE", Short: "Check a configuration file (- for standard input) as the controller does at its start",
+		Use: "validate FILE", Short: "Validate a configuration file (- for standard input) as the controller does on start",
 		Example: "  kubectl node-ready config validate config.yaml", Args: cobra.ExactArgs(1),
 	}, validate))
 	pages := v.command(&cobra.Command{
-		Use: "coming-from [NAME]", Short: "Print how to move here from another controller, or list these controllers",
+		Use: "coming-from [NAME]", Short: "Print how to migrate from another controller, or list these controllers",
 		Example: "  kubectl node-ready coming-from node-readiness-controller", Args: cobra.MaximumNArgs(1),
 	}, comingFrom)
 	pages.ValidArgsFunction = func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -93,13 +93,13 @@ func (v *invocation) offline() []*cobra.Command {
 func (v *invocation) readers() []*cobra.Command {
 	namesOrSelector := func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 && v.selector != "" {
-			return errors.New("give either names of nodes or --selector")
+			return errors.New("set either names of nodes or --selector")
 		}
 		return nil
 	}
 	status := v.onNodes(&cobra.Command{
-		Use: "status [NODE...]", Short: "Show where each node stands, and why", Args: namesOrSelector,
-		Example: `  # All nodes; of more than 50, those that are not verified
+		Use: "status [NODE...]", Short: "Show the status of each node, and the reason", Args: namesOrSelector,
+		Example: `  # All nodes; if there are more than 50, only those that are not verified
   kubectl node-ready status
   # The unverified nodes of a pool, as they change
   kubectl node-ready status --unverified --watch -l karpenter.sh/nodepool=default
@@ -108,10 +108,10 @@ func (v *invocation) readers() []*cobra.Command {
 	}, -1, status)
 	flags := status.Flags()
 	flags.StringVarP(&v.selector, "selector", "l", "", "Label selector of the nodes")
-	flags.BoolVar(&v.all, "all", false, "Every node, however many there are")
+	flags.BoolVar(&v.all, "all", false, "Show every node, even if there are more than 50")
 	flags.BoolVarP(&v.watch, "watch", "w", false, "Print nodes again as they change")
 	flags.BoolVar(&v.unverified, "unverified", false, "Only nodes that are pending, verifying, failed or held")
-	flags.BoolVar(&v.noHeaders, "no-headers", false, "Leave the table's header out")
+	flags.BoolVar(&v.noHeaders, "no-headers", false, "Omit the header of the table")
 	wait := v.onNodes(&cobra.Command{
 		Use: "wait NODE... | -l SELECTOR", Short: "Wait until nodes are verified",
 		Example: `  # A node that has not joined yet
@@ -126,9 +126,9 @@ func (v *invocation) readers() []*cobra.Command {
 		},
 	}, -1, reporting(wait))
 	wait.Flags().StringVarP(&v.selector, "selector", "l", "", "Label selector of the nodes")
-	wait.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait; 0 is no limit")
+	wait.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait; 0 means no limit")
 	check := v.onNodes(&cobra.Command{
-		Use: "check NODE", Short: "Run a node's checks now; changes nothing on the node",
+		Use: "check NODE", Short: "Run a node's checks now, without a change to the node",
 		Example: "  kubectl node-ready check node-1", Args: cobra.ExactArgs(1),
 	}, 1, check)
 	check.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait for the result")
@@ -146,14 +146,14 @@ func (v *invocation) readers() []*cobra.Command {
 			Example: "  kubectl node-ready explain node-1", Args: cobra.ExactArgs(1),
 		}, 1, explain),
 		v.onCluster(&cobra.Command{
-			Use: "doctor", Short: "Find what is set up wrong, and how to fix it",
+			Use: "doctor", Short: "Find problems of the setup, and show how to fix them",
 			Example: "  kubectl node-ready doctor", Args: cobra.NoArgs,
 		}, doctor),
 		v.onCluster(&cobra.Command{
 			Use: "remediations", Aliases: []string{"deletions"},
-			Short: "List what was done about failed nodes, why, and what became of it",
+			Short: "List the actions on failed nodes, their causes and their results",
 			Example: `  kubectl node-ready remediations
-  # The nodes on which an action is waited for
+  # The nodes that wait for the result of an action
   kubectl node-ready remediations -o json | jq -r '.remediations[] | select(.state == "waiting").node'`,
 			Args: cobra.NoArgs,
 		}, remediations),
@@ -166,31 +166,31 @@ func (v *invocation) writers() []*cobra.Command {
 		Use: "reverify NODE...", Short: "Verify nodes again now",
 		Long: `Verify nodes again now.
 
-Without --wait a verified node loses its label until it passes again. With --wait it keeps its label and takes
-workloads: the command requests a verification, waits for it, and prints the result. Only a failure that no
-verified node shares closes the node's gate then.`,
+Without --wait, a verified node loses its label until it passes again. With --wait, the command requests a
+verification, waits for it, and prints the result. Meanwhile the node keeps its label and accepts workloads. It is
+tainted only after a failure that no verified node shares.`,
 		Example: `  kubectl node-ready reverify node-1 node-2
   # Keep the label of a verified node, and wait for the result
   kubectl node-ready reverify node-1 --wait --timeout 5m`, Args: cobra.MinimumNArgs(1),
 	}, -1, reporting(reverify))
 	reverify.Flags().BoolVar(&v.await, "wait", false,
 		"Request a verification and wait for its result; a verified node keeps its label")
-	reverify.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait, with --wait; 0 is no limit")
+	reverify.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait, with --wait; 0 means no limit")
 	return []*cobra.Command{reverify,
 		v.onNodes(&cobra.Command{
-			Use: "skip NODE...", Short: "Leave nodes alone: neither verify nor remediate them",
+			Use: "skip NODE...", Short: "Exclude nodes from verification and remediation",
 			Example: "  kubectl node-ready skip node-1", Args: cobra.MinimumNArgs(1),
 		}, -1, reporting(skip)),
 		v.onNodes(&cobra.Command{
-			Use: "unskip NODE...", Short: "End a skip: verify nodes as any other",
+			Use: "unskip NODE...", Short: "Undo a skip: verify the nodes like any other",
 			Example: "  kubectl node-ready unskip node-1", Args: cobra.MinimumNArgs(1),
 		}, -1, reporting(unskip)),
 		v.onCluster(&cobra.Command{
-			Use: "pause [WHY...]", Short: "Take no action on failed nodes, from now on",
+			Use: "pause [WHY...]", Short: "Pause remediation: take no action on failed nodes",
 			Example: "  kubectl node-ready pause DNS outage, ticket 7", Args: cobra.ArbitraryArgs,
 		}, reporting(pause)),
 		v.onCluster(&cobra.Command{
-			Use: "resume", Short: "Take actions on failed nodes again, as the configuration says",
+			Use: "resume", Short: "Resume remediation: take the configured actions on failed nodes again",
 			Example: "  kubectl node-ready resume", Args: cobra.NoArgs,
 		}, reporting(resume)),
 	}

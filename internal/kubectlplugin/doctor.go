@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// finding is something that is wrong, and what to do about it.
+// finding is a problem, and how to fix it.
 type finding struct {
 	// Check is which of the doctor's checks found it.
 	Check string `json:"check"`
@@ -27,11 +27,11 @@ type finding struct {
 // diagnosis is what doctor prints.
 type diagnosis struct {
 	Findings []finding `json:"findings"`
-	// Notes are what an operator should know and may accept.
+	// Notes are facts that an operator should know, and may accept.
 	Notes []finding `json:"notes,omitempty"`
-	// Passed are checks that found neither.
+	// Passed are the checks without findings and notes.
 	Passed []string `json:"passed,omitempty"`
-	// Unchecked are checks that could not be made, each with why.
+	// Unchecked are the checks that could not run, each with the reason.
 	Unchecked []string `json:"unchecked,omitempty"`
 
 	overview overview // read once, for all checks but that of the installation
@@ -53,16 +53,16 @@ var examinations = []struct {
 	passed string
 }{
 	{"installation", examineInstallation, "kube-node-ready is installed"},
-	{"leader", examineLeader, "a controller leads, or nobody has to"},
-	{"versions", examineVersions, "plugin, controller and workers are of one version"},
-	{"image", examineImage, "the workers' image is of this product, and reports"},
-	{"rights", examineRights, "the service accounts may do what the configuration needs"},
-	{"controllers", examineControllers, "no two controllers act on one taint"},
-	{"workers", examineWorkers, "no worker pod is where no controller sees it"},
+	{"leader", examineLeader, "a controller is the leader, if one is needed"},
+	{"versions", examineVersions, "plugin, controller and workers have the same version"},
+	{"image", examineImage, "the workers run the kube-node-ready image, and write reports"},
+	{"rights", examineRights, "the service accounts have the permissions that the configuration needs"},
+	{"controllers", examineControllers, "no two controllers act on the same taint"},
+	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
 	{"dns", examineDNS, "cluster DNS can run"},
-	{"agents", examineAgents, "no agent registers itself, since no selector of prerequisites.daemonSets asks for a label"},
+	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
-	{"repair", examineRepair, "every action can be taken, and no other repairer bypasses the guards"},
+	{"repair", examineRepair, "every action is possible, and no other repairer bypasses the guards"},
 	{"token", examineToken, "an admission policy limits what a stolen token allows"},
 }
 
@@ -72,8 +72,8 @@ func examineInstallation(ctx context.Context, v *invocation, d *diagnosis) error
 	if err == nil && len(maps) == 0 && v.configPath == "" {
 		where := cmp.Or(*v.connection.Namespace, "any namespace")
 		d.found("installation",
-			"no ConfigMap of a controller is in "+where+": kube-node-ready is not installed there, or not by its chart",
-			"install it (README.md), or give --namespace and --config")
+			"no ConfigMap of a controller is in "+where+": kube-node-ready is not installed there, or not with its chart",
+			"install it (README.md), or set --namespace and --config")
 	}
 	return err
 }
@@ -113,7 +113,7 @@ func doctor(ctx context.Context, v *invocation) error {
 		return fmt.Errorf("%d found", n)
 	}
 	if n := len(d.Unchecked); n > 0 {
-		return codedError{fmt.Errorf("%d of %d checks could not be made", n, len(examinations)), exitUnchecked}
+		return codedError{fmt.Errorf("%d of %d checks could not run", n, len(examinations)), exitUnchecked}
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (v *invocation) printDiagnosis(d diagnosis, passed []string) {
 		fmt.Fprintf(&v.out, "ok: %s\n", p)
 	}
 	if len(d.Findings)+len(d.Unchecked) == 0 {
-		fmt.Fprintln(&v.out, "Nothing wrong was found.")
+		fmt.Fprintln(&v.out, "No problems found.")
 	}
 }
 
@@ -147,7 +147,7 @@ func (v *invocation) account(ctx context.Context, o overview) (namespace, name s
 		of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: c.component}.String()
 		list, err := c.client.AppsV1().DaemonSets(c.controllerNamespace).List(ctx, metav1.ListOptions{LabelSelector: of})
 		if err != nil || len(list.Items) == 0 {
-			return "", "", errors.Join(err, errors.New("no DaemonSet says which service account verifies nodes"))
+			return "", "", errors.Join(err, errors.New("found no DaemonSet that names the service account for verification"))
 		}
 		d := list.Items[0]
 		return d.Namespace, d.Spec.Template.Spec.ServiceAccountName, nil
@@ -156,7 +156,7 @@ func (v *invocation) account(ctx context.Context, o overview) (namespace, name s
 		return "", "", o.podsErr
 	}
 	if len(o.pods) == 0 {
-		return "", "", errors.New("no pod of the controller says which service account it has")
+		return "", "", errors.New("found no pod of the controller that names its service account")
 	}
 	return o.pods[0].Namespace, o.pods[0].Spec.ServiceAccountName, nil
 }
@@ -199,8 +199,8 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 		if len(missing) > 0 {
 			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s",
 				namespace, account, strings.Join(missing, ", "), r),
-				"helm upgrade the release, which makes the roles that the configuration needs; "+
-					"with controller.rbac.create=false grant it (docs/design/security.md)")
+				"run helm upgrade, which creates the roles that the configuration needs; with controller.rbac.create=false, "+
+					"grant the permission yourself (docs/design/security.md)")
 		}
 	}
 	return nil

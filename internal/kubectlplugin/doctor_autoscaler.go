@@ -82,9 +82,9 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 		return err
 	}
 	if g.both != "" {
-		d.found("autoscaler", fmt.Sprintf("node %s carries gating taints with the keys of both Karpenter and Cluster "+
-			"Autoscaler: each of them takes the other's for permanent and launches more nodes than are needed", g.both),
-			"give the nodes of each autoscaler a profile with one key (docs/guides/zero-configuration.md)")
+		d.found("autoscaler", fmt.Sprintf("node %s has gating taints with the keys of both Karpenter and Cluster "+
+			"Autoscaler: each treats the other's taint as permanent and launches more nodes than are needed", g.both),
+			"create a profile with one key for the nodes of each autoscaler (docs/guides/zero-configuration.md)")
 	}
 	pools, err := v.cluster.nodePools(ctx, g.pools)
 	if err != nil {
@@ -98,7 +98,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 		if p.DoNotDisrupt && v.cluster.config.NodeManagement.DeleteFailedNodes {
 			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted",
 				p.Name, owner.AnnotationDoNotDisrupt),
-				"remove the annotation from spec.template.metadata.annotations if failed nodes are to be replaced")
+				"remove the annotation from spec.template.metadata.annotations if kube-node-ready should replace failed nodes")
 		}
 		for _, t := range gating {
 			if decide.HasTaint(p.Taints, t) {
@@ -148,9 +148,9 @@ func (v *invocation) examineKarpenterVersion(ctx context.Context, d *diagnosis, 
 	}
 	for _, t := range byKey {
 		if installed == nil {
-			d.note("autoscaler", fmt.Sprintf("which Karpenter runs is unknown: from %s on it knows the gating taint %s "+
-				"by its key, an older one launches more nodes than are needed", karpenterSince, t.Key),
-				"compare the version yourself; for an older one "+startupTaintFix(t))
+			d.note("autoscaler", fmt.Sprintf("the version of Karpenter is unknown: before %s, it does not know the gating "+
+				"taint %s by its key, and launches more nodes than are needed", karpenterSince, t.Key),
+				"check the version; if it is older, "+startupTaintFix(t))
 		} else if installed.LessThan(karpenterSince) {
 			d.found("autoscaler", fmt.Sprintf("Karpenter %s (%s) does not know the gating taint %s by its key: "+
 				"it launches more nodes than are needed", installed, source, t.Key),

@@ -64,15 +64,15 @@ func TestDoctorKnowsKarpentersVersion(t *testing.T) {
 		"new":                      {image: "public.ecr.aws/karpenter/controller:v1.13.0"},
 		"from a mirror":            {image: "mirror.example.com/ecr/karpenter/controller:1.9.0", finding: "Karpenter 1.9.0"},
 		"by digest, with a label":  {image: "public.ecr.aws/karpenter/controller" + digest, label: "1.14.1"},
-		"by digest, without label": {image: "public.ecr.aws/karpenter/controller" + digest, note: "which Karpenter runs is unknown"},
-		"another provider's":       {image: "example.com/karpenter-provider/other:0.3.1", note: "which Karpenter runs is unknown"},
+		"by digest, without label": {image: "public.ecr.aws/karpenter/controller" + digest, note: "the version of Karpenter is unknown"},
+		"another provider's":       {image: "example.com/karpenter-provider/other:0.3.1", note: "the version of Karpenter is unknown"},
 	} {
 		d := autoscalerDiagnosis(t, oneKey, c.startup, karpenterDeployment(c.image, c.label))
 		checkFindings(t, name+": findings", d.Findings, c.finding)
 		checkFindings(t, name+": notes", d.Notes, c.note)
 	}
 	d := autoscalerDiagnosis(t, oneKey, nil)
-	checkFindings(t, "run by a cloud: notes", d.Notes, "which Karpenter runs is unknown")
+	checkFindings(t, "run by a cloud: notes", d.Notes, "the version of Karpenter is unknown")
 }
 
 // Two autoscalers in one cluster know one key each, and a node has one of them.
@@ -91,14 +91,14 @@ func TestDoctorKnowsEachAutoscalersKey(t *testing.T) {
 		"the other's key":             {twoKeys, makeNode(tainted(karpenterKey)), "Cluster Autoscaler does not know the gating taint " + karpenterKey},
 		"the other's key on creation": {oneKey, makeNode(), "Cluster Autoscaler does not know the gating taint " + karpenterKey},
 		"Karpenter's node with the other's key": {twoKeys, makeNode(pooled, tainted(scalerKey)),
-			"nodes of NodePool a carry, and its startupTaints lack, the gating taint " + scalerKey},
+			"NodePool a does not list the gating taint " + scalerKey},
 	} {
 		d := autoscalerDiagnosis(t, c.settings, nil, newKarpenter, scaler, c.node)
 		checkFindings(t, name, d.Findings, c.want)
 		checkFindings(t, name+": notes", d.Notes, "")
 	}
 	both := autoscalerDiagnosis(t, twoKeys, nil, newKarpenter, makeNode(tainted(scalerKey), tainted(karpenterKey)))
-	checkFindings(t, "both keys", both.Findings, "node n carries gating taints with the keys of both Karpenter and Cluster Autoscaler")
+	checkFindings(t, "both keys", both.Findings, "node n has gating taints with the keys of both Karpenter and Cluster Autoscaler")
 }
 
 // checkFindings expects one finding that begins with want, or none.

@@ -39,8 +39,8 @@ func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 	o := d.overview
 	if own := leader.VersionLabel(version.Version); o.Leader.Version != "" && o.Leader.Version != own {
-		d.found("versions", fmt.Sprintf("the controller that leads is of version %s, this plugin of %s",
-			o.Leader.Version, own), "use the plugin of the controller's version: it may misread the marks of another")
+		d.found("versions", fmt.Sprintf("the leading controller has version %s, this plugin has version %s",
+			o.Leader.Version, own), "use the plugin of the controller's version: this one may misread the controller's marks")
 	}
 	if o.podsErr != nil {
 		return o.podsErr
@@ -63,7 +63,7 @@ func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 		ours := err == nil && own.Name() == controller.Name()
 		if ok && ours && w.Tag != "" && w.Digest == "" && w.Tag != tagged.Tag() {
 			d.found("versions", fmt.Sprintf("the controller runs %s, %s %s:%s", images[0], w.who, w.Repository, w.Tag),
-				fmt.Sprintf("leave %s empty, so that it follows controller.image, or set both to one tag", w.key))
+				fmt.Sprintf("leave %s empty to use controller.image, or set both to one tag", w.key))
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error 
 				if shared && overlap(cfg.NodeManagement.NodeSelector, others[other].NodeManagement.NodeSelector) {
 					d.found("controllers", fmt.Sprintf("%s and %s both act on nodes with the taint %s:%s",
 						other, name, t.Key, t.Effect),
-						"give each its own nodeManagement.taints, or nodeManagement.nodeSelectors that leave out each other's nodes")
+						"give each its own nodeManagement.taints, or nodeManagement.nodeSelectors that exclude each other's nodes")
 				}
 			}
 		}
@@ -128,21 +128,21 @@ func examineWorkers(ctx context.Context, v *invocation, d *diagnosis) error {
 	for _, m := range found {
 		cfg, err := parse(m, "")
 		if err != nil {
-			return fmt.Errorf("where the workers of ConfigMap %s/%s are is not known: %w", m.Namespace, m.Name, err)
+			return fmt.Errorf("cannot find the namespace of the workers of ConfigMap %s/%s: %w", m.Namespace, m.Name, err)
 		}
 		namespaces = append(namespaces, cmp.Or(cfg.Worker.Namespace, m.Namespace))
 	}
 	if v.cluster.namespace == "" && len(found) == 0 {
-		return errors.New("no configuration of a controller says in which namespace workers are created")
+		return errors.New("found no configuration of a controller, which names the workers' namespace")
 	}
 	of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}.String()
 	return each(ctx, v.cluster.client.CoreV1().Pods(metav1.NamespaceAll).List, of, func(p *corev1.Pod) {
 		if !slices.Contains(namespaces, p.Namespace) {
-			d.found("workers", fmt.Sprintf("worker pod %s/%s of node %s is where no controller creates workers: "+
-				"worker.namespace was changed, and no controller sees the pod",
+			d.found("workers", fmt.Sprintf("worker pod %s/%s of node %s is in a namespace that no controller watches, "+
+				"because worker.namespace was changed",
 				p.Namespace, p.Name, p.Annotations[workerpod.AnnotationNode]),
-				fmt.Sprintf("it ends by its own deadline and goes with its node; to remove it now: "+
-					"kubectl -n %s delete pod %s", p.Namespace, p.Name))
+				fmt.Sprintf("it ends at its own deadline and is deleted with its node; to delete it now, run kubectl -n %s "+
+					"delete pod %s", p.Namespace, p.Name))
 		}
 	})
 }
@@ -179,10 +179,10 @@ func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 			}
 		}
 		if !ours {
-			d.found("image", fmt.Sprintf("%s run the image %s, of another repository than the chart's: one that exits "+
-				"with 0 releases its node without the checks of the configuration",
+			d.found("image", fmt.Sprintf("%s run the image %s, which is not from the chart's repository: a worker that exits "+
+				"with 0 releases its node without the configured checks",
 				strings.TrimPrefix(w.who, "its "), w.Repository), fmt.Sprintf(
-				"leave %s empty, so that it follows controller.image; end a mirror's name in /%s", w.key, repository))
+				"leave %s empty to use controller.image, or end the name of a mirror in /%s", w.key, repository))
 		}
 	}
 	noteMovingImages(v.cluster.config, d)
@@ -199,9 +199,9 @@ func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 	}
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) > 0 {
-		d.found("image", fmt.Sprintf("workers passed without a report within the last hour, so nobody knows what they "+
-			"checked, on %d nodes, %s among them", len(nodes), nodes[0]),
-			"use the workers' image of the controller's version, then kubectl node-ready reverify NODE...")
+		d.found("image", fmt.Sprintf("within the last hour, workers passed without a report, so their checks are unknown, "+
+			"on %d nodes, %s among them", len(nodes), nodes[0]),
+			"use the workers' image of the controller's version, then run kubectl node-ready reverify NODE...")
 	}
 	return nil
 }
@@ -218,9 +218,9 @@ func noteMovingImages(cfg *config.Config, d *diagnosis) {
 			_, pinned := named.(reference.Digested)
 			tagged, ok := reference.TagNameOnly(named).(reference.Tagged) // latest is that of none
 			if !pinned && ok && tagged.Tag() == "latest" {
-				d.note("image", fmt.Sprintf("%s.initContainers[%d] (%s) runs the image %s, whose tag moves: nodes may be "+
-					"verified by different versions of it", key, i, c.Name, c.Image),
-					"give the image a version as its tag, or a digest")
+				d.note("image", fmt.Sprintf("%s.initContainers[%d] (%s) runs the image %s, whose tag can change, so nodes may "+
+					"be verified by different versions of it", key, i, c.Name, c.Image),
+					"set a version as the image's tag, or a digest")
 			}
 		}
 	}
@@ -273,7 +273,7 @@ const labelInstance = "app.kubernetes.io/instance"
 
 // stolenToken is what a stolen token of the controller allows without the admission policies.
 func stolenToken(workers *corev1.Namespace, deletes bool) (what, fix string) {
-	what = "admissionPolicy is off: a stolen token of the controller can take any taint off any node"
+	what = "admissionPolicy is off: a stolen token of the controller can remove any taint from any node"
 	fix = "set admissionPolicy.enabled (docs/design/security.md)"
 	if deletes {
 		what += ", delete nodes and the objects that own them"

@@ -14,7 +14,7 @@ func TestDoctorExaminesImagesOfProfiles(t *testing.T) {
 		return "profiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: a}}, " + image + "}]"
 	}
 	const ours, digest = "ghcr.io/kube-node-ready/kube-node-ready", "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	const foreign = "run the image example.com/gpu-tools, of another repository than the chart's"
+	const foreign = "run the image example.com/gpu-tools, which is not from the chart's repository"
 	for name, test := range map[string]struct {
 		config       string
 		found, noted []string
@@ -26,7 +26,7 @@ func TestDoctorExaminesImagesOfProfiles(t *testing.T) {
 		"of another version":       {config: profile("image: {tag: v2}"), found: []string{"the controller runs " + ours + ":v1, workers of profile gpu " + ours + ":v2"}},
 		"the worker of another":    {config: "worker: {image: {repository: " + ours + "-worker, tag: v2}}\n" + profile("image: {pullPolicy: Always}"), found: []string{"its workers " + ours + "-worker:v2", "workers of profile gpu"}},
 		"pinned":                   {config: profile("image: {tag: v2, digest: '" + strings.TrimPrefix(digest, "@") + "'}")},
-		"init, without a tag":      {config: profile("initContainers: [{name: burn-in, image: 'example.com:5000/dcgm'}]"), noted: []string{"profiles[0].initContainers[0] (burn-in) runs the image example.com:5000/dcgm, whose tag moves"}},
+		"init, without a tag":      {config: profile("initContainers: [{name: burn-in, image: 'example.com:5000/dcgm'}]"), noted: []string{"profiles[0].initContainers[0] (burn-in) runs the image example.com:5000/dcgm, whose tag can change"}},
 		"init of worker, latest":   {config: "worker: {initContainers: [{name: a, image: 'dcgm:latest'}]}", noted: []string{"worker.initContainers[0] (a) runs the image dcgm:latest"}},
 		"init, by version":         {config: profile("initContainers: [{name: burn-in, image: 'example.com:5000/dcgm:4'}]")},
 		"init, latest by a digest": {config: profile("initContainers: [{name: burn-in, image: 'dcgm:latest" + digest + "'}]")},

@@ -51,13 +51,14 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	n := v.cluster.config.NodeManagement
 	deletesOnly := len(n.Remediation.Actions) == 1 && n.Remediation.Actions[0].Delete != nil
 	if !n.DeleteFailedNodes && !deletesOnly {
-		d.note("repair", "nodeManagement.remediation.actions is configured and deleteFailedNodes is off: no action is taken",
-			"set nodeManagement.deleteFailedNodes, with remediation.dryRun at first (docs/guides/repair.md)")
+		d.note("repair", "nodeManagement.remediation.actions is configured, but deleteFailedNodes is off, so no action is "+
+			"taken",
+			"set nodeManagement.deleteFailedNodes, at first with remediation.dryRun (docs/guides/repair.md)")
 	}
 	if n.DeleteFailedNodes && *n.Remediation.NeverVerifiedOnly && len(v.cluster.config.SuspectTypes()) > 0 {
-		d.note("repair", "reverify.onConditions verifies nodes again that worked before, and "+
-			"remediation.neverVerifiedOnly is on: such a node is closed when it fails, and no action is ever taken on it",
-			"set nodeManagement.remediation.neverVerifiedOnly to false if failed nodes are to be repaired or replaced")
+		d.note("repair", "reverify.onConditions verifies nodes that worked before, but remediation.neverVerifiedOnly is "+
+			"on: such a node is tainted when it fails, and no action is ever taken on it",
+			"set nodeManagement.remediation.neverVerifiedOnly to false if failed nodes should be repaired or replaced")
 	}
 }
 
@@ -82,10 +83,10 @@ func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.note("repair", fmt.Sprintf("no node carries the condition %s, which reverify.onConditions names: either its "+
-			"detector does not run, or it writes the condition only once something is wrong", name),
-			"compare the type with what the detector writes: "+
-				"kubectl get nodes -o jsonpath='{.items[*].status.conditions[*].type}'")
+		d.note("repair", fmt.Sprintf("no node has the condition %s, which reverify.onConditions names: its detector does "+
+			"not run, or sets the condition only when it finds a problem", name),
+			"compare the type with the conditions that the detector sets: kubectl get nodes -o "+
+				"jsonpath='{.items[*].status.conditions[*].type}'")
 	}
 	return nil
 }
@@ -116,8 +117,9 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	case err != nil:
 		return err
 	case resource == nil:
-		d.found("repair", fmt.Sprintf("the API server serves no kind %s in %s, which %s creates: the guard action holds it, "+
-			"and no further entry is tried", kind, apiVersion, at), "install its definition, or correct apiVersion and kind")
+		d.found("repair", fmt.Sprintf("the API server does not serve kind %s in %s, which %s creates: the guard action "+
+			"holds this entry, and no later entry is tried", kind, apiVersion, at), "install its CustomResourceDefinition, "+
+			"or correct apiVersion and kind")
 		return nil
 	case resource.Namespaced && namespace == "":
 		d.found("repair", fmt.Sprintf("%s creates a %s, which is namespaced, and its template has no namespace", at, kind),
@@ -153,8 +155,8 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	if len(missing) > 0 {
 		d.found("repair", fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",
 			own, account, strings.Join(missing, ", "), right, at),
-			"helm upgrade the release, whose role names the kind by its regular plural; "+
-				"name another plural in controller.extraRules")
+			"run helm upgrade, whose role has the regular plural of the kind; add a rule for another plural to "+
+				"controller.extraRules")
 	}
 	return err
 }
@@ -230,21 +232,21 @@ func (v *invocation) examineTrigger(d *diagnosis, who, condition, status string)
 	set := slices.IndexFunc(actions, func(a config.Action) bool {
 		return a.Condition != nil && string(a.Condition.Type) == condition
 	})
-	const fix = "let it act on a condition that remediation.actions sets after every guard let it through: " +
+	const fix = "let it act on a condition that remediation.actions sets only when all guards allow it: " +
 		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/guides/repair.md)"
 	switch {
 	case condition == string(marks.ConditionType):
 		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+
 			"of kube-node-ready", who, condition), fix)
 	case set >= 0 && status != string(actions[set].Condition.Status):
-		d.found("repair", fmt.Sprintf("%s acts on %s=%s, and remediation.actions sets it to %s: it never acts", who,
+		d.found("repair", fmt.Sprintf("%s acts on %s=%s, but remediation.actions sets it to %s, so it never acts", who,
 			condition, status, actions[set].Condition.Status), "give both the same status")
 	case set < 0 && strings.HasPrefix(condition, "node-ready/"):
-		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets: it never "+
-			"acts", who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
+		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets, so it "+
+			"never acts", who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
 	case cfg.SuspectTypes()[corev1.NodeConditionType(condition)]:
-		d.note("repair", fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them without "+
-			"waiting for what their verification comes to", who, condition), fix)
+		d.note("repair", fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them "+
+			"without waiting for the result of their verification", who, condition), fix)
 	}
 }
 
@@ -260,8 +262,9 @@ func (v *invocation) examineEvictions(ctx context.Context, d *diagnosis) error {
 			}
 			for _, x := range conditions {
 				if c, ok := x.(map[string]any); ok && c["type"] == string(marks.ConditionType) {
-					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, as during "+
-						"each re-verification and at the first failure: no guard is asked", o.GetName(), marks.ConditionType,
+					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, for "+
+						"example during each verification and at the first failure. No guard can hold that", o.GetName(),
+						marks.ConditionType,
 						text(c["requiredStatus"])), "give the rule's taint the effect NoSchedule")
 				}
 			}

@@ -67,11 +67,11 @@ func TestDoctorOfRepair(t *testing.T) {
 			noted: []string{"remediation.neverVerifiedOnly is on"}},
 		"on its other status": {config: ladder, others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/RemediationRequired", "False")))},
-			found: []string{"acts on node-ready/RemediationRequired=False, and remediation.actions sets it to True: it never acts"},
+			found: []string{"acts on node-ready/RemediationRequired=False, but remediation.actions sets it to True, so it never acts"},
 			noted: []string{"remediation.neverVerifiedOnly is on"}},
 		"on one that nobody sets": {config: "{}", others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/RemediationRequired", "True")))},
-			found: []string{"which no entry of remediation.actions sets: it never acts"}},
+			found: []string{"which no entry of remediation.actions sets, so it never acts"}},
 		"on the accusation itself": {config: suspicion, others: []runtime.Object{
 			other(capi, "MachineHealthCheck", "prod", "workers", acts("unhealthyConditions", on("KernelDeadlock", "True")))},
 			noted: []string{"acts on the condition KernelDeadlock, which also makes nodes suspect"}},
@@ -86,15 +86,15 @@ func TestDoctorOfRepair(t *testing.T) {
 		"in a dry run":                    {config: job, denied: []string{"create"}, dryRun: true},
 		"in no such namespace":            {config: strings.Replace(job, "repair", "none", 1), found: []string{"namespace none, in which remediation.actions[0].object creates a Job, does not exist"}},
 		"without a namespace":             {config: strings.Replace(job, "metadata: {namespace: repair}", "spec: {}", 1), found: []string{"creates a Job, which is namespaced, and its template has no namespace"}},
-		"of no such kind":                 {config: strings.Replace(job, "Job", "Hammer", 1), found: []string{"the API server serves no kind Hammer in batch/v1"}},
-		"of no such group":                {config: strings.Replace(job, "batch/v1", "none.example/v1", 1), found: []string{"the API server serves no kind Job in none.example/v1"}},
+		"of no such kind":                 {config: strings.Replace(job, "Job", "Hammer", 1), found: []string{"the API server does not serve kind Hammer in batch/v1"}},
+		"of no such group":                {config: strings.Replace(job, "batch/v1", "none.example/v1", 1), found: []string{"the API server does not serve kind Job in none.example/v1"}},
 		"cluster-scoped, in a namespace": {config: strings.Replace(strings.Replace(job, "batch/v1", medik8s, 1), "Job", "NodeHealthCheck", 1),
 			found: []string{"creates a NodeHealthCheck, which is cluster-scoped, in namespace repair"}},
-		"actions that are off": {config: strings.Replace(job, "deleteFailedNodes: true, ", "", 1), noted: []string{"deleteFailedNodes is off: no action is taken"}},
+		"actions that are off": {config: strings.Replace(job, "deleteFailedNodes: true, ", "", 1), noted: []string{"deleteFailedNodes is off, so no action is taken"}},
 		"a detector that runs": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "KernelDeadlock", Status: "False"}}}}}},
 		"one that does not": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}},
-			noted: []string{"no node carries the condition KernelDeadlock, which reverify.onConditions names"}},
+			noted: []string{"no node has the condition KernelDeadlock, which reverify.onConditions names"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(append(test.nodes, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "repair"}})...)

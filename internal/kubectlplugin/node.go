@@ -26,7 +26,7 @@ const (
 	deleting  = "deleting"  // has a deletion timestamp
 )
 
-// attention lists the statuses of nodes that must be verified and are not.
+// attention lists the statuses of nodes that are not verified and must be.
 var attention = []string{string(decide.StatusPending), string(decide.StatusVerifying), string(decide.StatusFailed),
 	string(decide.StatusHeld)}
 
@@ -53,12 +53,12 @@ func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) nodeState {
 	return s
 }
 
-// summary is where a node stands. Its JSON form is that of status -o json.
+// summary is the state of a node. Its JSON form is that of status -o json.
 type summary struct {
 	Name string `json:"name"`
 	// Status is one of decide.Statuses or of those above.
 	Status string `json:"status"`
-	// Why is the condition's message, else what the record has of the last attempt.
+	// Why is the condition's message, or else the record of the last attempt.
 	Why string `json:"why,omitempty"`
 	// Next is the attempt that is to come, if its time is known.
 	Next    *nextAttempt `json:"next,omitempty"`

@@ -224,7 +224,7 @@ func TestFacts(t *testing.T) {
 			"Condition node-ready/Verified=Unknown RemediationHeld",
 		}},
 		{makeNode(labelled, annotated(marks.AnnotationRecord, "{")), nil, []string{"Node n", "Status verified",
-			"Record annotation node-ready/record is not a record: unexpected end of JSON input; the node starts afresh, and counts as one that was verified before",
+			"Record annotation node-ready/record is not a record: unexpected end of JSON input; the node gets a new record, and counts as verified before",
 			"Gating taints none", "Verified label node-ready/verified=true"}},
 	} {
 		s, v := observe(configuration(t, ""), test.node, test.pods), invocation{now: now}
@@ -257,7 +257,7 @@ func TestExplainWaiting(t *testing.T) {
 		"Waiting for the node's condition Ready to be True":                             marks.ReasonWaitingForPrerequisites,
 		"Waiting for a pod of kube-system/k8s-app=agent":                                marks.ReasonWaitingForPrerequisites,
 		"Waiting for the kubelet: the node's condition Ready is Unknown":                marks.ReasonWaitingForPrerequisites,
-		"Waiting for one of reconciliation.maxConcurrentVerifications":                  marks.ReasonWaitingForSlot,
+		"Waiting for a free slot (reconciliation.maxConcurrentVerifications)":           marks.ReasonWaitingForSlot,
 		"All required checks passed; the taint stays until Karpenter has registered it": marks.ReasonWaitingForRegistration,
 		"Not verified within 2h0m0s (since 2026-03-01T09:00:00Z): ImagePull: none":      marks.ReasonDeadlineExceeded,
 	} {

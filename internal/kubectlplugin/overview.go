@@ -187,7 +187,8 @@ func (v *invocation) leader(ctx context.Context) leaderView {
 	lease, err := v.cluster.client.CoordinationV1().Leases(namespace).Get(ctx, e.ID, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return leaderView{Dead: true, Problem: fmt.Sprintf("there is no Lease %s/%s: none ever led", namespace, e.ID)}
+		return leaderView{Dead: true, Problem: fmt.Sprintf("Lease %s/%s does not exist, so no controller has ever led",
+			namespace, e.ID)}
 	case err != nil:
 		return leaderView{Problem: "not known: " + err.Error()}
 	case lease.Spec.RenewTime == nil:

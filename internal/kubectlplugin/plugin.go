@@ -1,6 +1,5 @@
-// Package kubectlplugin is kubectl node-ready: it shows where the verification of nodes stands, as the marks on the
-// nodes and their worker pods have it, and starts a verification again. It shows what the controller wrote, and
-// predicts nothing.
+// Package kubectlplugin is kubectl node-ready: it shows the verification of nodes from the marks on nodes and worker
+// pods, and starts a verification again. It shows what the controller wrote, and predicts nothing.
 package kubectlplugin
 
 import (

@@ -37,11 +37,11 @@ type remediationsView struct {
 	ledgerView
 	// Remediations are the last ones, the newest first.
 	Remediations []remediationView `json:"remediations"`
-	// Deletions is the same list for who calls the command by its old name.
+	// Deletions is the same list, for users of the command's old name.
 	Deletions []remediationView `json:"deletions,omitempty"`
 }
 
-// remediationView is an action on a node: an entry of the ledger, with what became of it.
+// remediationView is an action on a node: an entry of the ledger, with its result.
 type remediationView struct {
 	ledger.Entry
 	// Action is one of the action constants, State one of the state constants.
@@ -135,7 +135,7 @@ func remediations(ctx context.Context, v *invocation) error {
 	}
 	nodes, err := v.cluster.nodes(ctx, "")
 	if err != nil { // whoever may read the ledger alone still sees what was done
-		_, _ = fmt.Fprintf(v.warnings, "warning: what became of each action is not known: %v\n", err)
+		_, _ = fmt.Fprintf(v.warnings, "warning: cannot find out the results of the actions: %v\n", err)
 	}
 	view.Remediations = remediationsOf(entries, nodes, err == nil, v.now)
 	if v.calledAs == "deletions" {
@@ -155,7 +155,7 @@ func remediations(ctx context.Context, v *invocation) error {
 		fmt.Fprintf(&v.out, "Counted since: %s\n", v.timestamp(view.Begun))
 	}
 	if len(view.Remediations) == 0 {
-		fmt.Fprintln(&v.out, "Nothing was done.")
+		fmt.Fprintln(&v.out, "No action was taken.")
 		return nil
 	}
 	rows := [][]string{{"AGE", "NODE", "ACTION", "OBJECT", "STATE", "POOL", "ZONE", "REASON"}}
@@ -290,7 +290,7 @@ func pause(ctx context.Context, v *invocation) error {
 func resume(ctx context.Context, v *invocation) error {
 	namespace, err := v.patchLedger(ctx, nil)
 	if err == nil {
-		v.reportLedger(namespace, "remediation goes on as the configuration says")
+		v.reportLedger(namespace, "remediation continues as configured")
 	}
 	return err
 }

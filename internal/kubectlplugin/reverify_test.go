@@ -130,9 +130,9 @@ func TestReverifyRefusals(t *testing.T) {
 		pods         []corev1.Pod
 		message, err string
 	}{
-		{"skipped", makeNode(gated, annotated(marks.AnnotationSkip, "true")), nil, "", "it is excluded from verification by"},
+		{"skipped", makeNode(gated, annotated(marks.AnnotationSkip, "true")), nil, "", "it is excluded from verification"},
 		{"deleting", makeNode(gated, leaving), nil, "", "it is being deleted"},
-		{"under way", makeNode(gated), workers(t, 1), "attempt 1 is under way already", ""},
+		{"under way", makeNode(gated), workers(t, 1), "attempt 1 already runs", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			patch, message, err := observe(configuration(t, ""), test.node, test.pods).reverify(now)

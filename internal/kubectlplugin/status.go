@@ -67,7 +67,7 @@ func status(ctx context.Context, v *invocation) error {
 		fmt.Fprintln(&v.out, "No nodes found.")
 	}
 	if more := len(list) - len(shown); more > 0 {
-		fmt.Fprintf(&v.out, "%d nodes are not shown: --all shows every node, -l chooses some\n", more)
+		fmt.Fprintf(&v.out, "%d nodes are not shown: --all shows every node, -l selects some\n", more)
 	}
 	if problem != "" {
 		fmt.Fprintln(&v.out, singleLine(problem))

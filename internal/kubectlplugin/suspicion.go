@@ -134,10 +134,10 @@ func (v *invocation) suspicionLines(n summary) (lines [][2]string) {
 			"makes the node suspect again %s", c.Condition, c.Status, v.timestamp(c.Transition), v.timestamp(&c.Since), again)})
 	}
 	if r := n.Request; r != nil {
-		text := r.ID + ": no verification for it was begun; at most one a minute is"
+		text := r.ID + ": no verification for it has started yet; at most one starts in a minute"
 		switch r.State {
 		case requestVerifying:
-			text = fmt.Sprintf("%s: verified for it since %s", r.ID, v.timestamp(r.Since))
+			text = fmt.Sprintf("%s: a verification for it started %s", r.ID, v.timestamp(r.Since))
 		case requestAnswered:
 			text = r.ID + ": " + cmp.Or(r.Result, requestAnswered)
 		}

@@ -1,6 +1,6 @@
 // Package leader keeps a controller that was stopped for a while (SIGSTOP, a suspended machine, a starved CPU) from
-// writing beside its successor. client-go's leader election notices a lost lease only when it next runs. Until then
-// every goroutine that resumes goes on writing. The fence checks at each write whether the lease is still ours.
+// writing beside its successor. The leader election of client-go notices a lost lease only when it next runs. Until
+// then every goroutine that resumes goes on writing. The fence checks at each write whether the lease is still ours.
 package leader
 
 import (
@@ -18,9 +18,9 @@ const (
 	// LeaseDuration is how long the others wait after the last renewal that they saw before one of them leads.
 	LeaseDuration = 15 * unit
 	// RenewDeadline is how long a leader tries to renew before it gives up, and the age of the last renewal from which on
-	// the fence refuses writes. What lies between it and LeaseDuration is for the request in flight: the API server may
-	// carry out a write some seconds after it was sent, and by then nobody else may lead. A longer limit would leave it no
-	// time; a shorter one would refuse writes of a leader whose elector is still content.
+	// the fence refuses writes. The time between it and LeaseDuration is for requests in flight. The API server may carry
+	// out a write some seconds after it was sent, and by then nobody else may lead. A longer limit would leave it no time;
+	// a shorter one would refuse writes of a leader whose elector is still content.
 	RenewDeadline = 10 * unit
 	// RetryPeriod is the time between two renewals, between two looks at another's lease that shows no change, and
 	// until what failed is tried again.
@@ -50,9 +50,8 @@ const (
 //
 // Without leader election the Fence is nil, and its Transport lets everything through.
 //
-// What no clock of the process shows, the fence cannot see: a virtual machine that its host stops and continues may
-// find both of its clocks where they were. Writes need their preconditions (resourceVersion, UID, name) beside the
-// fence.
+// The fence cannot detect a pause that no clock of the process shows: a virtual machine that its host stops and
+// continues may find both clocks unchanged. So writes also need preconditions (resourceVersion, UID, name).
 type Fence struct {
 	resourcelock.Interface
 

@@ -36,9 +36,9 @@ func VersionLabel(v string) string {
 }
 
 // New makes a fence of the Lease namespace/name, as controller-runtime makes its lock (pkg/leaderelection). It copies
-// cfg, which may be wrapped with the fence's Transport afterwards. recorder may be nil: then no event says who leads,
-// and the Lease, the log and leader_election_master_status still do. One that is given must not write through the
-// fence either: its last event comes after the release.
+// cfg, which may be wrapped with the fence's Transport afterwards. If recorder is nil, there is no event about the
+// leader, which the Lease, the log and leader_election_master_status still show. One that is given must not write
+// through the fence either: its last event comes after the release.
 func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRecorder) (*Fence, error) {
 	if namespace == "" || name == "" {
 		return nil, errors.New("leader election needs the namespace and the name of a Lease")
@@ -84,14 +84,14 @@ func (f *Fence) Start(ctx context.Context) error {
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		if err := f.follow(ctx); err != nil && err.Error() != logged && ctx.Err() == nil {
 			logged = err.Error()
-			klog.FromContext(ctx).Info("Cannot watch the lease: a successor takes over some seconds later",
+			klog.FromContext(ctx).Info("Cannot watch the lease: a new leader takes over some seconds later",
 				"lock", f.Describe(), "err", err)
 		}
 	}, RetryPeriod, 1, true)
 	return nil
 }
 
-// NeedLeaderElection is false: who does not lead watches most of all.
+// NeedLeaderElection is false, because mainly replicas that do not lead must watch.
 func (f *Fence) NeedLeaderElection() bool { return false }
 
 // follow watches until the watch ends.

@@ -28,9 +28,8 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Unwrap() error { return ErrNotLeading }
 
 // Transport wraps next (rest.Config.Wrap takes it) and refuses writes that the lease does not cover with a
-// RefusedError. GET, HEAD and OPTIONS always pass. All else is a write, also the POST of a TokenReview or a
-// SelfSubjectAccessReview, which changes nothing: the controller makes none, and a replica that needs one while
-// another leads must do so by an unfenced client.
+// RefusedError. GET, HEAD and OPTIONS always pass. All other methods are writes, even the POST of a TokenReview or a
+// SelfSubjectAccessReview, which changes nothing. A replica that does not lead needs an unfenced client for these.
 func (f *Fence) Transport(next http.RoundTripper) http.RoundTripper {
 	if f == nil {
 		return next

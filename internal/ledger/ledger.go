@@ -16,7 +16,7 @@ import (
 // Name is the ConfigMap, in the controller's namespace.
 const Name = "kube-node-ready-remediations"
 
-// Keys of its data. Where one is missing, the ledger does not know what was done before: it was just made, or emptied.
+// Keys of its data. If one is missing, the ledger was just created or emptied, and earlier actions are unknown.
 const (
 	KeyDeletions = "deletions.json"
 	// KeySince holds when the ledger was begun, as RFC 3339.
@@ -26,7 +26,7 @@ const (
 // AnnotationPaused on the ConfigMap stops remediation: its value says why, or just true. Empty and false are none.
 const AnnotationPaused = "node-ready/paused"
 
-// RoundUnknown is the Round of an action on a node that may have passed before, nobody knows when.
+// RoundUnknown is the Round of an action on a node that may have passed before at an unknown time.
 const RoundUnknown = "unknown"
 
 // History is how many actions are kept, with their reasons, beyond the time that the limits look back.
@@ -43,7 +43,7 @@ const (
 )
 
 // ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
-var ErrUnreadable = errors.New("the ledger of remediations is not readable")
+var ErrUnreadable = errors.New("cannot parse the ledger of remediations")
 
 // Entry is one action on a node: a deletion, or another entry of remediation.actions. It is written before the action
 // is carried out.
@@ -77,8 +77,8 @@ type Contents struct {
 	Entries []Entry
 }
 
-// Parse reads the ConfigMap; nil is one that is not there. What cannot be an entry of ours makes the whole unreadable:
-// an entry that is dropped is an action that no limit counts.
+// Parse reads the ConfigMap; nil means that it does not exist. One invalid entry makes the whole ledger unreadable,
+// because no limit would count a dropped entry.
 func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if cm == nil {
 		return Contents{}, nil
@@ -87,7 +87,7 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 	if c.Paused == "false" {
 		c.Paused = ""
 	}
-	unreadable := fmt.Errorf("%w: remove key %s of ConfigMap %s/%s to start a new one",
+	unreadable := fmt.Errorf("%w: to start a new ledger, remove key %s of ConfigMap %s/%s",
 		ErrUnreadable, KeyDeletions, cm.Namespace, cm.Name)
 	if _, binary := cm.BinaryData[KeyDeletions]; binary {
 		return c, unreadable
@@ -116,7 +116,7 @@ func (e Entry) valid() bool {
 }
 
 // Same reports whether both entries are about one action. An action that is tried again, because the controller was
-// stopped or a write was refused, is the same; another action on the node, or the same one after a pass, is not.
+// stopped or a write was refused, is the same. Another action on the node is not, nor is the same one after a pass.
 func (e Entry) Same(o Entry) bool {
 	switch {
 	case e.UID != o.UID:
@@ -131,7 +131,7 @@ func (e Entry) Same(o Entry) bool {
 func (e Entry) Validate() error {
 	if !e.valid() || e.Node == "" || e.Kind == "" {
 		return errors.New(
-			"enter an action in the ledger: its time, node, UID or kind is missing, or one of them is too long")
+			"add an action to the ledger: its time, node, UID or kind is missing or too long")
 	}
 	return nil
 }

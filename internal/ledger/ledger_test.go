@@ -47,7 +47,7 @@ func TestBounded(t *testing.T) {
 }
 
 func TestGarbled(t *testing.T) {
-	const text = "the ledger of remediations is not readable: remove key deletions.json of ConfigMap ns/kube-node-ready-remediations to start a new one"
+	const text = "cannot parse the ledger of remediations: to start a new ledger, remove key deletions.json of ConfigMap ns/kube-node-ready-remediations"
 	for name, content := range map[string]string{
 		"not JSON":         "{",
 		"not a list":       `{"a":1}`,

@@ -60,7 +60,7 @@ var formats = map[string]Format{
 	"image-repository": {"a registry and a path in lower case, without tag or digest, as in " +
 		"ghcr.io/kube-node-ready/kube-node-ready",
 		whole(`(` + host + `(:[0-9]+)?/)?` + component + `(/` + component + `)*`), 255, nil},
-	"image-tag": {"at most 128 letters, digits, '_', '.' and '-', of which the last two are not the first",
+	"image-tag": {"at most 128 letters, digits, '_', '.' and '-', starting with a letter, a digit or '_'",
 		whole(`[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`), 0, nil},
 	"image-digest": {"sha256: and 64 hexadecimal digits in lower case", whole(`sha256:[a-f0-9]{64}`), 0, nil},
 }

@@ -175,7 +175,7 @@ func (l Limit) validate(p *field.Path, v reflect.Value) field.ErrorList {
 	case v.Kind() == reflect.Pointer:
 		faults := l.single(p, v.Elem())
 		for _, fault := range faults {
-			fault.Detail += "; leave it out for the default"
+			fault.Detail += "; remove it to use the default"
 		}
 		return faults
 	}

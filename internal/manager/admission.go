@@ -77,7 +77,8 @@ func admissionMode(mode config.AdmissionMode, rc *rest.Config) (config.Admission
 	}
 	served, err := d.ServerResourcesForGroupVersion(admissionregistrationv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("find out whether there are MutatingAdmissionPolicies, for admission.mode auto: %w", err)
+		return "", fmt.Errorf("find out whether the API server has MutatingAdmissionPolicies, for admission.mode auto: "+
+			"%w", err)
 	}
 	for _, r := range served.APIResources {
 		if r.Name == "mutatingadmissionpolicies" {

@@ -25,7 +25,7 @@ func connect(cfg *config.Config, kubeconfig string) (*rest.Config, string, error
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
 	rc, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("no way to the API server: set --kubeconfig, kubernetes.kubeconfigPath "+
+		return nil, "", fmt.Errorf("no API server is configured: set --kubeconfig, kubernetes.kubeconfigPath "+
 			"or KUBECONFIG, or run in a pod with a service account: %w", err)
 	}
 	rc.UserAgent = userAgent + "/" + version.Version

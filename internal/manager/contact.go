@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// contactWithin is how long the API server may fail to answer before the controller calls itself unhealthy: the lease's
-// duration, after which another replica would act.
+// contactWithin is how long the API server may fail to answer before the controller reports itself unhealthy: the
+// lease's duration, after which another replica would act.
 const contactWithin = 15 * time.Second
 
-// contact remembers when the API server last answered and last did not, and the same of the collections that
-// decisions are made on: without their watch the controller goes on with what it saw last, and looks well.
+// contact remembers when the API server last answered and last failed to answer, also for each collection that
+// decisions depend on. Without a watch of these, the controller would continue with old data and look healthy.
 type contact struct {
 	any answers
 	// watched are the collections' paths, as /api/v1/nodes. It is not changed once requests are made.

@@ -64,8 +64,8 @@ func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handle
 		who, err := c.AuthenticationV1().TokenReviews().Create(r.Context(),
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
-			l.Error(err, "who scrapes cannot be found out")
-			http.Error(w, "the token cannot be reviewed", http.StatusInternalServerError)
+			l.Error(err, "cannot authenticate the scraper")
+			http.Error(w, "cannot review the token", http.StatusInternalServerError)
 			return
 		}
 		if !who.Status.Authenticated {
@@ -85,8 +85,8 @@ func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handle
 		may, err := reviews.Create(r.Context(), &authorizationv1.SubjectAccessReview{Spec: access}, metav1.CreateOptions{})
 		switch {
 		case err != nil:
-			l.Error(err, "what a scraper may cannot be found out", "user", user.Username)
-			http.Error(w, "the access cannot be reviewed", http.StatusInternalServerError)
+			l.Error(err, "cannot authorize the scraper", "user", user.Username)
+			http.Error(w, "cannot review the access", http.StatusInternalServerError)
 		case !may.Status.Allowed:
 			http.Error(w, user.Username+" may not "+strings.ToLower(r.Method)+" "+r.URL.Path, http.StatusForbidden)
 		default:

@@ -33,7 +33,7 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	}
 	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetCache(),
 		Now: time.Now, DryRun: o.DryRun,
-		Counters: rules.NewCounters(), Events: events, EnqueueNode: nodes.Wake}
+		Counters: rules.NewCounters(), Events: events, EnqueueNode: nodes.Enqueue}
 	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer}
 	served.EnqueueRule = reconciler.Enqueue
 	nodes.Rules = served

@@ -212,7 +212,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	}
 	switch {
 	case cfg.Admission.Backfill && o.DryRun:
-		o.Log.Info("dry run: admission.backfill is off, no node is tainted")
+		o.Log.Info("dry run: admission.backfill has no effect, because no node is tainted")
 	case cfg.Admission.Backfill:
 		late := &backfill.Reconciler{View: view, Live: mgr.GetAPIReader(), Writer: marked, Workloads: workloads,
 			Counters: counters, Events: events, Limit: backfill.NewLimit()}

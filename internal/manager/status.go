@@ -64,7 +64,7 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, s *controller.Snapshotter
 	}
 	return mgr.AddReadyzCheck("caches", func(*http.Request) error {
 		if !synced() {
-			return errors.New("the informers are not in step with the API server yet")
+			return errors.New("the caches are not synchronized with the API server yet")
 		}
 		return nil
 	})

@@ -21,7 +21,7 @@ import (
 )
 
 // unreadableEvery is the time between two looks at what keeps the caches from filling. It is longer than a leader's
-// lease: a lease that is the same at two of them is nobody's.
+// lease, so a lease that is the same at both has no holder.
 const unreadableEvery = 20 * time.Second
 
 // unreadable sets the condition of nodes while the API server refuses to list worker pods. Until they are listed no
@@ -63,7 +63,7 @@ func (u *unreadable) run(ctx context.Context, caches cache.Cache) {
 			return true, nil
 		}
 		if err := u.look(ctx); err != nil && ctx.Err() == nil {
-			u.log.Error(err, "the conditions of nodes do not show why they are not verified")
+			u.log.Error(err, "cannot write the conditions that show why nodes are not verified")
 		}
 		return false, nil
 	}) // it fails with ctx alone

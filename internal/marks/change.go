@@ -36,7 +36,7 @@ type Change struct {
 }
 
 // Patch renders the change as one JSON merge patch. It carries the resourceVersion that the decision was made on: a
-// merge patch replaces the whole taint list, and must be refused when another writer changed the node meanwhile.
+// merge patch replaces the whole taint list, so it must fail if another writer has changed the node meanwhile.
 func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	meta := map[string]any{
 		"uid":             n.UID,

@@ -36,13 +36,13 @@ type Condition struct {
 	Since time.Time
 }
 
-// Same reports whether the node already says so.
+// Same reports whether the node already has this condition.
 func (c Condition) Same(have *corev1.NodeCondition) bool {
 	return have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message
 }
 
-// Patch renders a strategic merge patch of nodes/status that touches this condition and no other, on condition that the
-// node is still the one of this UID: a node re-created under its name must not get its predecessor's.
+// Patch renders a strategic merge patch of nodes/status that changes only this condition. It fails unless the node has
+// this UID, because a node that was re-created under the same name must not get the condition of its predecessor.
 func (c Condition) Patch(uid string, have *corev1.NodeCondition) []byte {
 	since := metav1.NewTime(c.Since)
 	if have != nil && have.Status == c.Status {
@@ -60,8 +60,8 @@ func RemoveCondition(uid string) []byte {
 	return RemoveConditionOf(uid, ConditionType)
 }
 
-// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type on the node, on
-// condition that nobody has written the node since n was read: the type may be another writer's by then.
+// SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type. It fails if
+// anybody has written the node since n was read, because another writer may have set that type.
 func SetCondition(n *corev1.Node, c corev1.NodeCondition) []byte {
 	return conditionPatch(map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, c)
 }

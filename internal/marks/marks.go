@@ -91,7 +91,7 @@ type Facts struct {
 	// Virtual: the node has no machine; see virtualLabels.
 	Virtual  bool
 	Deleting bool
-	// Leaving says why the node is leaving (being deleted, drained or disrupted), as far as the Node shows it; else empty.
+	// Leaving is why the node is terminating or draining, as far as the Node shows it; empty otherwise.
 	Leaving   string
 	Ready     bool // condition Ready is True
 	Lost      bool // condition Ready is Unknown: the kubelet stopped reporting

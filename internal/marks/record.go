@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Record is the durable state of a node's verification, kept in AnnotationRecord. Together with the worker pods it is
-// all the state there is. Whoever may write the Node may forge it, so decisions bound its times and counts.
+// Record is the durable state of a node's verification, kept in AnnotationRecord. Together with the worker pods, it is
+// the only state. Anybody who may write the Node can forge it, so decisions limit its times and counts.
 type Record struct {
 	// NodeUID is the node that the record is for. On a node with another UID the record is ignored.
 	NodeUID string `json:"nodeUID"`
@@ -43,15 +43,15 @@ type Record struct {
 	// NextAttemptTime is the earliest start of the next attempt, computed when the last one was recorded. It is for
 	// readers only: decisions compute it from LastTime, the counts and the present configuration.
 	NextAttemptTime *time.Time `json:"nextAttemptTime,omitempty"`
-	// VerifiedTime is when the node last passed, whatever later attempts come to.
+	// VerifiedTime is when the node last passed, whatever the results of later attempts.
 	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
 	// Since is when a node that passed before was first observed to need verification again, on that controller's clock.
 	// It is written if a deadline is configured, and removed by the next pass. For a node that never passed its creation
 	// counts.
 	Since *time.Time `json:"since,omitempty"`
-	// Concluded: the node exhausted its retries before it ever passed, and was counted as such, once for its life.
+	// Concluded: the node exhausted its retries before it ever passed. It is counted so only once.
 	Concluded bool `json:"concluded,omitempty"`
-	// DeadlineCause is what keeps a node past its deadline from passing. Any other result removes it.
+	// DeadlineCause is why a node past its deadline does not pass. Any other result removes it.
 	DeadlineCause *DeadlineCause `json:"overdue,omitempty"`
 	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
@@ -70,8 +70,8 @@ type Record struct {
 	// was last decided on.
 	Request     string     `json:"request,omitempty"`
 	RequestTime *time.Time `json:"requestTime,omitempty"`
-	// Remediations are the actions other than a deletion that were decided on since the node last passed, in their order,
-	// and those of before that are yet to be taken back.
+	// Remediations are the actions other than a deletion that were decided on since the node last passed, in their order.
+	// Earlier actions are kept until they are undone.
 	Remediations []Remediation `json:"remediations,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
@@ -103,11 +103,11 @@ type DeadlineCause struct {
 	BootID string `json:"bootID,omitempty"`
 	// Fault is one of the Fault constants.
 	Fault string `json:"fault"`
-	// Message says what kept the node from passing or, unless the node is at fault, why it is not deleted for it.
+	// Message is why the node did not pass or, unless the node is at fault, why it is not deleted.
 	Message string `json:"message,omitempty"`
 }
 
-// The values of Overdue.Fault.
+// The values of DeadlineCause.Fault.
 const (
 	FaultNode    = "node"    // the node: a control probe passed after the deadline
 	FaultShared  = "shared"  // verified nodes share the problem, or none could be compared
@@ -178,7 +178,8 @@ func (r Remediation) FullName() string {
 	return r.Name
 }
 
-// MayHaveVerified reports whether the node ever passed. It also does if that is unknown, since then less is deleted.
+// MayHaveVerified reports whether the node ever passed. It is also true if that is unknown, because then less is
+// deleted.
 func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil || r.HistoryLost }
 
 // Encode renders the record for AnnotationRecord.
@@ -191,8 +192,8 @@ func (r Record) Encode() string {
 	return string(b)
 }
 
-// maxCount bounds the counts of a record that is believed. At an attempt a second it takes seventeen years to get
-// there, and no sum of two overflows.
+// maxCount limits the counts of a valid record. At one attempt per second it takes seventeen years to reach it, and no
+// sum of two overflows.
 const maxCount = 1 << 29
 
 // readRecord reads a node's record. A missing record, and one of another node of the same name, is the zero Record.
@@ -210,7 +211,7 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 		return Record{}, ""
 	case !plausibleCount(r.Sequence) || !plausibleCount(r.Attempts) || !plausibleCount(r.Inconclusive) ||
 		!plausibleCount(r.Superseded) || !plausibleCount(r.Shared) || r.DurationMs < 0:
-		problem = fmt.Sprintf("has a count that is negative or over %d", maxCount)
+		problem = fmt.Sprintf("has a count that is negative or above %d", maxCount)
 	case !encodableTime(r.LastTime) || !encodableTime(r.VerifiedTime) || !encodableTime(r.NextAttemptTime) ||
 		!encodableTime(r.Since) || !encodableTime(r.RequestTime) ||
 		slices.ContainsFunc(r.Remediations, func(a Remediation) bool { return !encodableTime(&a.Time) }) ||
@@ -223,7 +224,7 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 		return r, ""
 	}
 	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
-		"; the node starts afresh, and counts as one that was verified before"
+		"; the node gets a new record, and counts as verified before"
 }
 
 func (s Suspicion) encodable() bool { return encodableTime(&s.Time) && encodableTime(s.Transition) }

@@ -46,8 +46,7 @@ func parseTaintID(s string) (TaintID, bool) {
 // Owned is which rule, by its UID, owns which taint of a node.
 type Owned map[string]TaintID
 
-// OwnedOn reads AnnotationRules. What cannot be read owns nothing: a taint is never removed on the word of what nobody
-// understands.
+// OwnedOn reads AnnotationRules. An unreadable annotation owns nothing, so no taint is removed because of it.
 func OwnedOn(n *corev1.Node) Owned {
 	raw, ok := n.Annotations[AnnotationRules]
 	if !ok {
@@ -116,8 +115,9 @@ func CutRulePrefix(key string) (prefix, name string, ok bool) {
 	return "", "", false
 }
 
-// HasRuleTaint reports whether the node carries a taint of some rule: its key has the prefix of rules alone, or that
-// which other programs use as well and AnnotationRules names it. A gating taint is no rule's, whatever its prefix.
+// HasRuleTaint reports whether the node carries a taint of a rule. Its key has the prefix that only rules have. With
+// the prefix that other programs use too, AnnotationRules must name the taint. A gating taint is no rule's, whatever
+// its prefix.
 func HasRuleTaint(n *corev1.Node, v Vocabulary) bool {
 	owned := slices.Collect(maps.Values(OwnedOn(n)))
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Snapshot returns all nodes with our pods on them, from the informers, but for those that are only counted: they are
-// verified, have none of our pods, and get no series of their own.
+// Snapshot returns all nodes with our pods on them, from the informers. Some nodes are only counted: they are verified,
+// have none of our pods, and get no series of their own.
 type Snapshot func(ctx context.Context) (seen iter.Seq[decide.Input], verified int, err error)
 
 // Collector computes gauges at scrape time.
@@ -37,9 +37,9 @@ type Collector struct {
 	actionWaitEnd                                            *prometheus.Desc
 }
 
-// NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are in
-// step with the API server, leader whether this replica leads. Only the leader exports what it reads of nodes and pods,
-// so that two replicas do not count them twice.
+// NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are
+// synchronized with the API server, leader whether this replica leads. Only the leader exports series about nodes and
+// pods, so that two replicas do not count them twice.
 func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[decide.WaitingLabels]int,
 	healthy, leader func() bool, now func() time.Time,
 ) *Collector {
@@ -49,22 +49,22 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 	return &Collector{perNode: perNode, snapshot: snapshot, waiting: waiting, healthy: healthy, leader: leader, now: now,
 		status: desc("verification_status",
 			"1 for the node's current status: pending, verifying, verified, failed or held.", "node", "status"),
-		duration: desc("verification_duration_seconds", "How long the worker of the node's last attempt ran.", "node"),
-		pods:     desc("worker_pods", "Worker pods that exist: pending, running, succeeded or failed.", "status"),
+		duration: desc("verification_duration_seconds", "Run time of the worker of the node's last attempt.", "node"),
+		pods:     desc("worker_pods", "Existing worker pods by status: pending, running, succeeded or failed.", "status"),
 		retries: desc("retry_attempts_total",
 			"Failed attempts of the node's verification, up to maxRetries; inconclusive ones are not counted.", "node"),
-		healthyDesc: desc("controller_healthy", "1 if the controller's caches are in step with the API server."),
+		healthyDesc: desc("controller_healthy", "1 if the controller's caches are synchronized with the API server."),
 		leaderDesc:  desc("leader", "1 if this replica is the leader."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
 		waitingDesc: desc("waiting_nodes",
-			"Nodes that wait for a prerequisite (its kind and name), a slot or their registration by Karpenter. "+
-				"A node that waits for several counts in each.", "for", "nodepool"),
-		held: desc("remediation_held", "Failed nodes on which the next action is held, by guard.", "guard"),
+			"Nodes that wait for a prerequisite (by kind and name), for a slot, or for registration by Karpenter. A node "+
+				"that waits for several of them counts for each.", "for", "nodepool"),
+		held: desc("remediation_held", "Failed nodes whose next action is held, by guard.", "guard"),
 		actionWaitEnd: desc("remediation_wait_end_timestamp_seconds",
-			"When the wait after the last action on the node (other than a deletion) ends or ended, in Unix seconds; until the "+
-				"node passes, is deleted, or the action is taken back.", "node"),
+			"Time at which the wait after the node's last action ends or ended, in Unix seconds. Deletions have none. It "+
+				"ends when the node passes or is deleted, or the action is undone.", "node"),
 		deadlineExceeded: desc("deadline_exceeded",
-			"1 for a node with the condition reason DeadlineExceeded, from any cause.", "node"),
+			"1 for a node with the condition reason DeadlineExceeded, whatever the cause.", "node"),
 		build: desc("build_info",
 			"1, with the version, commit and Go release of this binary.", "version", "commit", "go_version"),
 	}

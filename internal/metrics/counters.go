@@ -45,8 +45,8 @@ type Counters struct {
 }
 
 // NewCounters makes the metrics. checks maps the names of the configured checks to their types, suspects has the types
-// of the conditions that make nodes suspect. Only these become labels: neither a report nor a record is trusted to name
-// series. actions are the kinds of the configured actions other than a deletion (config.Config.ActionKinds).
+// of the conditions that make nodes suspect. Only these become labels, because reports and records are not trusted to
+// name series. actions are the kinds of the configured actions other than a deletion (config.Config.ActionKinds).
 func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType]bool, actions ...string) *Counters {
 	c := &Counters{known: map[string]string{}, suspects: suspects}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
@@ -64,8 +64,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.verifications = counter("verifications_total",
 		"Attempts that ended, by result: success, failed or inconclusive.", "status")
 	c.verdicts = counter("first_verdicts_total",
-		"New nodes by their first verdict, each counted once: verified; exhausted (its retries); or shared: as many "+
-			"failures that verified nodes share, or that could not be compared with one.", "verdict")
+		"New nodes by their first verdict, each counted once: verified, exhausted (no retries are left) or shared (as "+
+			"many failures that verified nodes share, or that could not be compared).", "verdict")
 	c.reconcileErrors = counter("controller_reconcile_errors_total",
 		"Reconciles that failed and are retried.").WithLabelValues()
 	c.timeToVerified = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -73,8 +73,9 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 		Help:    "Time from a node's creation to its first verification.",
 		Buckets: []float64{1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600}})
 	c.timeByPhase = histogram("time_to_schedulable_seconds",
-		"Time that a new node spent in each phase, from when the leader observed it to its release: prerequisites, slot, "+
-			"start, init (its worker's init containers), checks, registration or release. A released node counts once in each.",
+		"Time that a new node spent in each phase before its release, as the leader observed it: prerequisites, slot, "+
+			"start, init (its worker's init containers), checks, registration or release. A released node counts once for "+
+			"each phase.",
 		[]float64{.1, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}, "phase", "nodepool")
 	c.checkResults = counter("check_results_total",
 		"Results of single checks that workers reported, by check, type and outcome.", "check", "type", "outcome")
@@ -85,17 +86,17 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 			"that an action creates) and result (deleted, started, held, error).",
 		"kind", "result")
 	c.backfills = counter("backfills_total",
-		"Nodes that admission missed, by result: tainted, or occupied by ordinary pods and left alone.", "result")
+		"Nodes that admission missed, by result: tainted, or occupied (untainted because it runs ordinary pods).", "result")
 	c.suspicions = counter("suspicions_total",
-		"Suspicions by a condition of a node, by the condition's type and result: accused (a verification began for it), "+
-			"cleared (the node passed) or confirmed (an attempt failed that counts against the node).", "condition", "result")
+		"Suspicions from node conditions, by the condition's type and result: accused (a verification began), cleared "+
+			"(the node passed) or confirmed (an attempt failed and counts against the node).", "condition", "result")
 	c.requests = counter("verification_requests_total",
 		"Answered requests for a verification, by result: passed, failed or inconclusive.", "result")
 	c.eventsDropped = counter("events_dropped_total",
-		"Events that were not written: too many at once, or refused by the API server.").WithLabelValues()
+		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
-		Help: "1 for a gating taint that is missing from the NodePool's startupTaints although its nodes carry it or, " +
-			"without a NodePool, from those of all."}, []string{"nodepool", "taint"})
+		Help: "1 for a gating taint that nodes of the NodePool carry but its startupTaints do not list. Without a " +
+			"NodePool in the label, no NodePool lists it."}, []string{"nodepool", "taint"})
 	// A series that exists from the start shows its first increase.
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)
@@ -180,7 +181,7 @@ const (
 // Backfill counts a node that admission missed.
 func (c *Counters) Backfill(result string) { c.backfills.WithLabelValues(result).Inc() }
 
-// Suspicion counts what became of a suspicion by a condition of the type. An empty type is not counted.
+// Suspicion counts the result of a suspicion from a condition of the type. An empty type is not counted.
 func (c *Counters) Suspicion(condition corev1.NodeConditionType, result decide.SuspicionResult) {
 	switch {
 	case condition == "":

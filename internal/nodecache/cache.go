@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Keep says what the cache keeps of a Node beside what it always keeps: its identity, labels, annotations, owners,
-// taints, whether it is schedulable, its boot ID, and the types, statuses and transitions of its conditions.
+// Keep is what the cache keeps of a Node in addition to what it always keeps. That is its identity, labels,
+// annotations, owners, taints, schedulability and boot ID, and the types, statuses and transitions of its conditions.
 type Keep struct {
 	// Allocatable are the resources of status.allocatable.
 	Allocatable map[corev1.ResourceName]bool
@@ -97,8 +97,8 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// Each yields the Nodes that List returns, sorted by name, without holding more than one of them where the reader is a
-// Cache: tens of thousands of Nodes take several times the memory of the cache.
+// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, it holds only one of them at a time,
+// because tens of thousands of Nodes take several times the memory of the cache.
 func Each(ctx context.Context, r client.Reader, opts ...client.ListOption) (iter.Seq[*corev1.Node], error) {
 	if c, ok := r.(*Cache); ok {
 		return c.each(ctx, opts)

@@ -49,8 +49,8 @@ func (t Table) SetDefaults() {
 func (t Table) ValidateDaemonSet(p *field.Path) (faults field.ErrorList) {
 	kind.Each(t, func(key string, s kind.Settings) {
 		if wide, ok := s.(kind.ClusterWide); ok && len(s.Prerequisites()) > 0 {
-			const why = "%s is about more than the node's own objects, which is all that is read in DaemonSet mode: " +
-				"%s, or use deploymentMode controller"
+			const why = "DaemonSet mode reads only the node's own objects, so %s has no effect: %s, or use deploymentMode " +
+				"controller"
 			faults = append(faults, field.Invalid(p.Child(key), "(not shown)", fmt.Sprintf(why, key, wide.InDaemonSetMode())))
 		}
 	})

@@ -79,7 +79,7 @@ func (a Actions) Start(ctx context.Context, n *corev1.Node, action marks.Remedia
 	}
 	actions := a.Config.NodeManagement.Remediation.Actions
 	if int(action.Action) >= len(actions) || actions[action.Action].Object == nil {
-		return fmt.Errorf("remediation.actions has no object at place %d any more", action.Action)
+		return fmt.Errorf("entry %d of remediation.actions no longer has an object", action.Action)
 	}
 	o := render(actions[action.Action].Object, n, r, action.Name)
 	err := a.Writer.Create(ctx, o)
@@ -96,8 +96,8 @@ func (a Actions) Start(ctx context.Context, n *corev1.Node, action marks.Remedia
 	return wrap(err, "create", action)
 }
 
-// Revert takes an action back. What is not ours, or is gone, is left alone. Where the API server refuses that, for one
-// because a right is missing, the error is what RevertRefused recognises.
+// Revert undoes an action. Objects of others, and objects that are gone, are ignored. Where the API server refuses
+// that, for one because a right is missing, the error is what RevertRefused recognises.
 func (a Actions) Revert(ctx context.Context, n *corev1.Node, action marks.Remediation) error {
 	if action.Condition != "" {
 		ours := func(c corev1.NodeCondition) bool {
@@ -119,8 +119,8 @@ func (a Actions) Revert(ctx context.Context, n *corev1.Node, action marks.Remedi
 	return wrap(err, "delete", action)
 }
 
-// RevertRefused is the API server's message where it refuses to delete the object of an action, or to show it, until
-// somebody changes something; empty for any other error of Revert.
+// RevertRefused is the API server's message if it refuses to delete or to read the object of an action until somebody
+// changes something. It is empty for any other error of Revert.
 func RevertRefused(action marks.Remediation, err error) string {
 	if err == nil || action.Condition != "" || !permanent(err) {
 		return ""

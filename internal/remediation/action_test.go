@@ -59,7 +59,9 @@ type answering struct {
 	get error
 }
 
-func (a *answering) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error { return a.get }
+func (a *answering) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return a.get
+}
 
 func (*answering) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
 

@@ -39,7 +39,7 @@ func (*NodeClaims) Kind() string { return nodeClaim }
 
 const nodeClaim = "NodeClaim"
 
-// Find implements Backend. Without fresh, a list up to ten seconds old will do.
+// Find implements Backend. Without fresh, a list of up to ten seconds ago is enough.
 func (c *NodeClaims) Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner {
 	index, err := c.last.Get(ctx, claimsAge, fresh, c.list)
 	if err != nil {
@@ -152,13 +152,13 @@ func match(n *corev1.Node, claims []karpv1.NodeClaim) owner.Owner {
 	case len(found) > 1:
 		return problem("more than one NodeClaim has the node's provider ID %q", n.Spec.ProviderID)
 	case named != "":
-		return problem("NodeClaim %s says that it is this node, but does not have the node's provider ID %q",
+		return problem("NodeClaim %s names this node, but does not have the node's provider ID %q",
 			named, n.Spec.ProviderID)
 	case n.Spec.ProviderID == "" && open:
 		// Whatever the node's labels say: Karpenter adds its own at registration only.
-		return problem("the node has no provider ID, and a NodeClaim that has none or no node yet may be its own")
+		return problem("the node has no provider ID, and a NodeClaim without a provider ID or without a node may own it")
 	case len(found) == 0 && signs.Managed:
-		return problem("the node is Karpenter's, but no NodeClaim has its provider ID %q", n.Spec.ProviderID)
+		return problem("Karpenter manages the node, but no NodeClaim has its provider ID %q", n.Spec.ProviderID)
 	case len(found) == 0:
 		return owner.Owner{}
 	}
@@ -169,7 +169,7 @@ func match(n *corev1.Node, claims []karpv1.NodeClaim) owner.Owner {
 	case len(owners) == 1 && owners[0] != string(c.UID):
 		return problem("NodeClaim %s has the node's provider ID, but the node's owner is another NodeClaim", c.Name)
 	case c.Status.NodeName != "" && c.Status.NodeName != n.Name:
-		return problem("NodeClaim %s has the node's provider ID, but says that it is node %s",
+		return problem("NodeClaim %s has the node's provider ID, but names node %s",
 			c.Name, c.Status.NodeName)
 	case pool != nodePool || pooled != nodePooled:
 		// The limits count by NodePool: a label that somebody set must not have a deletion counted in another pool.

@@ -58,7 +58,7 @@ func (b Backends) Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Ow
 // Act acts on the target by the back-end of its kind; see Backend.Act.
 func (b Backends) Act(ctx context.Context, t owner.Target) error {
 	if t.Name == "" || t.UID == "" {
-		return fmt.Errorf("delete %s %q: the name or the UID that was decided on is missing", t.Kind, t.Name)
+		return fmt.Errorf("delete %s %q: the decision lacks the name or the UID", t.Kind, t.Name)
 	}
 	for _, backend := range b {
 		if backend.Kind() == t.Kind {

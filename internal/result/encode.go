@@ -15,9 +15,9 @@ var messageCuts = []int{1024, 512, 256, 128, 64, 32, 0}
 // maxNodeBytes is the longest legal node name (a DNS-1123 subdomain).
 const maxNodeBytes = 253
 
-// Encode renders the report as JSON of at most MaxBytes, always valid JSON and valid UTF-8.
-// Failures come first, then what could not tell. Where it does not fit, first the messages are
-// cut, those of failures last, and then checks are dropped from the end and counted in Omitted.
+// Encode renders the report as JSON of at most MaxBytes, always valid JSON and valid UTF-8. Failures come first, then
+// inconclusive checks. If the report is too large, messages are cut first, those of failures last. Then checks are
+// dropped from the end, and counted in Omitted.
 func (r Report) Encode() []byte {
 	r.Version = Version
 	r.Node = Clip(clean(r.Node), maxNodeBytes)
@@ -68,8 +68,8 @@ func (r Report) Sort() {
 	})
 }
 
-// FirstFailure is the check to name when one has to be named: the first that failed, else the
-// first that could not tell.
+// FirstFailure is the check to name if only one can be named: the first that failed, or else the first that was
+// inconclusive.
 func (r Report) FirstFailure() (Check, bool) {
 	for _, o := range []Outcome{Failed, Inconclusive} {
 		if i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Outcome == o }); i >= 0 {

@@ -24,11 +24,10 @@ const (
 // ErrNoReport is returned by Parse for a termination message that is empty.
 var ErrNoReport = errors.New("the worker left no report")
 
-// Parse reads a container's termination message. The message comes from a pod on a node that
-// may be faulty or hostile, so nothing in it is taken on trust: its size and the number and
-// length of its parts are bounded, control characters are removed, and a version, outcome or
-// severity that is not known is an error. Unknown fields are ignored, so that a newer worker
-// may say more. Parse never panics.
+// Parse reads a container's termination message. The message comes from a pod on a node that may be faulty or hostile,
+// so nothing in it is trusted. Its size and the number and length of its parts are limited, and control characters are
+// removed. An unknown version, outcome or severity is an error. Unknown fields are ignored, so that a newer worker may
+// say more. Parse never panics.
 func Parse(termination []byte) (Report, error) {
 	if len(strings.TrimSpace(string(termination))) == 0 {
 		return Report{}, ErrNoReport
@@ -128,9 +127,8 @@ func clean(s string) string {
 // redacted stands where a secret was.
 const redacted = "[redacted]"
 
-// The forms in which secrets get into error messages: a URL's user-info, an Authorization
-// header or its value, a JSON Web Token (a service account's token is one), and secrets
-// passed as parameters.
+// The forms of secrets in error messages: a URL's user-info, an Authorization header or its value, a JSON Web Token
+// such as a service account's token, and secrets as parameters.
 var (
 	urlUserInfo   = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"']*@`)
 	authorization = regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)` +

@@ -1,5 +1,5 @@
-// Package result is what a worker tells the controller: the exit code, which decides, and
-// the report, which explains.
+// Package result is what a worker reports to the controller: the exit code, which decides, and the report, which
+// explains.
 package result
 
 // Exit codes of a worker. Only ExitFailed speaks about the node; every other non-zero code
@@ -13,22 +13,22 @@ const (
 	ExitConfig = 2
 	// ExitClient: the Kubernetes client could not be set up (no token, no CA).
 	ExitClient = 3
-	// ExitInconclusive: no required check failed, and at least one could not tell whose fault it is.
+	// ExitInconclusive: no required check failed, and at least one was inconclusive.
 	ExitInconclusive = 4
 	// ExitInternal: an unexpected internal error.
 	ExitInternal = 10
 )
 
-// Outcome is what a check, or a whole worker, came to.
+// Outcome is the result of a check, or of a whole worker.
 type Outcome string
 
 // Outcomes of one check. A report as a whole is Passed, Failed, Inconclusive, or one of the Error outcomes.
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
-	Warning Outcome = "warning" // failed, but its severity is warning; or passed, with something to be warned of
+	Warning Outcome = "warning" // failed, but its severity is warning; or passed with a warning
 	Skipped Outcome = "skipped" // a check it depends on did not pass, or it was not selected
-	// Inconclusive: the check could not tell whether the node is at fault. Of a report: ExitInconclusive.
+	// Inconclusive: it is unknown whether the node is at fault. Of a report: ExitInconclusive.
 	Inconclusive Outcome = "inconclusive"
 
 	ConfigError   Outcome = "config-error"   // ExitConfig
@@ -44,7 +44,7 @@ const Version = 1
 // pkg/kubelet/container) and cuts a longer one anywhere, which would leave invalid JSON.
 const MaxBytes = 4096
 
-// Report is the worker's account of one attempt.
+// Report is the worker's report of one attempt.
 type Report struct {
 	Version    int     `json:"version"`
 	Node       string  `json:"node"`
@@ -57,7 +57,7 @@ type Report struct {
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// Check is the account of one check.
+// Check is the result of one check.
 type Check struct {
 	Name       string  `json:"name"`
 	Type       string  `json:"type"`

@@ -1,6 +1,6 @@
-// Package rights is what our service accounts must be allowed, given a configuration. It is the one list: kubectl
-// node-ready doctor asks the API server about it, the tests' installations are given it, and the chart's roles and the
-// tables in docs/design/security.md are equal to it.
+// Package rights lists the permissions that the service accounts need for a configuration. It is the only list. The
+// command kubectl node-ready doctor checks it against the API server, and test installations get it. The chart's roles
+// and the tables in docs/design/security.md are equal to it.
 package rights
 
 import (
@@ -71,14 +71,14 @@ func (r Right) guessed(is bool) Right {
 // Controller is what the controller in the namespace may do, with --dry-run or without.
 func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 	all := []Right{
-		may("get list watch", "nodes", cluster, "to see nodes; get is the fresh read before a worker is created or "+
-			"something is deleted, list also the count of unhealthy nodes before the latter"),
-		may("patch", "nodes", cluster, "taints, label, record: one patch. RBAC cannot narrow it to fields"),
+		may("get list watch", "nodes", cluster, "to see nodes. get reads a node afresh before a worker is created or "+
+			"something is deleted. list also counts unhealthy nodes before a deletion"),
+		may("patch", "nodes", cluster, "taints, label and record, in one patch. RBAC cannot limit it to fields"),
 		may("patch", "nodes/status", cluster, condition),
-		may("list", "nodepools.karpenter.sh", cluster, "to say where a gating taint is not in `startupTaints`"),
+		may("list", "nodepools.karpenter.sh", cluster, "to report a gating taint that `startupTaints` does not list"),
 		may("get list watch create patch delete", "pods", cmp.Or(cfg.Worker.Namespace, namespace),
-			"the worker pods; patch marks an ended one that is kept for its log"),
-		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes live there"),
+			"the worker pods; patch marks an ended pod that is kept for its log"),
+		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes are in this namespace"),
 	}
 	for _, k := range owner.Kinds() {
 		if k.Name != owner.Node {
@@ -87,35 +87,37 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		}
 	}
 	if e := cfg.LeaderElection; *e.Enabled {
-		const why = "leader election. RBAC cannot name what does not exist yet"
+		const why = "leader election. RBAC cannot limit create to a name"
 		where := cmp.Or(e.Namespace, namespace)
 		all = append(all, may("create", "leases.coordination.k8s.io", where, why),
 			may("get update watch", "leases.coordination.k8s.io", where, why).named(e.ID))
 	}
 	if *cfg.Rules.Enabled {
-		const why = "of several installations one serves rules"
+		const why = "of several installations, only one serves rules"
 		all = append(all,
 			may("get list watch patch", "nodereadinessrules.readiness.node.x-k8s.io", cluster,
 				"the rules; patch adds and removes the finalizer"),
 			may("patch", "nodereadinessrules/status.readiness.node.x-k8s.io", cluster, "their status"),
 			may("list watch", "leases.coordination.k8s.io", cluster,
-				"to stand back where the node-readiness-controller is at work, in whatever namespace").named(rule.NRCLease),
+				"to stand back while the node-readiness-controller runs, in any namespace").named(rule.NRCLease),
 			may("create", "leases.coordination.k8s.io", rule.LeaseNamespace, why),
 			may("get update", "leases.coordination.k8s.io", rule.LeaseNamespace, why).named(rule.LeaseName))
 	}
 	if a := cfg.Admission; a.Mode == config.AdmissionWebhook && a.Webhook.CertificateDir == "" && !dryRun {
 		all = append(all,
 			may("get list watch patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", cluster,
-				"to keep its `caBundle` right. RBAC cannot narrow it to that field").named(a.Webhook.Name),
-			may("get list watch update", "secrets", namespace, "the certificate that the replicas share. The chart makes it "+
-				"empty, so none may be created").named(a.Webhook.Name))
+				"to keep its `caBundle` current. RBAC cannot limit it to that field").named(a.Webhook.Name),
+			may("get list watch update", "secrets", namespace, "the certificate that the replicas share. The chart creates "+
+				"the empty Secret, so create is not needed").named(a.Webhook.Name))
 	}
 	if m := cfg.Metrics; *m.Enabled && m.Secure {
-		all = append(all, may("create", "tokenreviews.authentication.k8s.io", cluster, "whose token a scraper sends"),
-			may("create", "subjectaccessreviews.authorization.k8s.io", cluster, "whether that user may get `/metrics`"))
+		all = append(all, may("create", "tokenreviews.authentication.k8s.io", cluster, "to authenticate a scraper by its "+
+			"token"),
+			may("create", "subjectaccessreviews.authorization.k8s.io", cluster, "to find out whether that user may get "+
+				"`/metrics`"))
 	}
 	if n := cfg.NodeManagement; n.DeleteFailedNodes {
-		const why = "the ledger of remediations. The chart makes it; create is for one that somebody deleted, after which " +
+		const why = "the ledger of remediations. The chart creates it; create is for a ledger that somebody deleted. Then " +
 			"no action is taken for an hour"
 		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
 			may("get", "configmaps", namespace, why).named(ledger.Name))
@@ -145,24 +147,25 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 	}
 	evicts := func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
 	if slices.ContainsFunc(cfg.GatingTaints(), evicts) {
-		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on a node before the taint goes "+
-			"on; without it the taint goes on with effect `NoSchedule`"))
+		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on a node before it is tainted; "+
+			"without this right, the taint is added with effect `NoSchedule`"))
 	}
 	if cfg.Admission.Backfill && !dryRun {
 		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on a node that admission missed; "+
-			"without it no such node is tainted"))
+			"without this right, no such node is tainted"))
 	}
 	return append(all, prerequisites(cfg)...)
 }
 
-const guessedPlural = "The plural is guessed by the regular rule; others go into `controller.extraRules`"
+const guessedPlural = "The chart uses the regular plural of the kind; add a rule for another plural to " +
+	"`controller.extraRules`"
 
 const condition = "the condition `node-ready/Verified`"
 
 // DaemonSet is what the DaemonSet's account may do in DaemonSet mode, beside what Worker lists.
 func DaemonSet(cfg *config.Config) []Right {
 	return append([]Right{
-		may("get watch patch", "nodes", cluster, "its own node: RBAC cannot name it"),
+		may("get watch patch", "nodes", cluster, "its own node; RBAC cannot limit it to one name"),
 		may("patch", "nodes/status", cluster, condition),
 	}, prerequisites(cfg)...)
 }
@@ -203,7 +206,7 @@ func Worker(cfg *config.Config, namespace string, openShift bool) (all []Right) 
 				if !s.NeedsAPI() {
 					continue
 				}
-				const why = "to find the servers to ask, by the address of the Service that distributions give them"
+				const why = "to find the DNS servers, by the names that distributions give their Service"
 				of, guessed := []string{s.Service}, s.Service == ""
 				if guessed {
 					of = services

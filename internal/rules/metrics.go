@@ -51,7 +51,7 @@ func NewCounters() *Counters {
 	bootstrap := []float64{1, 5, 10, 30, 60, 120, 300, 600, 1200}
 	latency := []float64{.01, .05, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300}
 	c.operations = counter("taint_operations_total",
-		"Taints put on nodes (add) and taken off (remove), by rule.", "rule", "operation")
+		"Taints added to nodes (add) and removed from nodes (remove), by rule.", "rule", "operation")
 	c.failures = counter("failures_total", "Writes of a rule that the API server refused: "+
 		"AddTaintError, RemoveTaintError or EvaluationError.", "rule", "reason")
 	c.bootstrapped = counter("bootstrap_completed_total", "Nodes that passed a bootstrap-only rule.", "rule")
@@ -60,17 +60,17 @@ func NewCounters() *Counters {
 	c.evaluation = histogram(ruleNamespace, "evaluation_duration_seconds",
 		"Time that the decision about a node and its rules took.", prometheus.DefBuckets, "rule")
 	c.bootstrapTime = histogram(ruleNamespace, "bootstrap_duration_seconds", "Time from a node's creation until it "+
-		"passed a bootstrap-only rule; of nodes that are not older than the rule.", bootstrap, "rule")
+		"passed a bootstrap-only rule. Nodes that are older than the rule are left out.", bootstrap, "rule")
 	c.latency = histogram(ruleNamespace, "reconciliation_latency_seconds", "Time from when a node's change was observed "+
 		"until its taint was changed (add_taint, remove_taint).", latency, "rule", "operation")
-	c.release = histogram(metrics.Namespace, "rule_release_seconds", "Time from the transition of a node's last "+
-		"condition, by the clock of who wrote it, until the taint was taken off.", latency, "rule")
-	c.enforcement = histogram(ruleNamespace, "enforcement_latency_seconds", "Time from the transition of a node's last "+
-		"condition, by the clock of who wrote it, until the taint was put on (add) or taken off (remove).",
+	c.release = histogram(metrics.Namespace, "rule_release_seconds", "Time from the last transition of a node's "+
+		"conditions, by the clock of the condition's writer, until the taint was removed.", latency, "rule")
+	c.enforcement = histogram(ruleNamespace, "enforcement_latency_seconds", "Time from the last transition of a node's "+
+		"conditions, by the clock of the condition's writer, until the taint was added (add) or removed (remove).",
 		latency, "rule", "operation")
-	c.hold = histogram(ruleNamespace, "bootstrap_hold_duration_seconds", "Time that a bootstrap-only rule held a node: "+
-		"from when this controller put the taint on, or from the creation of a node that came with it (adopted). "+
-		"Nodes that were held at a change of leader are left out.", bootstrap, "rule", "taint_origin")
+	c.hold = histogram(ruleNamespace, "bootstrap_hold_duration_seconds", "Time that a bootstrap-only rule held a node, "+
+		"since this controller added the taint, or since the creation of a node that came with it (adopted). Nodes that "+
+		"were held at a change of leader are left out.", bootstrap, "rule", "taint_origin")
 	c.reconciledAt = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ruleNamespace,
 		Name: "rule_last_reconciliation_timestamp_seconds",
 		Help: "When the rule was last reconciled, in Unix seconds."}, []string{"rule"})
@@ -140,12 +140,12 @@ func (c *Counters) enforced(r *rule.Rule, p rule.Plan, operation string, met boo
 	}
 }
 
-// TaintOrigin is where the taint came from by which a rule held a node.
+// TaintOrigin is the origin of the taint by which a rule held a node.
 type TaintOrigin string
 
 // The origins.
 const (
-	OriginController TaintOrigin = "controller" // this controller put it on
+	OriginController TaintOrigin = "controller" // this controller added it
 	OriginAdopted    TaintOrigin = "adopted"    // the node came with it
 )
 
@@ -195,13 +195,13 @@ func (c *Counters) Gone(rule string) {
 type View struct {
 	// State is whether they are served here.
 	State rule.ServingState
-	// Rules are those that there are; none where they are not served.
+	// Rules are the existing rules; none if they are not served.
 	Rules []rule.Rule
-	// Overruled are the rules whose taint an older one decides about, by UID.
+	// Overruled are the rules that an older rule with the same taint overrules, by UID.
 	Overruled map[string]*rule.Rule
-	// Tallies are how all nodes stand with each rule, by UID.
+	// Tallies are the states of all nodes under each rule, by UID.
 	Tallies map[string]*rule.Tally
-	// Matched are how many nodes the rules select about some of which an older rule decides, by UID.
+	// Matched is how many nodes a rule selects, for rules that an older rule overrules on some of them, by UID.
 	Matched map[string]int
 }
 
@@ -233,19 +233,20 @@ func NewCollector(perNode config.PerNode, view func(ctx context.Context) (View, 
 		"Rules in dryRun are left out.", "rule", "state")
 	c.byState = desc(ruleNamespace, "nodes_by_state", "Nodes that a rule selects: ready, not_ready, or bootstrapping "+
 		"(held by a bootstrap-only rule). Rules in dryRun are left out.", "rule", "state")
-	c.blocked = desc(ruleNamespace, "blocked_nodes", "Nodes that a rule holds because of the condition; one with "+
-		"several such conditions is in each. Rules in dryRun are left out.", "rule", "condition")
+	c.blocked = desc(ruleNamespace, "blocked_nodes", "Nodes that a rule holds because of the condition. A node with "+
+		"several such conditions counts for each. Rules in dryRun are left out.", "rule", "condition")
 	c.build = desc(ruleNamespace, "build_info", "1, with the version of this binary.", "version")
 	c.state = desc(metrics.Namespace, "rules_state", "1 for the state of serving NodeReadinessRules: "+
 		"serving, standing-back, absent, forbidden or unknown.", "state")
 	c.refused = desc(metrics.Namespace, "rule_refused",
 		"1 for a rule that is refused because it is invalid; its event names the field.", "rule")
 	c.held = desc(metrics.Namespace, "rule_held",
-		"1 for a node that a rule holds. It is exported where metrics.perNode is all or unverified.", "node", "rule")
+		"1 for a node that a rule holds. It is exported if metrics.perNode is all or unverified.", "node", "rule")
 	c.leftOpen = desc(metrics.Namespace, "rule_left_open_nodes",
-		"Nodes that a rule would close again, and that rules.maxClosedPercent leaves open.", "rule")
+		"Nodes that a rule would taint again, but that rules.maxClosedPercent leaves open.", "rule")
 	c.overruled = desc(metrics.Namespace, "rule_overruled",
-		"1 for a rule whose taint an older rule decides about on the nodes that both select.", "rule", "by")
+		"1 for a rule that is overruled: an older rule has the same taint, and decides about the nodes that both "+
+			"select.", "rule", "by")
 	return c
 }
 

@@ -67,7 +67,7 @@ func (r *Rules) observed(n *corev1.Node) rule.Node {
 }
 
 // ObserveNode records what the watch shows of a node. It reports whether the node must be reconciled for a reason that
-// only its rules have: a stale condition is renewed, or our own condition changed. before is nil for a new node.
+// only its rules have: a stale condition is renewed, or our own condition changed. For a new node, before is nil.
 func (r *Rules) ObserveNode(before, now *corev1.Node) (enqueue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

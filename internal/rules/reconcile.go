@@ -169,7 +169,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *rule.Rule, o *v1alpha1.Nod
 	err := r.writeFinalizers(ctx, o, true)
 	why := controller.Refusal(err)
 	if why != "" {
-		why = fmt.Sprintf("rule %s gets no finalizer: %s%s", c.Name, why, grant)
+		why = fmt.Sprintf("cannot add the finalizer to rule %s: %s%s", c.Name, why, grant)
 		r.Rules.Events.EmitRule(o, r.Rules.Now(), rule.UnavailableEvent(why))
 	}
 	r.Rules.finalizerRefused(c, why)

@@ -54,8 +54,8 @@ const roleLease = rule.LeaseNamespace + "/" + rule.LeaseName
 func (r role) state(now time.Time) (rule.ServingState, string) {
 	switch {
 	case r.other.held(now):
-		return rule.StandingBack, fmt.Sprintf("installation %s serves rules (Lease %s): "+
-			"of several in a cluster one does", r.other.holder, roleLease)
+		return rule.StandingBack, fmt.Sprintf("installation %s serves rules (Lease %s); only one installation in a "+
+			"cluster does", r.other.holder, roleLease)
 	case r.dryRun || now.Sub(r.renewed) < roleFence && !r.renewed.IsZero():
 		return rule.Serving, ""
 	case r.refused != "":
@@ -166,7 +166,7 @@ func (r *Role) record(ctx context.Context, err error, change func(*role)) {
 	}
 	if err != nil && !apierrors.IsConflict(err) && err.Error() != r.logged && !errors.Is(err, context.Canceled) {
 		r.logged = err.Error()
-		r.logger.Error(err, "the role of serving NodeReadinessRules is not renewed", "lease", roleLease)
+		r.logger.Error(err, "cannot renew the Lease for serving NodeReadinessRules", "lease", roleLease)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package rules serves NodeReadinessRules. It knows which rules exist and whether this controller serves them, decides
-// what they ask of a node, and writes their status. The node reconciler writes what they ask for: it is the only writer
-// of a node's marks.
+// what they require of a node, and writes their status. The node reconciler, as the only writer of a node's marks,
+// writes what they require.
 package rules
 
 import (
@@ -27,7 +27,7 @@ type Emitter interface {
 	EmitRule(r *v1alpha1.NodeReadinessRule, at time.Time, e decide.Event)
 }
 
-// Rules are the rules that exist, and what they ask of nodes.
+// Rules are the existing rules, and what they require of nodes.
 type Rules struct {
 	// Config is the section rules, Gating the taints that verification owns.
 	Config config.Rules
@@ -177,9 +177,9 @@ func (r *Rules) all() *set {
 	return r.set
 }
 
-// Plan is what the rules ask of a node. The caller must call done when that is written or dropped, since a rule that is
-// deleted meanwhile waits for it. If the rules cannot be served and concern the node, the plan says why and asks for
-// nothing else.
+// Plan is what the rules require of a node. The caller must call done when the plan is written or dropped, because a
+// deleted rule waits for it. If the rules cannot be served and concern the node, the plan has the reason and nothing
+// else.
 func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

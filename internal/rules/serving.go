@@ -19,7 +19,7 @@ const (
 	// holds it for some seconds.
 	unheldFor = time.Minute
 	// grant ends the message of a state that lasts until somebody changes the controller's permissions.
-	grant = "; allow it, or set rules.enabled to false"
+	grant = "; grant the permission, or set rules.enabled to false"
 )
 
 // definition is what is known of the resource's definition.
@@ -79,13 +79,13 @@ func (s *serving) state(listed bool, now time.Time) (rule.ServingState, string) 
 	case s.unlisted != "":
 		return rule.Forbidden, s.unlisted + grant
 	case s.definition == definitionUnknown:
-		return rule.Unknown, "whether the API server has NodeReadinessRules is not known yet"
+		return rule.Unknown, "it is not known yet whether the API server has NodeReadinessRules"
 	case s.definition == definitionAbsent:
 		return rule.Absent, "the API server has no NodeReadinessRules"
 	case s.unwatched != "" && s.nrc == nil && !s.takeOver:
 		return rule.Forbidden, s.unwatched + grant
 	case s.nrc == nil && !s.takeOver:
-		return rule.Unknown, "whether the node-readiness-controller is at work is not known yet"
+		return rule.Unknown, "it is not known yet whether the node-readiness-controller runs"
 	}
 	if why := s.standBack(now); why != "" {
 		return rule.StandingBack, why
@@ -105,11 +105,11 @@ func (s *serving) standBack(now time.Time) (why string) {
 	for namespace, l := range s.nrc {
 		switch {
 		case l.held(now):
-			return fmt.Sprintf("Lease %s/%s is held by %s: the node-readiness-controller is at work",
+			return fmt.Sprintf("Lease %s/%s is held by %s: the node-readiness-controller runs",
 				namespace, rule.NRCLease, l.holder)
 		case now.Before(l.heldUntil().Add(unheldFor)):
-			why = fmt.Sprintf("Lease %s/%s of the node-readiness-controller was held until now; "+
-				"rules are served once nobody has held it for %s", namespace, rule.NRCLease, unheldFor)
+			why = fmt.Sprintf("Lease %s/%s of the node-readiness-controller was held until just now; rules are served once "+
+				"it has been free for %s", namespace, rule.NRCLease, unheldFor)
 		}
 	}
 	return why
@@ -178,7 +178,7 @@ func (r *Rules) reportState(ctx context.Context) {
 		}
 	}
 	if err := r.enqueueNodes(ctx, func(*corev1.Node) bool { return true }); err != nil {
-		l.Error(err, "nodes are not enqueued") // the cache; they are also reconciled periodically
+		l.Error(err, "cannot enqueue nodes") // the cache; they are also reconciled periodically
 	}
 }
 

@@ -17,10 +17,10 @@ func TestStandBack(t *testing.T) {
 		want     string // part of why; empty: they are served
 	}{
 		"held":                        {0, "nrc", false, "is held by nrc"},
-		"renewed no more":             {held, "nrc", false, "was held until now"},
-		"for almost a minute":         {held + unheldFor - time.Second, "nrc", false, "was held until now"},
+		"renewed no more":             {held, "nrc", false, "was held until just now"},
+		"for almost a minute":         {held + unheldFor - time.Second, "nrc", false, "was held until just now"},
 		"for a minute":                {held + unheldFor, "nrc", false, ""},
-		"released":                    {unheldFor - time.Second, "", false, "was held until now"},
+		"released":                    {unheldFor - time.Second, "", false, "was held until just now"},
 		"released a minute ago":       {unheldFor, "", false, ""},
 		"held, and to be taken over":  {0, "nrc", true, ""},
 		"a clock that was moved back": {-time.Hour, "nrc", false, "is held by nrc"},

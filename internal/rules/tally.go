@@ -42,7 +42,7 @@ func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
 	return r.tallies, nil
 }
 
-// Tallies are how all nodes stand with each rule, by the rule's UID; empty if rules are not served.
+// Tallies are the states of all nodes under each rule, by the rule's UID; empty if rules are not served.
 func (r *Rules) Tallies(ctx context.Context) (map[string]*rule.Tally, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -62,7 +62,7 @@ func (*Watch) NeedLeaderElection() bool { return true }
 func (w *Watch) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("rules"))
 	recalled := func(ctx context.Context) error { return w.Rules.recallClosings(ctx, w.Live) }
-	if retry(ctx, "nodes that rules have closed again are not counted", recalled) != nil {
+	if retry(ctx, "cannot count the nodes that rules have tainted again", recalled) != nil {
 		return nil // ctx is done
 	}
 	if err := w.watchNodes(ctx); err != nil {
@@ -80,7 +80,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	role := &Role{LeaseInterface: leases, Rules: w.Rules, Identity: w.Identity}
 	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.reportState, expiryInterval) })
 	all.Go(func() {
-		if retry(ctx, "the role of serving NodeReadinessRules is not read", role.recall) == nil {
+		if retry(ctx, "cannot read the Lease for serving NodeReadinessRules", role.recall) == nil {
 			all.Go(func() { role.run(ctx) })
 			w.watchNRC(ctx, role.remembered)
 		}
@@ -138,7 +138,7 @@ func (w *Watch) awaitDefinition(ctx context.Context) error {
 			return false, nil
 		case err != nil:
 			if !discovery.IsGroupDiscoveryFailedError(err) {
-				log.FromContext(ctx).Error(err, "whether there are NodeReadinessRules is not known")
+				log.FromContext(ctx).Error(err, "cannot find out whether the API server has NodeReadinessRules")
 			}
 			return false, nil
 		}
@@ -172,7 +172,7 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 		return
 	}
 	if err := w.Rules.Replace(ctx, stored(informer)); err != nil {
-		log.FromContext(ctx).Error(err, "nodes are not enqueued") // the cache; they are also reconciled periodically
+		log.FromContext(ctx).Error(err, "cannot enqueue nodes") // the cache; they are also reconciled periodically
 	}
 	w.Rules.reportState(ctx)
 }
@@ -216,7 +216,7 @@ func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, r
 	transform cache.TransformFunc, handler cache.ResourceEventHandler) {
 	failed := func(_ context.Context, _ *cache.Reflector, err error) {
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			log.FromContext(ctx).Error(err, "NodeReadinessRules, or NRC's Lease, cannot be watched")
+			log.FromContext(ctx).Error(err, "cannot watch NodeReadinessRules, or the Lease of NRC")
 		}
 		if why := controller.Refusal(err); why != "" && !informer.HasSynced() {
 			w.Rules.update(ctx, func(s *serving) { refused(s, why) })
@@ -297,7 +297,7 @@ func (l *Lister) Start(ctx context.Context) error {
 // NeedLeaderElection says that every replica watches.
 func (*Lister) NeedLeaderElection() bool { return false }
 
-// Rules are those that are known, sorted by rule.Sort.
+// Rules are the known rules, sorted by rule.Sort.
 func (l *Lister) Rules() (rules []rule.Rule) {
 	for _, o := range stored(l.informer) {
 		rules = append(rules, rule.Compile(o, l.gating))

@@ -1,7 +1,7 @@
-// Package strictyaml decodes a YAML document into Go types by their json tags and reports every fault
-// in it, each with its path and its line: YAML to JSON to encoding/json loses the lines, stops at the
-// first fault, ignores the case of keys, and lets null and duplicate keys pass. Here the YAML nodes are
-// walked once beside the Go types, and what is right is decoded by sigs.k8s.io/json, as manifests are.
+// Package strictyaml decodes a YAML document into Go types by their json tags and reports every fault in it, each with
+// its path and its line. Decoding by way of encoding/json would lose the lines, stop at the first fault, ignore the
+// case of keys, and accept null and duplicate keys. Here the YAML nodes are walked once beside the Go types, and what
+// is right is decoded by sigs.k8s.io/json, as manifests are.
 package strictyaml
 
 import (
@@ -29,7 +29,7 @@ const (
 	maxPath  = 1024   // bytes of a value's path, because each value's is kept; bounds the depth as well
 )
 
-// Fault is one thing that is wrong with a file.
+// Fault is one error in a file.
 type Fault struct {
 	File    string // its name as it was given to Decode
 	Line    int    // counts from 1
@@ -43,7 +43,7 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, strings.TrimPrefix(f.Path+": "+f.Message, ": "))
 }
 
-// Faults are all that is wrong with a file, in the order of its lines.
+// Faults are all errors of a file, in the order of its lines.
 type Faults []Fault
 
 // Error is one line per fault.
@@ -66,10 +66,10 @@ type Document struct {
 	nodes  int
 }
 
-// Decode reads the single YAML document in data into the struct that into points to. What is absent or at
-// fault keeps its value, so that defaults set beforehand survive and an explicit zero does not become one;
-// lists, maps and what pointers point to are replaced whole. A null stands for an absent struct, list, map
-// or any, and is a fault for every other type. An any receives string, bool, int64, float64, a slice or map.
+// Decode reads the single YAML document in data into the struct that into points to. Absent and invalid keys keep their
+// values, so defaults that were set before survive, and an explicit zero is kept. Lists, maps and targets of pointers
+// are replaced as a whole. A null stands for an absent struct, list, map or any, and is a fault for every other type.
+// An any receives string, bool, int64, float64, a slice or map.
 func Decode(data []byte, file string, into any) *Document {
 	d := &Document{file: file, lines: map[string]int{}}
 	if root := d.parse(data); root != nil {
@@ -142,8 +142,8 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 // within keeps the line of the value at path, and reports whether the bounds let it be read.
 func (d *Document) within(line int, path string) bool {
 	if d.nodes++; d.nodes == maxNodes || len(path) > maxPath {
-		d.fault(line, path[:min(len(path), maxPath)], "too much: a file holds at most %d values, counting what aliases "+
-			"expand to, each with a path of at most %d characters", maxNodes, maxPath)
+		d.fault(line, path[:min(len(path), maxPath)], "too large: a file may have at most %d values, including expanded "+
+			"aliases, each with a path of at most %d characters", maxNodes, maxPath)
 		return false
 	}
 	d.lines[path] = line
@@ -330,8 +330,7 @@ func found(n *yaml.Node) string {
 	}
 }
 
-// Suggest is the end of a message about an unknown key or name: the known one that was probably meant, else some of
-// them.
+// Suggest is the end of a message about an unknown key or name: the most similar known name, or else some known names.
 func Suggest(key string, known []string) string {
 	best, least := "", min(2+len(key)/3, 5)
 	for _, name := range known {

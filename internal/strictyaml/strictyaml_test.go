@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 		{"merged unknown key", "raw: &a\n  colour: 3\nworker:\n  <<: *a\n", []string{"f.yaml:2: worker.colour: unknown"}},
 		{"merge of a scalar", "worker:\n  <<: 3\n", []string{"f.yaml:2: worker: must be a mapping"}},
 		{"cycle", "raw: &a [*a]\n", []string{"f.yaml:1: raw[0][0]"}},
-		{"merge cycle", "worker: &a\n  <<: *a\n", []string{"f.yaml:1: worker: too much: a file holds at most 50000 values"}},
+		{"merge cycle", "worker: &a\n  <<: *a\n", []string{"f.yaml:1: worker: too large: a file may have at most 50000 values"}},
 		{"bomb", bomb(), []string{"f.yaml:2: raw[4]"}},
 		{"merge bomb", mergeBomb(), []string{"f.yaml:1: worker.labels["}},
 		{"long key", "raw: {a: {? " + strings.Repeat("k", 2000) + " : 1}}", []string{"f.yaml:1: raw.a.kkk"}},

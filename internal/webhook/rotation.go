@@ -106,12 +106,12 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	// The webhook configuration is read first. Its write is refused if it changed since, so the Secret is at least as new.
 	hook := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.Name}, hook); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("read what the API server trusts: %w", err)
+		return reconcile.Result{}, fmt.Errorf("read the CA that the API server trusts: %w", err)
 	}
 	secret := &corev1.Secret{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, secret); err != nil {
 		return reconcile.Result{}, fmt.Errorf(
-			"read the webhook's certificates, for which the chart makes an empty Secret: %w", err)
+			"read the webhook's certificates (the chart creates an empty Secret for them): %w", err)
 	}
 	have, now := certificatesOf(secret.Data), r.Now()
 	plan, err := r.Next(have, r.learnt(have, hook, now), now)
@@ -127,7 +127,7 @@ func (r *Rotation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 			"underWay", len(plan.Next.Certificate) > 0)
 	}
 	if err := r.trust(ctx, hook, plan.Authorities); err != nil {
-		return again(err, "write what the API server is to trust")
+		return again(err, "write the CA that the API server trusts")
 	}
 	if err := r.serve(plan.Serving); err != nil {
 		return reconcile.Result{}, err

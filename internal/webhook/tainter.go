@@ -47,7 +47,7 @@ func (t *Tainter) HandleRules(ctx context.Context, req admission.Request) admiss
 func answer(ctx context.Context, req admission.Request, on func(*corev1.Node) marks.RuleChange) admission.Response {
 	isNode := req.Resource.Group == "" && req.Resource.Resource == "nodes" && req.SubResource == ""
 	if req.Operation != admissionv1.Create || !isNode {
-		return admission.Allowed("not a node at its creation")
+		return admission.Allowed("not the creation of a node")
 	}
 	var n corev1.Node
 	if err := json.Unmarshal(req.Object.Raw, &n); err != nil {
@@ -58,7 +58,7 @@ func answer(ctx context.Context, req admission.Request, on func(*corev1.Node) ma
 	if change.Empty() {
 		return admission.Allowed("no taint to add")
 	}
-	ctrl.LoggerFrom(ctx).Info("tainting a node at its creation", "node", req.Name, "taints", change.Add)
+	ctrl.LoggerFrom(ctx).Info("tainting a node on creation", "node", req.Name, "taints", change.Add)
 	// The patch does not compare two encodings of the node: ours would lack the fields that an older client does not know.
 	var patch []jsonpatch.Operation
 	if len(n.Spec.Taints) == 0 {

@@ -21,17 +21,16 @@ const EnvVar = "KUBE_NODE_READY_CONFIG"
 
 // Config is the part of the "worker" section that a worker process reads.
 type Config struct {
-	// Checks replaces the default list (the built-ins: DNS, API, network, service discovery, and as warnings three of
-	// the DNS endpoints and the clock). An empty list, written out, is none: a node is then released once its
-	// prerequisites hold, without a worker, and there must be some.
+	// Checks replaces the built-in list: DNS, API, network, service discovery and, as warnings, three of the DNS endpoints
+	// and the clock. An explicit empty list means no checks: a node is released without a worker once its prerequisites
+	// hold. There must then be at least one prerequisite.
 	Checks []checks.Spec `json:"checks,omitzero"`
-	// DNSTestDomains adds a DNS check of each name to whatever the list is. An IP address among
-	// them is its own answer.
+	// DNSTestDomains adds a DNS check of each name to the list. An IP address passes without a query.
 	DNSTestDomains []string `json:"dnsTestDomains,omitempty"`
-	// CheckTimeoutSeconds bounds one attempt of a check that sets no timeout itself; at most
+	// CheckTimeoutSeconds limits one attempt of a check that sets no timeout of its own. It must be at most
 	// timeoutSeconds. Default 10.
 	CheckTimeoutSeconds int32 `json:"checkTimeoutSeconds,omitempty" minimum:"1" maximum:"3600"`
-	// TimeoutSeconds bounds a worker from its container's start to its exit. Default 120.
+	// TimeoutSeconds limits a worker, from the start of its container to its exit. Default 120.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty" minimum:"1" maximum:"3600"`
 }
 
@@ -129,14 +128,14 @@ func (c Config) validateEnv(path *field.Path) field.ErrorList {
 	}
 	if len(env) > maxEnv {
 		return field.ErrorList{field.Invalid(path, fmt.Sprintf("%d bytes", len(env)), fmt.Sprintf("checks and domains "+
-			"together are too long to be handed to a worker; at most %d bytes of JSON fit an environment variable", maxEnv))}
+			"together are too long for the worker's environment variable, which holds at most %d bytes of JSON", maxEnv))}
 	}
 	var f file
 	if err := strictyaml.Decode([]byte(env), EnvVar, &f).Err(nil); err != nil {
 		return field.ErrorList{field.Invalid(path, "(not shown)", "a worker could not read it: "+err.Error())}
 	}
 	if decoded, err := f.Worker.Config.Env(); err != nil || decoded != env {
-		return field.ErrorList{field.Invalid(path, "(not shown)", "a worker would read something else")}
+		return field.ErrorList{field.Invalid(path, "(not shown)", "a worker would read another value")}
 	}
 	return nil
 }

@@ -89,9 +89,9 @@ unknown: true
 	want := []string{
 		"config.yaml:2: worker.timeoutSeconds: ",
 		"config.yaml:4: worker.dnsTestDomains[0]: ",
-		"config.yaml:5: worker.dnsTestDomains[1]: Invalid value: \"example.com\": its check would be named dns-example.com",
+		"config.yaml:5: worker.dnsTestDomains[1]: Invalid value: \"example.com\": its check would have the name dns-example.com",
 		"config.yaml:6: worker.dnsTestDomains[2]: Duplicate value",
-		"config.yaml:7: worker.dnsTestDomains[3]: Invalid value: \"example.com.\": its check would be named dns-example.com",
+		"config.yaml:7: worker.dnsTestDomains[3]: Invalid value: \"example.com.\": its check would have the name dns-example.com",
 		"config.yaml:11: worker.checks[0].timeout: unknown key",
 		"config.yaml:12: worker.checks[1].name: Duplicate value",
 		"config.yaml:15: worker.checks[1].tcp.addresses[0]: ",
@@ -266,7 +266,7 @@ func TestAddressesAmongTheDomains(t *testing.T) {
 	if got := names(specs); !strings.HasSuffix(got, " dns-example.com dns-8.8.8.8 dns-2001-db8--1 dns---1") {
 		t.Errorf("got %s", got)
 	}
-	if _, err := worker.Load([]byte(`worker: {dnsTestDomains: [endpoints]}`), "file"); err == nil || !strings.Contains(err.Error(), "its check would be named dns-endpoints, as that of a built-in check already is") {
+	if _, err := worker.Load([]byte(`worker: {dnsTestDomains: [endpoints]}`), "file"); err == nil || !strings.Contains(err.Error(), "its check would have the name dns-endpoints, which a built-in check already has") {
 		t.Errorf("got %v", err)
 	}
 	for _, refused := range []string{"fe80::1%eth0", "[::1]", "8.8.8.8:53", "1:2"} {

@@ -99,7 +99,7 @@ func (c Config) validateDomains(path *field.Path) field.ErrorList {
 		name := domainCheckName(d)
 		if other, twice := taken[name]; twice {
 			errs = append(errs, field.Invalid(domains.Index(i), d, fmt.Sprintf(
-				"its check would be named %s, as that of %s already is; rename or remove one", name, other)))
+				"its check would have the name %s, which %s already has; rename or remove one", name, other)))
 			continue
 		}
 		taken[name] = domains.Index(i).String()

@@ -33,7 +33,7 @@ const (
 	EnvKubeconfig        = "KUBECONFIG"                         // of a dry run; default ~/.kube/config
 )
 
-// ErrInterrupted is the cause with which Run's context is cancelled when the worker is told to stop.
+// ErrInterrupted is the cause with which Run's context is cancelled when the worker is stopped.
 var ErrInterrupted = run.ErrInterrupted
 
 // exitMargin is the part of timeoutSeconds that is left for writing the report and exiting.
@@ -46,8 +46,8 @@ type Options struct {
 	Getenv func(string) string
 	// Only and Skip name the only checks to perform, and those to leave out.
 	Only, Skip []string
-	// DryRun on a host that is no pod performs the checks that need no API server, and the others with Kubeconfig or the
-	// kubeconfig that kubectl would use.
+	// DryRun outside a pod runs the checks that need no API server, and the other checks with Kubeconfig or with kubectl's
+	// default kubeconfig.
 	DryRun     bool
 	Kubeconfig string
 	// OnFinish, if set, is called with each check as it ends.
@@ -75,7 +75,7 @@ func (o Options) Select(specs []checks.Spec) (map[string]bool, error) {
 			if i >= len(o.Only) {
 				flag = "--skip"
 			}
-			return nil, fmt.Errorf("%s %s: there is no check of this name; there are %s", flag, name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%s %s: no check has this name; the checks are %s", flag, name, strings.Join(names, ", "))
 		}
 	}
 	return selected, nil
@@ -105,9 +105,9 @@ func Run(ctx context.Context, o Options) result.Report {
 		case noAPI && !o.DryRun:
 			return Aborted(node, result.ClientError, "kubernetes-client", apiErr)
 		case noAPI && errors.Is(apiErr, apiserver.ErrNoCluster):
-			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, and there is none here")
+			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, but this host is not in one")
 		case noAPI:
-			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, and cannot talk to the one here: %v", apiErr)
+			jobs[i].Skip = check.Fail(check.ReasonNeedsCluster, "needs a cluster, but cannot connect to it: %v", apiErr)
 		default:
 			jobs[i].Check = s.Settings().New(pod)
 			if onHost {
@@ -184,7 +184,7 @@ func withHostNote(try check.Func) check.Func {
 	return func(ctx context.Context) check.Finding {
 		f := try(ctx)
 		if !f.Passed() {
-			f.Message += "; this is a dry run on a host that is no pod of a cluster"
+			f.Message += "; this is a dry run outside a cluster"
 		}
 		return f
 	}

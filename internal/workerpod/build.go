@@ -1,4 +1,4 @@
-// Package workerpod builds worker pods and reads what became of them.
+// Package workerpod builds worker pods and reads their state.
 package workerpod
 
 import (
@@ -49,8 +49,8 @@ const (
 	// worker is told and of the rest of the pod.
 	AnnotationProfile = "node-ready/profile"
 	AnnotationChecks  = "node-ready/checks"
-	// AnnotationStartTimeout, AnnotationInitTimeout and AnnotationTimeout are the seconds that the pod has to start, its
-	// init containers to end and the worker to run: those of the configuration it was made under. A pod without init
+	// AnnotationStartTimeout, AnnotationInitTimeout and AnnotationTimeout are the seconds for the start, the init
+	// containers and the run of the worker, according to the configuration at the pod's creation. A pod without init
 	// containers lacks the second.
 	AnnotationStartTimeout = "node-ready/start-timeout-seconds"
 	AnnotationInitTimeout  = "node-ready/init-timeout-seconds"
@@ -66,7 +66,7 @@ const (
 	PurposeVerify = "verify"
 	// PurposeProbe is a pod that runs a failed node's checks on a verified one.
 	PurposeProbe = "probe"
-	// PurposeCheck is a pod that a person runs; it is none of the controller's.
+	// PurposeCheck is a pod that a person runs. It does not belong to the controller.
 	PurposeCheck = "check"
 
 	// Container is the name of the container whose exit code counts.
@@ -90,7 +90,7 @@ var (
 	meshAnnotations = map[string]string{"linkerd.io/inject": "disabled"}
 )
 
-// Target is the node that a pod is pinned to.
+// Target is the node to which a pod is pinned.
 type Target struct {
 	Name, UID, BootID string
 	// Gated: the node carries a gating taint, so no workload can be there that a pod of high priority would displace.
@@ -110,7 +110,7 @@ type Builder struct {
 	configs map[string]workerConfig // by profile
 }
 
-// workerConfig is what the workers of a profile are told to do, and the hash of that and of their pods.
+// workerConfig is the configuration of a profile's workers, and the hash of it and of their pods.
 type workerConfig struct{ env, hash string }
 
 // NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be
@@ -144,8 +144,8 @@ func (b *Builder) template(profile config.Effective) (string, error) {
 	return string(text), err
 }
 
-// Checks identifies what the workers of a profile are told to do, and in which pod: of two profiles that have the same,
-// a pass of the one is a pass of the other.
+// Checks identifies the checks and the pod of a profile's workers. For two profiles with the same value, a pass of one
+// is a pass of the other.
 func (b *Builder) Checks(profile string) string { return b.configs[profile].hash }
 
 // LongestSeconds is the longest activeDeadlineSeconds of the pods that it makes.
@@ -161,8 +161,8 @@ func activeDeadline(profile config.Effective) int64 {
 	return int64(profile.AttemptSeconds()) + deadlineSlack
 }
 
-// VerifyName is the name of the pod for one attempt: a DNS label (at most 63 characters, so that
-// it can be the pod's hostname too) for any legal node name, and the same whoever asks.
+// VerifyName is the deterministic name of the pod for one attempt. For any valid node name it is a DNS label of at most
+// 63 characters, so that it can also be the pod's hostname.
 func VerifyName(t Target, number int32) string {
 	return name("verify", t.Name, hash(t.UID, t.Name), strconv.Itoa(int(number)))
 }
@@ -173,7 +173,7 @@ func ProbeName(t Target, subject string) string {
 }
 
 // RemediationName is the name of the object of an action on the node (its place in remediation.actions), decided on
-// after the attempt of the number: the same whoever asks.
+// after the attempt of the number. It is deterministic.
 func RemediationName(t Target, attempt, action int32) string {
 	return name("remediate", t.Name, hash(t.UID, t.Name, strconv.Itoa(int(action))), strconv.Itoa(int(attempt)))
 }
@@ -335,8 +335,8 @@ func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 // would never start.
 func HasClaims(pod *corev1.Pod) bool { return len(pod.Spec.ResourceClaims) > 0 }
 
-// MayPreempt reports whether a pod as the API server completed it could displace others if the scheduler places it: it
-// got more than the lowest priority that workloads commonly have, from a PriorityClass that is the cluster's default. A
+// MayPreempt reports whether kube-scheduler could preempt other pods for a pod, as the API server completed it. That is
+// so if the cluster's default PriorityClass gave it more than the lowest priority that workloads commonly have. A
 // preemption policy cannot be asked for instead: without a class of that policy the API server refuses it
 // (k8s.io/kubernetes plugin/pkg/admission/priority).
 func MayPreempt(pod *corev1.Pod) bool {
@@ -345,16 +345,16 @@ func MayPreempt(pod *corev1.Pod) bool {
 }
 
 // ClaimsPreempt says why a pod with claims is not created where MayPreempt is true of it.
-const ClaimsPreempt = "the cluster's default PriorityClass would let kube-scheduler displace workloads for it, and " +
-	"with resourceClaims it cannot be bound without kube-scheduler: give that class preemptionPolicy Never"
+const ClaimsPreempt = "a pod with resourceClaims needs kube-scheduler, which could evict workloads for the " +
+	"cluster's default PriorityClass; set preemptionPolicy Never in that class"
 
-// ResourcesPreempt says the same of a pod with an extended resource that its node does not list.
-const ResourcesPreempt = "the cluster's default PriorityClass would let kube-scheduler displace workloads for it, and " +
-	"without kube-scheduler it would run without the resources that the node does not list yet: give that class " +
-	"preemptionPolicy Never, or wait for the device plugin"
+// ResourcesPreempt is the same for a pod with an extended resource that its node does not list.
+const ResourcesPreempt = "kube-scheduler could evict workloads for the cluster's default PriorityClass; set " +
+	"preemptionPolicy Never in that class, or wait for the device plugin. Without kube-scheduler, the pod would run " +
+	"without the resources that the node does not list yet"
 
-// Bind binds a pod without claims to its node in place of the scheduler: then it is the kubelet that admits it, which
-// displaces others for critical pods alone.
+// Bind binds a pod without claims to its node, instead of kube-scheduler. The kubelet then admits the pod, and evicts
+// others only for critical pods.
 func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
 
 // tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have:

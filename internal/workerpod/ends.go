@@ -4,6 +4,6 @@ package workerpod
 
 import "time"
 
-// terminationSlack is how long past its grace period a terminating pod may take to end: the kubelet kills its
-// containers when that is over, and then unmounts volumes and takes down the network.
+// terminationSlack is how long after its grace period a terminating pod may take to end. The kubelet kills its
+// containers at the end of that period, and then unmounts volumes and removes the network.
 const terminationSlack = time.Minute

@@ -87,9 +87,9 @@ func (o Observation) Passed() bool {
 	return o.Attempt.Result != nil && o.Attempt.Result.Outcome == attempt.Passed
 }
 
-// Ours reports whether a pod is what the controller makes for this node: its name is the one derived from the node's
-// UID, its owner is that very Node, and it is pinned to it. Whoever may create pods in the worker's namespace can make
-// one that is taken for ours: see the trust boundary in docs/design/security.md.
+// Ours reports whether the controller could have created the pod for this node. Its name derives from the node's UID,
+// its owner is this Node, and it is pinned to the node. Anybody who may create pods in the worker's namespace can
+// create one that looks like ours: see the trust boundary in docs/design/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
 	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component ||
 		pod.Annotations[AnnotationNode] != t.Name || pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {
@@ -212,8 +212,8 @@ func (o Observation) EndsBy() time.Time {
 	return o.Seen.Terminating.Add(o.Grace + terminationSlack)
 }
 
-// GoneBy is when a pod should not occupy its node any more: EndsBy or, for one that is not terminating, a grace period
-// and a minute after its attempt was over by its result or by its timeouts. The controller asks for its deletion then,
+// GoneBy is when a pod should no longer occupy its node: at EndsBy if it is terminating. Otherwise it is a grace period
+// and a minute after its attempt was over, by its result or its timeouts. The controller asks for its deletion then,
 // and the API server may refuse that. It is zero where that is not known.
 func (o Observation) GoneBy() time.Time {
 	var over time.Time
@@ -279,7 +279,7 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 			return attempt.NewInconclusive(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:
 			return attempt.NewInconclusive(attempt.ReasonStartedLate,
-				"the worker started so late that the pod's deadline passed before it had its time")
+				"the worker started so late that the pod's deadline passed before worker.timeoutSeconds")
 		}
 		return &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
 			Message: "the worker ran past the pod's deadline"}

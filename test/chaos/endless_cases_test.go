@@ -57,7 +57,7 @@ func TestSilenceWhileTheDeletionIsForbidden(t *testing.T) {
 					r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c"}
 				}
 			}))
-			tell.node(says(corev1.ConditionFalse, "RetriesExhausted", `the remediation fails: nodeclaims "c" is forbidden`))
+			tell.node(says(corev1.ConditionFalse, "RetriesExhausted", `remediation failed: nodeclaims "c" is forbidden`))
 			seen := tell.c.nodes["node-1"]
 			if got := seen.said.After(tell.c.calm); got != c.spoken {
 				t.Errorf("it counts as said: %t, want %t", got, c.spoken)

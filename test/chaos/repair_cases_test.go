@@ -335,7 +335,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.interferes()
 			t.fails()
 			t.node(records(func(r *marks.Record) {
-				r.Held, r.HeldMessage = guardAction, "it has the condition already, which another program wrote"
+				r.Held, r.HeldMessage = guardAction, "another program already set the condition"
 			}))
 		}, "n is not verified"},
 		"a condition that another program wrote is overwritten": {func(t *tale) {

@@ -163,10 +163,10 @@ func TestOnARealCluster(t *testing.T) {
 		env          map[string]string
 		outcome      result.Outcome
 	}{
-		{name: "API, both ways", spec: "type: kubernetesAPI", says: "takes us for system:serviceaccount:default:worker"},
+		{name: "API, both ways", spec: "type: kubernetesAPI", says: "identifies the worker as system:serviceaccount:default:worker"},
 		{name: "API, version", spec: "type: kubernetesAPI, kubernetesAPI: {path: /version, via: [address]}", says: "answers /version"},
 		{name: "API, another user", spec: "type: kubernetesAPI, kubernetesAPI: {via: [address], expectUser: someone}", reason: "UnexpectedUser",
-			says: "takes us for system:serviceaccount:default:worker, expected someone"},
+			says: "identifies the worker as system:serviceaccount:default:worker, expected someone"},
 		{name: "discovery, cluster IP and SRV", spec: "type: serviceDiscovery, serviceDiscovery: {srv: [https]}", says: "1 ready endpoint,"},
 		{name: "discovery, headless", spec: "type: serviceDiscovery, serviceDiscovery: {service: headless, minReadyEndpoints: 2}", says: "2 ready endpoints"},
 		{name: "discovery, too few", spec: "type: serviceDiscovery, serviceDiscovery: {service: headless, minReadyEndpoints: 3}", reason: "NoReadyEndpoints",

@@ -53,7 +53,7 @@ func TestADryRunInAPod(t *testing.T) {
 	p := s.through()
 	process := s.start("--dry-run")
 	s.eventually("the dry run is done", func() string {
-		if log := s.log(); !strings.Contains(log, "the record would say") {
+		if log := s.log(); !strings.Contains(log, "the record would be") {
 			return "so far it said: " + log
 		}
 		return ""

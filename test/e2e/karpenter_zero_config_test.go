@@ -112,7 +112,7 @@ func (s *suite) karpenterZeroConfig(ctx context.Context, t *testing.T) {
 		}
 		return nil
 	})
-	const finding = "the gating taint " + taintKey + ":NoSchedule in startupTaints: Karpenter launches more nodes"
+	const finding = "the gating taint " + taintKey + ":NoSchedule in startupTaints"
 	if out := s.plugin(ctx, t, "doctor", "-n", namespace); !strings.Contains(out, finding) {
 		t.Errorf("doctor does not report it: %s", out)
 	}

@@ -286,7 +286,7 @@ func (r *stranger) awaitReason(ctx context.Context, t *testing.T, reason string)
 // hourPasses insists that the node is held for an hour after the dry run, lets that hour pass, and sees Karpenter take the node
 // away and launch another.
 func (r *stranger) hourPasses(ctx context.Context, t *testing.T) {
-	r.awaitReason(ctx, t, "the ledger of remediations was begun at ")
+	r.awaitReason(ctx, t, "the ledger of remediations starts at ")
 	since, err := json.Marshal(map[string]any{"data": map[string]string{"since": time.Now().Add(-61 * time.Minute).UTC().Format(time.RFC3339)}})
 	must(t, err)
 	r.kubectl(ctx, t, "-n", namespace, "patch", "configmap", "kube-node-ready-remediations", "--type=merge", "--patch="+string(since))

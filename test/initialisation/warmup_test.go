@@ -81,7 +81,7 @@ func TestMinimumHold(t *testing.T) {
 	n := w.node("a", createdWith(initializing, "wait"))
 	w.report(w.comes(n), corev1.ConditionTrue)
 	w.becomes(n, "held", func(n *corev1.Node) bool {
-		return held(n) && strings.HasPrefix(said(n), "WaitingForPrerequisites: Waiting for nodeManagement.minimumHoldSeconds (8) to be over at ")
+		return held(n) && strings.HasPrefix(said(n), "WaitingForPrerequisites: Waiting for the end of nodeManagement.minimumHoldSeconds (8) at ")
 	})
 	w.stop()
 	w.install("controller: {config: {nodeManagement: {minimumHoldSeconds: 8}}}", examples+"/warm-up/values.yaml")

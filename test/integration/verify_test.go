@@ -310,7 +310,7 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 			return err.Error()
 		}
 		for _, e := range l.Items {
-			if strings.Contains(e.Message, "went on with effect NoSchedule and not NoExecute: the node runs ordinary pods: "+s.name+"/ordinary") {
+			if strings.Contains(e.Message, "was added with effect NoSchedule instead of NoExecute: the node runs ordinary pods: "+s.name+"/ordinary") {
 				return ""
 			}
 		}

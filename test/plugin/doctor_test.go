@@ -55,11 +55,11 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 		}
 	}
 	got := e.run(ctx, "doctor")
-	if !strings.Contains(got.out, "not checked: rights: no pod of the controller says which service account it has") {
+	if !strings.Contains(got.out, "not checked: rights: found no pod of the controller that names its service account") {
 		t.Errorf("without a pod: %+v", got)
 	}
 	e.controllerPod(ctx)
-	e.finds(ctx, t, "versions: the controller that leads is of version ")
+	e.finds(ctx, t, "versions: the leading controller has version ")
 	lease, err := e.client.CoordinationV1().Leases(install.Namespace).Get(ctx, install.ControllerAccount, metav1.GetOptions{})
 	must(err)
 	own := version.Version
@@ -67,7 +67,7 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	defer func() { version.Version = own }()
 	e.finds(ctx, t)
 	got = e.run(ctx, "doctor")
-	for _, line := range []string{"Nothing wrong was found.", "\nok: leader: ", "\nok: rights: ",
+	for _, line := range []string{"No problems found.", "\nok: leader: ", "\nok: rights: ",
 		"note: token: admissionPolicy is off", "by a privileged pod in namespace kube-node-ready,"} {
 		if got.code != 0 || !strings.Contains(got.out, line) {
 			t.Errorf("all is well: no %q in %+v", line, got)
@@ -76,7 +76,7 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 
 	// Somebody who may read nothing is not told that all is well.
 	if got := e.run(ctx, "doctor", "--as", "nobody"); got.code != 6 || !strings.Contains(got.out, "not checked: rights: ") ||
-		!strings.Contains(got.err, "checks could not be made") || strings.Contains(got.out, "Nothing wrong") {
+		!strings.Contains(got.err, "checks could not run") || strings.Contains(got.out, "No problems") {
 		t.Errorf("without rights: %+v", got)
 	}
 
@@ -96,12 +96,12 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 
 	// Workers of another product.
 	e.configure(ctx, strings.Replace(clusterConfiguration, "ghcr.io/kube-node-ready/", "ghcr.io/imunhatep/", 1))
-	e.finds(ctx, t, "image: workers run the image ghcr.io/imunhatep/kube-node-ready, of another repository than the chart's")
+	e.finds(ctx, t, "image: workers run the image ghcr.io/imunhatep/kube-node-ready, which is not from the chart's repository")
 	e.configure(ctx, strings.Replace(clusterConfiguration, "ghcr.io/", "mirror.example.com/ghcr/", 1))
 	e.finds(ctx, t)
 	e.configure(ctx, clusterConfiguration)
 	e.emit(ctx, "good", "kube-node-ready-controller", "ReportMissing")
-	e.finds(ctx, t, "image: workers passed without a report within the last hour, so nobody knows what they checked, on 1 nodes, good among them")
+	e.finds(ctx, t, "image: within the last hour, workers passed without a report, so their checks are unknown, on 1 nodes, good among them")
 	must(e.client.EventsV1().Events(metav1.NamespaceDefault).Delete(ctx, "reportmissing", metav1.DeleteOptions{}))
 	e.finds(ctx, t)
 	e.doctorOfADaemonSet(ctx, t)
@@ -148,11 +148,11 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{}
 	pool.Spec.Template.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} // deletion is off
 	must(k.Create(ctx, pool))
-	e.finds(ctx, t, "autoscaler: no NodePool has the gating taint node-ready/unverified:NoSchedule in startupTaints")
+	e.finds(ctx, t, "autoscaler: no NodePool lists the gating taint node-ready/unverified:NoSchedule in startupTaints")
 	gate := []corev1.Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	pool.Spec.Template.Spec.Taints = gate
 	must(k.Update(ctx, pool))
-	e.finds(ctx, t, "autoscaler: no NodePool has", "autoscaler: NodePool a has the gating taint node-ready/unverified:NoSchedule under taints")
+	e.finds(ctx, t, "autoscaler: no NodePool lists", "autoscaler: NodePool a has the gating taint node-ready/unverified:NoSchedule under taints")
 	pool.Spec.Template.Spec.Taints, pool.Spec.Template.Spec.StartupTaints = nil, gate
 	must(k.Update(ctx, pool))
 	e.finds(ctx, t)
@@ -166,7 +166,7 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	// An action that cannot be taken: no such kind, no such namespace, no such right.
 	object := clusterConfiguration + "nodeManagement: {deleteFailedNodes: true, remediation: {actions: [{object: {template: {apiVersion: batch/v1, kind: Job, metadata: {namespace: kube-public}}}}]}}\n"
 	for config, want := range map[string]string{
-		strings.Replace(object, "kind: Job", "kind: Hammer", 1): "repair: the API server serves no kind Hammer in batch/v1",
+		strings.Replace(object, "kind: Job", "kind: Hammer", 1): "repair: the API server does not serve kind Hammer in batch/v1",
 		strings.Replace(object, "kube-public", "none", 1):       "repair: namespace none, in which remediation.actions[0].object creates a Job, does not exist",
 		object: "repair: service account kube-node-ready/kube-node-ready-controller may not create, delete, get jobs.batch in kube-public",
 	} {
@@ -184,7 +184,7 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 			Containers: []corev1.Container{{Name: "worker", Image: "c"}}}}
 	_, err = e.client.CoreV1().Pods("kube-system").Create(ctx, orphan, metav1.CreateOptions{})
 	must(err)
-	e.finds(ctx, t, "workers: worker pod kube-system/verify-n-1 of node n is where no controller creates workers")
+	e.finds(ctx, t, "workers: worker pod kube-system/verify-n-1 of node n is in a namespace that no controller watches")
 	must(e.client.CoreV1().Pods("kube-system").Delete(ctx, orphan.Name, metav1.DeleteOptions{}))
 
 	// Another controller on the same taint.

@@ -99,11 +99,11 @@ func TestOnCluster(t *testing.T) {
 	e := start(ctx, t)
 
 	// Until there is a ConfigMap, the defaults are assumed, and that is said.
-	if got := e.run(ctx, "status"); got.code != 0 || !strings.Contains(got.err, "its defaults are assumed") || !strings.Contains(got.out, "No nodes found.") {
+	if got := e.run(ctx, "status"); got.code != 0 || !strings.Contains(got.err, "its defaults are used") || !strings.Contains(got.out, "No nodes found.") {
 		t.Errorf("without a ConfigMap: %+v", got)
 	}
 	if got := e.run(ctx, "doctor"); got.code != 1 || !strings.Contains(got.out, "installation: no ConfigMap of a controller is in any namespace") ||
-		strings.Contains(got.out, "Nothing wrong") {
+		strings.Contains(got.out, "No problems") {
 		t.Errorf("doctor without an installation: %+v", got)
 	}
 	e.createConfigMap(ctx, "kube-node-ready", "controller", clusterConfiguration)
@@ -145,7 +145,7 @@ func TestOnCluster(t *testing.T) {
 		}
 		matchLines(t, e.run(ctx, "status", "--unverified", "--no-headers"), want[1:2])
 		matchLines(t, e.run(ctx, "status", "-l", "pool=a", "--no-headers"), want[2:3])
-		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt: kubectl node-ready reverify bad starts afresh") {
+		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt follows; to start again, run kubectl node-ready reverify bad starts afresh") {
 			t.Errorf("wide: %+v", got)
 		}
 		if got := e.run(ctx, "status", "good", "none"); got.code != 1 || !strings.Contains(got.out, "verified") || !strings.Contains(got.err, `nodes "none" not found`) {
@@ -194,7 +194,7 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("reverify", func(t *testing.T) {
-		if got := e.run(ctx, "reverify", "skipped"); got.code != 1 || !strings.Contains(got.err, "it is excluded from verification by") {
+		if got := e.run(ctx, "reverify", "skipped"); got.code != 1 || !strings.Contains(got.err, "it is excluded from verification") {
 			t.Errorf("skipped: %+v", got)
 		}
 		if err := bad.SetDNS(nodeagent.DNSWorks); err != nil {
@@ -274,7 +274,7 @@ func TestOnCluster(t *testing.T) {
 			`^60m +good +condition +node-ready/RemediationRequired +recovered +- +- +5 attempts failed, last: check dns: Timeout$`,
 			`^30h +long-ago +delete +NodeClaim/c-long-ago +gone +a +- +5 attempts failed, last: check dns: Timeout$`,
 		})
-		matchLines(t, e.run(ctx, "resume"), []string{`: remediation goes on as the configuration says$`})
+		matchLines(t, e.run(ctx, "resume"), []string{`: remediation continues as configured$`})
 		var view struct {
 			Paused                  string
 			LastHour                int

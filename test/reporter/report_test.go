@@ -195,7 +195,7 @@ func TestMissingNode(t *testing.T) {
 	s.must(nil, k8s.CoreV1().Nodes().Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	s.report("HEARTBEAT_PERIOD=1s")
 	s.eventually("the missing node is logged", func() string {
-		if log := s.log(); !strings.Contains(log, "there is no Node "+s.name) {
+		if log := s.log(); !strings.Contains(log, "Node "+s.name+" does not exist yet") {
 			return log
 		}
 		return ""
@@ -220,7 +220,7 @@ func TestAPIServerGone(t *testing.T) {
 	time.Sleep(2 * time.Second) // it fails several times
 	s.agent.status.Store(http.StatusServiceUnavailable)
 	time.Sleep(2 * time.Second)
-	if n := strings.Count(s.log(), "the condition could not be written"); n != 1 {
+	if n := strings.Count(s.log(), "cannot write the condition"); n != 1 {
 		t.Errorf("%d lines were logged in four seconds", n)
 	}
 	s.agent.status.Store(http.StatusOK)
@@ -279,7 +279,7 @@ func TestUpdateAmongOtherWriters(t *testing.T) {
 	if n, _ := s.node(); len(n.Status.Conditions) != 4 || conflicts != 3 {
 		t.Errorf("%d conflicts, and the conditions %+v", conflicts, n.Status.Conditions)
 	}
-	if strings.Contains(s.log(), "the condition could not be written") {
+	if strings.Contains(s.log(), "cannot write the condition") {
 		t.Error("a conflict was logged as a failure")
 	}
 }
@@ -297,7 +297,7 @@ func TestTwoReportersOfOneNode(t *testing.T) {
 		}
 		return ""
 	})
-	if !strings.Contains(s.log(), "no metrics: set METRICS_BIND_ADDRESS") {
+	if !strings.Contains(s.log(), "cannot serve metrics: set METRICS_BIND_ADDRESS") {
 		t.Error("the taken port is not logged")
 	}
 	for path, says := range map[string]string{"/healthz": "ok", "/metrics": `node_readiness_reporter_condition_writes_total{result="success"} 1`} {

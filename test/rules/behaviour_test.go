@@ -275,7 +275,7 @@ func TestAChangeThatIsRefused(t *testing.T) {
 		})
 	}
 	failed("denied-1", "denied-2")
-	w.said("denied-1", "Warning RuleFailed/ChangeTaint Rule 'denied' cannot be carried out, taint 'readiness.k8s.io/denied:NoSchedule' (add)")
+	w.said("denied-1", "Warning RuleFailed/ChangeTaint Rule 'denied' cannot be applied, taint 'readiness.k8s.io/denied:NoSchedule' (add)")
 	if fault := w.scraped(`node_readiness_failures_total{reason="AddTaintError",rule="denied"} 0`); !strings.Contains(fault, "AddTaintError") {
 		t.Error(fault)
 	}

@@ -129,7 +129,7 @@ func TestNRCWithoutALease(t *testing.T) {
 	n := w.read("writer").DeepCopy()
 	n.Status.AppliedNodes = []string{"somewhere"}
 	w.must(api.Status().Update(w.ctx, n, client.FieldOwner("manager")))
-	w.said(r.Name, "Warning OtherController/Serve manager writes the status of this rule as well")
+	w.said(r.Name, "Warning OtherController/Serve manager also writes the status of this rule")
 }
 
 // Verification does not need the resource; it is picked up when it is defined later, also as NRC defines it: what our own refuses, and
@@ -175,7 +175,7 @@ func TestDefinedLaterByNRC(t *testing.T) {
 	create(w.draft("empty", func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector = metav1.LabelSelector{} }))
 	create(w.draft("default", bootstrapOnly, func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].DefaultStatus = "True" }))
 	w.tainted("later-1", "later", true)
-	w.said("empty", "Warning RuleRefused/Refuse The rule is not obeyed: spec.nodeSelector: Required value")
+	w.said("empty", "Warning RuleRefused/Refuse The rule is refused: spec.nodeSelector: Required value")
 	w.said("default", "spec.conditions[0].defaultStatus: Forbidden")
 	w.eventually("its status is written", func() string {
 		if s := w.read("later").Status; len(s.AppliedNodes) != 1 || len(s.NodeEvaluations) != 1 || s.ObservedGeneration != 1 {

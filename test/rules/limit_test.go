@@ -150,9 +150,9 @@ func TestConditionsOfRules(t *testing.T) {
 		rule, condition, reason, message string
 		status                           metav1.ConditionStatus
 	}{
-		{"cond-younger", v1alpha1.ConditionAccepted, v1alpha1.ReasonOverruled, "the older rule cond names the same taint", "True"},
+		{"cond-younger", v1alpha1.ConditionAccepted, v1alpha1.ReasonOverruled, "the older rule cond has the same taint", "True"},
 		{"cond-dry", v1alpha1.ConditionServing, v1alpha1.ReasonDryRun, "dryRunResults", "True"},
-		{"cond-refused", v1alpha1.ConditionAccepted, v1alpha1.ReasonRefused, "is one of the controller's gating taints", "False"},
+		{"cond-refused", v1alpha1.ConditionAccepted, v1alpha1.ReasonRefused, "is a gating taint", "False"},
 		{"cond-refused", v1alpha1.ConditionServing, v1alpha1.ReasonRefused, "it adds no taint", "False"},
 	} {
 		w.eventually(want.rule, func() string { return w.stands(want.rule, want.condition, want.status, want.reason, want.message) })

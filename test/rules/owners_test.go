@@ -60,7 +60,7 @@ func TestARuleAndAProfileOnOneTaint(t *testing.T) {
 	w := beside(t)
 	w.rule("both")
 	w.node("both-1", isReady, createdWith(rival))
-	w.said("both", "Warning RuleRefused/Refuse The rule is not obeyed: spec.taint: Invalid value: \"readiness.k8s.io/both:NoSchedule\": is one of the controller's gating taints")
+	w.said("both", "Warning RuleRefused/Refuse The rule is refused: spec.taint: Invalid value: \"readiness.k8s.io/both:NoSchedule\": is a gating taint")
 	w.eventually("the metric names it", func() string { return w.scraped(`kube_node_ready_rule_refused{rule="both"} 1`) })
 	if n := w.get("both-1"); !carries(n, "readiness.k8s.io/both") {
 		t.Error("the gating taint is gone")

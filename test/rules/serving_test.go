@@ -97,15 +97,15 @@ func TestTheMinuteAfterNRC(t *testing.T) {
 	}
 	waits("is held by nrr-controller-manager-0")
 	hold("")
-	waits("was held until now")
+	waits("was held until just now")
 	pass(50 * time.Second)
-	waits("was held until now")
+	waits("was held until just now")
 	hold("nrr-controller-manager-1")
 	waits("is held by nrr-controller-manager-1")
 	pass(16 * time.Second) // it dies and does not release it
-	waits("was held until now")
+	waits("was held until just now")
 	pass(50 * time.Second)
-	waits("was held until now")
+	waits("was held until just now")
 	pass(10 * time.Second)
 	w.becomes(rules, rule.Serving)
 	w.eventually("an event says so", func() string {
@@ -119,7 +119,7 @@ func TestTheMinuteAfterNRC(t *testing.T) {
 	hold("nrr-controller-manager-2")
 	w.becomes(rules, rule.StandingBack)
 	w.must(api.Delete(w.ctx, lease))
-	waits("was held until now")
+	waits("was held until just now")
 	pass(61 * time.Second)
 	w.becomes(rules, rule.Serving)
 }

@@ -1,6 +1,5 @@
-// Command docgen writes docs/reference/configuration.md: every key of the configuration file, from the
-// struct types that it is read into, their doc comments, and the defaults they are given; and
-// docs/reference/presets.md from the presets.
+// Command docgen writes docs/reference/configuration.md and docs/reference/presets.md. The former has every key of the
+// configuration file, from the struct types, their doc comments and their defaults.
 //
 //	go run ./internal/config/docgen          # rewrite the pages
 //	go run ./internal/config/docgen -check   # fail if a page is not what it would write

@@ -22,8 +22,8 @@ func TestPage(t *testing.T) {
 		"| `nodeManagement.remediation.window` | duration | `1h` |",
 		"| `nodeManagement.remediation.maxUnhealthy` | number or percentage | `20%` |",
 		"\n### worker.checks[].dns\n",
-		"| `profiles[].checks` | list of mapping |  | Replaces `worker.checks`; absent keeps them, and an empty list is none, " +
-			"as there. Its keys are those of `worker.checks[]`. |",
+		"| `profiles[].checks` | list of mapping |  | Replaces `worker.checks`; absent keeps them, and an empty list means none. " +
+			"Its keys are those of `worker.checks[]`. |",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)

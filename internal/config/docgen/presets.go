@@ -23,7 +23,7 @@ func presetsPage() ([]byte, error) {
 		for _, r := range d.Reports {
 			reports = append(reports, fmt.Sprintf("[%s](%s)", reportName(r), r))
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", d.Name, d.Trouble, strings.Join(reports, ", "))
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", d.Name, d.Trouble+".", strings.Join(reports, ", "))
 		stands, err := yaml.Marshal(d.Expansion())
 		if err != nil {
 			return nil, err

@@ -1,5 +1,5 @@
-// Package adoption begins the records of nodes that carry the verified label without one. It has a queue of its own and
-// takes one node after the other, so that the rate is limited and no verification waits.
+// Package adoption begins the records of nodes that carry the verified label without one. It has its own queue and
+// handles one node after the other, so the rate is limited and no verification waits.
 package adoption
 
 import (
@@ -30,7 +30,7 @@ type Reconciler struct {
 	// Writer writes our marks.
 	Writer   client.Writer
 	Counters *metrics.Counters
-	// Limit is asked before each write.
+	// Limit is applied before each write.
 	Limit flowcontrol.RateLimiter
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// Poller looks at the NodePools from time to time. It runs on the leader alone.
+// Poller reads the NodePools from time to time. It runs only on the leader.
 type Poller struct {
 	Gating []marks.Taint
 	// Live reads NodePools from the API server, Nodes reads nodes from the cache.
@@ -33,11 +33,11 @@ type Poller struct {
 	reported []decide.UnknownTaint
 }
 
-// Start looks until ctx is done.
+// Start polls until ctx is done.
 func (r *Poller) Start(ctx context.Context) error {
 	for tick := time.NewTicker(r.Every); ; {
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "NodePools could not be read")
+			log.FromContext(ctx).Error(err, "cannot read NodePools")
 		}
 		select {
 		case <-ctx.Done():

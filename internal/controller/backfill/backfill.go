@@ -1,6 +1,5 @@
-// Package backfill taints nodes that admission missed: those that were created while nothing that taints a node on
-// its creation was at work. It has a queue of its own and takes one node after the other, so that the rate is limited
-// and no verification waits.
+// Package backfill taints nodes that admission missed: those that were created while no policy or webhook tainted
+// nodes. It has its own queue and handles one node after the other, so the rate is limited and no verification waits.
 package backfill
 
 import (
@@ -21,10 +20,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
-// PerSecond is how many nodes are looked at in a second, each by a read, a list of its pods and, at most, a write;
-// and how many may be at once before that. An autoscaler's burst of some hundred nodes is through before its nodes
-// are Ready and can take a pod, and a configuration that would taint what it should not is seen before it has tainted
-// a fleet.
+// PerSecond is how many nodes are examined per second, and the burst. Each costs a read, a list of its pods and at most
+// one write. An autoscaler's burst of some hundred nodes is done before its nodes are Ready and can take pods. A wrong
+// configuration is noticed before it has tainted a fleet.
 const PerSecond = 10
 
 // Reconciler taints nodes that admission missed. It is not for a dry run.
@@ -38,7 +36,7 @@ type Reconciler struct {
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
 	Counters  *metrics.Counters
 	Events    controller.Emitter
-	// Limit is asked before a node is read from the API server.
+	// Limit is applied before a node is read from the API server.
 	Limit flowcontrol.RateLimiter
 }
 
@@ -55,8 +53,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return controller.OneAtATime(mgr, "backfill", missed, r)
 }
 
-// Reconcile looks at one node. One that runs ordinary pods has been taken into service: it is looked at again only
-// when its marks change, or by a successor.
+// Reconcile examines one node. A node that runs ordinary pods is in service: it is examined again only when its marks
+// change, or by a new leader.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
@@ -99,7 +97,7 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	change, e, ok := decide.Backfill(n, in, workloads, r.View.Tracker.Now())
 	l := log.FromContext(ctx).WithValues("node", name)
 	if !ok {
-		l.Info("admission missed the node, which runs ordinary pods: it is left alone", "pods", workloads.Names)
+		l.Info("admission missed the node; it stays untainted because it runs ordinary pods", "pods", workloads.Names)
 		r.Counters.Backfill(metrics.BackfillOccupied)
 		return nil
 	}
@@ -109,7 +107,7 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	if err := r.Writer.Patch(ctx, target, patch); err != nil {
 		return fmt.Errorf("taint node %s, which admission missed: %w", name, err)
 	}
-	l.Info("tainted: admission missed the node", "taints", change.GateTaints)
+	l.Info("tainted a node that admission missed", "taints", change.GateTaints)
 	r.Counters.Backfill(metrics.BackfillTainted)
 	r.Events.Emit(n, r.View.Tracker.Now(), e)
 	return nil

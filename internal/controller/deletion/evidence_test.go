@@ -70,7 +70,7 @@ func TestForbiddenDeletion(t *testing.T) {
 			l := w.Lead(func(l *world.Leader) { l.Forbid = func(what string) bool { return what == write } })
 			l.RunFor(time.Minute)
 			said := w.ConditionText(n.Name)
-			if !strings.Contains(said, `the remediation fails: things is forbidden: user "controller" may not `+write) {
+			if !strings.Contains(said, `remediation failed: things is forbidden: user "controller" may not `+write) {
 				t.Errorf("it says %q", said)
 			}
 			if w.Deleting(n.Name) {

@@ -13,12 +13,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// keptFor is the longest time for which evidence about a held node is used again. After that time a failure is too
-// old for a deletion in any case, and another attempt confirms it first (see exhaustedRetrySeconds).
+// keptFor is the longest time for which evidence about a held node is reused. After that time, a failure is too old for
+// a deletion anyway, and another attempt must confirm it first (see exhaustedRetrySeconds).
 const keptFor = 10 * time.Minute
 
-// kept is what was read about nodes whose deletion is held, by their UIDs. It only saves requests: a leader without
-// it reads again, and a deletion is never decided on it. The zero value is ready for use.
+// kept is the evidence that was read about nodes whose deletion is held, by UID. It only saves requests: a new leader
+// reads again, and no deletion is decided on it. The zero value is ready for use.
 type kept[T any] struct{ of map[types.UID]reading[T] }
 
 // reading is what was read about one node.

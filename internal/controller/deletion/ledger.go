@@ -19,11 +19,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 )
 
-// ledgerAge is how long what was read serves nodes that are held anyway.
+// ledgerAge is how long a read of the ledger is reused for nodes that are held anyway.
 const ledgerAge = 2 * time.Second
 
-// Ledger is the list of recent actions on nodes. It is written before an action: one that was cut short counts, one
-// that was never written cannot happen. The zero value with the public fields set is ready for use.
+// Ledger is the list of recent actions on nodes. It is written before an action, so an interrupted action counts, and
+// no action happens that is not in it. The zero value with the public fields set is ready for use.
 type Ledger struct {
 	// Reader must not be a cache.
 	Reader    client.Reader
@@ -37,9 +37,9 @@ type Ledger struct {
 	last apiread.Last[ledger.Contents]
 }
 
-// Read returns the actions that still matter, the oldest first. fresh reads the ledger anew, which an action is decided
-// on; without it, what was read up to two seconds ago will do. A ledger that does not say since when it is
-// kept is begun now. One that cannot be read, understood or begun is an error and holds every deletion.
+// Read returns the actions that still count, the oldest first. With fresh, it reads the ledger from the API server, as
+// a decision about an action needs. Otherwise a read of up to two seconds ago is enough. A ledger without a start time
+// gets the present time. A ledger that cannot be read, parsed or created is an error, and holds every deletion.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
 	have, err := l.read(ctx, now, fresh)
 	if err == nil && have.CompleteSince.IsZero() && !l.ReadOnly {
@@ -86,9 +86,10 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 	})
 }
 
-// Append enters an action that is about to happen at e.Time, which is the present, and was decided on the ledger of the
-// version. An action that is entered again has one entry with the later time: it is yet to happen. A Conflict error
-// means that somebody else wrote since, so that the limits may not hold any more: decide again.
+// Append adds an action that is about to happen at e.Time, the present, and that was decided on the given version of
+// the ledger. An action that is added again keeps one entry with the later time, because it has not happened yet. A
+// Conflict error means that somebody else has written the ledger since. Decide again, because the limits may no longer
+// allow the action.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 			return err
 		}
 		if c.Version != decidedOn {
-			return fmt.Errorf("write the ledger of remediations: %w", conflict("it was changed since it was read"))
+			return fmt.Errorf("write the ledger of remediations: %w", conflict("it changed after it was read"))
 		}
 		c = c.Prune(e.Time.Time, l.keep())
 		c.Entries = append(slices.DeleteFunc(c.Entries, e.Same), e)

@@ -1,6 +1,6 @@
 // Package deletion deletes the owner of a node that failed for good. It collects the evidence of the guards, decides,
-// writes the intent into the node's record, enters the deletion in the ledger, and deletes: one node at a time, in a
-// queue of its own, so that the release of a healthy node never waits for it.
+// writes the intent into the node's record, adds the deletion to the ledger, and deletes. It handles one node at a time
+// in its own queue, so the release of a healthy node never waits for it.
 package deletion
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// Reconciler considers the deletion of one node after the other: the limits count what the one before did.
+// Reconciler considers the deletion of one node after the other, because the limits count earlier deletions.
 type Reconciler struct {
 	View *controller.View
 	// Live reads from the API server.
@@ -45,8 +45,8 @@ type Reconciler struct {
 	Pods controller.Pods
 	// Waits evaluates the prerequisites of a node, and does not make it wait.
 	Waits func(*corev1.Node, config.Prerequisites) []decide.Unmet
-	// EvidenceFor is how old what a deletion is decided on may be when it is carried out; what takes longer is cut
-	// off, and tried again.
+	// EvidenceFor is how old the evidence of a decision may be when the deletion is carried out. A deletion that takes
+	// longer is cancelled and tried again.
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
 	// Owners finds the object that owns a node and deletes it.
@@ -99,14 +99,14 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	return nil // who asks for it next begins it
 }
 
-// beginRetry and beginFor are after what time the ledger is tried to be begun again, and how long before that is left
-// to the first who needs it.
+// beginRetry is the time after which the creation of the ledger is tried again. beginFor is how long before that the
+// first caller tries alone.
 const (
 	beginRetry = 2 * time.Second
 	beginFor   = time.Minute
 )
 
-// Consider puts a node into the queue, once however often it is asked for.
+// Consider puts a node into the queue, only once for any number of calls.
 func (r *Reconciler) Consider(name string) {
 	if q := r.queue.Load(); q != nil {
 		(*q).Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
 	// The node's condition says so.
-	r.View.Tracker.Refused(r.View.Observe(n), "the remediation fails", controller.Refusal(err))
+	r.View.Tracker.Refused(r.View.Observe(n), "remediation failed", controller.Refusal(err))
 	later := errRetryLater{}
 	switch {
 	case errors.As(err, &later):
@@ -136,8 +136,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-// errOld is the cause of a deletion that was cut off.
-var errOld = errors.New("what the remediation was decided on is too old by now")
+// errOld is the cause of a deletion that was cancelled.
+var errOld = errors.New("the data of the remediation decision is too old")
 
 func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	defer func() {
@@ -224,7 +224,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	return r.act(ctx, n, in, ev, plan)
 }
 
-// countsFor is how long the counts of the fleet serve nodes that are held anyway.
+// countsFor is how long the counts of the fleet are reused for nodes that are held anyway.
 const countsFor = 2 * time.Second
 
 // count counts the fleet: from the API server where the node was read from there, else what was counted for another
@@ -258,7 +258,7 @@ func problem(err error) string {
 	case errors.Is(err, ledger.ErrUnreadable):
 		return err.Error()
 	case apierrors.IsForbidden(err):
-		return "what the guard needs cannot be read, or the ledger begun: the service account may not"
+		return "cannot read the guard's data, or create the ledger: the service account lacks a permission"
 	}
 	return ""
 }
@@ -281,7 +281,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		if err := r.revert(ctx, n, in, *plan.Action); err != nil {
 			return err
 		}
-		log.FromContext(ctx).Info("remediation taken back", "kind", plan.Action.TargetKind(), "name", plan.Action.FullName())
+		log.FromContext(ctx).Info("undid a remediation", "kind", plan.Action.TargetKind(), "name", plan.Action.FullName())
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
 	target := &corev1.Node{}
@@ -352,7 +352,7 @@ func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Inp
 		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause,
 		Index: &index, Round: round}
 	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
-		return fmt.Errorf("enter the remediation of %s %s in the ledger: %w", t.Kind, t.Name, err)
+		return fmt.Errorf("write the remediation of %s %s to the ledger: %w", t.Kind, t.Name, err)
 	}
 	for _, p := range in.Pods {
 		if err := r.Pods.Delete(ctx, in, p); err != nil {

@@ -21,9 +21,8 @@ const (
 	podsNamed = 3
 )
 
-// OrdinaryPods finds the pods on a node that would be lost with it: all but the finished ones and those that belong
-// to the node itself (owned by a DaemonSet or by the Node, or static pods). It reads no further than it takes to name
-// a few. reader must not be a cache.
+// OrdinaryPods finds the pods on a node that would be lost with it. Finished pods do not count, and neither do static
+// pods and pods that a DaemonSet or the Node owns. It stops reading once it can name a few. reader must not be a cache.
 func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
 	var names []string
 	err := apiread.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },

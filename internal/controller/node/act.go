@@ -83,7 +83,7 @@ func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 		errs = append(errs, end(r.Pods.Delete(ctx, d.in, p)))
 	}
 	for _, p := range d.plan.ForceDelete {
-		log.FromContext(ctx).Info("worker that never started deleted without grace", "pod", p.Name,
+		log.FromContext(ctx).Info("deleted a worker that never started, without a grace period", "pod", p.Name,
 			"attempt", p.Attempt.Number)
 		errs = append(errs, end(r.Pods.Force(ctx, p)))
 	}
@@ -106,7 +106,7 @@ func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err erro
 	in := r.View.Observe(n)
 	plan := decide.RequestRefused(in, why, r.View.Tracker.Now())
 	if _, err := r.setCondition(ctx, decision{node: n, in: in, plan: plan}); err != nil {
-		log.FromContext(ctx).Error(err, "the node's condition does not show why it is not verified")
+		log.FromContext(ctx).Error(err, "cannot write the condition that shows why the node is not verified")
 	}
 }
 
@@ -134,7 +134,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
-		why := "the API server did not take the worker pod: " + err.Error()
+		why := "the API server rejected the worker pod: " + err.Error()
 		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonPodRefused, why, r.View.Tracker.Now()))
 	}
 	return err
@@ -189,7 +189,8 @@ func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.T
 	for i := range list.Items {
 		o := workerpod.Observe(&list.Items[i])
 		if workerpod.Ours(&list.Items[i], r.Pods.Namespace, t) && o.Purpose == workerpod.PurposeVerify && o.Occupies {
-			log.FromContext(ctx).Info("the node's record was removed, and the watch has not shown its worker yet", "pod", o.Name)
+			log.FromContext(ctx).Info("the node's record was removed, and the watch has not reported its worker yet", "pod",
+				o.Name)
 			return controller.ErrVanished
 		}
 	}
@@ -214,11 +215,11 @@ const (
 	refusedFirst, refusedMost = 100 * time.Millisecond, 4 * time.Second
 )
 
-// errRetryLater: the API server did not take a pod, and may take it soon. Nothing is written meanwhile.
+// errRetryLater: the API server rejected a pod, and may accept it soon. Nothing is written meanwhile.
 type errRetryLater struct{ retry time.Duration }
 
 func (e errRetryLater) Error() string {
-	return fmt.Sprintf("a pod was refused, and is created again in %s", e.retry)
+	return fmt.Sprintf("the API server rejected a pod; it is created again in %s", e.retry)
 }
 
 // retryLater returns an errRetryLater where the creation of a pod that was refused is to be tried again before that is
@@ -261,7 +262,7 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 		return err
 	}
 	if !workerpod.Ours(have, r.Pods.Namespace, t) {
-		why := fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
+		why := fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
 		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonNameTaken, why, r.View.Tracker.Now()))
 	}
 	if o := workerpod.Observe(have); o.Recorded { // left from before somebody removed the record
@@ -342,7 +343,7 @@ func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 
 // finishDryRun ends a dry run's attempt. The node is not changed, so its pod is marked as recorded.
 func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
-	log.FromContext(ctx).Info("dry run: the node stays as it is")
+	log.FromContext(ctx).Info("dry run: the node is not changed")
 	r.View.Tracker.FinishDryRun(d.in)
 	if pod := decide.CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil {
 		return r.Pods.Keep(ctx, *pod)
@@ -376,7 +377,7 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 	for _, e := range d.plan.Events {
 		if d.plan.Step == decide.StepNone && wait == 0 && r.View.Tracker.FirstEvent(d.in, e.Key) {
 			if e.Reason == decide.EventPrerequisiteStuck {
-				log.FromContext(ctx).Info("the node waits for what does not come by itself", "message", e.Message)
+				log.FromContext(ctx).Info("the node waits for a prerequisite that needs a change by a person", "message", e.Message)
 			}
 			r.emit(d, []decide.Event{e})
 		}

@@ -137,7 +137,7 @@ func TestWorkerStuckEnds(t *testing.T) {
 	}
 	l.Until(time.Minute, func() bool { return false })
 	_, f := w.Get(n.Name)
-	if !says(f.Condition, "cannot be ended") || f.Condition.Reason != marks.ReasonRetriesExhausted {
+	if !says(f.Condition, "does not end") || f.Condition.Reason != marks.ReasonRetriesExhausted {
 		t.Errorf("it says %+v", f.Condition)
 	}
 	before := l.WriteCount()
@@ -313,7 +313,7 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 						t.Errorf("%s has %d workers", n.Name, got)
 					}
 					_, f := w.Get(n.Name)
-					if tc.forbid != nil && !strings.Contains(f.Condition.Message, "worker pods cannot be ended") {
+					if tc.forbid != nil && !strings.Contains(f.Condition.Message, "worker pods do not end") {
 						t.Errorf("%s says %+v", n.Name, f.Condition)
 					}
 				}

@@ -42,12 +42,12 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 			r.Slots.Created(d.node.Name, have)
 			return nil // created a moment ago; its events will come
 		}
-		why = fmt.Sprintf("pod %s/%s exists and is not ours", have.Namespace, have.Name)
+		why = fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
 	case refused(err):
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
-		why = "the API server did not take the probe: " + err.Error()
+		why = "the API server rejected the control probe: " + err.Error()
 	default:
 		return fmt.Errorf("create probe %s on node %s: %w", pod.Name, p.On.Name, err)
 	}

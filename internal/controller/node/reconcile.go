@@ -27,7 +27,7 @@ import (
 // settledRounds is how many intervals pass between two reconciles of a verified node that nothing enqueues.
 const settledRounds = 10
 
-// missedEventRetry is how soon a node that waits for a watch to show something looks again by itself.
+// missedEventRetry is when a node that waits for an event of a watch is reconciled without it.
 const missedEventRetry = 2 * time.Second
 
 // Prerequisites evaluates what must hold before a node's first worker.
@@ -40,14 +40,14 @@ type Prerequisites interface {
 	Forget(name string)
 }
 
-// Deletions takes over a node whose deletion is to be considered. It never blocks.
+// Deletions queues a node whose deletion must be considered. It never blocks.
 type Deletions interface {
 	Consider(name string)
 }
 
-// Rules are what NodeReadinessRules ask of nodes.
+// Rules are the requirements of NodeReadinessRules for nodes.
 type Rules interface {
-	// Plan is what they ask of the node now. done must be called when that is written or dropped.
+	// Plan is what they require of the node now. Call done when the plan is written or dropped.
 	Plan(n *corev1.Node) (plan rule.Plan, done func())
 	// RecordWrite records a plan that was written, RecordFailure one that the API server refused.
 	RecordWrite(n *corev1.Node, plan rule.Plan)
@@ -66,7 +66,7 @@ type Reconciler struct {
 	Nodes client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Versions knows which nodes of the cache need no read. What Nodes writes to nodes must be written through its Writer.
+	// Versions knows which cached nodes are current. Nodes must write through its Writer.
 	Versions *controller.Versions
 	// Pods are the effects on worker pods.
 	Pods          controller.Pods
@@ -204,7 +204,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	return wait, urgency(d.in.Node), nil
 }
 
-// decision is a plan and what it was decided on.
+// decision is a plan, and the state on which it was decided.
 type decision struct {
 	node *corev1.Node
 	in   decide.Input
@@ -285,7 +285,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedSlot: decide.Loader(&d.ev.Slot, func() (bool, error) {
 			taken, err := r.Slots.Take(ctx, d.node.Name)
 			if err == nil && !taken {
-				d.ev.SlotHolders = new(r.Slots.Overdue())
+				d.ev.SlotHolders = new(r.Slots.PastEnd())
 			}
 			return taken, err
 		}),
@@ -332,7 +332,7 @@ func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workload
 	w, err := r.Workloads(ctx, node)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "the node counts as one that runs ordinary pods")
-		w.Problem = "its pods cannot be listed, so it may run ordinary ones"
+		w.Problem = "its pods cannot be listed, so it may run ordinary pods"
 	}
 	return w
 }

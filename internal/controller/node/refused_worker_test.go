@@ -82,7 +82,7 @@ func TestRefusedWorker(t *testing.T) {
 		"server error": {prepare: func(_ *world.World, l *world.Leader) {
 			l.Refuse = func(client.Object) error { return world.Refusal(503, "create Pod") }
 		}, says: "unable to handle", passes: true},
-		"a foreign pod has the name": {reason: attempt.ReasonNameTaken, says: "is not ours", prepare: func(w *world.World, l *world.Leader) {
+		"a foreign pod has the name": {reason: attempt.ReasonNameTaken, says: "but the controller did not create it", prepare: func(w *world.World, l *world.Leader) {
 			l.Refuse = func(o client.Object) error { // takes each name just before
 				foreignPod(w, o.GetName())
 				return nil

@@ -51,7 +51,7 @@ func TestForbiddenToEndAWorker(t *testing.T) {
 		w.Status(&p, `{"status":{"phase":"Running","containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":true,"restartCount":0,"state":{"running":{}}}]}}`)
 	}
 	l.RunFor(2 * time.Minute)
-	if said := w.ConditionText(n.Name); !strings.Contains(said, "worker pods cannot be ended: things is forbidden") {
+	if said := w.ConditionText(n.Name); !strings.Contains(said, "worker pods do not end: things is forbidden") {
 		t.Errorf("it says %q", said)
 	}
 	if pods := w.Pods(n.Name); len(pods) != 1 || pods[0].Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify {

@@ -84,7 +84,7 @@ func (r *Reconciler) sweep(ctx context.Context) error {
 	}
 }
 
-// synced is a source of nothing, which the reconciler waits for at its start.
+// synced is a source without events, which the reconciler waits for on start.
 type synced func(context.Context) error
 
 func (synced) Start(context.Context, queue) error { return nil }
@@ -107,12 +107,11 @@ func (w *enqueuer) enqueue(name string, priority int) {
 	}
 }
 
-// Wake has the reconciler look at a node. It never blocks.
-func (r *Reconciler) Wake(name string) { r.queue.enqueue(name, 0) }
+// Enqueue has the reconciler look at a node. It never blocks.
+func (r *Reconciler) Enqueue(name string) { r.queue.enqueue(name, 0) }
 
-// Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes what releases one
-// goes first, and what only tidies up goes last. Nodes that fail go after those that come, which must not wait for an
-// outage.
+// Priorities in the queue, between which a node that was never tried has 0. In a burst of nodes, releases go first and
+// cleanup goes last. Nodes that fail go after new nodes, which must not wait for an outage.
 const (
 	release = 10
 	failing = -5

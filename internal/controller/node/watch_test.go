@@ -151,10 +151,12 @@ func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
 		concern bool
 		want    int
 	}{
-		"done":                   {node: done()},
-		"came later":             {node: done(), later: true, want: 1},
-		"a rule selects it":      {node: done(), concern: true, want: 1},
-		"a rule owned its taint": {node: done(func(n *corev1.Node) { n.Annotations[marks.AnnotationRules] = marks.Owned{"uid-r": {Key: "a/b", Effect: corev1.TaintEffectNoSchedule}}.Encode() }), want: 1},
+		"done":              {node: done()},
+		"came later":        {node: done(), later: true, want: 1},
+		"a rule selects it": {node: done(), concern: true, want: 1},
+		"a rule owned its taint": {node: done(func(n *corev1.Node) {
+			n.Annotations[marks.AnnotationRules] = marks.Owned{"uid-r": {Key: "a/b", Effect: corev1.TaintEffectNoSchedule}}.Encode()
+		}), want: 1},
 		"gated": {node: done(func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoSchedule}}
 		}), want: 1},

@@ -23,7 +23,8 @@ var hints = map[corev1.ResourceName]string{
 	"nvidia.com/gpu": "in the GPU operator's DRA mode this resource stays 0; use the preset gpu-nvidia-dra",
 }
 
-// Settings is how much of a resource the node must offer at least, as nvidia.com/gpu: 1, in status.allocatable.
+// Settings is the minimum of each resource that the node must offer in status.allocatable, for example nvidia.com/gpu:
+// 1.
 type Settings map[corev1.ResourceName]resource.Quantity
 
 // Validate reports names and quantities that a node cannot offer.

@@ -38,7 +38,7 @@ func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
 		switch {
 		case c.Type == marks.ConditionType:
 			faults = append(faults, field.Invalid(at, c.Type,
-				"is what verification itself reports, so a node would never stop waiting for it"))
+				"is the condition that kube-node-ready sets, so a node would wait for it forever"))
 		case seen[c.Type]:
 			faults = append(faults, field.Duplicate(at, c.Type))
 		}

@@ -15,15 +15,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 )
 
-// Settings are CSI drivers that the kubelet must have registered. A driver takes its start-up taint away before that.
+// Settings are CSI drivers that must be registered with the kubelet. A driver removes its startup taint before that.
 type Settings []Entry
 
 // Entry is met when the node's own CSINode, and not that of a predecessor of its name, lists the driver.
 type Entry struct {
-	// Driver is the CSI driver's name, as ebs.csi.aws.com.
+	// Driver is the CSI driver's name, for example ebs.csi.aws.com.
 	Driver string `json:"driver" required:"" format:"csi-driver"`
-	// Allocatable also asks for the driver's volume limit, without which the scheduler takes the node for unlimited.
-	// Not for drivers that have none. Default false.
+	// Allocatable also waits for the driver's volume limit. Without it, the scheduler assumes no limit. Do not set it for
+	// drivers that have no limit. Default false.
 	Allocatable bool `json:"allocatable,omitempty"`
 }
 
@@ -99,7 +99,7 @@ func (c Entry) missing(n *corev1.Node, found []any) string {
 	// The kubelet makes it with the node as owner (CreateCSINode in k8s.io/kubernetes pkg/volume/csi/nodeinfomanager).
 	own := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID }
 	if !slices.ContainsFunc(node.OwnerReferences, own) {
-		return "the CSINode is that of an earlier node of this name"
+		return "the CSINode belongs to an earlier node of this name"
 	}
 	i := slices.IndexFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.Driver })
 	switch {

@@ -265,8 +265,8 @@ func remedy(ds *appsv1.DaemonSet, n *corev1.Node, c kind.Cluster) string {
 	for _, t := range n.Spec.Taints {
 		alone := *n
 		if alone.Spec.Taints = []corev1.Taint{t}; gates(c, t) && !runsOn(ds, &alone) {
-			return fmt.Sprintf("DaemonSet %s provides it and does not tolerate %s:%s, so it never comes to the node before "+
-				"it is released; add the toleration", nameOf(ds), t.Key, t.Effect)
+			return fmt.Sprintf("DaemonSet %s provides it but does not tolerate %s:%s, so its pod cannot run before the node "+
+				"is released; add the toleration", nameOf(ds), t.Key, t.Effect)
 		}
 	}
 	return ""

@@ -18,16 +18,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resourceslices"
 )
 
-// Settings are those of which a pod must be Ready on the node: none, auto (all that the DaemonSet controller puts
-// there with the taints that the node has now, the gating ones included), a list of {namespace, name} or {selector}, of
-// which those count that it puts there, or a mapping of the keys below. Default none.
+// Settings are the DaemonSets that must have a Ready pod on the node: none, auto, a list of {namespace, name} or
+// {selector}, or a mapping of the keys below. A DaemonSet counts if the DaemonSet controller places a pod of it on the
+// node with the node's present taints, including the gating taints; auto means all of those. Default none.
 type Settings struct {
-	// Mode is the same as that word in place of the mapping. Default none.
+	// Mode is none or auto, as without a mapping. Default none.
 	Mode Mode `json:"mode,omitempty" enum:"none auto"`
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []Name `json:"exclude,omitempty"`
-	// Named lists DaemonSets by name, each of which must exist, or by a selector; the same as that list in place of the
-	// mapping.
+	// Named lists DaemonSets by name, each of which must exist, or by a selector, as in a list without a mapping.
 	Named []Entry `json:"named,omitempty"`
 }
 
@@ -47,14 +46,14 @@ type Entry struct {
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Name of the DaemonSet.
 	Name string `json:"name,omitempty" format:"dns-subdomain"`
-	// AnyOf lists the names that it may have, in place of namespace and name, where that depends on how it was installed.
+	// AnyOf, instead of namespace and name, lists names that the DaemonSet may have, depending on how it was installed.
 	// One of them must exist, and all that exist count.
 	AnyOf []Name `json:"anyOf,omitempty"`
-	// Selector matches labels of DaemonSets, in place of a name: whoever owns an agent registers it by a label, as
-	// node-ready/required: "true". It must not be empty. None needs to exist.
+	// Selector, instead of a name, matches labels of DaemonSets: the owner of an agent registers it by a label, for
+	// example node-ready/required: "true". It must not be empty. No DaemonSet needs to match.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// Provides is what its pod sets up on a node. It is waited for too where the DaemonSet's node selector and affinity
-	// have a place for the pod, gating taints apart.
+	// Provides is what its pod sets up on a node. A node waits for that too, if the DaemonSet's node selector and affinity
+	// match the node, whatever the gating taints.
 	Provides *Provided `json:"provides,omitempty"`
 	// Preset that the entry comes from, and what else it has to say where the DaemonSet does not exist; empty for the
 	// file's own.
@@ -64,9 +63,9 @@ type Entry struct {
 
 // Provided is what a DaemonSet's pod sets up on its node.
 type Provided struct {
-	// CSINodes are CSI drivers that the kubelet must have registered.
+	// CSINodes are CSI drivers that must be registered with the kubelet.
 	CSINodes csinodes.Settings `json:"csiNodes,omitempty"`
-	// Allocatable is how much of a resource the node must offer at least, in status.allocatable.
+	// Allocatable is the minimum of each resource that the node must offer in status.allocatable.
 	Allocatable allocatable.Settings `json:"allocatable,omitempty"`
 	// ResourceSlices are DRA drivers that must have published devices of the node.
 	ResourceSlices resourceslices.Settings `json:"resourceSlices,omitempty"`
@@ -92,12 +91,14 @@ func (*Settings) Shorthand(list bool) (key string) {
 }
 
 // InDaemonSetMode says what to configure there instead.
-func (Settings) InDaemonSetMode() string { return "name the DaemonSets' pods under pods" }
+func (Settings) InDaemonSetMode() string {
+	return "use prerequisites.pods for the pods of the DaemonSets"
+}
 
 // Validate reports DaemonSets that are given twice, and exclusions from nothing.
 func (s *Settings) Validate(p *field.Path) (faults field.ErrorList) {
 	if len(s.Exclude) > 0 && s.Mode != Auto {
-		const why = "only with mode: auto is there something to exclude from"
+		const why = "works only with mode: auto"
 		faults = append(faults, field.Forbidden(p.Child("exclude"), why))
 	}
 	list := p // where it stands without its key
@@ -121,13 +122,14 @@ func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
 	if len(e.AnyOf) > 0 {
 		faults = duplicates(p.Child("anyOf"), e.AnyOf)
 		if e.Namespace != "" || e.Name != "" {
-			faults = append(faults, field.Forbidden(p.Child("anyOf"), "not beside namespace and name; put them into the list"))
+			faults = append(faults, field.Forbidden(p.Child("anyOf"), "cannot be combined with namespace and name; put them "+
+				"into the list"))
 		}
 	} else {
 		faults = limits.Validate(p, &Name{Namespace: e.Namespace, Name: e.Name})
 	}
 	if o := e.Provides; o != nil && len(o.CSINodes)+len(o.Allocatable)+len(o.ResourceSlices) == 0 {
-		const what = "csiNodes, allocatable or resourceSlices; without any, leave it out"
+		const what = "set csiNodes, allocatable or resourceSlices, or remove this key"
 		faults = append(faults, field.Required(p.Child("provides"), what))
 	}
 	return faults
@@ -140,10 +142,10 @@ func (e *Entry) validateSelector(p *field.Path) field.ErrorList {
 		faults = append(faults, field.Required(at, "select DaemonSets by a label; mode: auto waits for all of them"))
 	}
 	if e.Name != "" || len(e.AnyOf) > 0 {
-		faults = append(faults, field.Forbidden(at, "not beside name or anyOf; make it an entry of its own"))
+		faults = append(faults, field.Forbidden(at, "cannot be combined with name or anyOf; make it a separate entry"))
 	}
 	if e.Provides != nil {
-		faults = append(faults, field.Forbidden(p.Child("provides"), "only where the entry names its DaemonSet"))
+		faults = append(faults, field.Forbidden(p.Child("provides"), "works only in an entry that names its DaemonSet"))
 	}
 	return faults
 }
@@ -195,8 +197,8 @@ func (e *Entry) Remedy() string {
 			provides = fmt.Sprintf(", provides: %s", flow)
 		}
 	}
-	text := fmt.Sprintf("preset %s looks for this name; if yours has another, write {namespace: NAMESPACE, name: NAME%s} "+
-		"into prerequisites.daemonSets in place of the preset", e.Preset, provides)
+	text := fmt.Sprintf("preset %s expects this name; if yours has another name, add {namespace: NAMESPACE, name: "+
+		"NAME%s} to prerequisites.daemonSets instead of the preset", e.Preset, provides)
 	if e.Hint != "" {
 		text += "; " + e.Hint
 	}

@@ -40,16 +40,16 @@ type Prerequisite struct {
 	Name string
 	// Sources are what Unmet may read, besides the node.
 	Sources []*Source
-	// Unmet says what is missing on a node. It depends on the node and on what it reads, and on nothing else.
+	// Unmet returns what is missing on a node. It depends only on the node and on what it reads.
 	Unmet func(*corev1.Node, Cluster) Unmet
 }
 
-// Unmet is what a node lacks; its Why is empty where the prerequisite holds.
+// Unmet is what is missing on a node. Why is empty if the prerequisite holds.
 type Unmet struct {
 	Why string
-	// Remedy is what a person has to change; empty where time may do.
+	// Remedy is what a person must change; empty if waiting may be enough.
 	Remedy string
-	// Hint is what a person has to change if it lasts; empty where nothing is likely.
+	// Hint is what a person must probably change if it lasts; empty for none.
 	Hint string
 	// Of are the objects that are missing, where the prerequisite is about all objects of a kind.
 	Of []string
@@ -84,7 +84,7 @@ type Source struct {
 	// Object is an empty one, of a built-in kind that the table in package watch makes informers of. Without it the
 	// objects are unstructured, of a kind whose definition may be installed later.
 	Object runtime.Object
-	// Optional says why the API server may not serve a built-in kind; empty where each does.
+	// Optional is why an API server may not serve a built-in kind; empty if all do.
 	Optional string
 	// Indexes list the values under which an object is found.
 	Indexes map[string]func(object any) []string
@@ -94,7 +94,8 @@ type Source struct {
 	Same func(old, now any) bool
 	// Why they are read, in the words of docs/design/security.md.
 	Why string
-	// Anywhere asks for the right to read them in the whole cluster: a Role needs its namespace, which may not exist.
+	// Anywhere requests the right to read them in the whole cluster, because a Role needs its namespace, which may not
+	// exist.
 	Anywhere bool
 }
 

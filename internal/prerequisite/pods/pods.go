@@ -17,7 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 )
 
-// Settings are pods of which one must run, ready, on the node.
+// Settings are pods, one of which must be ready on the node.
 type Settings []Entry
 
 // Entry is met by a pod on the node that matches, is not terminating and is ready.
@@ -26,13 +26,13 @@ type Entry struct {
 	Namespace string `json:"namespace" required:"name it: whoever may annotate its pods decides" format:"dns-label"`
 	// Selector matches the pod's labels; it must not be empty.
 	Selector metav1.LabelSelector `json:"selector" required:"select the pods; an empty selector would be met by any pod"`
-	// CurrentRevision also asks that the pod is of its DaemonSet's current revision. Default false.
+	// CurrentRevision also requires that the pod has its DaemonSet's current revision. Default false.
 	CurrentRevision bool `json:"currentRevision,omitempty"`
-	// ReadyAnnotation is an annotation by which the pod says that it is ready, as key=value, or key alone for the value
-	// "true". Default: none; the pod is ready once its condition Ready is True.
+	// ReadyAnnotation is an annotation of a ready pod, as key=value, or a key alone for the value "true". Default none:
+	// the pod is ready if its condition Ready is True.
 	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
-	// ReadyBy is what counts where there is a readyAnnotation: any (the annotation, or condition Ready), annotation (that
-	// alone) or both. Default any.
+	// ReadyBy is what counts with a readyAnnotation: any (the annotation or the condition Ready), annotation (only that)
+	// or both. Default any.
 	ReadyBy ReadyBy `json:"readyBy,omitempty" enum:"any annotation both"`
 }
 
@@ -62,7 +62,7 @@ func (e *Entry) Validate(p *field.Path) field.ErrorList {
 	if e.ReadyAnnotation == "" {
 		if e.ReadyBy != "" {
 			faults = append(faults, field.Invalid(p.Child("readyBy"), e.ReadyBy,
-				"needs a readyAnnotation; without one the condition Ready is all there is"))
+				"needs a readyAnnotation; without one, only the condition Ready is read"))
 		}
 		return faults
 	}
@@ -73,7 +73,7 @@ func (e *Entry) Validate(p *field.Path) field.ErrorList {
 	}
 	if value == "" {
 		faults = append(faults, field.Invalid(at, e.ReadyAnnotation,
-			"must have a value after =, or be the key alone for the value true"))
+			"must be key=value, or a key alone for the value true"))
 	}
 	return faults
 }

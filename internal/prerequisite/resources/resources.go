@@ -29,15 +29,15 @@ type Settings []Entry
 
 // Entry is met when at least one object matches and every match has the condition.
 type Entry struct {
-	// APIVersion of the objects, as cilium.io/v2.
+	// APIVersion of the objects, for example cilium.io/v2.
 	APIVersion string `json:"apiVersion" required:"as in cilium.io/v2"`
-	// Kind of the objects, as CiliumNode.
+	// Kind of the objects, for example CiliumNode.
 	Kind string `json:"kind" required:"as in CiliumNode" format:"kind"`
 	// Namespace of the objects; empty for cluster-scoped kinds or all namespaces.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Selector is a label selector in its string form; {{node}} is replaced by the node's name.
 	Selector string `json:"selector,omitempty"`
-	// Condition is the type looked up in status.conditions.
+	// Condition is the type of the condition in status.conditions.
 	Condition string `json:"condition" required:"" format:"qualified-name"`
 	// Status it must have. Default True.
 	Status metav1.ConditionStatus `json:"status,omitempty" enum:"True False Unknown"`
@@ -51,7 +51,9 @@ func (s Settings) SetDefaults() {
 }
 
 // InDaemonSetMode says what to configure there instead.
-func (Settings) InDaemonSetMode() string { return "wait for a node condition under conditions" }
+func (Settings) InDaemonSetMode() string {
+	return "use prerequisites.conditions to wait for a node condition"
+}
 
 // Validate reports what is not valid as an API version or as a selector.
 func (e *Entry) Validate(p *field.Path) field.ErrorList {
@@ -70,7 +72,7 @@ func (e *Entry) Validate(p *field.Path) field.ErrorList {
 func validateVersion(p *field.Path, version string) (faults field.ErrorList) {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil || gv.Version == "" || strings.HasPrefix(version, "/") {
-		return field.ErrorList{field.Invalid(p, version, "must be group/version as in cilium.io/v2, or v1")}
+		return field.ErrorList{field.Invalid(p, version, "must be group/version, for example cilium.io/v2, or v1")}
 	}
 	messages := validation.IsDNS1035Label(gv.Version)
 	if gv.Group != "" {
@@ -88,7 +90,8 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 		r := resource{Entry: e, source: &kind.Source{
 			Kind: schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), Namespace: e.Namespace,
 			Slim: kind.Slim(slim), Same: kind.Same(same),
-			Why: "to wait for its condition. The plural is guessed by the regular rule; others go into `controller.extraRules`",
+			Why: "to wait for its condition. The chart uses the regular plural of the kind; add a rule for another plural to " +
+				"`controller.extraRules`",
 		}}
 		if r.label, r.values = perNode(e.Selector); r.label != "" {
 			r.source.Indexes = map[string]func(any) []string{r.label: func(o any) []string {

@@ -24,9 +24,9 @@ type Settings []Entry
 // Entry is met when the driver has published at least one pool for the node, of every pool all ResourceSlices of its
 // newest generation, and enough devices in all.
 type Entry struct {
-	// Driver is the DRA driver's name, as gpu.nvidia.com.
+	// Driver is the DRA driver's name, for example gpu.nvidia.com.
 	Driver string `json:"driver" required:"" format:"dra-driver"`
-	// MinDevices is how many devices the pools have at least, together. Default 1.
+	// MinDevices is the minimum number of devices in all pools together. Default 1.
 	MinDevices *int32 `json:"minDevices,omitempty" minimum:"1"`
 }
 
@@ -38,7 +38,9 @@ func (s Settings) SetDefaults() {
 }
 
 // InDaemonSetMode says what to configure there instead.
-func (Settings) InDaemonSetMode() string { return "wait for the driver's pod under pods" }
+func (Settings) InDaemonSetMode() string {
+	return "use prerequisites.pods to wait for the driver's pod"
+}
 
 // Validate reports drivers that are given twice.
 func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
@@ -150,12 +152,12 @@ func (e Entry) missing(found []any, n *corev1.Node) string {
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		p := pools[name]
 		if p.have != p.want {
-			return fmt.Sprintf("%d of %d of pool %s in generation %d", p.have, p.want, name, p.generation)
+			return fmt.Sprintf("%d of %d slices of pool %s in generation %d", p.have, p.want, name, p.generation)
 		}
 		devices += p.devices
 	}
 	if least := int(e.minDevices()); devices < least {
-		return fmt.Sprintf("they have %d of at least %d devices", devices, least)
+		return fmt.Sprintf("they have %d devices, expected at least %d", devices, least)
 	}
 	return ""
 }

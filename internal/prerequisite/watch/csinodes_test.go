@@ -35,8 +35,8 @@ func TestCSINodes(t *testing.T) {
 	}{
 		"none":          {why: why + "(the node has no CSINode)"},
 		"another's":     {objects: []*storagev1.CSINode{csiNode("node-b", "node-b", plain)}, why: why + "(the node has no CSINode)"},
-		"predecessor's": {objects: []*storagev1.CSINode{csiNode("node-a", "before", plain)}, why: why + "(the CSINode is that of an earlier node of this name)"},
-		"nobody's":      {objects: []*storagev1.CSINode{without}, why: why + "(the CSINode is that of an earlier node of this name)"},
+		"predecessor's": {objects: []*storagev1.CSINode{csiNode("node-a", "before", plain)}, why: why + "(the CSINode belongs to an earlier node of this name)"},
+		"nobody's":      {objects: []*storagev1.CSINode{without}, why: why + "(the CSINode belongs to an earlier node of this name)"},
 		"empty":         {objects: []*storagev1.CSINode{csiNode("node-a", "node-a", storagev1.CSINodeDriver{Name: "files.example.com"})}, why: why + "(the kubelet has not registered it)"},
 		"registered":    {objects: []*storagev1.CSINode{csiNode("node-a", "node-a", storagev1.CSINodeDriver{Name: "files.example.com"}, plain)}},
 		"no limit":      {allocatable: true, objects: []*storagev1.CSINode{csiNode("node-a", "node-a", plain)}, why: why + "(it is registered without a volume limit)"},

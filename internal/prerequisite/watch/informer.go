@@ -26,8 +26,8 @@ import (
 // state is the index of the dependency on the informer itself: it is read now, or cannot be for another reason.
 const state = ""
 
-// kindRetry is how often a kind that the API server does not serve is asked for again; its definition may be installed
-// after us. Everything else is watched.
+// kindRetry is how often to look for a kind that the API server does not serve, because its definition may be installed
+// later. Everything else is watched.
 const kindRetry = 5 * time.Second
 
 // Reasons for which objects are not known.

@@ -72,7 +72,7 @@ func (f *fixture) is(what string, n *corev1.Node, why, remedy string) {
 func TestProvides(t *testing.T) {
 	const (
 		none  = "1 example.com/gpu allocatable (the node offers none)"
-		keeps = "DaemonSet x/d provides it and does not tolerate node-ready/unverified:NoSchedule, so it never comes to the node before it is released; add the toleration"
+		keeps = "DaemonSet x/d provides it but does not tolerate node-ready/unverified:NoSchedule, so its pod cannot run before the node is released; add the toleration"
 	)
 	provides := &daemonsets.Provided{Allocatable: allocatable.Settings{"example.com/gpu": resource.MustParse("1")}}
 	gpus := func(n *corev1.Node) { n.Labels = map[string]string{"pool": "gpu"} }

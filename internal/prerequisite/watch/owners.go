@@ -46,7 +46,7 @@ func (o Owners) AddTo(mgr manager.Manager) (err error) {
 	return err
 }
 
-// Known waits until what Terminating returns is known as far as it ever will be.
+// Known waits until Terminating is as reliable as it can be.
 func (o Owners) Known(ctx context.Context) error {
 	for _, k := range o {
 		select {
@@ -58,8 +58,8 @@ func (o Owners) Known(ctx context.Context) error {
 	return nil
 }
 
-// Terminating says which owner of the node is being deleted; empty where none is, as far as is known. Where owners
-// cannot be read nothing is known, and no node is held for that.
+// Terminating returns the owner of the node that is being deleted; empty if none is known. If owners cannot be read,
+// none is known, and no node is held for that.
 func (o Owners) Terminating(n *corev1.Node, shown marks.Facts) string {
 	for _, k := range o {
 		if shown.Owner.Kind == k.kind.Name {
@@ -93,8 +93,8 @@ func newOwnersOfKind(c Clients, k owner.Kind) *ownersOfKind {
 // NeedLeaderElection lets a standby replica keep its watch warm.
 func (o *ownersOfKind) NeedLeaderElection() bool { return false }
 
-// Start watches until ctx is done. Where the API server does not serve the kind, it is asked for it again once a node
-// shows signs of an owner.
+// Start watches until ctx is done. If the API server does not serve the kind, Start tries again once a node shows signs
+// of an owner.
 func (o *ownersOfKind) Start(ctx context.Context) error {
 	version := o.kind.Version
 	if _, err := o.clients.Mapper.RESTMapping(version.GroupKind(), version.Version); err == nil {

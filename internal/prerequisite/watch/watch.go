@@ -136,7 +136,7 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 	return waits
 }
 
-// view is the kind.Cluster of one evaluation. It records what is read, since that alone can change the result.
+// view is the kind.Cluster of one evaluation. It records what is read, because only that can change the result.
 type view struct {
 	*Watches
 	node    string                  // empty where nothing is recorded

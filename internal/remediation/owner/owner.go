@@ -34,7 +34,7 @@ type Kind struct {
 // Kinds lists the kinds of owners. Node is the last: it is what is left where a node shows the signs of no other.
 func Kinds() []Kind { return []Kind{nodeClaim, {Name: Node}} }
 
-// Named returns the kind of a name, and for a name that Kinds does not list a kind without signs.
+// Named returns the kind of a name, or a kind without signs if Kinds does not list the name.
 func Named(name string) Kind {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -99,7 +99,7 @@ type Owner struct {
 	Terminating bool
 	// OptedOut is the annotation of the owner that forbids to act on it; empty without one.
 	OptedOut string
-	// Problem says why the lookup cannot be trusted. Then nothing may be deleted, the Node least of all.
+	// Problem is why the lookup cannot be trusted. Then nothing may be deleted, not even the Node.
 	Problem string
 }
 

@@ -43,21 +43,21 @@ func ActionEvent(a Action, resourceVersion string) (e decide.Event, ok bool) {
 	return decide.Event{}, false
 }
 
-// FailedEvent is the event on the node of what a rule could not do. It is emitted once for each rule.
+// FailedEvent is the event on the node about a change that a rule could not make. It is emitted once for each rule.
 func FailedEvent(a Action, message string) decide.Event {
-	return event(EventFailed, a.Rule.UID, "Rule '%s' cannot be carried out, taint '%s' (%s): %s",
+	return event(EventFailed, a.Rule.UID, "Rule '%s' cannot be applied, taint '%s' (%s): %s",
 		a.Rule.Name, a.Taint, a.Operation, message)
 }
 
 // RefusedEvent says why a rule is refused.
 func RefusedEvent(r *Rule) decide.Event {
-	return event(EventRefused, fmt.Sprintf("%d/%s", r.Generation, r.Invalid), "The rule is not obeyed: %s", r.Invalid)
+	return event(EventRefused, fmt.Sprintf("%d/%s", r.Generation, r.Invalid), "The rule is refused: %s", r.Invalid)
 }
 
 // OverruledEvent says that an older rule decides about the taint of a younger one.
 func OverruledEvent(r, by *Rule) decide.Event {
-	return event(EventOverruled, by.UID, "Rule '%s' is older, names the same taint '%s' and may select the same nodes: "+
-		"it alone decides on those; give one of the two another taint or selector", by.Name, r.Taint.ID())
+	return event(EventOverruled, by.UID, "Rule '%s' is older, has the same taint '%s' and may select the same nodes. "+
+		"Only the older rule decides about them; give one of the two another taint or selector", by.Name, r.Taint.ID())
 }
 
 // StandBackEvent says that another controller serves the rule.
@@ -65,15 +65,15 @@ func StandBackEvent(why string) decide.Event {
 	return event(EventStandBack, why, "The rule is not served here: %s", why)
 }
 
-// UnavailableEvent says why a rule is not served: the API server refuses something that it takes.
+// UnavailableEvent reports why a rule is not served: the API server rejects a request that serving needs.
 func UnavailableEvent(why string) decide.Event {
 	return event(decide.EventRulesUnavailable, why, "The rule is not served: %s", why)
 }
 
 // OtherWriterEvent says that another controller writes the rule's status too, at the rule's resourceVersion.
 func OtherWriterEvent(manager, resourceVersion string) decide.Event {
-	return event(EventOtherWriter, resourceVersion, "%s writes the status of this rule as well: two controllers that "+
-		"serve the same rules undo each other's work; stop one of them, or set rules.enabled to false here", manager)
+	return event(EventOtherWriter, resourceVersion, "%s also writes the status of this rule. Two controllers that "+
+		"serve the same rules undo each other's changes; stop one of them, or set rules.enabled to false here", manager)
 }
 
 // ClosingLimitedEvent says that rules.maxClosedPercent leaves nodes open. key tells one such time from another.

@@ -13,10 +13,9 @@ import (
 )
 
 // A rule adopts a taint that a node registered with (a kubelet's --register-with-taints, an autoscaler's template). It
-// holds the node by that taint at once. That the rule owns it is written adoptCalm after the last node has joined or
-// changed, and after adoptAfter at the latest, so that a node of a burst that is ready sooner costs one write and not
-// two. Until then the process remembers the adoption, and a rule that is deleted counts as the owner on every node that
-// it holds.
+// holds the node by that taint at once. The ownership is written adoptCalm after the last node has joined or changed,
+// and after adoptAfter at the latest. So a node of a burst that is ready sooner costs one write and not two. Until then
+// the process remembers the adoption, and a rule that is deleted counts as the owner on every node that it holds.
 const (
 	adoptCalm  = 3 * time.Second
 	adoptAfter = 10 * time.Second
@@ -42,7 +41,7 @@ type Action struct {
 	Taint marks.TaintID
 }
 
-// Plan is what the rules ask of a node.
+// Plan is what the rules require of a node.
 type Plan struct {
 	// Change is written in one patch; it may be empty.
 	Change marks.RuleChange
@@ -58,14 +57,13 @@ type Plan struct {
 	Released []string
 	// Wait is when to evaluate again even if nothing changes; 0 for no such time.
 	Wait time.Duration
-	// Unavailable says why the rules cannot be served although they concern the node: until they are, nothing is done on
-	// it. Empty if they are served.
+	// Unavailable is why the rules cannot be served although they concern the node. Until they are served, nothing is
+	// changed on the node. Empty if they are served.
 	Unavailable string
 }
 
-// Next is what the rules, sorted by Sort, ask of a node. staleAfter is rules.staleAfter; 0 for none. The plan follows
-// from the present state and not from what changed: the same state gives the same plan, and an empty one once the plan
-// is written.
+// Next is what the rules, sorted by Sort, require of a node. staleAfter is rules.staleAfter; 0 for none. The plan
+// depends only on the present state: the same state gives the same plan, and an empty one once the plan is written.
 func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 	if n.Node.DeletionTimestamp != nil {
 		return Plan{}

@@ -1,4 +1,4 @@
-// Package rule decides what NodeReadinessRules ask of a node, and what their status says. Its functions are pure.
+// Package rule decides what NodeReadinessRules require of a node, and computes their status. Its functions are pure.
 package rule
 
 import (
@@ -21,8 +21,8 @@ type Rule struct {
 	Name, UID  string
 	Generation int64
 	Created    time.Time
-	// Deleting: it is being deleted. Finalized: our finalizer is on it. A rule without it owns no taint yet and must not
-	// add one to a node: its deletion would leave that behind.
+	// Deleting: the rule is being deleted. Finalized: it has our finalizer. A rule without the finalizer must not add a
+	// taint, because its deletion would leave the taint behind.
 	Deleting, Finalized bool
 	DryRun              bool
 	// Continuous is the enforcement mode; the other is bootstrap-only.
@@ -86,9 +86,9 @@ func AnyRequires(rules []Rule, condition corev1.NodeConditionType) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(r.Conditions, same) })
 }
 
-// AnyConcerns reports whether rules that are listed and not served concern the node: one of them selects it, the node
-// carries the taint of one, or its annotation says that a rule owns one of its taints. A rule that is in dryRun or
-// refused changes no node and concerns none.
+// AnyConcerns reports whether rules that are listed and not served concern the node. A rule concerns the node if it
+// selects it, if the node carries its taint, or if the annotation names a taint that it owns. A rule that is in dryRun
+// or refused changes no node and concerns none.
 func AnyConcerns(n *corev1.Node, rules []Rule) bool {
 	for i := range rules {
 		r := &rules[i]
@@ -127,7 +127,7 @@ type Node struct {
 	releasedBy []string
 }
 
-// State is how a node stands with a rule that selects it.
+// State is the state of a node under a rule that selects it.
 type State string
 
 // The states.
@@ -145,7 +145,7 @@ type Evaluation struct {
 	Met, Completed bool
 	// Results are the conditions as they count, in the rule's order.
 	Results []v1alpha1.ConditionResult
-	// Missing: the node lacks at least one of them, whatever a default makes of that.
+	// Missing: the node lacks at least one of the conditions, whatever their defaults.
 	Missing bool
 	// Defaulted are the types of those that the node lacks and that count as their default.
 	Defaulted []string
@@ -171,7 +171,7 @@ func (e *Evaluation) Unmet() (unmet []v1alpha1.ConditionResult) {
 	return unmet
 }
 
-// Why says why the rule holds the node, or would if it were not left open; empty where it does neither.
+// Why is why the rule holds the node, or would hold it if the limit did not leave it open; empty otherwise.
 func (e *Evaluation) Why() string {
 	if e.State != Held && !e.LeftOpen {
 		return ""

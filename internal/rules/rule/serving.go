@@ -17,13 +17,14 @@ type ServingState string
 
 // The states.
 const (
-	// Unknown: what is to be served is not known yet. Nodes wait: a gate must not be skipped because a cache fills.
+	// Unknown: it is not known yet whether rules must be served. Nodes wait, because no gate may be skipped while a cache
+	// fills.
 	Unknown ServingState = "unknown"
 	// Absent: the API server has no NodeReadinessRules.
 	Absent ServingState = "absent"
 	// StandingBack: another controller serves them.
 	StandingBack ServingState = "standing-back"
-	// Forbidden: the API server refuses something that serving them takes.
+	// Forbidden: the API server rejects a request that serving them needs.
 	Forbidden ServingState = "forbidden"
 	// Serving: this controller serves them.
 	Serving ServingState = "serving"

@@ -24,7 +24,7 @@ const (
 	maxStatus = 14 << 10
 )
 
-// Tally is how all nodes stand with one rule.
+// Tally is the states of all nodes under one rule.
 type Tally struct {
 	Released int
 	// Held are the evaluations of the nodes that it holds, by node.
@@ -112,7 +112,7 @@ func (t *DryRunTally) count(e Evaluation, by int32) {
 	}
 }
 
-// Results renders the tally for the rule's status, in the words of the node-readiness-controller.
+// Results renders the tally for the rule's status, with the texts of the node-readiness-controller.
 func (t *DryRunTally) Results() *v1alpha1.DryRunResults {
 	var parts []string
 	if t.Add > 0 {
@@ -128,7 +128,7 @@ func (t *DryRunTally) Results() *v1alpha1.DryRunResults {
 		RiskyOperations: &t.Risky, Summary: cmp.Or(strings.Join(parts, ", "), "No changes needed")}
 }
 
-// CountsAs reports whether two evaluations of a node count alike.
+// CountsAs reports whether two evaluations of a node have the same effect on the tally.
 func (e Evaluation) CountsAs(o Evaluation) bool {
 	return e.Rule == o.Rule && e.State == o.State && e.Met == o.Met && e.Completed == o.Completed &&
 		e.Missing == o.Missing && e.Tainted == o.Tainted && e.ReleasedBefore == o.ReleasedBefore &&
@@ -141,8 +141,8 @@ type Failure struct {
 	At      time.Time
 }
 
-// Status is what a rule's status should be. What did not change since have keeps its time, so that a status is written
-// only if something else changed.
+// Status is what a rule's status should be. Unchanged parts keep the time in have, so that the status is written only
+// if something changed.
 func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map[string]Failure,
 	now time.Time) v1alpha1.NodeReadinessRuleStatus {
 	s := v1alpha1.NodeReadinessRuleStatus{ObservedGeneration: r.Generation}
@@ -194,8 +194,8 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 // stamp truncates a time to what a metav1.Time holds, so that it is the same once read back.
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Conditions are the conditions of a rule that is served here. by is the older rule that decides about its taint,
-// nil for none; percent is rules.maxClosedPercent, 0 for no limit. What did not change since have keeps its time.
+// Conditions are the conditions of a rule that is served here. The older rule that decides about its taint is by, nil
+// for none. The value of rules.maxClosedPercent is percent, 0 for no limit. Unchanged conditions keep the time in have.
 func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent int32,
 	now time.Time) []metav1.Condition {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
@@ -208,14 +208,14 @@ func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent in
 		}
 		conditions = append(conditions, limited)
 	}
-	serving := condition(v1alpha1.ConditionServing, yes, v1alpha1.ReasonServing, "kube-node-ready carries the rule out")
+	serving := condition(v1alpha1.ConditionServing, yes, v1alpha1.ReasonServing, "kube-node-ready applies the rule")
 	switch {
 	case r.Invalid != "":
 		serving.Status, serving.Reason = no, v1alpha1.ReasonRefused
-		serving.Message = "the rule is refused: it adds no taint, and those that it owned are removed"
+		serving.Message = "the rule is refused: it adds no taint, and the taints that it owned are removed"
 	case r.DryRun:
 		serving.Reason = v1alpha1.ReasonDryRun
-		serving.Message = "the rule changes no node; dryRunResults says what it would change"
+		serving.Message = "the rule changes no node; dryRunResults shows the changes that it would make"
 	}
 	return completed(r, have, append(conditions, serving), now)
 }
@@ -227,7 +227,7 @@ func acceptedCondition(r, by *Rule) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonRefused, r.Invalid
 	case by != nil:
 		c.Reason = v1alpha1.ReasonOverruled
-		c.Message = fmt.Sprintf("the older rule %s names the same taint and decides on the nodes that both select", by.Name)
+		c.Message = fmt.Sprintf("the older rule %s has the same taint and decides about the nodes that both select", by.Name)
 	}
 	return c
 }
@@ -267,8 +267,8 @@ func completed(r *Rule, have, conditions []metav1.Condition, now time.Time) []me
 	return conditions
 }
 
-// ClosingLimit is how many of the nodes that a rule has released before may be closed again at a time: percent of them,
-// rounded down, and at least one, or the rule would never close a node of a small cluster again.
+// ClosingLimit is how many of the nodes that a rule has released before may be tainted again at a time: percent of
+// them, rounded down. It is at least one, or the rule would never taint a node of a small cluster again.
 func ClosingLimit(releasedBefore int, percent int32) int {
 	return max(1, releasedBefore*int(percent)/100)
 }

@@ -27,12 +27,12 @@ func validate(s *v1alpha1.NodeReadinessRuleSpec, gating []marks.Taint) field.Err
 	}
 	if len(s.Conditions) == 0 {
 		errs = append(errs, field.Required(spec.Child("conditions"),
-			"a rule without conditions would hold no node, or every one"))
+			"without conditions, a rule would hold no node or every node"))
 	}
 	for i, c := range s.Conditions {
 		if at := spec.Child("conditions").Index(i); bootstrap && c.DefaultStatus != "" {
 			errs = append(errs, field.Forbidden(at.Child("defaultStatus"), "must not be set with enforcementMode "+
-				"'bootstrap-only': a node whose agent has not reported yet would pass for good"))
+				"'bootstrap-only': a node would pass for good before its agent has reported"))
 		}
 	}
 	switch at := spec.Child("conditionPolicy"); {
@@ -69,8 +69,8 @@ func invalidTaint(t corev1.Taint, gating []marks.Taint, at *field.Path) (errs fi
 	}
 	for _, g := range gating {
 		if g.ID() == marks.TaintIDOf(t) {
-			errs = append(errs, field.Invalid(at, g.ID().String(), "is one of the controller's gating taints, which "+
-				"verification owns; choose another key for the rule, or remove it from nodeManagement.taints and the profiles"))
+			errs = append(errs, field.Invalid(at, g.ID().String(), "is a gating taint, which belongs to verification; choose "+
+				"another key for the rule, or remove it from nodeManagement.taints and the profiles"))
 		}
 	}
 	return errs

@@ -23,7 +23,7 @@ type Severity string
 const (
 	// Required checks must pass for the node to be verified.
 	Required Severity = "required"
-	// Advisory checks are reported as warnings if they fail, and do not hold the node.
+	// Advisory checks are reported as warnings if they fail, and do not keep the node unverified.
 	Advisory Severity = "warning"
 )
 
@@ -41,13 +41,13 @@ type Spec struct {
 	Name string `json:"name" required:"a name that is unique in the list" format:"check-name"`
 	// Type says what is checked, and which key below holds its settings.
 	Type Type `json:"type" required:""`
-	// Severity of a failure: with warning it is reported and holds nothing up. Default required.
+	// Severity of a failure. A failure with warning is only reported. Default required.
 	Severity Severity `json:"severity,omitempty" enum:"required warning"`
-	// TimeoutSeconds bounds one attempt, in which what was refused or lost is asked again; at most the worker's.
-	// Default worker.checkTimeoutSeconds.
+	// TimeoutSeconds limits one attempt, in which refused and lost requests are repeated. It must be at most
+	// worker.timeoutSeconds. Default worker.checkTimeoutSeconds.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty" minimum:"1" maximum:"3600"`
-	// Attempts is how often the check is tried until it passes. An attempt fails by an answer that is final and
-	// wrong, or by a fault that lasted all of its time. Default 1.
+	// Attempts is how often the check is tried until it passes. An attempt fails if an answer is final and wrong, or if an
+	// error lasts for all of its time. Default 1.
 	Attempts *int32 `json:"attempts,omitempty" minimum:"1" maximum:"100"`
 	// IntervalSeconds is the wait between two attempts. Default 1.
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty" minimum:"1" maximum:"3600"`

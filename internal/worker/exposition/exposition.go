@@ -1,6 +1,6 @@
 // Package exposition serves the worker's few metrics in Prometheus' text format, version 0.0.4
-// (https://prometheus.io/docs/instrumenting/exposition_formats/), and its health. client_golang and the protocol
-// buffers that it imports would add a third to the worker's binary, which every new node pulls.
+// (https://prometheus.io/docs/instrumenting/exposition_formats/), and its health. With client_golang and its protocol
+// buffers, the worker's binary, which every new node pulls, would be a third larger.
 package exposition
 
 import (

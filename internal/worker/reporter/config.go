@@ -79,7 +79,7 @@ func FromEnv(getenv func(string) string) (c Config, warnings []string, err error
 	case c.Node == "":
 		invalid(EnvNodeName, "required: set it from the field spec.nodeName")
 	case len(validation.IsDNS1123Subdomain(c.Node)) > 0:
-		invalid(EnvNodeName, "%q is no node's name: set it from the field spec.nodeName", c.Node)
+		invalid(EnvNodeName, "%q is not a node name: set it from the field spec.nodeName", c.Node)
 	}
 	if c.Endpoint, err = endpoint(getenv(EnvEndpoint)); err != nil {
 		invalid(EnvEndpoint, "%w", err)
@@ -106,7 +106,7 @@ func FromEnv(getenv func(string) string) (c Config, warnings []string, err error
 		d, err := time.ParseDuration(value)
 		if err != nil || d < least {
 			warnings = append(warnings, fmt.Sprintf(
-				"%s: %q is no duration of %v or more, as 30s or 5m; the default, %v, is used", name, value, least, fallback))
+				"%s: %q is not a duration of at least %v, such as 30s or 5m; using the default, %v", name, value, least, fallback))
 			return fallback
 		}
 		return d
@@ -118,7 +118,7 @@ func FromEnv(getenv func(string) string) (c Config, warnings []string, err error
 	boolean := func(name string) bool {
 		value := getenv(name)
 		if value != "" && value != "true" && value != "false" {
-			warnings = append(warnings, fmt.Sprintf("%s: %q is neither true nor false; false is used", name, value))
+			warnings = append(warnings, fmt.Sprintf("%s: %q is neither true nor false; using false", name, value))
 		}
 		return value == "true"
 	}
@@ -130,7 +130,7 @@ func FromEnv(getenv func(string) string) (c Config, warnings []string, err error
 
 // endpoint parses CHECK_ENDPOINT.
 func endpoint(value string) (*url.URL, error) {
-	const fix = "set it to the agent's health endpoint, as http://localhost:9099/readiness"
+	const fix = "set it to the agent's health endpoint, for example http://localhost:9099/readiness"
 	if value == "" {
 		return nil, errors.New("required: " + fix)
 	}
@@ -139,7 +139,7 @@ func endpoint(value string) (*url.URL, error) {
 		_, err = url.Parse(u.String()) // as it is sent: some hosts can be parsed, but not their URL
 	}
 	if err != nil {
-		return nil, errors.New("is no URL: " + fix) // the URL is not repeated: it may hold a password
+		return nil, errors.New("is not a URL: " + fix) // the URL is not repeated: it may hold a password
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("the scheme %q is neither http nor https: %s", u.Scheme, fix)
@@ -157,12 +157,12 @@ func endpoint(value string) (*url.URL, error) {
 
 // validateConditionType returns why a condition of this type cannot be written.
 func validateConditionType(t string) error {
-	const fix = "set it to a type of the agent's own, as projectcalico.org/CalicoReady"
+	const fix = "set it to a condition type of the agent, for example projectcalico.org/CalicoReady"
 	switch {
 	case t == "":
 		return errors.New("required: " + fix)
 	case len(t) > maxConditionType:
-		return fmt.Errorf("has %d characters, more than the %d that a rule can name: %s", len(t), maxConditionType, fix)
+		return fmt.Errorf("has %d characters, but a rule can name only %d: %s", len(t), maxConditionType, fix)
 	case slices.Contains(reservedTypes, t):
 		return fmt.Errorf("%s is written by another component: %s", t, fix)
 	}

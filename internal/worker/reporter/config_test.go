@@ -53,13 +53,13 @@ func TestFaultsNameTheVariable(t *testing.T) {
 	}
 	for _, c := range []struct{ name, value, says string }{
 		{EnvNodeName, "", "NODE_NAME: required: set it from the field spec.nodeName"},
-		{EnvNodeName, "a b", `NODE_NAME: "a b" is no node's name`},
+		{EnvNodeName, "a b", `NODE_NAME: "a b" is not a node name`},
 		{EnvEndpoint, "", "CHECK_ENDPOINT: required"},
 		{EnvEndpoint, "localhost:9099", `CHECK_ENDPOINT: the scheme "localhost" is neither http nor https`},
 		{EnvEndpoint, "ftp://localhost/", `CHECK_ENDPOINT: the scheme "ftp" is neither http nor https`},
 		{EnvEndpoint, "http:///healthz", "CHECK_ENDPOINT: has no host"},
 		{EnvEndpoint, "http://localhost:70000/", "CHECK_ENDPOINT: the port 70000 is not between"},
-		{EnvEndpoint, "http://user:secret@[::1/", "CHECK_ENDPOINT: is no URL"},
+		{EnvEndpoint, "http://user:secret@[::1/", "CHECK_ENDPOINT: is not a URL"},
 		{EnvConditionType, "", "CONDITION_TYPE: required"},
 		{EnvConditionType, "Ready", "CONDITION_TYPE: Ready is written by another component"},
 		{EnvConditionType, "a/b/c", `CONDITION_TYPE: "a/b/c"`},

@@ -31,12 +31,12 @@ func NewMetrics(version string, interval time.Duration) *Metrics {
 	m := &Metrics{Server: exposition.Server{
 		Probes: []string{"/healthz"}, Operation: "check", Timeout: interval + stalledAfter}}
 	m.Gauge("node_readiness_reporter_build_info", "1, labelled with the reporter's version.", "version").Set(1, version)
-	m.duration = m.Histogram("node_readiness_reporter_check_duration_seconds", "How long checks of the endpoint took.",
+	m.duration = m.Histogram("node_readiness_reporter_check_duration_seconds", "Duration of the checks of the endpoint.",
 		[]float64{.005, .1, .25, .5, 1, 2.5, 5, 10})
 	m.checks = m.Counter("node_readiness_reporter_checks_total",
 		"Checks of the endpoint: healthy (2xx), unhealthy (another status), error (no answer).", "result")
 	m.writes = m.Counter("node_readiness_reporter_condition_writes_total",
-		"Writes of the condition: success, error, or skipped since nothing had changed.", "result")
+		"Writes of the condition: success, error, or skipped because nothing had changed.", "result")
 	for _, result := range []string{"healthy", "unhealthy", "error"} {
 		m.checks.Add(0, result)
 	}

@@ -164,9 +164,9 @@ func (l *loop) failed(err error) {
 	}
 	l.logged = now
 	if apiserver.HasStatus(err, http.StatusNotFound) {
-		err = fmt.Errorf("there is no Node %s yet: %w", l.config.Node, err)
+		err = fmt.Errorf("Node %s does not exist yet: %w", l.config.Node, err)
 	}
-	l.log.Warn("the condition could not be written; it is retried",
+	l.log.Warn("cannot write the condition; retrying",
 		zap.Error(err), zap.Int("failures", l.failures), zap.Duration("wait", wait))
 }
 
@@ -190,6 +190,6 @@ func (l *loop) shutDown() {
 	defer cancel()
 	o := observation{statusUnknown, reasonStopped, "The reporter was stopped"}
 	if err := l.node.write(ctx, o, time.Now()); err != nil {
-		l.log.Warn("the condition could not be set to Unknown", zap.Error(err))
+		l.log.Warn("cannot set the condition to Unknown", zap.Error(err))
 	}
 }

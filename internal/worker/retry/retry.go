@@ -1,5 +1,5 @@
-// Package retry retries what was refused or lost for as long as a check has time: most faults of a node that starts
-// pass within seconds. check.Reason defines which reasons are transient.
+// Package retry repeats refused and lost requests for as long as a check has time, because most faults of a starting
+// node pass within seconds. The type check.Reason defines which reasons are transient.
 package retry
 
 import (

@@ -18,9 +18,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// ErrInterrupted is the cause of a context that is cancelled because the worker is told to stop. Running checks then
+// ErrInterrupted is the cause of a context that is cancelled because the worker is stopped. Running checks then
 // prove nothing about the node.
-var ErrInterrupted = errors.New("the worker was told to stop")
+var ErrInterrupted = errors.New("the worker was stopped")
 
 // grace is how long an attempt may take to return after its context has ended. Later ones are abandoned: a write to a
 // dead disk cannot be cancelled.
@@ -158,7 +158,7 @@ func (r *run) startReady(required, advisory context.Context) {
 		if blocker != "" {
 			j.Check = nil
 			j.Skip = check.Fail(check.ReasonDependencyFailed,
-				"not tried, because %s, which it depends on, did not pass", blocker)
+				"not run, because %s, which it depends on, did not pass", blocker)
 		}
 		ctx := required
 		if !j.Spec.IsRequired() {
@@ -261,12 +261,13 @@ func stopped(ctx context.Context, when string, last check.Finding) check.Finding
 	expired := hasExpired(ctx)
 	switch {
 	case errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(ctx.Err(), context.Canceled):
-		return check.Fail(check.ReasonInterrupted, "not finished when the worker was told to stop%s%s", when, history)
+		return check.Fail(check.ReasonInterrupted, "not finished when the worker was stopped%s%s", when, history)
 	case expired && history != "": // the warning is what happened until then
-		last.Message += " (not waited for any longer, since all required checks had ended" + when + ")"
+		last.Message += " (the worker stopped waiting for it, because all required checks had ended" + when + ")"
 		return last
 	case expired:
-		return check.Fail(check.ReasonTimeout, "not waited for any longer, since all required checks had ended%s", when)
+		return check.Fail(check.ReasonTimeout, "the worker stopped waiting for it, because all required checks had "+
+			"ended%s", when)
 	}
 	f := check.Fail(check.ReasonDeadlineExceeded,
 		"not finished when the worker's timeoutSeconds ran out%s%s", when, history)
@@ -299,7 +300,7 @@ func attempt(ctx context.Context, j Job) check.Finding {
 }
 
 // expirable is a context that can be ended as if its deadline had passed: to a check, what it waits for then did not
-// answer in time. A context that is cancelled would mean that the worker is told to stop.
+// answer in time. A cancelled context would mean that the worker is stopped.
 type expirable struct {
 	context.Context
 	done chan struct{}

@@ -1,4 +1,4 @@
-// Package disk is the check type disk: a file system has room and is quick enough to write.
+// Package disk is the check type disk: a file system has space, and writes are fast enough.
 package disk
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
-// Settings looks at the file system that holds a path.
+// Settings checks the file system that holds a path.
 type Settings struct {
 	// Path of a directory.
 	Path string `json:"path" required:"a directory on the file system to look at" format:"clean-path"`
-	// MinFreeBytes is the space that unprivileged users must still have. Default 0: not looked at.
+	// MinFreeBytes is the free space that unprivileged users must have. Default 0: not checked.
 	MinFreeBytes int64 `json:"minFreeBytes,omitempty" minimum:"0"`
-	// MinFreePercent is the share of the space, as df(1) counts it. Default 0: not looked at.
+	// MinFreePercent is the free share of the space, as df(1) counts it. Default 0: not checked.
 	MinFreePercent int32 `json:"minFreePercent,omitempty" minimum:"0" maximum:"100"`
-	// MinFreeInodesPercent is the share of the inodes. Default 0: not looked at.
+	// MinFreeInodesPercent is the free share of the inodes. Default 0: not checked.
 	MinFreeInodesPercent int32 `json:"minFreeInodesPercent,omitempty" minimum:"0" maximum:"100"`
-	// MaxWriteLatencyMs is how long writing 4 KiB to a new file and syncing it to the disk may
-	// take, the median of five. Default 0: nothing is written.
+	// MaxWriteLatencyMs is how long it may take to write 4 KiB to a new file and sync it to the disk, as the median of
+	// five writes. Default 0: nothing is written.
 	MaxWriteLatencyMs int32 `json:"maxWriteLatencyMs,omitempty" minimum:"0" maximum:"600000"`
 }
 

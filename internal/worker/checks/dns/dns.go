@@ -82,7 +82,7 @@ func literalFinding(e expectation, d Settings, addr netip.Addr) check.Finding {
 	if f := e.evaluate(d, d.Name, a); !f.Passed() {
 		return f
 	}
-	return check.Pass("%s is an address and so its own answer; no server was asked", d.Name)
+	return check.Pass("%s is already an address, so no server was asked", d.Name)
 }
 
 // runQueries queries every server over every protocol concurrently.
@@ -210,9 +210,9 @@ func summarise(d Settings, queries []query) check.Finding {
 	}
 	switch {
 	case passed == 1:
-		f.Message += "; the one other query was answered well"
+		f.Message += "; the other query succeeded"
 	case passed > 1:
-		f.Message += fmt.Sprintf("; the %d other queries were answered well", passed)
+		f.Message += fmt.Sprintf("; the %d other queries succeeded", passed)
 	}
 	f.Message += notes
 	return f

@@ -64,7 +64,7 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 	}{
 		{"all good", []string{goodSlice, sixSlice}, check.NoReason, "from 2 servers over UDP and TCP"},
 		{"one does not answer over TCP", []string{goodSlice, sixSlice, slice("127.0.0.3", mute.Port(), "coredns-c", true)}, check.ReasonTimeout,
-			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries were answered well", mute.Port())},
+			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries succeeded", mute.Port())},
 		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, check.NoReason, "from 1 server"},
 		{"none", nil, check.ReasonNoReadyEndpoints, "kube-system/kube-dns has no ready endpoint"},
 		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp"`, `"name":"other"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},
@@ -151,9 +151,9 @@ func TestTheDNSServiceIsFoundByItsAddress(t *testing.T) {
 		{"RKE2's", map[string]string{"kube-system/rke2-coredns-rke2-coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/rke2-coredns-rke2-coredns, which"},
 		{"kubespray's", map[string]string{"kube-system/coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, which"},
 		{"the one with the address", map[string]string{"kube-system/kube-dns": "10.96.0.10", "kube-system/coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, which"},
-		{"behind a cache on the node", map[string]string{"kube-system/coredns": "10.96.0.10"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, the first of the known names"},
+		{"behind a cache on the node", map[string]string{"kube-system/coredns": "10.96.0.10"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, the first known name"},
 		{"that may not be read", map[string]string{"kube-system/kube-dns": "127.0.0.1", "openshift-dns/dns-default": refused}, dns.Settings{}, check.NoReason, "Service kube-system/kube-dns"},
-		{"none", nil, dns.Settings{}, check.ReasonServiceNotFound, "none of the Services kube-system/kube-dns, kube-system/coredns"},
+		{"none", nil, dns.Settings{}, check.ReasonServiceNotFound, "none of the known Services kube-system/kube-dns, kube-system/coredns"},
 		{"none that may be read", map[string]string{"kube-system/kube-dns": refused}, dns.Settings{}, check.ReasonForbidden, "lacks a permission"},
 		{"by name", map[string]string{"dns/mine": "10.96.0.99"}, dns.Settings{Service: "dns/mine"}, check.NoReason, "Service dns/mine"},
 	} {
@@ -198,7 +198,7 @@ func TestWithoutAKnownDNSService(t *testing.T) {
 		says   string
 		most   time.Duration
 	}{
-		{http.StatusNotFound, check.ReasonServiceNotFound, "there is none of the Services", 500 * time.Millisecond},
+		{http.StatusNotFound, check.ReasonServiceNotFound, "none of the known Services", 500 * time.Millisecond},
 		{http.StatusServiceUnavailable, check.ReasonAPIUnavailable, "reading Service kube-system/kube-dns:", time.Second},
 	} {
 		api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -36,33 +36,31 @@ var addressTypes = []string{"", recordAddress, "A", "AAAA"}
 var Services = []string{"kube-system/kube-dns", "kube-system/coredns", "kube-system/rke2-coredns-rke2-coredns",
 	"openshift-dns/dns-default"}
 
-// Settings asks DNS servers for a name.
+// Settings queries DNS servers for a name.
 type Settings struct {
-	// Name to look up, through the search domains and ndots of resolv.conf as any program in a
-	// pod would; a trailing dot makes it absolute. An IP address is its own answer, and nobody
-	// is asked. Default: kubernetes.default.svc in the domain of the cluster that resolv.conf
-	// shows, else in cluster.local, absolute.
+	// Name to look up, with the search domains and ndots of resolv.conf, as for any program in a pod. A trailing dot makes
+	// the name absolute. An IP address passes without a query. Default: kubernetes.default.svc in the cluster domain that
+	// resolv.conf shows, or else in cluster.local, as an absolute name.
 	Name string `json:"name,omitempty"`
-	// RecordType that is asked for; address is A and AAAA, either will do. Default address.
+	// RecordType of the query. address means A and AAAA, of which one is enough. Default address.
 	RecordType string `json:"recordType,omitempty" enum:"address A AAAA CNAME MX NS PTR SOA SRV TXT"`
-	// Resolver is who is asked: pod (default, each nameserver of resolv.conf on its own),
-	// service (the DNS Service's cluster IPs), endpoints (each endpoint of the DNS Service on
-	// its own), or an IP address, with a port if it is not 53.
+	// Resolver is the servers to query, each separately. pod means the nameservers of resolv.conf, service the cluster IPs
+	// of the DNS Service, and endpoints its endpoints. An IP address, with a port if it is not 53, means that server.
+	// Default pod.
 	Resolver string `json:"resolver,omitempty"`
-	// Service is the namespace/name of the DNS Service for the resolvers service and
-	// endpoints. Default: of kube-system/kube-dns, kube-system/coredns,
-	// kube-system/rke2-coredns-rke2-coredns and openshift-dns/dns-default the one whose cluster
-	// IP is in resolv.conf, else the first that exists.
+	// Service is the namespace/name of the DNS Service for the resolvers service and endpoints. Default: one of
+	// kube-system/kube-dns, kube-system/coredns, kube-system/rke2-coredns-rke2-coredns and openshift-dns/dns-default,
+	// namely the one whose cluster IP is in resolv.conf, or else the first that exists.
 	Service string `json:"service,omitempty"`
-	// Sample is how many endpoints are asked, at most, with resolver endpoints; which ones differs
-	// from node to node. Default 0: all of them.
+	// Sample is how many endpoints are queried, at most, with resolver endpoints. Different nodes query different
+	// endpoints. Default 0: all of them.
 	Sample int32 `json:"sample,omitempty" minimum:"0" maximum:"100"`
-	// Protocols are udp, tcp or both; each must work. Default udp. An answer truncated over
-	// UDP is always asked again over TCP.
+	// Protocols are udp, tcp or both; each must work. Default udp. A query whose answer is truncated over UDP is always
+	// repeated over TCP.
 	Protocols []string `json:"protocols,omitempty" enum:"udp tcp"`
 	// ExpectRcode is the response code that passes. Default NOERROR.
 	ExpectRcode string `json:"expectRcode,omitempty" enum:"NOERROR NXDOMAIN REFUSED SERVFAIL"`
-	// ExpectCIDRs, when given, must hold every address in the answer.
+	// ExpectCIDRs, if set, must contain every address in the answer.
 	ExpectCIDRs []string `json:"expectCIDRs,omitempty"`
 	// MinAnswers is how many records an answer must have. Default 1 with NOERROR, otherwise 0.
 	MinAnswers *int32 `json:"minAnswers,omitempty" minimum:"0" maximum:"1000"`
@@ -113,7 +111,7 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	return errs
 }
 
-// NeedsAPI reports whether the servers are found through the Kubernetes API.
+// NeedsAPI reports whether the Kubernetes API is needed to find the servers.
 func (s *Settings) NeedsAPI() bool {
 	return s != nil && (s.Resolver == ResolverService || s.Resolver == ResolverEndpoints)
 }

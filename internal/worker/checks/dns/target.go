@@ -76,7 +76,7 @@ func clusterTargets(
 		if name, service, err = api.FindService(ctx, Services, inUse); err != nil {
 			return nil, "", notFound(api, name, err)
 		}
-		how = ", the first of the known names that there is"
+		how = ", the first known name that exists"
 		if inUse(service) {
 			how = ", which has the address in resolv.conf"
 		}
@@ -185,8 +185,8 @@ func dnsPorts(all []apiserver.ServicePort) map[string]uint16 {
 func notFound(api *apiserver.Client, name string, err error) *check.Finding {
 	f := api.Failure("Service", name, err)
 	if f.Reason == check.ReasonServiceNotFound {
-		f.Message = "there is none of the Services " + strings.Join(Services, ", ") +
-			"; name the one of this cluster in dns.service"
+		f.Message = "there is none of the known Services " + strings.Join(Services, ", ") +
+			"; set dns.service to the DNS Service of this cluster"
 	}
 	return f
 }

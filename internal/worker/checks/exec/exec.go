@@ -25,13 +25,13 @@ import (
 // defaultMaxOutputBytes is how much of a command's output goes into its message.
 const defaultMaxOutputBytes = 512
 
-// What it means for the node that a command could not tell.
+// What an inconclusive command means for the node.
 const (
 	// UnknownInconclusive neither verifies nor fails the node.
 	UnknownInconclusive = "inconclusive"
 	// UnknownFail fails the node.
 	UnknownFail = "fail"
-	// UnknownWarn is reported and does not hold the node.
+	// UnknownWarn is reported as a warning, and does not keep the node unverified.
 	UnknownWarn = "warn"
 )
 
@@ -46,28 +46,28 @@ const (
 	OutcomeFailed       = "failed"
 )
 
-// Settings runs a command, or reads the result that an init container left. Exit code 0 passes, 1
-// fails. Everything else means that it could not tell: another code, a signal, a command that
-// cannot be run, a result file that cannot be read. With verdict: json a JSON document decides instead.
+// Settings runs a command, or reads the result file of an init container. Exit code 0 passes, 1 fails. Everything else
+// is inconclusive: another code, a signal, a command that cannot run, or a result file that cannot be read. With
+// verdict: json, a JSON document decides instead.
 type Settings struct {
-	// Command and its arguments; no shell is involved. The first is a path or is found in PATH.
+	// Command and its arguments, without a shell. The command is a path, or a name to find in PATH.
 	Command []string `json:"command,omitempty"`
-	// ResultFile, in place of a command, is a file that an init container wrote: its exit code
-	// on the first line, then its output.
+	// ResultFile, instead of a command, is a file that an init container wrote: its exit code on the first line, then its
+	// output.
 	ResultFile string `json:"resultFile,omitempty" format:"clean-path"`
-	// Verdict is where the result is: exitCode (default), or json, a JSON document of at most 1 MiB that is all of the
+	// Verdict is where the result is: exitCode (default), or json. A JSON document has at most 1 MiB. It is all of the
 	// command's standard output, or the rest of the result file.
 	Verdict string `json:"verdict,omitempty" enum:"exitCode json"`
 	// SeverityField, with verdict: json, is the document's field that holds the severity: keys with dots between them, as
 	// in result.severity. In a list, every entry must have it, and the worst outcome counts.
 	SeverityField string `json:"severityField,omitempty"`
-	// Severities, with verdict: json, maps each severity to passed, warning, inconclusive or failed. With a severity that
-	// is not in the map, or a document that is missing or invalid, the command could not tell.
+	// Severities, with verdict: json, maps each severity to passed, warning, inconclusive or failed. A severity that is
+	// not in the map, and a document that is missing or invalid, are inconclusive.
 	Severities map[string]string `json:"severities,omitempty"`
-	// OnUnknown is what it means when the command could not tell. Default inconclusive.
+	// OnUnknown is what an inconclusive command means. Default inconclusive.
 	OnUnknown string `json:"onUnknown,omitempty" enum:"inconclusive fail warn"`
-	// MaxOutputBytes of standard output and error that are kept for the message; with verdict: json of standard error
-	// alone. Default 512.
+	// MaxOutputBytes is how much of standard output and error is kept for the message; with verdict: json, only standard
+	// error. Default 512.
 	MaxOutputBytes *int32 `json:"maxOutputBytes,omitempty" minimum:"1" maximum:"4096"`
 }
 
@@ -110,7 +110,7 @@ func (s *Settings) validateVerdict(p *field.Path) field.ErrorList {
 	outcomes := []string{OutcomePassed, OutcomeWarning, OutcomeInconclusive, OutcomeFailed}
 	values := slices.Collect(maps.Values(s.Severities))
 	if !slices.Contains(values, OutcomePassed) && !slices.Contains(values, OutcomeWarning) {
-		errs = append(errs, field.Required(severities, "map at least one severity to passed or warning, else no node passes"))
+		errs = append(errs, field.Required(severities, "map at least one severity to passed or warning, or no node can pass"))
 	}
 	for _, severity := range slices.Sorted(maps.Keys(s.Severities)) {
 		if outcome := s.Severities[severity]; !slices.Contains(outcomes, outcome) {
@@ -192,11 +192,11 @@ func (s *Settings) run(ctx context.Context) check.Finding {
 	took := time.Since(start).Round(time.Millisecond)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return check.Fail(check.ReasonInterrupted, "%s was killed: the worker was told to stop", name)
+		return check.Fail(check.ReasonInterrupted, "%s was killed: the worker was stopped", name)
 	case ctx.Err() != nil:
 		return check.Fail(check.ReasonTimeout, "%s did not end within %s and was killed%s", name, took, errorOutput.said())
 	case cmd.ProcessState == nil:
-		return s.unknown("%s could not be waited for: %v", name, err)
+		return s.unknown("waiting for %s failed: %v", name, err)
 	}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return s.unknown("%s was ended by signal %s%s", name, status.Signal(), errorOutput.said())
@@ -209,7 +209,7 @@ func (s *Settings) cannotStart(err error) check.Finding {
 	why := fmt.Sprint(err)
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		why = "there is no such program in the worker's container"
+		why = "the worker's container has no such program"
 	case errors.Is(err, fs.ErrPermission):
 		why = "the worker's user may not execute it"
 	}

@@ -70,7 +70,7 @@ func (s *Settings) evaluate(name string, code int, output, errorOutput *capped) 
 	case code == exitFail:
 		return check.Fail(check.ReasonCommandFailed, "%s%s", what, output.said())
 	}
-	return s.unknown("%s: it could not tell%s", what, output.said())
+	return s.unknown("%s, which is inconclusive%s", what, output.said())
 }
 
 // evaluateDocument returns the finding of the worst severity in a JSON document. A document that passes counts only

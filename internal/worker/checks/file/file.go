@@ -1,4 +1,4 @@
-// Package file is the check type file: a path exists, is what it should be, and can be written.
+// Package file is the check type file: a path exists, has the expected kind, and can be written.
 package file
 
 import (
@@ -26,21 +26,21 @@ const (
 	KindDevice = "device"
 )
 
-// Settings looks at a path in the worker's file system (a volume shows the node's).
+// Settings checks a path in the worker's file system. To check the node's, mount a volume.
 type Settings struct {
-	// Path to look at.
+	// Path to check.
 	Path string `json:"path" required:"the path to look at" format:"clean-path"`
-	// Kind of what must be there. Default: any.
+	// Kind of the file that must exist. Default: any.
 	Kind string `json:"kind,omitempty" enum:"file directory socket device"`
-	// Writable also asks that the file can be opened for writing, or, in a directory, that a
-	// file can be made and written.
+	// Writable also requires that the file can be opened for writing or, in a directory, that a file can be created and
+	// written.
 	Writable bool `json:"writable,omitempty"`
 }
 
 // Validate checks the rules that concern more than one setting.
 func (s *Settings) Validate(p *field.Path) field.ErrorList {
 	if s.Writable && (s.Kind == KindSocket || s.Kind == KindDevice) {
-		return field.ErrorList{field.Forbidden(p.Child("writable"), "is only checked of files and directories; remove it")}
+		return field.ErrorList{field.Forbidden(p.Child("writable"), "works only for files and directories; remove it")}
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 		return check.Fail(check.ReasonMalformedResponse,
 			"%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers", where, maxHeaders>>10)
 	case f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
-		f.Message += "; give the authority's certificate as ca or caFile if it is to be trusted"
+		f.Message += "; to trust it, set ca or caFile to the certificate of the authority"
 	}
 	return f
 }
@@ -148,7 +148,7 @@ func (p request) evaluate(r *http.Response) check.Finding {
 	if !expected {
 		if location := r.Header.Get("Location"); location != "" && r.StatusCode >= 300 && r.StatusCode < 400 {
 			return check.Fail(check.ReasonRedirected,
-				"%s redirects to %s (status %d), which is not followed beyond maxRedirects %d",
+				"%s redirects to %s (status %d), but maxRedirects (%d) is reached",
 				where, redacted(location), r.StatusCode, p.MaxRedirects)
 		}
 		return check.Fail(check.ReasonUnexpectedStatus, "%s answered status %d %s, expected %s",
@@ -181,7 +181,7 @@ func (p request) certificate(where string, state *tls.ConnectionState, now time.
 		return nil
 	}
 	return check.Failure(check.ReasonCertificateExpiring,
-		"%s has a certificate that is valid for another %s only, until %s; expected at least %d hours", where,
+		"%s has a certificate that is valid for only %s more, until %s; expected at least %d hours", where,
 		left.Round(time.Minute), state.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339), p.MinCertificateValidityHours)
 }
 

@@ -21,7 +21,7 @@ var headerValueForm = regexp.MustCompile(`^[\t\x20-\x7e\x80-\x{10ffff}]*$`)
 type Settings struct {
 	// URL, http or https. Its host is resolved as a pod would resolve it.
 	URL string `json:"url" required:"what to request, as in https://registry.example.com/v2/"`
-	// Proxy is the HTTP proxy to send the request through, as http://proxy.example:3128; it then resolves the URL's
+	// Proxy is the HTTP proxy for the request, for example http://proxy.example:3128. The proxy then resolves the URL's
 	// host. Default: none. HTTP_PROXY and HTTPS_PROXY are not read.
 	Proxy string `json:"proxy,omitempty"`
 	// Method of the request. Default GET.
@@ -37,7 +37,7 @@ type Settings struct {
 	// MaxRedirects that are followed. Default 0: a redirect is a failure, unless its status is
 	// expected.
 	MaxRedirects int32 `json:"maxRedirects,omitempty" minimum:"0" maximum:"10"`
-	// CA is a PEM bundle to trust in place of the system's authorities.
+	// CA is a PEM bundle of authorities to trust instead of the system's.
 	CA string `json:"ca,omitempty"`
 	// CAFile is a file in the worker's container that holds such a bundle.
 	CAFile string `json:"caFile,omitempty" format:"clean-path"`

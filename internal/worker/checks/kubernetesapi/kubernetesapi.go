@@ -31,7 +31,7 @@ const (
 type Settings struct {
 	// Path that must answer 200. Default /readyz.
 	Path string `json:"path,omitempty" enum:"/readyz /livez /version"`
-	// Via is how the API server is reached, each way on its own: address
+	// Via is how to reach the API server, each way separately: address
 	// (KUBERNETES_SERVICE_HOST) and dns (kubernetes.default.svc). Default both.
 	Via []string `json:"via,omitempty" enum:"address dns"`
 	// ExpectUser is the user name that a SelfSubjectReview must return. Default: the
@@ -83,15 +83,16 @@ func call(ctx context.Context, api *apiserver.Client, host string, k Settings) c
 	watched, progress = neterror.Watch(ctx)
 	user, err := api.WhoAmI(watched, client, host)
 	if err != nil {
-		return progress.Finding(server+", asked who we are,", err)
+		return progress.Finding(server+", asked for the worker's identity,", err)
 	}
 	switch want := cmp.Or(k.ExpectUser, tokenUser(api)); {
 	case user == "" || user == "system:anonymous":
-		return check.Fail(check.ReasonUnauthorized, "%s does not know us: it takes us for %q", server, user)
+		return check.Fail(check.ReasonUnauthorized, "%s does not recognize the worker's service account: it identifies "+
+			"the worker as %q", server, user)
 	case want != "" && user != want:
-		return check.Fail(check.ReasonUnexpectedUser, "%s takes us for %s, expected %s", server, user, want)
+		return check.Fail(check.ReasonUnexpectedUser, "%s identifies the worker as %s, expected %s", server, user, want)
 	}
-	return check.Pass("%s answers %s and takes us for %s", server, k.Path, user)
+	return check.Pass("%s answers %s and identifies the worker as %s", server, k.Path, user)
 }
 
 // tokenUser is the user in a service account's token; empty if it is another kind of token. Verifying the token is up

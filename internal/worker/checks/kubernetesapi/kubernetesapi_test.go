@@ -47,25 +47,25 @@ func TestFailures(t *testing.T) {
 		reason      check.Reason
 		says        string
 	}{
-		{name: "good", handler: server(200, "ok", worker), says: "takes us for " + worker},
+		{name: "good", handler: server(200, "ok", worker), says: "identifies the worker as " + worker},
 		{name: "another authority", issuer: other, handler: server(200, "ok", worker), reason: check.ReasonUntrustedAuthority, says: "not trusted here"},
 		{name: "another name", certificate: tlstest.Certificate{OtherName: true}, handler: server(200, "ok", worker), reason: check.ReasonCertificateName, says: "another name"},
 		{name: "expired", certificate: tlstest.Certificate{NotAfter: now.Add(-time.Hour)}, handler: server(200, "ok", worker),
 			reason: check.ReasonCertificateExpired, says: "the clock is wrong"},
 		{name: "not yet valid", certificate: tlstest.Certificate{NotBefore: now.Add(time.Hour)}, handler: server(200, "ok", worker),
-			reason: check.ReasonCertificateNotYet, says: "the clock is the suspect"},
+			reason: check.ReasonCertificateNotYet, says: "the clock is probably wrong"},
 		{name: "401", handler: server(401, `{"kind":"Status","message":"Unauthorized"}`, worker), reason: check.ReasonUnauthorized, says: "the service account's token is not accepted (Unauthorized)"},
 		{name: "403", handler: server(403, `{"kind":"Status","message":"no"}`, worker), reason: check.ReasonForbidden, says: "lacks a permission (no)"},
-		{name: "429", handler: server(429, "", worker), reason: check.ReasonTooManyRequests, says: "sheds load"},
+		{name: "429", handler: server(429, "", worker), reason: check.ReasonTooManyRequests, says: "is overloaded"},
 		{name: "500", handler: server(500, "[-]etcd failed: reason withheld\n"+strings.Repeat("x", 1000), worker), reason: check.ReasonAPIUnavailable, says: "[-]etcd failed"},
 		{name: "503", handler: server(503, "", worker), reason: check.ReasonAPIUnavailable, says: "is broken"},
 		{name: "a redirect", handler: http.RedirectHandler("/elsewhere", http.StatusFound), reason: check.ReasonUnexpectedStatus, says: "302 Found"},
-		{name: "anonymous", handler: server(200, "ok", "system:anonymous"), reason: check.ReasonUnauthorized, says: "does not know us"},
-		{name: "someone else", handler: server(200, "ok", "alice"), reason: check.ReasonUnexpectedUser, says: "takes us for alice, expected " + worker},
+		{name: "anonymous", handler: server(200, "ok", "system:anonymous"), reason: check.ReasonUnauthorized, says: "does not recognize"},
+		{name: "someone else", handler: server(200, "ok", "alice"), reason: check.ReasonUnexpectedUser, says: "identifies the worker as alice, expected " + worker},
 		{name: "no answer", handler: hang, reason: check.ReasonTimeout, says: "took the request, but did not answer within"},
 		{name: "a cut connection", handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), reason: check.ReasonConnectionReset, says: "closed the connection"},
 		{name: "not an API server", handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>") }),
-			reason: check.ReasonUnexpectedBody, says: "not the object asked for"},
+			reason: check.ReasonUnexpectedBody, says: "something else than the requested object"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ func echo(conn net.Conn, size int) error {
 		return err
 	}
 	if !bytes.Equal(sent, back) {
-		return alteredError{fmt.Sprintf("sent back other bytes than the %d it was sent", size)}
+		return alteredError{fmt.Sprintf("sent back other bytes than the %d bytes that it received", size)}
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 // Package mtu is the check type mtu: a segment of a given size reaches a TCP target whole.
 //
-// If the MTU of a path is smaller than the node believes, and the ICMP messages that would report it are filtered,
-// handshakes and small requests pass and every large packet is lost: the classic failure of overlay networks. The check
-// connects with the don't-fragment bit set (IP_PMTUDISC_DO) and writes the payload at once, so that it leaves as one
-// segment. It polls the connection's TCP_INFO until the target's kernel has acknowledged the payload.
+// This is the classic failure of overlay networks: the MTU of a path is smaller than the node assumes, and the ICMP
+// messages that would report it are filtered. Handshakes and small requests pass, but every large packet is lost. The
+// check connects with the don't-fragment bit set (IP_PMTUDISC_DO) and writes the payload at once, so that it leaves as
+// one segment. It polls the connection's TCP_INFO until the target's kernel has acknowledged the payload.
 package mtu
 
 import (
@@ -53,8 +53,8 @@ type Settings struct {
 	Address string `json:"address,omitempty"`
 	// Protocol is raw (default with an address), echo or tls.
 	Protocol string `json:"protocol,omitempty" enum:"raw echo tls"`
-	// PayloadBytes of the segment, headers not counted. Default: the largest that this
-	// node's kernel believes to fit the path, at most 16000.
+	// PayloadBytes of the segment, without headers. Default: the largest payload that fits the path according to this
+	// node's kernel, at most 16000.
 	PayloadBytes *int32 `json:"payloadBytes,omitempty" minimum:"1" maximum:"16000"`
 }
 
@@ -67,11 +67,11 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 		}
 	} else if s.Protocol != "" && s.Protocol != ProtocolTLS {
 		errs = append(errs, field.Invalid(p.Child("protocol"), s.Protocol,
-			"the Kubernetes Service speaks tls only; give an address or remove it"))
+			"the Kubernetes Service speaks only tls; set an address or remove it"))
 	}
 	if n := ptr.Deref(s.PayloadBytes, minHello); n < minHello && (s.Protocol == ProtocolTLS || s.Address == "") {
 		errs = append(errs, field.Invalid(p.Child("payloadBytes"), n,
-			fmt.Sprintf("must be at least %d with protocol tls; leave it out for the default", minHello)))
+			fmt.Sprintf("must be at least %d with protocol tls; remove it to use the default", minHello)))
 	}
 	return errs
 }
@@ -176,11 +176,11 @@ func (p path) unanswered(ctx context.Context, size int, took time.Duration, err 
 		return check.Fail(reason, "%s %s", p.Address, phrase)
 	}
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was stopped", p.Address)
 	}
 	if p.Protocol == ProtocolEcho {
 		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, "+
-			"but these bytes did not come back: packets of this size vanish on the way back", p.Address, size)
+			"but these bytes did not come back: packets of this size are lost on the way back", p.Address, size)
 	}
 	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: "+
 		"it does not speak TLS, or its answer is too large for the way back", p.Address, size, took)
@@ -199,13 +199,13 @@ func (p path) lost(ctx context.Context, size int, before, after state, took time
 		reason, phrase := neterror.Of(err)
 		return check.Fail(reason, "%s, sent %d bytes, %s", p.Address, size, phrase)
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was told to stop", p.Address)
+		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was stopped", p.Address)
 	case after.mss < size && after.mss > 0:
 		return p.tooSmall(size, after)
 	}
 	return check.Fail(check.ReasonPathMTUBlackHole,
-		"%s accepts connections, but a segment of %d bytes was not acknowledged within %s (sent again %d times): "+
-			"packets of this size vanish on the path, whose MTU is believed to be %d",
+		"%s accepts connections, but did not acknowledge a segment of %d bytes within %s (sent again %d times): packets "+
+			"of this size are lost (path MTU of the kernel: %d)",
 		p.Address, size, took, after.retransmitted-before.retransmitted, before.pathMTU)
 }
 

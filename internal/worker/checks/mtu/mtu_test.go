@@ -103,7 +103,7 @@ func TestTargets(t *testing.T) {
 		{"echo", &mtu.Settings{Address: serve(t, echo), Protocol: "echo", PayloadBytes: new(int32(8948))}, check.NoReason, "8948 bytes reached"},
 		{"an echo that is altered", &mtu.Settings{Address: serve(t, garble), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPayloadAltered, "other bytes"},
 		{"no echo", &mtu.Settings{Address: serve(t, silent(t)), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "sent 256 bytes to echo, did not answer in time"},
-		{"large echoes vanish", &mtu.Settings{Address: serve(t, small), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPathMTUBlackHole, "vanish on the way back"},
+		{"large echoes vanish", &mtu.Settings{Address: serve(t, small), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonPathMTUBlackHole, "are lost on the way back"},
 		{"a TLS client's target that does not answer", &mtu.Settings{Address: serve(t, silent(t)), Protocol: "tls", PayloadBytes: new(int32(1000))}, check.ReasonTimeout, "acknowledged 1000 bytes"},
 		{"a TLS client's target that resets", &mtu.Settings{Address: serve(t, reset), Protocol: "tls", PayloadBytes: new(int32(1000))}, check.ReasonConnectionReset, "reset"},
 		{"reset", &mtu.Settings{Address: serve(t, reset), Protocol: "echo", PayloadBytes: new(int32(1000))}, check.ReasonConnectionReset, "reset"},

@@ -43,7 +43,7 @@ func TestPaths(t *testing.T) {
 		{"an ICMP message tells of a small MTU", routedPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "with a path MTU of 1300"},
 		{"a router that would rather fragment", fragmentingPath, mtu.Settings{PayloadBytes: new(int32(1448))}, check.ReasonPathMTUTooSmall, "1448 bytes do not fit one segment"},
 		{"small packets pass there", routedPath, mtu.Settings{PayloadBytes: new(int32(1200))}, check.NoReason, "1200 bytes reached"},
-		{"large packets vanish", blackHolePath, mtu.Settings{}, check.ReasonPathMTUBlackHole, "packets of this size vanish on the path, whose MTU is believed to be 1500"},
+		{"large packets vanish", blackHolePath, mtu.Settings{}, check.ReasonPathMTUBlackHole, "packets of this size are lost (path MTU of the kernel: 1500)"},
 		{"small packets pass there as well", blackHolePath, mtu.Settings{PayloadBytes: new(int32(1200))}, check.NoReason, "1200 bytes reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

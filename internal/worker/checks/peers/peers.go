@@ -33,11 +33,11 @@ const (
 type Settings struct {
 	// Namespace of the pods. Default: the worker's own.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
-	// Service in that namespace that selects the pods. Its EndpointSlices are read, which are small and hold each pod's
-	// node and zone.
+	// Service in that namespace that selects the pods. The check reads its EndpointSlices, which are small and contain
+	// each pod's node and zone.
 	Service string `json:"service,omitempty" format:"dns-1035-label"`
-	// Selector of the pods, a label selector such as app=web,tier!=cache. Beside service it is for clusters without
-	// that Service. Pods are read ten at a time, until there are enough, so of many the first by name are chosen from.
+	// Selector is a label selector of the pods, such as app=web,tier!=cache. With service too, it is for clusters without
+	// that Service. The check reads ten pods at a time, until there are enough, so it chooses from the first pods by name.
 	Selector string `json:"selector,omitempty"`
 	// Port that the pods listen on, with TCP.
 	Port int32 `json:"port" required:"the TCP port that the pods listen on" minimum:"1" maximum:"65535"`
@@ -45,8 +45,8 @@ type Settings struct {
 	Sample *int32 `json:"sample,omitempty" minimum:"1" maximum:"100"`
 	// FailPercent is the share of the sample that must fail for the check to fail. Default 50.
 	FailPercent *int32 `json:"failPercent,omitempty" minimum:"1" maximum:"100"`
-	// MinPeers is how many ready pods on other nodes there must be; with fewer the check is inconclusive. Default 0:
-	// the first node of a cluster has no peers, and passes; a selector that matches nothing is a warning.
+	// MinPeers is how many ready pods there must be on other nodes. With fewer, the check is inconclusive. Default 0: the
+	// first node of a cluster has no peers, and passes. A selector that matches nothing is a warning.
 	MinPeers int32 `json:"minPeers,omitempty" minimum:"0" maximum:"10000"`
 }
 
@@ -85,7 +85,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 func (p peersCheck) run(ctx context.Context) check.Finding {
 	if p.node == "" {
 		return check.Fail(check.ReasonConfiguration,
-			"NODE_NAME is not set, so that peers cannot be told from this node's own pods")
+			"NODE_NAME is not set, so the check cannot tell peers from the pods of this node")
 	}
 	found, failure := p.lookUp(ctx)
 	if failure != nil {

@@ -27,12 +27,12 @@ import (
 type Settings struct {
 	// Namespace of the Service. Default default.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
-	// Service to look at. Default kubernetes.
+	// Service to check. Default kubernetes.
 	Service string `json:"service,omitempty" format:"dns-1035-label"`
 	// MinReadyEndpoints in the Service's EndpointSlices. Default 1.
 	MinReadyEndpoints *int32 `json:"minReadyEndpoints,omitempty" minimum:"0"`
-	// ClusterDomain of the Service's DNS name. Default: what the search domains in
-	// resolv.conf show, else cluster.local.
+	// ClusterDomain of the Service's DNS name. Default: the cluster domain that the search domains in resolv.conf show, or
+	// else cluster.local.
 	ClusterDomain string `json:"clusterDomain,omitempty"`
 	// SRV lists port names whose SRV record (_port._protocol.service...) must resolve.
 	SRV []string `json:"srv,omitempty" format:"port-name"`

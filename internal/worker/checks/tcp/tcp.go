@@ -41,16 +41,16 @@ const (
 
 // Settings connects to addresses.
 type Settings struct {
-	// Addresses are host:port pairs. A host that is a name is resolved as a pod would resolve
-	// it, and one of its addresses must connect (with expect: closed, none may).
+	// Addresses are host:port pairs. A host name is resolved as in a pod, and one of its addresses must connect (with
+	// expect: closed, none may).
 	Addresses []string `json:"addresses,omitempty"`
 	// KubernetesService adds KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to the
 	// addresses. Default: true when there are no addresses.
 	KubernetesService *bool `json:"kubernetesService,omitempty"`
 	// Expect is open (default) or closed: the connection is refused, reset or not answered.
 	Expect string `json:"expect,omitempty" enum:"open closed"`
-	// IPFamilies to try, IPv4 and IPv6; a host must have an address in each that is listed, and
-	// one of each must connect (with expect: closed, none may). Default: either will do.
+	// IPFamilies to try, IPv4 and IPv6. A host must have an address in each listed family, and one of each must connect
+	// (with expect: closed, none may). Default: one family is enough.
 	IPFamilies []IPFamily `json:"ipFamilies,omitempty" enum:"IPv4 IPv6"`
 }
 
@@ -192,7 +192,7 @@ func connect(ctx context.Context, closed bool, host string, addr netip.Addr, por
 	if closed && !errors.Is(ctx.Err(), context.Canceled) {
 		if reason == check.ReasonUnreachable && !nodeHasFamily(address) {
 			return check.Fail(check.ReasonNoAddress,
-				"%s: this node has no address of that IP family, so nothing is known about it", who)
+				"%s: this node has no address of that IP family, so the check proves nothing about it", who)
 		}
 		switch reason {
 		case check.ReasonConnectionRefused, check.ReasonConnectionReset, check.ReasonTimeout, check.ReasonUnreachable,

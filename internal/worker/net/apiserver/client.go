@@ -43,7 +43,7 @@ var (
 	errTooLarge = errors.New("it has more than 4 MiB")
 	// ErrNoCluster is returned by New outside a pod of a cluster.
 	ErrNoCluster = errors.New(
-		"KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster")
+		"KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this process does not run in a pod")
 	// ErrNoDate is returned by Date for a response without a usable Date header.
 	ErrNoDate = errors.New("no usable Date header")
 )
@@ -225,8 +225,8 @@ func (c *Client) call(
 }
 
 // Watch sends a watch request, whose path has its query, and returns at the first change, or when the server ends the
-// watch. changed is also true when the server no longer has the resource version at which the watch starts. The caller
-// reads again in any case.
+// watch. The value changed is also true if the server no longer has the resource version at which the watch starts. The
+// caller reads again in any case.
 func (c *Client) Watch(ctx context.Context, path string) (changed bool, err error) {
 	request, err := c.newRequest(ctx, c.Host, Request{Method: http.MethodGet, Path: path})
 	if err != nil {

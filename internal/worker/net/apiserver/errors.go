@@ -50,9 +50,9 @@ func (e *StatusError) Error() string {
 	case check.ReasonForbidden:
 		text += ": the worker's service account lacks a permission"
 	case check.ReasonTooManyRequests:
-		text += ": the API server sheds load"
+		text += ": the API server is overloaded"
 	case check.ReasonAPIUnavailable:
-		text += ": the API server, or what it depends on, is broken"
+		text += ": the API server, or something that it depends on, is broken"
 	}
 	if e.Message != "" {
 		text += " (" + e.Message + ")"
@@ -85,7 +85,7 @@ func HasStatus(err error, code int) bool {
 type BodyError struct{ Cause error }
 
 func (e *BodyError) Error() string {
-	return "answered something that is not the object asked for: " + e.Cause.Error()
+	return "answered something else than the requested object: " + e.Cause.Error()
 }
 
 // Reason is the check's reason for such a response.

@@ -98,9 +98,9 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 		server, err := url.Parse(settings.Server)
 		switch {
 		case err != nil || server.Scheme != "https" || server.Hostname() == "":
-			return nil, fmt.Errorf("cluster %s: its server is no https URL", cluster)
+			return nil, fmt.Errorf("cluster %s: its server is not an https URL", cluster)
 		case settings.Insecure:
-			return nil, fmt.Errorf("cluster %s: insecure-skip-tls-verify, with which nothing would be proved", cluster)
+			return nil, fmt.Errorf("cluster %s: insecure-skip-tls-verify is set, so the checks would prove nothing", cluster)
 		}
 		c := &Client{Host: server.Hostname(), Port: cmp.Or(server.Port(), "443"),
 			prefix: strings.TrimSuffix(server.Path, "/"), serverName: settings.ServerName, resolver: r}
@@ -171,7 +171,7 @@ func runCredentialPlugin(u kubeUser, dir string) (string, error) {
 	}
 	var credential struct{ Status struct{ Token string } }
 	if err := json.Unmarshal(out, &credential); err != nil || credential.Status.Token == "" {
-		return "", errors.New("it gave no token")
+		return "", errors.New("it returned no token")
 	}
 	return credential.Status.Token, nil
 }

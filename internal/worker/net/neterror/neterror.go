@@ -54,7 +54,7 @@ func Of(err error) (check.Reason, string) {
 	case IsTimeout(err):
 		return check.ReasonTimeout, "did not answer in time"
 	case errors.Is(err, context.Canceled):
-		return check.ReasonInterrupted, "was not waited for: the worker was told to stop"
+		return check.ReasonInterrupted, "was not waited for: the worker was stopped"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return check.ReasonConnectionRefused, "refused the connection: nothing listens there, or a firewall rejects it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
@@ -116,7 +116,7 @@ func classifyTLS(err error) (check.Reason, string) {
 func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
 	if now.Before(cert.NotBefore) {
 		return check.ReasonCertificateNotYet, fmt.Sprintf(
-			"presented a certificate that is not valid before %s, and this node's clock says %s: the clock is the suspect",
+			"presented a certificate that is not valid before %s, and this node's clock says %s: the clock is probably wrong",
 			stamp(cert.NotBefore), stamp(now))
 	}
 	return check.ReasonCertificateExpired, fmt.Sprintf("presented a certificate that expired at %s, "+
@@ -140,13 +140,13 @@ func ofFile(err error) (check.Reason, string) {
 	case errors.Is(err, fs.ErrNotExist):
 		return check.ReasonNotFound, "does not exist"
 	case errors.Is(err, syscall.EROFS):
-		return check.ReasonReadOnly, "is on a read-only file system (mounted so, or turned so by an error of the disk)"
+		return check.ReasonReadOnly, "is on a read-only file system (mounted read-only, or made read-only after a disk error)"
 	case errors.Is(err, syscall.EIO):
 		return check.ReasonInputOutput, "is on a device that reports input/output errors"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return check.ReasonNoSpace, "is on a full file system: " + errno(err)
 	case errors.Is(err, fs.ErrPermission):
-		return check.ReasonPermissionDenied, "does not let the worker's user in: " + errno(err)
+		return check.ReasonPermissionDenied, "denies access to the worker's user: " + errno(err)
 	}
 	return check.ReasonCannotLook, "cannot be examined: " + errno(err)
 }

@@ -111,7 +111,7 @@ func (s Server) attempt(
 	}
 	if s.Protocol == TCP {
 		return nil, sent, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer,
-			"sent an answer marked as truncated, which makes no sense over TCP"}
+			"sent an answer over TCP that is marked as truncated, which is invalid"}
 	}
 	answer, _, err = s.query(attempt, TCP, name, qtype)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s Server) attempt(
 			return nil, sent, cause
 		}
 		return nil, sent, &Error{s.Addr, UDP, name, check.ReasonTruncated, "truncated its answer for " + name +
-			", and asked again over TCP it " + cause.Text}
+			"; asked again over TCP, it " + cause.Text}
 	}
 	return answer, sent, nil
 }
@@ -201,7 +201,7 @@ func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 // mismatch returns why the answer is not one to the query; empty if it is.
 func mismatch(query, answer *mdns.Msg) string {
 	if !answer.Response {
-		return "sent back a query and no answer"
+		return "sent back a query instead of an answer"
 	}
 	if len(answer.Question) == 0 && answer.Rcode != mdns.RcodeSuccess {
 		return "" // FORMERR and some REFUSED come without the question
@@ -211,7 +211,7 @@ func mismatch(query, answer *mdns.Msg) string {
 	}
 	q, a := query.Question[0], answer.Question[0]
 	if !strings.EqualFold(q.Name, a.Name) || q.Qtype != a.Qtype || q.Qclass != a.Qclass {
-		return fmt.Sprintf("answered another question (%s %s) than was asked (%s %s)",
+		return fmt.Sprintf("answered another question (%s %s) than the one that was asked (%s %s)",
 			a.Name, mdns.TypeToString[a.Qtype], q.Name, mdns.TypeToString[q.Qtype])
 	}
 	return ""
@@ -241,12 +241,12 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 	var malformed *mdns.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was told to stop"
+		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was stopped"
 	case neterror.IsTimeout(err):
 		e.Code = check.ReasonTimeout
 		e.Text = fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
 	case errors.As(err, &malformed):
-		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is no DNS answer: "+malformed.Error()
+		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is not a DNS answer: "+malformed.Error()
 	default:
 		e.Code, e.Text = neterror.Of(err)
 	}

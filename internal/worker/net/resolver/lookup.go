@@ -207,7 +207,7 @@ func RcodeText(rcode int) string {
 	case mdns.RcodeServerFailure:
 		return "SERVFAIL (the server or its upstream is broken)"
 	case mdns.RcodeRefused:
-		return "REFUSED (the server will not answer us, or not for this name)"
+		return "REFUSED (the server does not answer this client, or not for this name)"
 	}
 	return name
 }
