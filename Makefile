@@ -288,7 +288,7 @@ docs: ## Write the pages that are generated from the sources, and draw the pictu
 	go run ./test/docs/pictures .cache/tools/bin/d2
 
 .PHONY: docs-check
-docs-check: ## Fail if a generated page or a picture is not what the sources say, or a page has long sentences or lines
+docs-check: ## Fail if a generated page or a picture is not what the sources say, or a text has long sentences or lines
 	go run ./internal/config/docgen -check
 	go run ./internal/metrics/docgen -check
 	@$(TOOLS) helm-docs

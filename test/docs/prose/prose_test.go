@@ -1,6 +1,10 @@
 package prose
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,19 +22,6 @@ const (
 	lineLimit     = 120 // characters
 	sentenceLimit = 30  // words
 )
-
-// instead is what to write for words that the field does not use, or that are idioms.
-var instead = map[*regexp.Regexp]string{
-	regexp.MustCompile(`(?i)\b(mend|heal)(s|ed|ing)?\b`):       "fix, recover",
-	regexp.MustCompile(`(?i)\bjudg(e|es|ed|ing)\b`):            "evaluate",
-	regexp.MustCompile(`(?i)\bheld against\b`):                 "counted as a failure of",
-	regexp.MustCompile(`(?i)\boverdue\b`):                      "past its deadline",
-	regexp.MustCompile(`(?i)\blets? go\b`):                     "release",
-	regexp.MustCompile(`(?i)\bwakes?\b`):                       "enqueue",
-	regexp.MustCompile(`(?i)\b(as ever|whatever else)\b`):      "nothing, or what it is",
-	regexp.MustCompile(`(?i)\ball the same\b`):                 "still",
-	regexp.MustCompile(`(?i)\b(in the way of|give it back)\b`): "block, release",
-}
 
 func pages(t *testing.T) map[string]string {
 	t.Helper()
@@ -59,15 +50,64 @@ func cells(name, page string) []Sentence {
 	return Cells(page)
 }
 
-// The pages use the words of the field.
+// texts are what people read outside of the pages, by what it is.
+func texts(t *testing.T) map[string][]Text {
+	t.Helper()
+	found := map[string][]Text{}
+	add := func(kind string, texts []Text, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[kind] = append(found[kind], texts...)
+	}
+	for _, folder := range []string{"cmd", "internal"} {
+		all, err := GoTexts(filepath.Join(root, folder))
+		add("Go", all, err)
+	}
+	chart := filepath.Join(root, "deploy/helm/kube-node-ready")
+	comments := []string{filepath.Join(chart, "values.yaml"), filepath.Join(chart, "files/alerts.yaml")}
+	err := filepath.WalkDir(filepath.Join(root, "examples"), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".sh") {
+			comments = append(comments, path)
+		}
+		return err
+	})
+	add("comments", nil, err)
+	for _, file := range comments {
+		content, err := os.ReadFile(file)
+		add("comments", YAMLComments(file, string(content)), err)
+	}
+	alerts, err := Alerts(filepath.Join(chart, "files/alerts.yaml"))
+	add("alerts", alerts, err)
+	panels, err := Panels(filepath.Join(chart, "files/dashboard.json"))
+	add("dashboard", panels, err)
+	notes, err := Notes(filepath.Join(chart, "templates/NOTES.txt"))
+	add("notes", notes, err)
+	for kind, least := range map[string]int{"Go": 3000, "comments": 200, "alerts": 30, "dashboard": 40, "notes": 1} {
+		if n := len(found[kind]); n < least {
+			t.Fatalf("only %d texts of kind %s", n, kind)
+		}
+	}
+	return found
+}
+
+// The pages, and what people read outside of them, use the words of the field.
 func TestWords(t *testing.T) {
-	for name, page := range pages(t) {
-		for _, s := range append(Sentences(page), cells(name, page)...) {
-			for pattern, better := range instead {
-				if found := pattern.FindString(s.Text); found != "" {
-					t.Errorf("%s:%d: instead of %q write: %s", name, s.Line, found, better)
+	check := func(file string, sentences []Sentence) {
+		for _, s := range sentences {
+			for _, word := range slices.Concat(Everywhere, InSentences) {
+				if found := word.Pattern.FindString(s.Text); found != "" {
+					t.Errorf("%s:%d: instead of %q write: %s", file, s.Line, found, word.Instead)
 				}
 			}
+		}
+	}
+	for name, page := range pages(t) {
+		check(name, append(Sentences(page), cells(name, page)...))
+	}
+	for _, all := range texts(t) {
+		for _, text := range all {
+			check(text.File, text.Sentences())
 		}
 	}
 }
@@ -80,31 +120,46 @@ func TestLineLength(t *testing.T) {
 	}
 }
 
-// The file longsentences holds how many sentences have more than 30 words. It only falls: who shortens one lowers it.
+// The file longsentences holds how many sentences of the pages have more than 30 words, the file longtexts how many of
+// what people read outside of them. Both only fall: who shortens one lowers it.
 func TestLongSentences(t *testing.T) {
-	content, err := os.ReadFile("longsentences")
-	if err != nil {
-		t.Fatal(err)
-	}
-	budget, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var long []string
-	for name, page := range pages(t) {
-		for _, s := range append(Sentences(page), cells(name, page)...) {
-			if n := s.Words(); n > sentenceLimit {
-				long = append(long, name+":"+strconv.Itoa(s.Line)+": "+strconv.Itoa(n)+" words: "+s.Text)
-			}
+	within := func(file string, long []string) {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget, err := strconv.Atoi(strings.TrimSpace(string(content)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(long)
+		switch {
+		case len(long) > budget:
+			t.Errorf("%d sentences have more than %d words, the budget in %s is %d: shorten one\n%s",
+				len(long), sentenceLimit, file, budget, strings.Join(long, "\n"))
+		case len(long) < budget:
+			t.Errorf("%d sentences have more than %d words: write %d into test/docs/prose/%s", len(long), sentenceLimit, len(long), file)
 		}
 	}
-	slices.Sort(long)
-	switch {
-	case len(long) > budget:
-		t.Errorf("%d sentences have more than %d words, the budget is %d: shorten one\n%s", len(long), sentenceLimit, budget, strings.Join(long, "\n"))
-	case len(long) < budget:
-		t.Errorf("%d sentences have more than %d words: write %d into test/docs/prose/longsentences", len(long), sentenceLimit, len(long))
+	long := func(file string, sentences []Sentence) (found []string) {
+		for _, s := range sentences {
+			if n := s.Words(); n > sentenceLimit {
+				found = append(found, file+":"+strconv.Itoa(s.Line)+": "+strconv.Itoa(n)+" words: "+s.Text)
+			}
+		}
+		return found
 	}
+	var inPages, inTexts []string
+	for name, page := range pages(t) {
+		inPages = append(inPages, long(name, append(Sentences(page), cells(name, page)...))...)
+	}
+	for _, all := range texts(t) {
+		for _, text := range all {
+			inTexts = append(inTexts, long(text.File, text.Sentences())...)
+		}
+	}
+	within("longsentences", inPages)
+	within("longtexts", inTexts)
 }
 
 func TestSentences(t *testing.T) {
@@ -120,6 +175,65 @@ func TestSentences(t *testing.T) {
 	}
 	if n := (Sentence{Text: "It's node-ready/verified, of 3 words: no, 7."}).Words(); n != 7 {
 		t.Errorf("%d words", n)
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	page := "short\n| " + strings.Repeat("cell ", 9) + "|\n" + strings.Repeat("x", 40) + "\n- " + strings.Repeat("x", 40) + "\n" +
+		strings.Repeat("word ", 9) + "\n```\n" + strings.Repeat("code ", 9) + "\n```\n"
+	if got := LongLines(page, 30); !slices.Equal(got, []int{5}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestGoTexts(t *testing.T) {
+	const source = `// Package p is documented.
+package p
+
+import "a package of others"
+
+// T is exported.
+//
+//	Its code is none of the sentence.
+type T struct {
+	// F has a comment.
+	F string ` + "`json:\"a tag with words\"`" + ` // and another one
+}
+
+// hidden is not.
+func hidden(n int) { report("one and "+
+	"the same", "two words", "with "+name+" in the middle", "%d of %s are left") }
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	add := func(_ token.Pos, text string) {
+		for _, s := range (Text{Text: text}).Sentences() {
+			got = append(got, s.Text)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool { return literals(n, add) })
+	comments(file, add)
+	want := []string{"one and the same", "with Code in the middle", "Code of Code are left",
+		"Package p is documented.", "T is exported.", "Its code is none of the sentence.", "F has a comment.", "and another one"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+func TestYAMLComments(t *testing.T) {
+	const file = "# -- One value.\n# Its second\n# sentence.\na: b\n# An example:\n# - name: c\n#   d: e\nf: g # none\n"
+	var got []string
+	for _, text := range YAMLComments("f", file) {
+		for _, s := range text.Sentences() {
+			got = append(got, strconv.Itoa(s.Line)+" "+s.Text)
+		}
+	}
+	want := []string{"1 One value.", "1 Its second sentence.", "5 An example:", "5 name: c", "5 d: e"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
@@ -153,13 +267,5 @@ func TestCells(t *testing.T) {
 	want := []string{"3 a", "3 b", "5 one thing", "5 another", "5 Code is code.", "5 The link"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
-	}
-}
-
-func TestLongLines(t *testing.T) {
-	page := "short\n| " + strings.Repeat("cell ", 9) + "|\n" + strings.Repeat("x", 40) + "\n- " + strings.Repeat("x", 40) + "\n" +
-		strings.Repeat("word ", 9) + "\n```\n" + strings.Repeat("code ", 9) + "\n```\n"
-	if got := LongLines(page, 30); !slices.Equal(got, []int{5}) {
-		t.Errorf("got %v", got)
 	}
 }
