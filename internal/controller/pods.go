@@ -21,10 +21,10 @@ type Pods struct {
 	Namespace string
 }
 
-// Create creates a worker pod. A pod without a priority class, for a node that takes workloads, must not preempt any. If
-// kube-scheduler might let it do so, or that is unknown, the pod is bound directly. A pod that cannot be bound directly
-// is refused: it has claims, or the node does not list an extended resource that it requests (offered is false). A
-// kubelet that does not know a resource admits the pod without it.
+// Create creates a worker pod. A pod without a priority class, for a node that takes workloads, must not preempt any.
+// If kube-scheduler might let it do so, or that is unknown, the pod is bound directly. A pod that cannot be bound
+// directly is refused: it has claims, or the node does not list an extended resource that it requests (offered is
+// false). A kubelet that does not know a resource admits the pod without it.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()

@@ -318,8 +318,8 @@ func (d *decision) awaitSlot() {
 
 // String says which pod holds a slot, until when, why it does, and what to do.
 func (h SlotHolder) String() string {
-	text := fmt.Sprintf("worker %s on node %s should have ended at %s and holds a slot until %s at the latest", h.Pod, h.Node,
-		h.Due.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("worker %s on node %s should have ended at %s and holds a slot until %s at the latest",
+		h.Pod, h.Node, h.Due.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
 	switch {
 	case h.Refused != "":
 		text += ": its deletion is refused (" + h.Refused + "); let the controller delete pods in its namespace"

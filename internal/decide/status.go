@@ -33,8 +33,8 @@ func Settled(in Input) bool {
 	return timeless && StatusOf(in, time.Time{}) == StatusVerified
 }
 
-// Done reports whether a new leader has nothing to do for an existing node, apart from its pods. The node is settled, its
-// condition shows that, and no action on it must be undone.
+// Done reports whether a new leader has nothing to do for an existing node, apart from its pods. The node is settled,
+// its condition shows that, and no action on it must be undone.
 func Done(in Input) bool {
 	c := in.Node.Condition
 	return Settled(in) && c != nil && c.Status == corev1.ConditionTrue && len(in.Node.Record.Remediations) == 0

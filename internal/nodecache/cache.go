@@ -97,8 +97,8 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, it holds only one of them at a time,
-// because tens of thousands of Nodes take several times the memory of the cache.
+// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, only one of them is held at a
+// time, because tens of thousands of Nodes take several times the memory of the cache.
 func Each(ctx context.Context, r client.Reader, opts ...client.ListOption) (iter.Seq[*corev1.Node], error) {
 	if c, ok := r.(*Cache); ok {
 		return c.each(ctx, opts)
