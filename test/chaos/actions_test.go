@@ -121,7 +121,7 @@ func (c *checker) interferes(n *nodeSeen, before, after *corev1.Node, ch change)
 	if is.Held != guardAction || was.Held == guardAction || n.spoilt {
 		return
 	}
-	taken := foreignCondition(before) != nil && strings.Contains(is.HeldMessage, "which another program wrote")
+	taken := foreignCondition(before) != nil && strings.Contains(is.HeldMessage, "another program already set")
 	switch {
 	case taken:
 		c.counts["actions held for another program's condition"]++

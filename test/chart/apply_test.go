@@ -207,7 +207,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 			t.Errorf("the notes do not say %q:\n%s", want, notes)
 		}
 	}
-	const undeleted = "Nothing of NodePool default is ever deleted"
+	const undeleted = "No node of NodePool default is ever deleted"
 	if strings.Contains(notes, undeleted) {
 		t.Errorf("deletion is off:\n%s", notes)
 	}

@@ -141,7 +141,7 @@ controller: {config: {worker: {dnsTestDomains: [b.example]}, reconciliation: {ma
 			}
 		}
 	}
-	if _, failure := template(t, "config: {taintEffect: NoExecute}\ncontroller: {config: {nodeManagement: {taints: [{key: a, effect: NoSchedule}, {key: b, effect: NoSchedule}]}}}"); !strings.Contains(failure, "names 2") {
+	if _, failure := template(t, "config: {taintEffect: NoExecute}\ncontroller: {config: {nodeManagement: {taints: [{key: a, effect: NoSchedule}, {key: b, effect: NoSchedule}]}}}"); !strings.Contains(failure, "has 2") {
 		t.Errorf("two taints: %q", failure)
 	}
 	for _, bad := range []string{"config: {initialTimeout: 10}", "config: {initialTimeout: soon}", "config: {taintEffect: Never}", "config: {retryBackoff: none}", "config: {timeout: 5s}"} {
