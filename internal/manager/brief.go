@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// brief is a client that asks the API server for the metadata alone of a Node that it patches. The whole Node would be
-// several times the patch, with up to fifty images, and nobody reads it. Of the patched object only the metadata is set.
+// brief is a client that asks the API server only for the metadata of a Node that it patches. The whole Node, with up to
+// fifty images, would be several times the patch, and nobody reads it. Only the metadata of the patched object is set.
 type brief struct {
 	client.Client
 }
@@ -20,7 +20,9 @@ func (b brief) Patch(ctx context.Context, o client.Object, p client.Patch, opts 
 	if !ok {
 		return b.Client.Patch(ctx, o, p, opts...)
 	}
-	return briefly(n, p, func(answer client.Object, p client.Patch) error { return b.Client.Patch(ctx, answer, p, opts...) })
+	return briefly(n, p, func(answer client.Object, p client.Patch) error {
+		return b.Client.Patch(ctx, answer, p, opts...)
+	})
 }
 
 // Status implements client.Client.
@@ -42,7 +44,8 @@ func (b briefStatus) Patch(ctx context.Context, o client.Object, p client.Patch,
 	})
 }
 
-func briefly(n *corev1.Node, p client.Patch, patch func(answer client.Object, p client.Patch) error) error {
+func briefly(n *corev1.Node, p client.Patch,
+	patch func(answer client.Object, p client.Patch) error) error {
 	data, err := p.Data(n)
 	if err != nil {
 		return err
