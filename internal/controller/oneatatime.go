@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// OneAtATime registers a reconciler with a queue of its own, from which it takes one node after the other: those that
-// it concerns and that are new to this process, were replaced under their name, or had their marks changed. After an
-// error a node is taken again in 100 milliseconds, and in 30 seconds at the latest.
+// OneAtATime registers a reconciler with a queue of its own, from which it takes one node after the other. A node is
+// enqueued if it concerns the reconciler and is new to this process, was replaced under its name, or had its marks
+// changed. After an error it is taken again in 100 milliseconds, and in 30 seconds at the latest.
 func OneAtATime(mgr ctrl.Manager, name string, concerns func(*corev1.Node) bool, r reconcile.Reconciler) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).

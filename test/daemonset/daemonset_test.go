@@ -138,7 +138,7 @@ func TestKilledAroundAFailure(t *testing.T) {
 			if !f.Gated || f.Labelled || f.Record.Attempts != 2 || f.Record.Sequence < 2 {
 				s.Errorf("gated %v, labelled %v, record %+v", f.Gated, f.Labelled, f.Record)
 			}
-			began := regexp.MustCompile(`the checks start.*"attempt":(\d+)`).FindStringSubmatch(s.log())
+			began := regexp.MustCompile(`starting the checks.*"attempt":(\d+)`).FindStringSubmatch(s.log())
 			if len(began) != 2 || began[1] != strconv.Itoa(int(left)+1) {
 				s.Errorf("with attempt %d recorded the next process began %q", left, began)
 			}

@@ -145,7 +145,7 @@ func TestOnCluster(t *testing.T) {
 		}
 		matchLines(t, e.run(ctx, "status", "--unverified", "--no-headers"), want[1:2])
 		matchLines(t, e.run(ctx, "status", "-l", "pool=a", "--no-headers"), want[2:3])
-		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt follows; to start again, run kubectl node-ready reverify bad starts afresh") {
+		if got := e.run(ctx, "status", "-o", "wide", "bad"); !strings.Contains(got.out, "PROFILE") || !strings.Contains(got.out, "no further attempt follows; to start again, run kubectl node-ready reverify bad") {
 			t.Errorf("wide: %+v", got)
 		}
 		if got := e.run(ctx, "status", "good", "none"); got.code != 1 || !strings.Contains(got.out, "verified") || !strings.Contains(got.err, `nodes "none" not found`) {
@@ -188,7 +188,7 @@ func TestOnCluster(t *testing.T) {
 		if got := e.run(ctx, "logs", "bad"); got.code != 0 || !strings.Contains(got.out, `"check":"dns"`) {
 			t.Errorf("logs of the kept worker: %+v", got)
 		}
-		if got := e.run(ctx, "logs", "good"); got.code != 1 || !strings.Contains(got.err, "node good has no worker pod; its status is verified. Attempt 1 (passed) is gone") {
+		if got := e.run(ctx, "logs", "good"); got.code != 1 || !strings.Contains(got.err, "node good has no worker pod; its status is verified. The worker of attempt 1 (passed) is gone") {
 			t.Errorf("logs of a node without a worker: %+v", got)
 		}
 	})
@@ -249,7 +249,7 @@ func TestOnCluster(t *testing.T) {
 	})
 
 	t.Run("remediations", func(t *testing.T) {
-		matchLines(t, e.run(ctx, "remediations"), []string{`^Remediations: 0 of at most 10 in the last hour$`, `^Nothing was done\.$`})
+		matchLines(t, e.run(ctx, "remediations"), []string{`^Remediations: 0 of at most 10 in the last hour$`, `^No action was taken\.$`})
 		matchLines(t, e.run(ctx, "pause", "DNS", "outage,", "ticket 7"), []string{`^configmap/kube-node-ready-remediations in kube-node-ready: no action is taken on a node until 'kubectl node-ready resume'$`})
 		cm, err := e.client.CoreV1().ConfigMaps("kube-node-ready").Get(ctx, ledger.Name, metav1.GetOptions{})
 		if err != nil || cm.Annotations["node-ready/paused"] != "DNS outage, ticket 7" {
