@@ -86,7 +86,8 @@ func TestUnansweredConnectionsAreTriedAgain(t *testing.T) {
 	defer cancel()
 	ctx, record := retry.WithRecord(ctx)
 	f := record.Describe((&mtu.Settings{Address: address}).New(environment.Pod{Resolver: &resolver.Resolver{}})(ctx))
-	if f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "asked 2 times") {
+	// A third is begun within the last second, and ends with the context: whether it counts is a matter of milliseconds.
+	if f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "asked 2 times") && !strings.Contains(f.Message, "asked 3 times") {
 		t.Errorf("got %q: %q", f.Reason, f.Message)
 	}
 }
