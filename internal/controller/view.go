@@ -191,8 +191,8 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
-// ErrVanished: a pod left the cache but its delete event is pending, or it was created but is not in the cache yet;
-// requeue.
+// ErrVanished means that a pod left the cache but its delete event is pending, or that it was created but is not in the
+// cache yet. Requeue the node.
 var ErrVanished = errors.New("the watch has not reported the end of a worker pod yet")
 
 // GatherFresh is Gather of a node that was just read from the API server. It also reads from there those of the node's

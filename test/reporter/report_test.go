@@ -195,7 +195,7 @@ func TestMissingNode(t *testing.T) {
 	s.must(nil, k8s.CoreV1().Nodes().Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	s.report("HEARTBEAT_PERIOD=1s")
 	s.eventually("the missing node is logged", func() string {
-		if log := s.log(); !strings.Contains(log, "Node "+s.name+" does not exist yet") {
+		if log := s.log(); !strings.Contains(log, "node "+s.name+" does not exist yet") {
 			return log
 		}
 		return ""

@@ -164,7 +164,7 @@ func (l *loop) failed(err error) {
 	}
 	l.logged = now
 	if apiserver.HasStatus(err, http.StatusNotFound) {
-		err = fmt.Errorf("Node %s does not exist yet: %w", l.config.Node, err)
+		err = fmt.Errorf("node %s does not exist yet: %w", l.config.Node, err)
 	}
 	l.log.Warn("cannot write the condition; retrying",
 		zap.Error(err), zap.Int("failures", l.failures), zap.Duration("wait", wait))
