@@ -61,7 +61,7 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 			if have := f.entries(); len(have) != 1 || have[0] != "Condition" {
 				t.Errorf("the ledger has %v", have)
 			}
-			f.must(f.event("RemediationStarted", time.Time{}))
+			f.eventually("an event says so", func() error { return f.event("RemediationStarted", time.Time{}) })
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestDetectorAccuses(t *testing.T) {
 		}
 		return err
 	})
-	w.must(w.event("SuspicionCleared", time.Time{}))
+	w.eventually("an event says so", func() error { return w.event("SuspicionCleared", time.Time{}) }) // events come beside what they tell of
 	w.throughout(5*time.Second, "the alarm goes on, and the node stays open", func() error {
 		f, err := w.facts("node-1")
 		if err == nil && f.Record.Sequence != 2 {

@@ -126,7 +126,7 @@ func TestDetectorAndRebootOfARealNode(t *testing.T) {
 		}
 		return errors.Join(err, w.spared())
 	})
-	w.must(w.event("SuspicionCleared", time.Time{}))
+	w.eventually("an event says so", func() error { return w.event("SuspicionCleared", time.Time{}) })
 	d.exit(0)
 	d.await(corev1.ConditionFalse)
 
