@@ -29,18 +29,15 @@ func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
 		err := p.Writer.Create(ctx, dryRun, client.DryRunAll)
-		why := workerpod.ClaimsPreempt
-		if !workerpod.HasClaims(pod) {
-			why = workerpod.ResourcesPreempt
-		}
-		switch {
-		case err == nil && !workerpod.MayPreempt(dryRun):
-		case offered && !workerpod.HasClaims(pod):
-			workerpod.Bind(pod)
-		case err != nil:
-			return err
-		default:
-			return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New(why))
+		if err != nil || workerpod.MayPreempt(dryRun) {
+			why := workerpod.Bind(pod, offered)
+			switch {
+			case why == "":
+			case err != nil:
+				return err
+			default:
+				return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New(why))
+			}
 		}
 	}
 	return p.Writer.Create(ctx, pod)

@@ -69,7 +69,7 @@ func TestCreatedPodDisplacesNone(t *testing.T) {
 		"a default priority":        {podWriter{priority: &high}, nil, true, 1},
 		"a dry run that fails":      {podWriter{dryRunErr: answer(http.StatusForbidden)}, nil, true, 1},
 		"a class of its own":        {podWriter{priority: &high}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
-		"one bound to its node":     {podWriter{priority: &high}, workerpod.Bind, true, 0},
+		"one bound to its node":     {podWriter{priority: &high}, func(p *corev1.Pod) { workerpod.Bind(p, true) }, true, 0},
 		"its node lacks a resource": {podWriter{priority: &zero}, nil, false, 1},
 		"a class, and a failure":    {podWriter{err: answer(http.StatusForbidden)}, func(p *corev1.Pod) { p.Spec.PriorityClassName = "own" }, false, 0},
 	} {

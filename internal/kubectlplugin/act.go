@@ -317,13 +317,9 @@ func check(ctx context.Context, v *invocation) error {
 		return fmt.Errorf("the API server rejects the pod: %w", err)
 	}
 	if workerpod.MayPreempt(tried) {
-		if workerpod.HasClaims(pod) {
-			return errors.New("cannot create the pod: " + workerpod.ClaimsPreempt)
+		if why := workerpod.Bind(pod, n.Offers(s.in.Profile.ExtendedResources())); why != "" {
+			return errors.New("cannot create the pod: " + why)
 		}
-		if !n.Offers(s.in.Profile.ExtendedResources()) {
-			return errors.New("the pod is not created: " + workerpod.ResourcesPreempt)
-		}
-		workerpod.Bind(pod)
 	}
 	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err

@@ -344,18 +344,28 @@ func MayPreempt(pod *corev1.Pod) bool {
 	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
 }
 
-// ClaimsPreempt says why a pod with claims is not created where MayPreempt is true of it.
-const ClaimsPreempt = "a pod with resourceClaims needs kube-scheduler, which could evict workloads for the " +
+// claimsPreempt says why a pod with claims is not created where MayPreempt is true of it.
+const claimsPreempt = "a pod with resourceClaims needs kube-scheduler, which could evict workloads for the " +
 	"cluster's default PriorityClass; set preemptionPolicy Never in that class"
 
-// ResourcesPreempt is the same for a pod with an extended resource that its node does not list.
-const ResourcesPreempt = "kube-scheduler could evict workloads for the cluster's default PriorityClass; set " +
+// resourcesPreempt is the same for a pod with an extended resource that its node does not list.
+const resourcesPreempt = "kube-scheduler could evict workloads for the cluster's default PriorityClass; set " +
 	"preemptionPolicy Never in that class, or wait for the device plugin. Without kube-scheduler, the pod would run " +
 	"without the resources that the node does not list yet"
 
-// Bind binds a pod without claims to its node, instead of kube-scheduler. The kubelet then admits the pod, and evicts
-// others only for critical pods.
-func Bind(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[AnnotationNode] }
+// Bind binds a pod to its node, instead of kube-scheduler. The kubelet then admits the pod, and evicts others only for
+// critical pods. It binds no pod with claims, and none with an extended resource that its node does not list (offered
+// is false): refused then says why.
+func Bind(pod *corev1.Pod, offered bool) (refused string) {
+	switch {
+	case HasClaims(pod):
+		return claimsPreempt
+	case !offered:
+		return resourcesPreempt
+	}
+	pod.Spec.NodeName = pod.Annotations[AnnotationNode]
+	return ""
+}
 
 // tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have:
 // the gating ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter

@@ -270,7 +270,12 @@ func TestDisplaces(t *testing.T) {
 			if pod.Spec.Priority = tc.priority; MayPreempt(pod) != tc.want {
 				t.Errorf("%s: displaces %v", name, !tc.want)
 			}
-			Bind(pod)
+			if refused := Bind(pod, false); refused == "" || pod.Spec.NodeName != "" {
+				t.Errorf("%s: bound to %q, which does not list its resource", name, pod.Spec.NodeName)
+			}
+			if refused := Bind(pod, true); refused != "" {
+				t.Errorf("%s: %s", name, refused)
+			}
 			if pod.Spec.NodeName != "node-a" || MayPreempt(pod) || !Ours(pod, "ns", open) || pod.Spec.PriorityClassName != "" {
 				t.Errorf("%s, bound: %+v", name, pod.Spec)
 			}
