@@ -149,8 +149,7 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		if priority == tidy && ruled {
 			priority = 0
 		}
-		ruled = ruled || len(marks.OwnedOn(n)) > 0 || r.Rules != nil && r.Rules.Concern(n)
-		if initial && !ruled && decide.Done(in) {
+		if initial && !ruled && decide.Done(in) && len(marks.OwnedOn(n)) == 0 && (r.Rules == nil || !r.Rules.Concern(n)) {
 			return // the sweep's: a process that begins to lead need not look at each of tens of thousands
 		}
 		enqueue(q, in.Node.Name, priority)
