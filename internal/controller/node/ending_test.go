@@ -280,13 +280,7 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 						return n.Name == p.Annotations[workerpod.AnnotationNode]
 					})
 				}
-				w.Exit = func(p *corev1.Pod) int {
-					if on(p) {
-						return world.Runs
-					}
-					return 0
-				}
-				w.Hold = on
+				neverEnd(w, on)
 				l := w.Lead()
 				l.Forbid = tc.forbid
 				l.Until(5*time.Second, func() bool { return w.Created("verify") == dead })
@@ -322,6 +316,17 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 	}
 }
 
+// neverEnd lets the workers that match run for ever, and their kubelet confirm no end. Others pass.
+func neverEnd(w *world.World, match func(*corev1.Pod) bool) {
+	w.Exit = func(p *corev1.Pod) int {
+		if match(p) {
+			return world.Runs
+		}
+		return 0
+	}
+	w.Hold = match
+}
+
 // While a pod that does not end, or may not be deleted, holds the last slot, the node that waits for it says which.
 func TestNodeThatWaitsNamesWhoHoldsTheSlot(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -337,13 +342,7 @@ func TestNodeThatWaitsNamesWhoHoldsTheSlot(t *testing.T) {
 			w.Configure(short, `{"reconciliation": {"maxConcurrentVerifications": 1, "intervalSeconds": 30}}`)
 			stuck := w.Node("stuck")
 			on := func(p *corev1.Pod) bool { return p.Annotations[workerpod.AnnotationNode] == stuck.Name }
-			w.Exit = func(p *corev1.Pod) int {
-				if on(p) {
-					return world.Runs
-				}
-				return 0
-			}
-			w.Hold = on
+			neverEnd(w, on)
 			l := w.Lead()
 			l.Forbid = tc.forbid
 			l.Until(5*time.Second, func() bool { return w.Created("verify") == 1 })
