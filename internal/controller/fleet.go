@@ -21,7 +21,7 @@ type Fleet struct {
 
 	mu     sync.Mutex
 	seeded bool
-	nodes  map[string]*decide.NodeSummary // a map of pointers, since a map has room for up to twice what it holds
+	nodes  map[string]*decide.NodeSummary // pointers, because a map allocates up to twice the entries that it holds
 	list   []decide.NodeSummary           // nodes, sorted by name; nil when they changed
 }
 

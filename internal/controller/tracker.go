@@ -362,7 +362,7 @@ func (s *Tracker) Refused(in decide.Input, what, why string) {
 	}
 }
 
-// RefusedEnd is what Refused is told of a request to end a worker pod.
+// RefusedEnd is the request of Refused that ends a worker pod.
 const RefusedEnd = "worker pods do not end"
 
 // EndRefused is why the API server refuses to end a worker pod of the node of a name; empty where it does not.
