@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,6 +96,15 @@ func ignoreReplaced(err error) error {
 		return nil
 	}
 	return err
+}
+
+// RetryLater is the error of a request that the API server rejected and may accept later. The request is sent again
+// after that time. Until then nothing is written for it.
+type RetryLater struct{ After time.Duration }
+
+// Error implements error.
+func (e RetryLater) Error() string {
+	return fmt.Sprintf("the API server rejected a request; it is sent again in %s", e.After)
 }
 
 // Refusal is the API server's message if it rejects a request until somebody changes a permission or an admission

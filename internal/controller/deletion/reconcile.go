@@ -123,10 +123,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
 	// The node's condition says so.
 	r.View.Tracker.Refused(r.View.Observe(n), "remediation failed", controller.Refusal(err))
-	later := errRetryLater{}
+	later := controller.RetryLater{}
 	switch {
 	case errors.As(err, &later):
-		return ctrl.Result{RequeueAfter: later.retry}, nil
+		return ctrl.Result{RequeueAfter: later.After}, nil
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
 		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
@@ -312,15 +312,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// errRetryLater: the API server refused to take an action back, which is tried again.
-type errRetryLater struct{ retry time.Duration }
-
-func (e errRetryLater) Error() string {
-	return fmt.Sprintf("the deletion of an action's object was refused, and is tried again in %s", e.retry)
-}
-
-// revert takes an action back. Where the API server refuses that, the error is an errRetryLater, and nothing else about
-// the node waits for it.
+// revert takes an action back. Where the API server refuses that, the error is a controller.RetryLater: nothing else
+// about the node waits for it.
 func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input, a marks.Remediation) error {
 	err := r.Actions.Revert(ctx, n, a)
 	why := remediation.RevertRefused(a, err)
@@ -329,7 +322,7 @@ func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input
 		r.Counters.Remediation(a.TargetKind(), metrics.RemediationError)
 		r.Events.Emit(n, r.View.Tracker.Now(), decide.RevertRefused(a, why))
 		log.FromContext(ctx).Error(err, "the object of a remediation stays")
-		err = errRetryLater{r.View.Tracker.RevertRefused(in, a.FullName())}
+		err = controller.RetryLater{After: r.View.Tracker.RevertRefused(in, a.FullName())}
 	case err == nil:
 		r.View.Tracker.Reverted(in, a.FullName())
 	default:

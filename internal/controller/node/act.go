@@ -46,7 +46,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 		return d.plan.RequeueAfter, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
 	}
 	if err != nil {
-		if errors.As(err, &errRetryLater{}) { // until then the condition is that between attempts
+		if errors.As(err, &controller.RetryLater{}) { // until then the condition is that between attempts
 			if _, failed := r.setCondition(ctx, d); failed != nil {
 				return 0, failed
 			}
@@ -215,15 +215,8 @@ const (
 	refusedFirst, refusedMost = 100 * time.Millisecond, 4 * time.Second
 )
 
-// errRetryLater: the API server rejected a pod, and may accept it soon. Nothing is written meanwhile.
-type errRetryLater struct{ retry time.Duration }
-
-func (e errRetryLater) Error() string {
-	return fmt.Sprintf("the API server rejected a pod; it is created again in %s", e.retry)
-}
-
-// retryLater returns an errRetryLater where the creation of a pod that was refused is to be tried again before that is
-// recorded. A pod that the API server made all the same is found by its name then.
+// retryLater returns a controller.RetryLater where the creation of a pod that was refused is to be tried again before
+// that is recorded. A pod that the API server made all the same is found by its name then.
 func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 	if !transient(err) {
 		return nil
@@ -233,7 +226,7 @@ func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 		return nil
 	}
 	// With jitter, nodes that were refused together do not come back together.
-	return errRetryLater{wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
+	return controller.RetryLater{After: wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
 }
 
 // transient reports whether a refusal may be over in a moment: a conflict, as of many creations at once under one

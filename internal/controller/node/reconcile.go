@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if r.Versions.Behind(n.Name, synced) {
 		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
 	}
-	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, errRetryLater{}
+	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, controller.RetryLater{}
 	for try := 0; ; try++ {
 		wait, priority, err := r.step(ctx, n, ev)
 		switch {
@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		case errors.Is(err, controller.ErrVanished):
 			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch enqueues it; this is in case it was missed
 		case errors.As(err, &refused):
-			return ctrl.Result{RequeueAfter: refused.retry}, nil
+			return ctrl.Result{RequeueAfter: refused.After}, nil
 		case !apierrors.IsConflict(err) && !errors.Is(err, errDecideAgain), try >= controller.ConflictRetries:
 			r.reportRefusal(ctx, n, err)
 			return r.failed(err)
