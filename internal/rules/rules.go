@@ -80,6 +80,11 @@ func (s *set) rule(name string) (*rule.Rule, *v1alpha1.NodeReadinessRule) {
 	return &s.rules[i], s.objects[name]
 }
 
+// concerns reports whether a rule, also one in dryRun or a refused one, selects the node or has put its taint there.
+func (s *set) concerns(n *corev1.Node) bool {
+	return slices.ContainsFunc(s.rules, func(c rule.Rule) bool { return c.Concerns(n.Labels) || rule.Tainted(n, c.Taint.ID()) })
+}
+
 // Replace takes over the rules that exist, and enqueues what changed rules concern. A write of a status concerns no
 // node.
 func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) error {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -162,6 +163,10 @@ func (r *Rules) reportState(ctx context.Context) {
 	servedAgain := state == rule.Serving && s.stoodBack
 	s.reported, s.reportedWhy = state, why
 	s.stoodBack = state == rule.StandingBack || state != rule.Serving && s.stoodBack
+	var awaiting map[string]bool
+	if changed {
+		awaiting, r.awaiting = r.awaiting, nil // those that must wait further say so again
+	}
 	r.mu.Unlock()
 	if !changed {
 		return
@@ -177,7 +182,11 @@ func (r *Rules) reportState(ctx context.Context) {
 			r.EnqueueRule(o.Name)
 		}
 	}
-	if err := r.enqueueNodes(ctx, func(*corev1.Node) bool { return true }); err != nil {
+	// No other node has a decision that depends on it, and there may be tens of thousands.
+	gating := marks.Vocabulary{Gating: r.Gating}
+	if err := r.enqueueNodes(ctx, func(n *corev1.Node) bool {
+		return awaiting[n.Name] || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, gating) || set != nil && set.concerns(n)
+	}); err != nil {
 		l.Error(err, "cannot enqueue nodes") // the cache; they are also reconciled periodically
 	}
 }

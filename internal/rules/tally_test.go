@@ -18,6 +18,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // cached is a cache of nodes.
@@ -230,5 +231,31 @@ func TestFirstListEnqueuesWhatItConcerns(t *testing.T) {
 	}
 	if !f.Concern(f.nodes["concerned"]) || f.Concern(f.nodes["neither"]) {
 		t.Error("the rule concerns what it does not select")
+	}
+}
+
+// A change of who serves rules enqueues what it concerns, and no other node: there may be tens of thousands.
+func TestServingEnqueuesWhatItConcerns(t *testing.T) {
+	rule := agentRule(2) // in dryRun
+	f := serve(t, rule)
+	for name, change := range map[string]func(*corev1.Node){
+		"selected": func(n *corev1.Node) { n.Labels = map[string]string{"role": "worker"} },
+		"tainted":  func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{rule.Spec.Taint} },
+		"of a rule that is gone": func(n *corev1.Node) {
+			n.Annotations = map[string]string{marks.AnnotationRules: marks.Owned{"uid": {Key: "a/b", Effect: corev1.TaintEffectNoSchedule}}.Encode()}
+		},
+		"waits": func(*corev1.Node) {}, "neither": func(*corev1.Node) {},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+		change(n)
+		f.nodes[name] = n
+	}
+	f.await("waits")
+	for _, want := range [][]string{{"of a rule that is gone", "selected", "tainted", "waits"}, nil} {
+		f.woken = nil
+		f.reportState(t.Context())
+		if slices.Sort(f.woken); !slices.Equal(f.woken, want) {
+			t.Errorf("enqueued %v, want %v", f.woken, want)
+		}
 	}
 }
