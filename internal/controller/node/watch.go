@@ -61,8 +61,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 	return mgr.Add(manager.RunnableFunc(r.sweep))
 }
 
-// sweep enqueues each node once in settledRounds intervals, evenly: a timer for each settled node would take more
-// memory than the node does in the cache. A process that begins to lead starts with a round. It ends with ctx.
+// sweep enqueues each node that is not done once in settledRounds intervals, evenly: a timer for each settled node would
+// take more memory than the node does in the cache. A process that begins to lead starts with a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
 	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
 	tick := time.NewTicker(time.Second)
@@ -75,7 +75,11 @@ func (r *Reconciler) sweep(ctx context.Context) error {
 		case now := <-tick.C:
 			due := int(float64(len(names)) * min(1, now.Sub(began).Seconds()/round.Seconds()))
 			for ; done < due; done++ {
-				r.queue.enqueue(names[done], tidy)
+				n := &corev1.Node{}
+				err := r.View.Cache.Get(ctx, client.ObjectKey{Name: names[done]}, n)
+				if err != nil || !r.done(n, r.View.Observe(n)) {
+					r.queue.enqueue(names[done], tidy)
+				}
 			}
 			if now.Sub(began) >= round {
 				names, began, done = r.Names(), now, 0
@@ -138,6 +142,12 @@ func enqueue(q queue, name string, priority int) {
 	q.Add(req)
 }
 
+// done reports whether neither verification nor a rule has anything to do for the node until a watch shows a change.
+func (r *Reconciler) done(n *corev1.Node, in decide.Input) bool {
+	return decide.Done(in) && len(marks.OwnedOn(n)) == 0 && !marks.HasRuleTaint(n, r.View.Config.Vocabulary()) &&
+		(r.Rules == nil || !r.Rules.Concern(n))
+}
+
 // nodeHandler enqueues a node that changed, and records it in the fleet.
 func (r *Reconciler) nodeHandler() handler.EventHandler {
 	see := func(o client.Object, initial bool, q queue) {
@@ -149,8 +159,8 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		if priority == tidy && ruled {
 			priority = 0
 		}
-		if initial && !ruled && decide.Done(in) && len(marks.OwnedOn(n)) == 0 && (r.Rules == nil || !r.Rules.Concern(n)) {
-			return // the sweep's: a process that begins to lead need not look at each of tens of thousands
+		if initial && r.done(n, in) {
+			return // a process that begins to lead need not reconcile tens of thousands
 		}
 		enqueue(q, in.Node.Name, priority)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -82,22 +83,40 @@ func TestNodesThatFailGoLast(t *testing.T) {
 	}
 }
 
-// Each node is enqueued once in ten intervals, evenly: none is forgotten where a watch has missed it, and none has a timer.
+// nodes is a cache in which every node is gated but those that are done.
+type nodes struct {
+	client.Reader
+	done *corev1.Node
+}
+
+func (c nodes) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	n := o.(*corev1.Node)
+	if key.Name == c.done.Name {
+		c.done.DeepCopyInto(n)
+	}
+	n.Name = key.Name
+	return nil
+}
+
+// Each node that is not done is enqueued once in ten intervals, evenly: none is forgotten where a watch has missed it, and
+// none has a timer.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := &config.Config{}
-		cfg.SetDefaults() // intervals of 30 s
+		r, _ := reconciler(t) // intervals of 30 s
+		done := done()
+		r.View.Cache = nodes{done: done}
 		all := []string{}
 		for i := range 600 {
 			all = append(all, strconv.Itoa(i))
 		}
+		all = append(all, done.Name)
 		var mu sync.Mutex
 		names := func() []string {
 			mu.Lock()
 			defer mu.Unlock()
 			return all
 		}
-		r := Reconciler{View: &controller.View{Config: cfg}, Names: names}
+		r.Names = names
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
 		if err := r.queue.set(t.Context(), q); err != nil {
@@ -128,23 +147,25 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// done is a node about which there is nothing to do, with these changes.
+func done(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name, n.UID = "n", "uid-n"
+	n.Status.NodeInfo.BootID = "boot"
+	n.Labels = map[string]string{config.DefaultLabelKey: "true", corev1.LabelOSStable: "linux"}
+	now := time.Now()
+	record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
+	n.Annotations = map[string]string{marks.AnnotationRecord: record.Encode()}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: marks.ConditionType, Status: corev1.ConditionTrue}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
 // A process that begins to lead looks at once at the nodes about which something may have to be done, and leaves the others to the sweep.
 func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
 	r, _ := reconciler(t)
-	done := func(change ...func(*corev1.Node)) *corev1.Node {
-		n := &corev1.Node{}
-		n.Name, n.UID = "n", "uid-n"
-		n.Status.NodeInfo.BootID = "boot"
-		n.Labels = map[string]string{config.DefaultLabelKey: "true", corev1.LabelOSStable: "linux"}
-		now := time.Now()
-		record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
-		n.Annotations = map[string]string{marks.AnnotationRecord: record.Encode()}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: marks.ConditionType, Status: corev1.ConditionTrue}}
-		for _, f := range change {
-			f(n)
-		}
-		return n
-	}
 	for name, test := range map[string]struct {
 		node    *corev1.Node
 		later   bool
