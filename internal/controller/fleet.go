@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,11 +24,14 @@ type Fleet struct {
 	mu     sync.Mutex
 	seeded bool
 	nodes  map[string]*decide.NodeSummary // pointers, because a map allocates up to twice the entries that it holds
+	open   map[string]bool                // those that are not settled
 	list   []decide.NodeSummary           // nodes, sorted by name; nil when they changed
 }
 
 // NewFleet makes an empty one.
-func NewFleet(v *View) *Fleet { return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}} }
+func NewFleet(v *View) *Fleet {
+	return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}, open: map[string]bool{}}
+}
 
 // Observe records a node.
 func (f *Fleet) Observe(in decide.Input) {
@@ -39,15 +44,41 @@ func (f *Fleet) observe(in decide.Input) {
 	m := decide.SummaryOf(in)
 	if before := f.nodes[m.Name]; before == nil || *before != m {
 		f.nodes[m.Name], f.list = &m, nil
+		if delete(f.open, m.Name); !m.Settled {
+			f.open[m.Name] = true
+		}
 	}
 }
 
-// Settled reports whether the node of that name and UID is verified, and remains so until it changes.
-func (f *Fleet) Settled(name, uid string) bool {
+// Unsettled yields the nodes that are not settled, and those that also names, sorted by name. settled counts the
+// others: they are verified, and remain so until they change.
+func (f *Fleet) Unsettled(ctx context.Context, also map[string]bool) (
+	nodes iter.Seq[*corev1.Node], settled int, err error) {
+	names, settled, err := f.unsettled(ctx, also)
+	return func(yield func(*corev1.Node) bool) {
+		for _, name := range names {
+			n := &corev1.Node{}
+			if err := f.view.Cache.Get(ctx, client.ObjectKey{Name: name}, n); err == nil && !yield(n) {
+				return // an error: it is gone
+			}
+		}
+	}, settled, err
+}
+
+func (f *Fleet) unsettled(ctx context.Context, also map[string]bool) (names []string, settled int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.nodes[name]
-	return m != nil && m.Settled && m.UID == uid
+	if err := f.seed(ctx); err != nil {
+		return nil, 0, err
+	}
+	names = slices.Collect(maps.Keys(f.open))
+	for name := range also {
+		if f.nodes[name] != nil && !f.open[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, len(f.nodes) - len(names), nil
 }
 
 // Gone drops a node.
@@ -55,6 +86,7 @@ func (f *Fleet) Gone(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.nodes, name)
+	delete(f.open, name)
 	f.list = nil
 }
 
@@ -62,16 +94,8 @@ func (f *Fleet) Gone(name string) {
 func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.seeded {
-		// The events of the nodes that were there before us may still be on their way.
-		nodes, err := nodecache.Each(ctx, f.view.Cache)
-		if err != nil {
-			return nil, err
-		}
-		for n := range nodes {
-			f.observe(f.view.Observe(n))
-		}
-		f.seeded = true
+	if err := f.seed(ctx); err != nil {
+		return nil, err
 	}
 	if f.list == nil {
 		f.list = make([]decide.NodeSummary, 0, len(f.nodes))
@@ -81,6 +105,22 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 		slices.SortFunc(f.list, func(a, b decide.NodeSummary) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return f.list, nil
+}
+
+// seed records the nodes that were there before this process led: their events may still be on their way.
+func (f *Fleet) seed(ctx context.Context) error {
+	if f.seeded {
+		return nil
+	}
+	nodes, err := nodecache.Each(ctx, f.view.Cache)
+	if err != nil {
+		return err
+	}
+	for n := range nodes {
+		f.observe(f.view.Observe(n))
+	}
+	f.seeded = true
+	return nil
 }
 
 // fleetPage is how many nodes are read at once, and so held in memory with 10 to 20 KiB each.

@@ -10,16 +10,15 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // Snapshotter reads all nodes and our pods on them, for a scrape.
 type Snapshotter struct {
 	View *View
-	// Nodes yields the nodes of the cache, sorted by name, without those that skip names, and the number of these.
-	Nodes func(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int)
-	// Settled reports whether a node is verified, and remains so until it changes. With nil, all nodes are observed.
-	Settled func(name, uid string) bool
+	// Unsettled is the function of the Fleet. With nil, all nodes of the cache are observed.
+	Unsettled func(ctx context.Context, also map[string]bool) (iter.Seq[*corev1.Node], int, error)
 
 	// read are the records that the last Snapshot found.
 	read atomic.Pointer[marks.RecordCache]
@@ -34,16 +33,20 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input]
 	if err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, err
 	}
-	byNode := map[string][]workerpod.Observation{}
+	byNode, occupied := map[string][]workerpod.Observation{}, map[string]bool{}
 	for i := range pods.Items {
 		if p := &pods.Items[i]; v.Ours(p) {
-			uid := p.Labels[workerpod.LabelNodeUID]
-			byNode[uid] = append(byNode[uid], workerpod.Observe(p))
+			t := workerpod.TargetOf(p)
+			byNode[t.UID], occupied[t.Name] = append(byNode[t.UID], workerpod.Observe(p)), true
 		}
 	}
-	nodes, settled := s.Nodes(func(name, uid string) bool {
-		return s.Settled != nil && len(byNode[uid]) == 0 && s.Settled(name, uid)
-	})
+	nodes, err := nodecache.Each(ctx, v.Cache)
+	if s.Unsettled != nil {
+		nodes, settled, err = s.Unsettled(ctx, occupied)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
 	return func(yield func(decide.Input) bool) {
 		before := marks.RecordCache{}
 		if last := s.read.Load(); last != nil {
@@ -53,7 +56,7 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input]
 		for n := range nodes {
 			in := v.input(n, before.Observe(n, v.Config.Vocabulary(), now))
 			in.Pods = byNode[in.Node.UID]
-			if s.Settled != nil && decide.Settled(in) { // it is only counted once the fleet has seen it
+			if s.Unsettled != nil && decide.Settled(in) { // it is only counted once it has no pods
 				delete(now, n.UID)
 			}
 			if !yield(in) {

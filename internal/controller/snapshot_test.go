@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"iter"
 	"reflect"
 	"slices"
 	"testing"
@@ -14,19 +13,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// cached is what a Snapshotter reads of the cache.
-func cached(nodes ...*corev1.Node) func(func(name, uid string) bool) (iter.Seq[*corev1.Node], int) {
-	return func(skip func(name, uid string) bool) (iter.Seq[*corev1.Node], int) {
-		rest := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return skip(n.Name, string(n.UID)) })
-		return slices.Values(rest), len(nodes) - len(rest)
-	}
-}
-
 func TestSnapshot(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
-	c.pods = amid(v, n)
-	s := &Snapshotter{View: v, Nodes: cached(node("idle"), node("m"), n)}
+	c.nodes, c.pods = []corev1.Node{*node("idle"), *node("m"), *n}, amid(v, n)
+	s := &Snapshotter{View: v}
 	seen, _, err := s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +32,10 @@ func TestSnapshot(t *testing.T) {
 func TestSnapshotCountsSettledNodes(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
-	c.pods = amid(v, n)
-	s := &Snapshotter{View: v, Nodes: cached(node("idle"), node("m"), n), Settled: func(name, _ string) bool { return name != "m" }}
+	released := node("n", passed)
+	c.nodes, c.pods = []corev1.Node{*node("idle", passed), *node("m"), *released}, amid(v, n)
+	f := NewFleet(v)
+	s := &Snapshotter{View: v, Unsettled: f.Unsettled}
 	seen, settled, err := s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -51,17 +44,29 @@ func TestSnapshotCountsSettledNodes(t *testing.T) {
 	if settled != 1 || len(all) != 2 || all[0].Node.Name != "m" || all[1].Node.Name != "n" {
 		t.Errorf("%d are settled beside %+v", settled, all)
 	}
+	c.nodes = c.nodes[:2]
+	f.Gone("n")
+	f.Observe(v.Observe(node("idle")))
+	if _, settled, err = s.Snapshot(t.Context()); err != nil || settled != 0 {
+		t.Errorf("%d are settled of one that is gone, one that is gated again and one that never passed, %v", settled, err)
+	}
+}
+
+// passed makes a gated node one that is verified.
+func passed(n *corev1.Node) {
+	n.Spec.Taints, n.Labels[config.DefaultLabelKey] = nil, "true"
+	n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, LastOutcome: attempt.Passed}.Encode()
 }
 
 // TestSnapshotFollowsRecords: what one snapshot read of a node holds for the next only while the node says the same.
 func TestSnapshotFollowsRecords(t *testing.T) {
-	v, _, _ := view(t)
+	v, c, _ := view(t)
 	s := &Snapshotter{View: v}
 	for sequence := range int32(3) {
 		n := node("n", func(n *corev1.Node) {
 			n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: "uid-n", Sequence: sequence}.Encode()
 		})
-		s.Nodes = cached(n)
+		c.nodes = []corev1.Node{*n}
 		for range 2 {
 			seen, _, err := s.Snapshot(t.Context())
 			if err != nil {
@@ -78,12 +83,10 @@ func TestSnapshotFollowsRecords(t *testing.T) {
 		t.Errorf("%d records are kept of one node", len(read))
 	}
 
-	// A settled node is only counted once the fleet has seen it: its record is not kept for that.
-	s.Settled = func(string, string) bool { return false }
-	s.Nodes = cached(node("n", func(n *corev1.Node) {
-		n.Spec.Taints, n.Labels[config.DefaultLabelKey] = nil, "true"
-		n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: "uid-n", BootID: n.Status.NodeInfo.BootID, LastOutcome: attempt.Passed}.Encode()
-	}))
+	// The record of a settled node is not kept: it is only counted once it has no pods.
+	s.Unsettled = NewFleet(v).Unsettled
+	settled := node("n", passed)
+	c.nodes, c.pods = []corev1.Node{*settled}, amid(v, settled)
 	seen, _, err := s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)

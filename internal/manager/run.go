@@ -226,15 +226,15 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 			return nil, nil, fmt.Errorf("set up the adoption of nodes: %w", err)
 		}
 	}
-	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Nodes: mgr.GetCache(),
+	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Unsettled: fleet.Unsettled,
 		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second,
 		Emit:  events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {
 		return nil, nil, err
 	}
-	snapshotter := &controller.Snapshotter{View: view, Nodes: cached.Except}
+	snapshotter := &controller.Snapshotter{View: view}
 	if cfg.Metrics.PerNode != config.PerNodeAll {
-		snapshotter.Settled = fleet.Settled
+		snapshotter.Unsettled = fleet.Unsettled
 	}
 	return snapshotter, counters, nil
 }

@@ -3,8 +3,6 @@ package nodecache
 import (
 	"context"
 	"fmt"
-	"iter"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,18 +36,6 @@ func wrap(i cache.Informer) (*Nodes, error) {
 		return nil, fmt.Errorf("the informer of Nodes is a %T and shows no store", i)
 	}
 	return &Nodes{Informer: i, shared: shared}, nil
-}
-
-// Except yields the Nodes of the cache, sorted by name, without those that skip names by name and UID. skipped is the
-// number of these.
-func (i *Nodes) Except(skip func(name, uid string) bool) (rest iter.Seq[*corev1.Node], skipped int) {
-	stored := i.shared.GetStore().List()
-	all := len(stored)
-	stored = slices.DeleteFunc(stored, func(o any) bool {
-		p := o.(*packed)
-		return skip(p.name, p.uid)
-	})
-	return unpacked(stored), all - len(stored)
 }
 
 // Names are the names of the Nodes of the cache.

@@ -4,9 +4,11 @@ package autoscaler
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,17 +17,17 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
 // Poller reads the NodePools from time to time. It runs only on the leader.
 type Poller struct {
 	Gating []marks.Taint
-	// Live reads NodePools from the API server, Nodes reads nodes from the cache.
-	Live, Nodes client.Reader
-	Every       time.Duration
+	// Live reads NodePools from the API server.
+	Live client.Reader
+	// Unsettled yields the nodes of the cache that are not verified, the gated ones among them.
+	Unsettled func(ctx context.Context, also map[string]bool) (nodes iter.Seq[*corev1.Node], settled int, err error)
+	Every     time.Duration
 	// Emit emits an event on a NodePool, Count sets the metric.
 	Emit  func(decide.NodePool, decide.Event)
 	Count func([]decide.UnknownTaint)
@@ -57,7 +59,7 @@ func (r *Poller) look(ctx context.Context) error {
 	}
 	carried := nodepool.Carried{}
 	if len(list.Items) > 0 {
-		nodes, err := nodecache.Each(ctx, r.Nodes, client.HasLabels{owner.LabelNodePool})
+		nodes, _, err := r.Unsettled(ctx, nil)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -25,21 +26,19 @@ var gate = marks.Taint{Key: "node-ready/unverified", Effect: corev1.TaintEffectN
 type cluster struct {
 	client.Reader // nil: nothing else is read
 	pools         []unstructured.Unstructured
-	nodes         []corev1.Node
+	nodes         []*corev1.Node
 	err           error // of a list of NodePools
 	lists         int   // of NodePools
 }
 
 func (c *cluster) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	switch l := list.(type) {
-	case *unstructured.UnstructuredList:
-		c.lists++
-		l.Items = c.pools
-		return c.err
-	case *corev1.NodeList:
-		l.Items = c.nodes
-	}
-	return nil
+	c.lists++
+	list.(*unstructured.UnstructuredList).Items = c.pools
+	return c.err
+}
+
+func (c *cluster) unsettled(context.Context, map[string]bool) (iter.Seq[*corev1.Node], int, error) {
+	return slices.Values(c.nodes), 0, nil
 }
 
 // pool makes a NodePool with these startupTaints.
@@ -56,8 +55,8 @@ func pool(name string, startup ...marks.Taint) unstructured.Unstructured {
 }
 
 // gated makes a node of a pool that carries the gating taint.
-func gated(pool string) corev1.Node {
-	n := corev1.Node{}
+func gated(pool string) *corev1.Node {
+	n := &corev1.Node{}
 	n.Labels = map[string]string{owner.LabelNodePool: pool}
 	n.Spec.Taints = []corev1.Taint{{Key: gate.Key, Effect: gate.Effect}}
 	return n
@@ -66,7 +65,7 @@ func gated(pool string) corev1.Node {
 // poller makes a Poller, and returns it with the pools that events were emitted on, and the last count.
 func poller(c *cluster) (p *Poller, emitted *[]string, counted *int) {
 	emitted, counted = new([]string), new(-1)
-	return &Poller{Gating: []marks.Taint{gate}, Live: c, Nodes: c, Every: time.Minute,
+	return &Poller{Gating: []marks.Taint{gate}, Live: c, Unsettled: c.unsettled, Every: time.Minute,
 		Emit:  func(p decide.NodePool, _ decide.Event) { *emitted = append(*emitted, p.Name) },
 		Count: func(unknown []decide.UnknownTaint) { *counted = len(unknown) },
 	}, emitted, counted
@@ -96,7 +95,7 @@ func TestUnlistedTaintIsReportedOnce(t *testing.T) {
 
 // A NodePool that does not list the taint is reported only if its own nodes carry it.
 func TestPoolIsReportedForItsOwnNodes(t *testing.T) {
-	c := &cluster{pools: []unstructured.Unstructured{pool("a", gate), pool("b"), pool("c")}, nodes: []corev1.Node{gated("a"), gated("b")}}
+	c := &cluster{pools: []unstructured.Unstructured{pool("a", gate), pool("b"), pool("c")}, nodes: []*corev1.Node{gated("a"), gated("b")}}
 	p, emitted, counted := poller(c)
 	if err := p.look(t.Context()); err != nil || !slices.Equal(*emitted, []string{"b"}) || *counted != 1 {
 		t.Errorf("events on %q, %d unknown taints (%v)", *emitted, *counted, err)
