@@ -81,11 +81,14 @@ func enlarge(n *corev1.Node) {
 	}
 }
 
-// heartbeat is what a kubelet says of its node.
+// booted is since when the conditions of all nodes are as they are.
+var booted = metav1.Now()
+
+// heartbeat is what a kubelet says of its node: from one to the next, only the time changes.
 func heartbeat() []corev1.NodeCondition {
 	now := metav1.Now()
 	say := func(t corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: t, Status: s, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
+		return corev1.NodeCondition{Type: t, Status: s, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: booted}
 	}
 	return []corev1.NodeCondition{
 		say(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),

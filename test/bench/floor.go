@@ -130,9 +130,10 @@ func (f *floor) start(ctx context.Context, n *corev1.Node) error {
 	return err
 }
 
-// seeNew has the pod made of a node that the watch has not shown before.
+// seeNew has the pod made of a gated node that the watch has not shown before.
 func (f *floor) seeNew(n *corev1.Node) {
-	if f.once(n.UID) {
+	gates := func(t corev1.Taint) bool { return t.Key == gatingTaint }
+	if slices.ContainsFunc(n.Spec.Taints, gates) && f.once(n.UID) {
 		f.then <- func() { f.say(f.start(f.ctx, n)) }
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 	// written nothing, for which it is waited for unrest at most.
 	calm   = 15 * time.Second
 	quiet  = 5 * time.Second
-	unrest = 2 * time.Minute
+	unrest = 8 * time.Minute
 	// idleFor is how long it is measured, several rounds of its resync.
 	idleFor = time.Minute
 	scrapes = 5
@@ -45,10 +46,13 @@ func idle(name, what string, nodes int) benchCase {
 // fleetOf is a case of a fleet as large as the largest clusters have, of nodes as large as they have there: at rest, when the leader
 // is stopped, and beside newcomers. Kubelets renew a status every five minutes (nodeStatusReportFrequency).
 func fleetOf(nodes int) benchCase {
-	rate := max(1, float64(nodes)/300)
+	rate, come := max(1, float64(nodes)/300), newcomers
+	if nodes >= 100000 {
+		come = 1000
+	}
 	c := benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true, plane: largePlane,
-		what: fmt.Sprintf("%d verified nodes of 9 KiB, whose kubelets send their status %.0f times a second together: at rest, when the leader is stopped, and beside %d newcomers at %d a second",
-			nodes, rate, newcomers, newcomerRate),
+		what: fmt.Sprintf("%d verified nodes of 9 KiB, whose kubelets send their status %.0f times a second together: at rest, when the leader is stopped, when a rule that holds on all of them comes, and beside %d newcomers at %d a second",
+			nodes, rate, come, newcomerRate),
 		prepare: largeFleet,
 		sides: []side{
 			{"at rest", func(ctx context.Context, b *bed, r *result) error { return idles(ctx, b, r, rate, unverifiedOnly) }},
@@ -56,12 +60,13 @@ func fleetOf(nodes int) benchCase {
 				r.Nodes = 1
 				return succeeds(ctx, b, r, syscall.SIGTERM)
 			}},
+			{"a rule", ruled},
 		}}
-	come := load{run: time.Second, rate: newcomerRate, large: true, settings: unverifiedOnly}
+	l := load{run: time.Second, rate: newcomerRate, large: true, settings: unverifiedOnly}
 	for _, by := range []actor{lightest, likeUs, ourselves} {
 		c.sides = append(c.sides, side{string(by), func(ctx context.Context, b *bed, r *result) error {
-			r.Nodes = newcomers
-			return come.verification(ctx, b, r, by)
+			r.Nodes = come
+			return l.verification(ctx, b, r, by)
 		}})
 	}
 	return c
@@ -77,7 +82,43 @@ var (
 func largeFleet(ctx context.Context, b *bed, nodes int) error {
 	f := newFleet(b.client, "idle", nodes, gatingTaint, "")
 	f.large = true
-	return verified(ctx, f, nodes)
+	return errors.Join(define(ctx, b), verified(ctx, f, nodes))
+}
+
+// ruled is a turn in which a rule comes that holds on all nodes, until it counts them all as released.
+func ruled(ctx context.Context, b *bed, r *result) error {
+	const rule = `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "fleet"}, "spec": {
+  "nodeSelector": {"matchLabels": {"bench": "true"}}, "enforcementMode": "continuous", "conditions": [{"type": "Ready", "requiredStatus": "True"}],
+  "taint": {"key": "` + ruleTaint + `", "effect": "NoSchedule"}}}`
+	return b.during(ctx, r, unverifiedOnly, "", func(c *controller) error {
+		if err := c.calms(ctx); err != nil {
+			return err
+		}
+		before, _, err := usage(c.Pid())
+		if err != nil {
+			return err
+		}
+		at, all := time.Now(), fmt.Appendf(nil, "\"fleet\",state=\"released\"} %d\n", r.Nodes)
+		if err := install.Apply(ctx, b.cluster, []byte(rule)); err != nil {
+			return err
+		}
+		for {
+			page, _, err := c.scrape(ctx)
+			if err != nil {
+				return err
+			}
+			if bytes.Contains(page, all) {
+				break
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		r.Values[metricRuled] = time.Since(at).Seconds()
+		after, _, err := usage(c.Pid())
+		r.Values[metricChanges] = after - before
+		return errors.Join(err, b.dropRule(ctx, "fleet"))
+	})
 }
 
 // verified registers nodes as ones that passed long ago.

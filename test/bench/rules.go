@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
@@ -94,15 +95,21 @@ func (b *bed) keepRules(ctx context.Context, count int) error {
 	if err := install.Apply(ctx, b.cluster, rules.Bytes()); err != nil {
 		return err
 	}
-	rest := b.client.Discovery().RESTClient()
-	const all = "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules/"
 	for i := count; i < manyRules; i++ {
-		path := fmt.Sprintf("%sbench-%d", all, i)
-		// They hold no node, and nobody runs who would take the finalizer off.
-		_ = rest.Patch(types.MergePatchType).AbsPath(path).SetHeader("Accept", "application/json").Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
-		_ = rest.Delete().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Error()
+		_ = b.dropRule(ctx, fmt.Sprintf("bench-%d", i)) // there may be none
 	}
 	return nil
+}
+
+// dropRule deletes a rule that holds no node, also where nobody runs who would take its finalizer off.
+func (b *bed) dropRule(ctx context.Context, name string) error {
+	rest, path := b.client.Discovery().RESTClient(), "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules/"+name
+	err := rest.Delete().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Error()
+	if err != nil {
+		return err
+	}
+	err = rest.Patch(types.MergePatchType).AbsPath(path).SetHeader("Accept", "application/json").Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
+	return client.IgnoreNotFound(err)
 }
 
 // changing is a turn in which the condition of the first rule is lost and found again, on one node after the other.
@@ -117,6 +124,8 @@ func (b *bed) changing(ctx context.Context, r *result) error {
 			return err
 		}
 		c.mark = b.audit.mark()
+		profiled := make(chan error)
+		go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", changesFor.Seconds())) }()
 		tick := time.NewTicker(time.Second / changes)
 		defer tick.Stop()
 		made := 0
@@ -134,6 +143,6 @@ func (b *bed) changing(ctx context.Context, r *result) error {
 		_, writes, _, _, err2 := b.audit.requests(c.mark)
 		r.Values[metricChanges], r.Values[metricCore] = after-before, 100*(after-before)/changesFor.Seconds()
 		r.Values[metricChangeWrites] = float64(writes) / float64(made)
-		return errors.Join(err, err2)
+		return errors.Join(err, err2, <-profiled)
 	})
 }

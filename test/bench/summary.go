@@ -49,6 +49,7 @@ const (
 	metricReady        = "ready after s"
 	metricReadyFloor   = "an empty informer after s"
 	metricLines        = "lines of a scrape"
+	metricRuled        = "a rule counts all after s"
 	metricBirthP50     = "creation p50 ms"
 	metricBirthP99     = "creation p99 ms"
 	metricBirthMax     = "creation max ms"
@@ -61,7 +62,7 @@ const (
 
 // metrics are in the order of the tables' columns. Of those that are compared, the ratio to the sides before counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
-	metricIdle, metricCPU, metricChanges, metricChangeWrites, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricAnon, metricReady, metricReadyFloor, metricScrape, metricLines, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
+	metricIdle, metricCPU, metricChanges, metricChangeWrites, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricAnon, metricReady, metricReadyFloor, metricScrape, metricLines, metricRuled, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
 
 var compared = []string{metricP50, metricP99, metricTotal, metricChanges, metricCore, metricBirthP50, metricBirthP99}
 
