@@ -29,5 +29,13 @@ func New(level, format string, w io.Writer) (*zap.Logger, error) {
 		return nil, fmt.Errorf("log format %q: use json or console", format)
 	}
 	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)
-	return zap.New(core, zap.AddStacktrace(zapcore.DPanicLevel)), nil
+	return zap.New(lazy{core}, zap.AddStacktrace(zapcore.DPanicLevel)), nil
+}
+
+// lazy encodes the fields of a logger once it writes a line. Every reconcile has a logger, and few write one.
+type lazy struct{ zapcore.Core }
+
+// With implements zapcore.Core.
+func (l lazy) With(fields []zapcore.Field) zapcore.Core {
+	return lazy{zapcore.NewLazyWith(l.Core, fields)}
 }
