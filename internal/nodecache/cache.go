@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,7 @@ type Keep struct {
 // Cache is a cache of controller-runtime whose Nodes are packed.
 type Cache struct {
 	cache.Cache
+	last atomic.Pointer[update]
 }
 
 // New returns what makes the Cache of a manager.
@@ -159,7 +161,7 @@ func (c *Cache) store(ctx context.Context) (toolscache.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := wrap(i)
+	n, err := wrap(i, &c.last)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +173,7 @@ func (c *Cache) GetInformer(ctx context.Context, o client.Object, opts ...cache.
 	cache.Informer, error) {
 	i, err := c.Cache.GetInformer(ctx, o, opts...)
 	if _, ok := o.(*corev1.Node); ok && err == nil {
-		return wrap(i)
+		return wrap(i, &c.last)
 	}
 	return i, err
 }
@@ -181,7 +183,7 @@ func (c *Cache) GetInformerForKind(ctx context.Context, kind schema.GroupVersion
 	opts ...cache.InformerGetOption) (cache.Informer, error) {
 	i, err := c.Cache.GetInformerForKind(ctx, kind, opts...)
 	if kind == corev1.SchemeGroupVersion.WithKind("Node") && err == nil {
-		return wrap(i)
+		return wrap(i, &c.last)
 	}
 	return i, err
 }

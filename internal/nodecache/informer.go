@@ -3,6 +3,7 @@ package nodecache
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 type Nodes struct {
 	cache.Informer
 	shared toolscache.SharedIndexInformer
+	last   *atomic.Pointer[update]
 }
 
 // Of returns the informer of Nodes of a manager's cache, which New must have made. It does not wait for the API server.
@@ -30,12 +32,12 @@ func Of(ctx context.Context, c cache.Cache) (*Nodes, error) {
 	return n, nil
 }
 
-func wrap(i cache.Informer) (*Nodes, error) {
+func wrap(i cache.Informer, last *atomic.Pointer[update]) (*Nodes, error) {
 	shared, ok := i.(toolscache.SharedIndexInformer)
 	if !ok {
 		return nil, fmt.Errorf("the informer of Nodes is a %T and shows no store", i)
 	}
-	return &Nodes{Informer: i, shared: shared}, nil
+	return &Nodes{Informer: i, shared: shared, last: last}, nil
 }
 
 // Names are the names of the Nodes of the cache.
@@ -61,19 +63,19 @@ func (i *Nodes) OnEvent(f func()) error {
 // AddEventHandler implements cache.Informer.
 func (i *Nodes) AddEventHandler(h toolscache.ResourceEventHandler) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandler(unpacking{h})
+	return i.Informer.AddEventHandler(unpacking{h, i.last})
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.Informer.
 func (i *Nodes) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, period time.Duration) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithResyncPeriod(unpacking{h}, period)
+	return i.Informer.AddEventHandlerWithResyncPeriod(unpacking{h, i.last}, period)
 }
 
 // AddEventHandlerWithOptions implements cache.Informer.
 func (i *Nodes) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithOptions(unpacking{h}, o)
+	return i.Informer.AddEventHandlerWithOptions(unpacking{h, i.last}, o)
 }
 
 // AddIndexers implements cache.Informer. There are none.
@@ -81,19 +83,33 @@ func (i *Nodes) AddIndexers(toolscache.Indexers) error {
 	return fmt.Errorf("the cache has no indexes of Nodes")
 }
 
-// unpacking passes Nodes to the handler.
+// update is one that was unpacked. Every handler gets the same two Nodes, as from any informer, and must not modify
+// them.
+type update struct {
+	old, now      *packed
+	before, after *corev1.Node
+}
+
+// unpacking passes Nodes to the handler. last is what the informer's handlers unpacked last: they mostly handle the
+// same update at about the same time.
 type unpacking struct {
-	to toolscache.ResourceEventHandler
+	to   toolscache.ResourceEventHandler
+	last *atomic.Pointer[update]
 }
 
 func (u unpacking) OnAdd(o any, initial bool) { u.to.OnAdd(unpack(o), initial) }
 
 func (u unpacking) OnUpdate(old, now any) {
-	before, ok := old.(*packed)
-	if after, also := now.(*packed); ok && also && before.same(after) {
+	before, after := old.(*packed), now.(*packed)
+	if before.same(after) {
 		return
 	}
-	u.to.OnUpdate(unpack(old), unpack(now))
+	last := u.last.Load()
+	if last == nil || last.old != before || last.now != after {
+		last = &update{old: before, now: after, before: before.node(), after: after.node()}
+		u.last.Store(last)
+	}
+	u.to.OnUpdate(last.before, last.after)
 }
 
 func (u unpacking) OnDelete(o any) {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,7 +233,7 @@ func TestHandlers(t *testing.T) {
 	if err := shared.SetTransform(transform(Keep{})); err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := wrap(shared)
+	nodes, err := wrap(shared, &atomic.Pointer[update]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestHandlers(t *testing.T) {
 	}
 	late := toolscache.DeletedFinalStateUnknown{Key: "n", Obj: pack(n, Keep{})}
 	got := make(chan any, 1)
-	unpacking{toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got <- o }}}.OnDelete(late)
+	unpacking{to: toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got <- o }}}.OnDelete(late)
 	if d, ok := (<-got).(toolscache.DeletedFinalStateUnknown); !ok || d.Obj.(*corev1.Node).Name != "n" {
 		t.Errorf("a deletion that was missed is passed as %v", d)
 	}
