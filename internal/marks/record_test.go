@@ -39,6 +39,11 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	if got, fault = read(Record{NodeUID: "u2", VerifiedTime: &at, Sequence: 9}.Encode()); fault != "" || !reflect.DeepEqual(got, Record{}) {
 		t.Errorf("an earlier node's record: %+v, %s", got, fault)
 	}
+	for uid, want := range map[string]bool{"u1": true, "u": false, "u2": false} {
+		if n.Annotations[AnnotationRecord] = (Record{NodeUID: uid, Sequence: 9}).Encode(); CarriesRecord(n) != want {
+			t.Errorf("the record of %s counts as one of %s: %t", uid, n.UID, !want)
+		}
+	}
 }
 
 // What cannot be read or believed counts as none, but for what guards the node from deletion.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 )
 
@@ -39,7 +40,7 @@ func NewLimit() flowcontrol.RateLimiter { return flowcontrol.NewTokenBucketRateL
 
 // Setup registers the reconciler and its watch with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	concerns := func(n *corev1.Node) bool { return decide.Adoptable(r.View.Observe(n)) }
+	concerns := func(n *corev1.Node) bool { return !marks.CarriesRecord(n) && decide.Adoptable(r.View.Observe(n)) }
 	return controller.OneAtATime(mgr, "adoption", concerns, r)
 }
 
