@@ -76,7 +76,9 @@ func held() benchCase {
 				if err != nil {
 					return err
 				}
-				c.mark = b.audit.mark()
+				if err := c.begin(); err != nil {
+					return err
+				}
 				profiled := make(chan error)
 				go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", idleFor.Seconds()/2)) }()
 				if err := errors.Join(pause(ctx, idleFor), <-profiled); err != nil {

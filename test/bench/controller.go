@@ -24,11 +24,12 @@ import (
 // controller is a running controller, and where its turn began in the audit log.
 type controller struct {
 	*install.Controller
-	bed     *bed
-	name    string
-	mark    int64
-	profile string        // the address of its profiles; empty where it serves none
-	ready   time.Duration // how long it took from its start until it was ready
+	bed           *bed
+	name          string
+	mark          int64
+	read, written uint64        // when the mark was set
+	profile       string        // the address of its profiles; empty where it serves none
+	ready         time.Duration // how long it took from its start until it was ready
 }
 
 // settle is how long a controller has from being elected to being measured.
@@ -77,8 +78,13 @@ func (c *controller) lead(ctx context.Context) error {
 			return err
 		}
 	}
-	err := pause(ctx, settle)
+	return errors.Join(pause(ctx, settle), c.begin())
+}
+
+// begin begins to account for what it asks for.
+func (c *controller) begin() (err error) {
 	c.mark = c.bed.audit.mark()
+	c.read, c.written, err = traffic(c.Pid())
 	return err
 }
 
@@ -153,6 +159,16 @@ func anonymous(pid int) (float64, error) {
 	return float64(status.RssAnon) / (1 << 20), err
 }
 
+// traffic is what a process has read and written so far, in bytes: what it received and sent, with TLS, and its log.
+func traffic(pid int) (read, written uint64, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	used, err := p.IO()
+	return used.RChar, used.WChar, err
+}
+
 // account enters what the controller used and asked for since it leads, by node of the turn.
 func (c *controller) account(r *result) error {
 	cpu, rss, err := usage(c.Pid())
@@ -167,7 +183,9 @@ func (c *controller) account(r *result) error {
 	r.Values[metricCPU], r.Values[metricRSS] = cpu, rss
 	per := func(n int) float64 { return float64(n) / float64(r.Nodes) }
 	r.Values[metricWrites], r.Values[metricReads], r.Values[metricEvents] = per(writes), per(reads), per(events)
-	return nil
+	read, written, err := traffic(c.Pid())
+	r.Values[metricReceived], r.Values[metricSent] = per(int(read-c.read))/1024, per(int(written-c.written))/1024
+	return err
 }
 
 // end stops the controller. Errors in its log until then are a fault of the run.

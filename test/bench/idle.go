@@ -173,7 +173,9 @@ func idles(ctx context.Context, b *bed, r *result, rate float64, settings map[st
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
-		c.mark = b.audit.mark()
+		if err := c.begin(); err != nil {
+			return err
+		}
 		profiled := make(chan error)
 		go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", idleFor.Seconds()/2)) }()
 		err = errors.Join(f.heartbeats(ctx, rate, idleFor), <-profiled)

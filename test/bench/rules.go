@@ -123,7 +123,9 @@ func (b *bed) changing(ctx context.Context, r *result) error {
 		if err != nil {
 			return err
 		}
-		c.mark = b.audit.mark()
+		if err := c.begin(); err != nil {
+			return err
+		}
 		profiled := make(chan error)
 		go func() { profiled <- c.save(ctx, fmt.Sprintf("profile?seconds=%.0f", changesFor.Seconds())) }()
 		tick := time.NewTicker(time.Second / changes)

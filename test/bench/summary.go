@@ -35,6 +35,8 @@ const (
 	metricWrites   = "writes a node"
 	metricReads    = "reads a node"
 	metricEvents   = "events a node"
+	metricReceived = "KiB received a node"
+	metricSent     = "KiB sent a node"
 	metricIdle     = "writes while idle"
 	metricCPU      = "CPU s"
 	metricCore     = "% of a core"
@@ -62,7 +64,7 @@ const (
 
 // metrics are in the order of the tables' columns. Of those that are compared, the ratio to the sides before counts.
 var metrics = []string{metricP50, metricP99, metricMax, metricTotal, metricTakeover, metricPods, metricLeft, metricWrites, metricReads, metricEvents,
-	metricIdle, metricCPU, metricChanges, metricChangeWrites, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricAnon, metricReady, metricReadyFloor, metricScrape, metricLines, metricRuled, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
+	metricReceived, metricSent, metricIdle, metricCPU, metricChanges, metricChangeWrites, metricCore, metricCoreFloor, metricCoreRatio, metricRSS, metricAnon, metricReady, metricReadyFloor, metricScrape, metricLines, metricRuled, metricBirthP50, metricBirthP99, metricBirthMax, metricNodes, metricRSSBegin, metricRSSEnd, metricGoBegin, metricGoEnd}
 
 var compared = []string{metricP50, metricP99, metricTotal, metricChanges, metricCore, metricBirthP50, metricBirthP99}
 
