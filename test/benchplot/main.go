@@ -36,8 +36,14 @@ type measurement struct {
 	}
 }
 
-// burst begins the names of the cases that show how cost grows.
-const burst = "burst-"
+// burst and fleet begin the names of the cases that show how cost grows.
+const (
+	burst = "burst-"
+	fleet = "fleet-"
+)
+
+// curve is a metric of a side over the number of nodes.
+type curve struct{ name, side, metric string }
 
 const width, height = 13 * vg.Centimeter, 8 * vg.Centimeter
 
@@ -57,7 +63,7 @@ func run(folder string) error {
 	if err != nil {
 		return err
 	}
-	var bursts []measurement
+	var bursts, fleets []measurement
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -79,20 +85,50 @@ func run(folder string) error {
 		if strings.HasPrefix(m.Case, burst) {
 			bursts = append(bursts, m)
 		}
+		if strings.HasPrefix(m.Case, fleet) {
+			fleets = append(fleets, m)
+		}
 	}
-	if len(bursts) < 2 {
+	of := func(metric string) []curve {
+		return []curve{{"controller", "controller", metric}, {"floor", "floor", metric}, {"same writes", "same writes", metric}}
+	}
+	if err := tiles(filepath.Join(folder, "growth.svg"), bursts, "nodes at once", []axis{
+		{"p99 s", of("p99 s")}, {"CPU s", of("CPU s")}, {"RSS MiB", of("RSS MiB")}, {"writes a node", of("writes a node")},
+	}); err != nil {
+		return err
+	}
+	beside := func(metric, informers string) []curve {
+		return []curve{{"controller", "at rest", metric}, {"informer that does nothing", "at rest", informers}}
+	}
+	return tiles(filepath.Join(folder, "fleet.svg"), fleets, "verified nodes", []axis{
+		{"anonymous memory, MiB", []curve{{"controller", "at rest", "anonymous MiB"}}},
+		{"% of a core at rest", beside("% of a core", "an empty informer's")},
+		{"ready after s", beside("ready after s", "an empty informer after s")},
+		{"scrape, ms", []curve{{"controller", "at rest", "scrape ms"}}},
+	})
+}
+
+// axis is what a plot shows.
+type axis struct {
+	label  string
+	curves []curve
+}
+
+// tiles draws four plots of measurements with different numbers of nodes; none where there is but one of these.
+func tiles(file string, all []measurement, nodes string, axes []axis) error {
+	if len(all) < 2 {
 		return nil
 	}
-	slices.SortFunc(bursts, func(a, b measurement) int { return cmp.Compare(a.Nodes, b.Nodes) })
+	slices.SortFunc(all, func(a, b measurement) int { return cmp.Compare(a.Nodes, b.Nodes) })
 	var tiles [2][]*plot.Plot
-	for i, metric := range []string{"p99 s", "CPU s", "RSS MiB", "writes a node"} {
-		p, err := growth(bursts, metric)
+	for i, a := range axes {
+		p, err := growth(all, nodes, a)
 		if err != nil {
 			return err
 		}
 		tiles[i/2] = append(tiles[i/2], p)
 	}
-	return save(filepath.Join(folder, "growth.svg"), tiles[:])
+	return save(file, tiles[:])
 }
 
 // held draws which part of the nodes was released after what time, all turns of a side together; nil where it was not measured.
@@ -149,24 +185,24 @@ func (t ticks) Ticks(least, most float64) []plot.Tick {
 	return all
 }
 
-// growth draws a metric over the number of nodes.
-func growth(bursts []measurement, metric string) (*plot.Plot, error) {
+// growth draws curves over the number of nodes.
+func growth(all []measurement, nodes string, a axis) (*plot.Plot, error) {
 	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = "nodes at once", metric
+	p.X.Label.Text, p.Y.Label.Text = nodes, a.label
 	var lines []any
 	most, highest := 0.0, 0.0
-	for _, side := range []string{"controller", "floor", "same writes"} {
+	for _, c := range a.curves {
 		var points plotter.XYs
-		for _, m := range bursts {
+		for _, m := range all {
 			for _, row := range m.Summary {
-				if v, ok := row.Metrics[metric]; ok && row.Side == side {
+				if v, ok := row.Metrics[c.metric]; ok && row.Side == c.side {
 					most, highest = max(most, float64(m.Nodes)), max(highest, v.Median)
 					points = append(points, plotter.XY{X: float64(m.Nodes), Y: v.Median})
 				}
 			}
 		}
 		if len(points) > 0 {
-			lines = append(lines, side, points)
+			lines = append(lines, c.name, points)
 		}
 	}
 	err := plotutil.AddLinePoints(p, lines...)
