@@ -13,13 +13,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// The entries of remediation.actions are tried in order. An entry is written into the record before it is carried out,
-// as a deletion is (marks.Remediation). After it the node is left alone for waitSeconds, or until it reboots. Then it
-// is verified again, with a whole budget, and only if that is exhausted too comes the next entry. A pass takes back
-// what was done.
+// The entries of remediation.actions are tried in order. An action is recorded before it is carried out, as a deletion
+// is (marks.Remediation). Then the node is left alone for waitSeconds, or until it reboots. After that it is verified
+// again with a full retry budget. The next entry is tried only if that budget is exhausted, too. A pass takes back what
+// the actions did.
 
-// lastAction is the action on the node that was decided on last; nil where there was none since the node passed. An
-// object that the API server does not let the controller delete is left from before that.
+// lastAction is the last action that was decided on for the node, or nil if there was none since the node passed. It
+// ignores an object that the API server does not let the controller delete: that one is from before the pass.
 func lastAction(r marks.Record) *marks.Remediation {
 	if len(r.Remediations) == 0 {
 		return nil
@@ -31,8 +31,8 @@ func lastAction(r marks.Record) *marks.Remediation {
 	return last
 }
 
-// nextAction is the entry of remediation.actions to try next, and its place; ok is false where all were tried. One that
-// may not have been carried out is tried again.
+// nextAction is the entry of remediation.actions to try next, and its index. ok is false if all were tried. An action
+// that may not have been carried out is tried again.
 func nextAction(in Input) (a config.Action, index int32, ok bool) {
 	if last := lastAction(in.Node.Record); last != nil {
 		index = last.Action
@@ -47,7 +47,7 @@ func nextAction(in Input) (a config.Action, index int32, ok bool) {
 	return actions[index], index, true
 }
 
-// NextAction is the entry of remediation.actions to try next on the node; the zero Action if all were tried.
+// NextAction is the entry of remediation.actions to try next on the node, or the zero Action if all were tried.
 func NextAction(in Input) config.Action {
 	a, _, _ := nextAction(in)
 	return a
@@ -73,7 +73,7 @@ func (d *decision) enteredBefore(e ledger.Entry) bool {
 	return next.Same(e)
 }
 
-// actionWait is for how long the node is left alone after an action; 0 where it is not.
+// actionWait is how long the node must still be left alone after an action, or 0 if it need not be.
 func (d *decision) actionWait() time.Duration {
 	if !verifiesAction(d.in.Node.Record) {
 		return 0
@@ -105,14 +105,14 @@ func ActionWaitEnd(in Input, now time.Time) (end time.Time, ok bool) {
 	return waitEnd(in, *last), true
 }
 
-// verifiesAction reports whether no attempt has ended since the last action was carried out: the next one begins a
-// round.
+// verifiesAction reports whether no attempt has ended since the last action was carried out. The next attempt then
+// begins a round.
 func verifiesAction(r marks.Record) bool {
 	last := lastAction(r)
 	return last != nil && last.State == marks.RemediationStarted && r.Sequence == last.Sequence
 }
 
-// awaitAction has the node wait for what comes of an action. It reports whether it did.
+// awaitAction makes the node wait for the effect of an action, and reports whether it does.
 func (d *decision) awaitAction() bool {
 	left := d.actionWait()
 	if left <= 0 {
@@ -171,8 +171,8 @@ func (p Plan) Started() marks.Record {
 	return r
 }
 
-// cancelIntended takes back a condition that may have been set, where a guard holds by now. An object that may have
-// been created has the same name when it is tried again.
+// cancelIntended takes back a condition that an action may have set, because a guard holds the action now. An object
+// needs no such step: when the action is tried again, the object has the same name.
 func cancelIntended(r marks.Record) []marks.Remediation {
 	if last := lastAction(r); last != nil && last.State == marks.RemediationIntended && last.Condition != "" {
 		return withState(r.Remediations, marks.RemediationReverting)
@@ -180,14 +180,14 @@ func cancelIntended(r marks.Record) []marks.Remediation {
 	return r.Remediations
 }
 
-// withState is the actions with the last in another state.
+// withState returns the actions, with the last one in another state.
 func withState(all []marks.Remediation, state string) []marks.Remediation {
 	all = slices.Clone(all)
 	all[len(all)-1].State = state
 	return all
 }
 
-// afterPass is what is left of the actions on a node that passed: what is to be taken back.
+// afterPass returns the actions that must still be taken back on a node that passed.
 func afterPass(all []marks.Remediation) (left []marks.Remediation) {
 	for _, a := range all {
 		if a.State == marks.RemediationEnded || a.Condition == "" && a.Keep {
@@ -199,10 +199,10 @@ func afterPass(all []marks.Remediation) (left []marks.Remediation) {
 	return left
 }
 
-// revert takes back the first action that is to be. It reports whether there is one. What comes of the record depends
-// on why: a node that passed has no actions any more; where a guard holds, or deletion was switched off, the entry may
-// be tried again; else the next one follows. An object that the API server has just refused to delete holds up nothing
-// until it is tried again.
+// revert takes back the first action that is due for it, and reports whether there is one. The reason decides what
+// happens to the record. If the node passed, the action is removed. If a guard holds the node or deletion was switched
+// off, the action may be tried again. Otherwise the next action follows. An object that the API server has just refused
+// to delete blocks nothing until the next try.
 func (d *decision) revert() bool {
 	r := d.in.Node.Record
 	i := slices.IndexFunc(r.Remediations, func(a marks.Remediation) bool {
@@ -227,7 +227,8 @@ func (d *decision) revert() bool {
 	return true
 }
 
-// awaitRevert reports whether the API server refused to delete the object of an action, and it is not tried again yet.
+// awaitRevert reports whether the API server refused to delete the object of an action, and the next try is not due
+// yet.
 func (d *decision) awaitRevert(a marks.Remediation) bool {
 	left := d.in.RevertRetries[a.FullName()].Sub(d.now)
 	d.requeueAfter(left)
@@ -248,8 +249,8 @@ func SupervisesCondition(in Input) bool {
 	return last != nil && last.State == marks.RemediationStarted && last.Condition != ""
 }
 
-// Supervise decides whether to undo the condition that an action set: a guard holds now, and the node's owner is not
-// being deleted yet. Otherwise a repairer would act although a guard forbids it.
+// Supervise decides whether to undo the condition that an action set. It is undone if a guard holds now and the node's
+// owner is not being deleted yet. Otherwise a repairer would act although a guard forbids it.
 func Supervise(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if !SupervisesCondition(in) || in.Node.Deleting {
@@ -277,8 +278,8 @@ func Supervise(in Input, ev Evidence, now time.Time) Plan {
 	return d.Plan
 }
 
-// heldBy evaluates the guards, but for those left out, and returns the first that holds and why; empty if none does, or
-// if the plan needs evidence first.
+// heldBy evaluates the guards, except those in without, and returns the first one that holds and its message. Both are
+// empty if no guard holds, or if the plan needs evidence first.
 func (d *decision) heldBy(without ...string) (guard, message string) {
 	for _, g := range Guards() {
 		if g.holds == nil || slices.Contains(without, g.Name) {

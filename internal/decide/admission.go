@@ -31,9 +31,9 @@ func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 	return missing
 }
 
-// MissedTaints lists the taints that a node would have got on creation and that admission missed. There are none for a
-// node that carries a gating taint, was verified or completed before, is leaving, or is older than
-// admission.backfillMaxAge. Whether it runs ordinary pods the Node does not show; see Backfill.
+// MissedTaints lists the taints that a node should have got on creation, but that admission missed. There are none for
+// a node that carries a gating taint, was verified or completed before, is leaving, or is older than
+// admission.backfillMaxAge. The Node does not show whether it runs ordinary pods; see Backfill.
 func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {

@@ -68,7 +68,7 @@ func podDeleted() *attempt.Result {
 	return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 }
 
-// superseded is the result in place of one whose basis no longer holds; nil if that result counts.
+// superseded returns the result to record instead of one whose basis no longer holds, or nil if the result counts.
 func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result {
 	switch {
 	case r.Outcome == attempt.Inconclusive:
@@ -106,8 +106,8 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 	}
 }
 
-// recordPassOrSuperseded handles a result that needs no comparison with another node: one that does not count, and a
-// pass. It reports whether the result was one of them.
+// recordPassOrSuperseded handles a pass, and a result that does not count. Neither needs a comparison with another
+// node. It reports whether the result was one of them.
 func (d *decision) recordPassOrSuperseded(a attempt.Attempt, result attempt.Result) bool {
 	if other := d.superseded(a.Basis, result); other != nil {
 		d.record(a, other)
@@ -150,7 +150,7 @@ func passedMessage(r marks.Record) string {
 	return fmt.Sprintf("%s, attempt %d", text, r.Sequence)
 }
 
-// needsControlProbe reports whether a failure counts only after a control probe passed.
+// needsControlProbe reports whether a failure counts only after a control probe has passed.
 func needsControlProbe(in Input) bool { return suspect(in) || probesBeforeDeletion(in.Config) }
 
 func probesBeforeDeletion(c *config.Config) bool {
@@ -190,9 +190,9 @@ func (d *decision) awaitLocalResult() {
 	d.Condition = d.inProgressCondition(message, d.in.LocalWorker.Began)
 }
 
-// labelledByHand reports whether somebody gave a gated node the verified label by hand, in DaemonSet mode. The
-// DaemonSet then ends the process on the node, so it removes the taints first. To a controller the same means that a
-// taint came back.
+// labelledByHand reports whether somebody added the verified label to a gated node by hand, in DaemonSet mode. The
+// label ends the DaemonSet's pod on the node, so the pod removes the taints first. Outside of DaemonSet mode, the same
+// state means that a taint came back.
 func labelledByHand(in Input) bool {
 	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
 }

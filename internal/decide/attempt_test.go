@@ -208,8 +208,8 @@ func TestAFailureFromBeforeARebootIsNotCharged(t *testing.T) {
 	}
 }
 
-// What a worker from before a reboot came to is no attempt of the run that begins with the reboot: that one waits for
-// the prerequisites, which the reboot ended, and has a whole budget.
+// The result of a worker from before a reboot is not an attempt of the run that begins with the reboot. The new run
+// waits for the prerequisites, which the reboot reset, and has its full retry budget.
 func TestARebootBeginsARunWhateverWasUnderWay(t *testing.T) {
 	unmet := world{waits: []Unmet{{Kind: "pods", Message: "the CNI"}}}
 	for name, last := range map[string]workerpod.Observation{

@@ -45,8 +45,8 @@ func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.
 // ProbeGroup names the nodes whose failures share one probe.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
-// attribute decides by a control probe whether the node is at fault: it is if the same checks pass at the same time on
-// a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
+// attribute runs a control probe to decide whether the node is at fault. It is at fault if the same checks pass at the
+// same time on a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
 func (d *decision) attribute(f failure) {
 	if f.blockedBy == "" {
 		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
@@ -116,8 +116,9 @@ func (d *decision) startProbe(f failure, tried map[string]bool) {
 	d.requeueAfter(probeRetry)
 }
 
-// controlNode chooses the verified node for a probe. It is of the same profile, since the checks may suit no other, and
-// of the same pool if there is one. Each attempt gets another one, so that no single faulty node decides for all.
+// controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
+// one, and is in the same pool if possible. Each attempt gets a different control node, so that one faulty node cannot
+// decide every comparison.
 func (d *decision) controlNode(number int32, tried map[string]bool) (workerpod.Target, bool) {
 	var best *NodeSummary
 	var bestRank uint64
@@ -156,11 +157,11 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 	return own
 }
 
-// recordNodeFault records a failure beside which a control probe passed. The first one after a shared outage is
-// inconclusive: the outage may have caused the failure and ended before the probe.
+// recordNodeFault records a failure during which a control probe passed. The first such failure after a shared outage
+// is recorded as inconclusive: the outage may have caused the failure and ended before the probe.
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
-	// With deletion off nothing is held; the count of shared failures shows the same.
+	// With deletion off, there is no guard to hold the node. Then the count of shared failures shows the outage.
 	afterOutage := before.Held == GuardControlProbe ||
 		!d.in.Config.NodeManagement.DeleteFailedNodes && before.Shared > 0
 	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
@@ -179,7 +180,7 @@ func (d *decision) recordNodeFault(f failure) {
 	}
 }
 
-// recordSharedFault records a failure as inconclusive: verified nodes share it, or there is no way to compare.
+// recordSharedFault records a failure as inconclusive, because verified nodes share it or there is no way to compare.
 func (d *decision) recordSharedFault(f failure, message string) {
 	before := d.in.Node.Record
 	if f.blockedBy != "" {
@@ -206,10 +207,10 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	}
 }
 
-// recordUnobserved records as inconclusive a failure whose time no controller observed, and reports whether it did. A
-// control probe that runs now proves nothing about that time: an outage may have ended since. It does so only once
-// until the next failure is counted, else a controller that restarts during every attempt would never exhaust a node. A
-// probe that exists for this failure shows that an earlier leader observed it.
+// recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
+// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. Until the
+// next failure is counted, only one failure is recorded like that. Otherwise a controller that restarts during every
+// attempt would never exhaust a node. If there is already a probe for this failure, an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }

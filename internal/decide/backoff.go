@@ -9,13 +9,13 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// maxFailureAge is how old a failure may be that leads to a deletion. Another attempt must confirm an older one. It is
-// the default of exhaustedRetrySeconds.
+// maxFailureAge is the greatest age at which a failure may lead to a deletion. Another attempt must confirm an older
+// failure. It is the default of exhaustedRetrySeconds.
 const maxFailureAge = 10 * time.Minute
 
 // nextAttemptTime is the earliest time of the attempt after the one that r records. It depends on the record's last
-// time and counts and the present configuration. ok is false if there is none: the node passed, or exhausted its
-// retries and exhaustedRetrySeconds is off.
+// time and counts, and on the present configuration. ok is false if there is no next attempt. That is so if the node
+// passed, or if it exhausted its retries and exhaustedRetrySeconds is off.
 func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
 	if r.LastOutcome == attempt.Passed {
 		return time.Time{}, false
@@ -45,13 +45,13 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 	return nextAttemptTime(d.in.Config, d.in.Node.Record, d.in.Node.UID, d.now)
 }
 
-// sharedFailures is how many failures a node may share with verified ones before its backoff goes beyond
-// maxBackoffSeconds. By the default backoff they take half a minute and the time of six attempts.
+// sharedFailures is how many failures a node may share with verified nodes before its backoff goes beyond
+// maxBackoffSeconds. With the default backoff, they take half a minute plus the time of six attempts.
 const sharedFailures = 5
 
-// sharedCap is the backoff's configuration in an outage that nodes share: such failures spend no retry, so that
-// nothing else ends the attempts. The cap doubles with each failure after the first sharedFailures, up to
-// exhaustedRetry, as for a node that would have exhausted its retries without a control probe.
+// sharedCap is the backoff configuration in an outage that nodes share. Such failures spend no retry, so nothing else
+// limits the number of attempts. The cap doubles with each failure after the first sharedFailures, up to
+// exhaustedRetry. That is the wait of a node that has exhausted its retries.
 func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 	rc := c.Reconciliation
 	if !probesBeforeDeletion(c) {
@@ -64,8 +64,8 @@ func sharedCap(c *config.Config, shared int32) config.Reconciliation {
 	return rc
 }
 
-// exhaustedRetry is how long an exhausted node waits for its next attempt; 0 means that there is none. With deletion
-// on, an attempt confirms a failure before that is too old to lead to a deletion.
+// exhaustedRetry is how long an exhausted node waits for its next attempt, or 0 if there is none. With deletion on, the
+// wait is short enough for an attempt to confirm a failure before it is too old to lead to a deletion.
 func exhaustedRetry(c *config.Config) time.Duration {
 	wait := max(0, time.Duration(c.Reconciliation.ExhaustedRetrySeconds)*time.Second)
 	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > maxFailureAge) {

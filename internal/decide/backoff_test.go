@@ -154,8 +154,8 @@ func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 	}
 }
 
-// An outage that verified nodes share exhausts nobody's retries: the attempts become as rare as those of a node that
-// has none left, and are soon as frequent as ever once a probe passes.
+// An outage that verified nodes share exhausts no node's retries. Attempts become as rare as those of a node without
+// retries left. Once a probe passes, they soon return to their usual frequency.
 func TestASharedOutageBacksOff(t *testing.T) {
 	at := now
 	in := given(deleting, func(in *Input) { in.Node.HasRecord = true })

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// conditionDelay is how long an Unknown reason must last before it is written, and an attempt before it is an event. A
-// worker that is done by then costs the API server one status write and not two.
+// conditionDelay is how long an Unknown reason must last before it is written, and how long an attempt must last before
+// it is an event. For a worker that ends earlier, the API server gets one status write instead of two.
 const conditionDelay = 5 * time.Second
 
 // maxConditionDelay is how long a node's condition may differ from the decided one. Without this limit, reasons that
@@ -24,8 +24,8 @@ const maxConditionDelay = 10 * time.Second
 // PendingCondition is the condition that a node does not have yet because it is not due.
 type PendingCondition struct {
 	Reason string
-	// Since is when this reason was decided first, Unsettled when the node's condition began to differ from what was
-	// decided.
+	// Since is when this reason was decided first. Unsettled is when the node's condition began to differ from the decided
+	// one.
 	Since, Unsettled time.Time
 }
 
@@ -53,7 +53,7 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	return false, pending, wait
 }
 
-// verifiedCondition is the condition of a node that needs no verification; nil if it never passed.
+// verifiedCondition is the condition of a node that needs no verification, or nil if the node never passed.
 func verifiedCondition(in Input) *marks.Condition {
 	r := in.Node.Record
 	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
@@ -63,7 +63,7 @@ func verifiedCondition(in Input) *marks.Condition {
 		Message: passedMessage(r)}
 }
 
-// reportUnsupportedOS reports that the gating taint of a node that is not Linux stays, and how to leave such nodes out.
+// reportUnsupportedOS reports that the gating taint of a node without Linux stays, and how to exclude such nodes.
 func (d *decision) reportUnsupportedOS() {
 	var ids []string
 	remove := ""
@@ -110,7 +110,7 @@ func unknownCondition(reason, message string, since time.Time) *marks.Condition 
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: reason, Since: since, Message: attempt.Text(message)}
 }
 
-// unmetMessage names first what needs a person, since a long message is cut.
+// unmetMessage starts with what needs a person, because a long message is cut.
 func unmetMessage(unmet []Unmet) string {
 	var first, rest []string
 	for _, u := range unmet {
@@ -123,8 +123,8 @@ func unmetMessage(unmet []Unmet) string {
 	return "Waiting for " + strings.Join(append(first, rest...), "; ")
 }
 
-// betweenAttempts is the condition of a node between attempts, or after its last one: what failed, how often, and what
-// happens when.
+// betweenAttempts is the condition of a node between attempts, or after its last one. It says what failed, how often,
+// and what happens next and when.
 func (d *decision) betweenAttempts() *marks.Condition {
 	if d.spent.first {
 		return nil // reportDeadline may set one

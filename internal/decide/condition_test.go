@@ -235,8 +235,8 @@ func TestWhatIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
-// A node that waits for rules which cannot be served says so where it must be verified or carries a rule's taint; any
-// other keeps the condition that it has, and one that may be another installation's is not touched.
+// A node waits for rules that cannot be served. The condition says so if the node must be verified or carries a rule's
+// taint. Any other node keeps its condition, and a node that may belong to another installation is not changed.
 func TestAwaitRules(t *testing.T) {
 	const why = "Lease default/node-ready-rules is not renewed"
 	for name, test := range map[string]struct {

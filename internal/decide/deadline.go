@@ -27,9 +27,9 @@ func RoundStart(in Input, now time.Time) (at time.Time, ok bool) {
 	return *r.Since, true
 }
 
-// beginRound records when another round begins for a node that passed before, and closes the gate first if
-// reverify.taint is on, so that it does not stay open while prerequisites are unmet. It reports whether there is
-// anything to write.
+// beginRound records the start of another round for a node that passed before. If reverify.taint is on, it closes the
+// gate first, so that the gate does not stay open while prerequisites are unmet. It reports whether there is anything
+// to write.
 func (d *decision) beginRound(current *workerpod.Observation) bool {
 	r := d.in.Node.Record
 	if !r.MayHaveVerified() {
@@ -60,7 +60,7 @@ func maxAttemptDuration(in Input) time.Duration {
 }
 
 // verificationDeadline is when the round counts as failed; ok is false if it never does. A new leader grants the node
-// one full attempt, since the time before may have been the controllers' own outage.
+// one full attempt, because the controllers themselves may have been down before.
 func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 	began, ok := RoundStart(in, now)
 	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
@@ -80,13 +80,14 @@ func (d *decision) deadlinePassed() bool {
 }
 
 // ReportsDeadlineExceeded reports whether the node's condition is DeadlineExceeded. It serves people, metrics and the
-// counts of unhealthy nodes; deletions depend on the deadline itself.
+// counts of unhealthy nodes. Deletions depend on the deadline itself.
 func ReportsDeadlineExceeded(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }
 
-// reportDeadline sets the condition of a node past its deadline to DeadlineExceeded, whatever it waits for. A new
-// leader keeps the condition while it grants the node another attempt, else alerts would start again with every leader.
+// reportDeadline sets the condition of a node past its deadline to DeadlineExceeded, whatever the node waits for. While
+// a new leader grants the node another attempt, it keeps the condition. Otherwise every new leader would make alerts
+// start again.
 func (d *decision) reportDeadline() {
 	at, ok := verificationDeadline(d.in, d.now)
 	began, _ := RoundStart(d.in, d.now)
@@ -126,7 +127,7 @@ func (d *decision) reportDeadline() {
 	}
 }
 
-// blockedBy says what keeps the node from passing, in words that do not change from one attempt to the next.
+// blockedBy says what keeps the node from passing. The text is the same from one attempt to the next.
 func (d *decision) blockedBy() string {
 	if d.ev.Unmet != nil && len(*d.ev.Unmet) > 0 {
 		return unmetMessage(*d.ev.Unmet)
@@ -154,8 +155,8 @@ func (d *decision) mayBeNodeFault(pod workerpod.Observation, r attempt.Result) b
 	return r.Reason == attempt.ReasonKubeletRejected || r.Reason == attempt.ReasonStartTimeout && len(pod.Images) > 0
 }
 
-// evaluatePastDeadline handles a result, past the deadline, that the node may have caused. If it did not, the result is
-// recorded like any inconclusive one.
+// evaluatePastDeadline handles a result after the deadline that the node may have caused. If the node did not cause it,
+// the result is recorded like any inconclusive one.
 func (d *decision) evaluatePastDeadline(pod workerpod.Observation, at time.Time, result attempt.Result) {
 	if result.Reason == attempt.ReasonStartTimeout && !d.ev.Fresh {
 		d.Need = NeedFresh
@@ -176,7 +177,7 @@ func (d *decision) evaluatePastDeadline(pod workerpod.Observation, at time.Time,
 	}
 }
 
-// comparePrerequisites finds out, for a node past its deadline with unmet prerequisites, whether a verified node meets
+// comparePrerequisites determines, for a node past its deadline with unmet prerequisites, whether a verified node meets
 // them.
 func (d *decision) comparePrerequisites() {
 	at, _ := verificationDeadline(d.in, d.now)
@@ -209,20 +210,21 @@ func (d *decision) comparePrerequisites() {
 		d.attribute(f)
 		return
 	}
-	// It is written once.
+	// It is written only once.
 	if o := d.in.Node.Record.DeadlineCause; o == nil || o.Fault != marks.FaultShared || o.Message != attempt.Text(shared) {
 		d.recordSharedFault(f, shared)
 	}
 }
 
-// causeKnown reports whether a recent comparison, in this boot, found what keeps a node past its deadline.
+// causeKnown reports whether a recent comparison in this boot found the cause that keeps a node past its deadline from
+// passing.
 func (d *decision) causeKnown() bool {
 	o := d.in.Node.Record.DeadlineCause
 	return o != nil && recent(&o.Time, d.now) && !otherBoot(o.BootID, d.in.Node.BootID)
 }
 
-// nodeAtFault reports whether a node past its deadline may be deleted for the cause that was found. It must still be
-// what keeps the node: the caller checks unmet prerequisites again.
+// nodeAtFault reports whether a node past its deadline may be deleted for the recorded cause. The cause must still keep
+// the node from passing, so the caller checks unmet prerequisites again.
 func (d *decision) nodeAtFault() bool {
 	r := d.in.Node.Record
 	if !d.in.Config.NodeManagement.DeleteFailedNodes || !d.causeKnown() || r.DeadlineCause.Fault != marks.FaultNode ||
@@ -233,7 +235,8 @@ func (d *decision) nodeAtFault() bool {
 		(r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
 }
 
-// recordCause records what keeps a node past its deadline, with the result of the attempt, if any, that showed it.
+// recordCause records the cause that keeps a node past its deadline from passing, with the result of the attempt, if
+// any, that showed it.
 func (d *decision) recordCause(f failure, fault, message string) {
 	before := d.in.Node.Record
 	if f.result != nil {

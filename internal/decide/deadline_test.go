@@ -189,8 +189,8 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 	}
 }
 
-// What stops a node past its deadline is counted against it if it lies on the node, and a probe that was made after the deadline
-// passed on a verified one. Nothing else is.
+// A cause that keeps a node from passing by its deadline counts against the node only under two conditions. The cause
+// lies on the node, and a probe made after the deadline passed on a verified node.
 func TestWhoseFaultItIs(t *testing.T) {
 	rejected := with(pod(1, inconclusively(attempt.ReasonKubeletRejected)))
 	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}

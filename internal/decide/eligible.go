@@ -7,21 +7,23 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// Eligible reports whether the node may be verified at all. Only Linux nodes are. A protected node is verified only if
-// it carries a gating taint: kubeadm labels a control plane after it registered. In DaemonSet mode a control-plane node
-// is verified and labelled, else the DaemonSet's pod would stay there, but never tainted.
+// Eligible reports whether the node may be verified at all. Only Linux nodes may. A protected node is verified only if
+// it carries a gating taint, because kubeadm labels a control-plane node only after it has registered. In DaemonSet
+// mode, a control-plane node is verified and labelled, because otherwise the DaemonSet's pod would stay on it. It is
+// never tainted.
 func Eligible(in Input) bool {
 	return in.Selected && !in.Node.Skip && in.Node.OtherOS == "" &&
 		(!protected(in) || in.Node.Gated || in.LocalWorker != nil && in.Node.ControlPlane)
 }
 
-// protected reports whether the node is never tainted or deleted by us, whatever becomes of its verification.
+// protected reports whether the controller must never taint or delete the node, whatever the result of its
+// verification.
 func protected(in Input) bool {
 	return in.Node.Virtual || in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
 }
 
-// NeedsVerification reports whether the node must be verified now. A node that never had the taint and never was
-// verified is left alone, so that an installation into a live cluster touches nothing.
+// NeedsVerification reports whether the node must be verified now. A node that never had the taint and was never
+// verified is left alone. So an installation into a live cluster changes no existing node.
 func NeedsVerification(in Input, now time.Time) bool {
 	n := in.Node
 	switch {
@@ -48,16 +50,16 @@ func InScope(in Input) bool {
 		(in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted)
 }
 
-// rebooted reports whether the verdict is for another boot and reverify.onReboot is on. An empty boot ID is unknown.
+// rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown.
 func rebooted(in Input) bool {
 	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
 }
 
 func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }
 
-// reverifyTime is when the verdict is too old: at most a tenth of the interval early, so that nodes which were verified
-// together are not verified again together. A verdict from the future is a forged one, or of a fast clock: it is too
-// old.
+// reverifyTime is when the verdict is too old. That is up to a tenth of the interval early, so that nodes which were
+// verified together are not verified again together. A verdict from the future is forged or from a fast clock, and
+// counts as too old.
 func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
 	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, verifiedTime(in.Node.Record)
 	if every <= 0 || verified == nil {
@@ -69,11 +71,11 @@ func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
 	return verified.Add(every - jitter(every/10, "age", in.Node.UID)), true
 }
 
-// clockTolerance is how far the clocks of two leaders may differ, so that a record of one is not in the future to the
-// other.
+// clockTolerance is how far the clocks of two leaders may differ. A record that one leader writes must not lie in the
+// future for the other.
 const clockTolerance = time.Minute
 
-// jitter is a part of d, from none to all of it, that is always the same for the same seed.
+// jitter is a duration from 0 to d that is always the same for the same seed.
 func jitter(d time.Duration, seed ...string) time.Duration {
 	h := fnv.New32a()
 	for _, s := range seed {

@@ -91,8 +91,8 @@ func started(pod *workerpod.Observation) Event {
 	return Event{Reason: EventStarted, Key: pod.UID, Message: message}
 }
 
-// eventKey is the key of an event about what r records. It includes the time, since attempts count from 1 again after
-// the record was removed.
+// eventKey is the key of an event about the attempt that r records. It includes the time, because attempts count from 1
+// again after the record was removed.
 func eventKey(r marks.Record) string {
 	if r.LastTime == nil {
 		return fmt.Sprint(r.Sequence)
@@ -100,8 +100,8 @@ func eventKey(r marks.Record) string {
 	return fmt.Sprintf("%d@%d", r.Sequence, r.LastTime.UnixMicro())
 }
 
-// outcomeEvents are the events of recording r. There is none for a repeated result that changes nothing: a node whose
-// retries are exhausted, or whose image is missing, is tried for as long as it exists.
+// outcomeEvents are the events for recording r. A repeated result that changes nothing has none. A node with exhausted
+// retries or a missing image would otherwise cause events for as long as it exists.
 func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) []Event {
 	key, most := eventKey(r), d.in.Config.Reconciliation.MaxRetries
 	repeats := !d.spent.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck &&

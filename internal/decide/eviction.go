@@ -24,7 +24,7 @@ func (d *decision) avoidEviction() {
 		case !slices.ContainsFunc(d.in.Node.GatedBy, func(on marks.Taint) bool { return on.Key == t.Key }):
 			evicting = append(evicting, t)
 		}
-		// A taint that is there already, or whose fallback is, stays as it is.
+		// A taint stays as it is if the node already carries it or its fallback.
 	}
 	if len(evicting) == 0 {
 		d.Change.GateTaints = safe
@@ -53,7 +53,7 @@ func (d *decision) avoidEviction() {
 	}
 }
 
-// occupied says that the node runs ordinary pods, or may; empty if it does not.
+// occupied says that the node runs ordinary pods, or may run some. It is empty if the node runs none.
 func (w *Workloads) occupied() string {
 	switch {
 	case w.Problem != "":

@@ -71,14 +71,14 @@ func groups(pool, zone string) []group {
 // count is how many nodes of a group failed or were deleted within the window, and how many there are in all.
 type count struct{ bad, total int }
 
-// tally collects what a count is computed from.
+// tally collects the input of a count.
 type tally struct {
 	count
 	created, deleted []time.Time
 }
 
-// deletingNode is a node that is being deleted, and the pools in which it counts: that of its ledger entry, and its own
-// if its record contains the deletion.
+// deletingNode is a node that is being deleted, and the pools in which it counts. These are the pool of its ledger
+// entry and, if its record contains the deletion, its own pool.
 type deletingNode struct {
 	name, uid string
 	pools     []string
@@ -135,8 +135,9 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 	return c
 }
 
-// unreplaced is how many deletions have no replacement: a node that was created after a deletion replaces one deleted
-// node. It compares the API server's clock with ours. An error changes the total by one.
+// unreplaced is how many deletions have no replacement. A node that was created after a deletion replaces one deleted
+// node. Creation times are from the API server's clock, and deletion times from the controller's. A difference between
+// the clocks changes the total by at most one.
 func unreplaced(deleted, created []time.Time) (n int) {
 	if len(deleted) == 0 {
 		return 0
@@ -157,7 +158,7 @@ func unreplaced(deleted, created []time.Time) (n int) {
 	return n
 }
 
-// of is the count of a group of the node. The node failed, whatever the fleet shows of it so far.
+// of is the count of the node's group. The node counts as failed, even if the fleet does not show that yet.
 func (c Counts) of(in Input, g group) count {
 	n := c.groups[g]
 	if c.healthy[in.Node.UID] {
@@ -166,7 +167,8 @@ func (c Counts) of(in Input, g group) count {
 	return n
 }
 
-// samePool reports whether a node of the pool counts with this one. For a node without a NodePool every node does.
+// samePool reports whether a node of the pool counts together with this one. For a node without a NodePool, every node
+// does.
 func samePool(in Input, pool string) bool {
 	return in.Node.Owner.Pool == "" || in.Node.Owner.Pool == pool
 }

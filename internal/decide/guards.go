@@ -43,8 +43,8 @@ const (
 	GuardAction              = "action"
 )
 
-// Guards lists every guard, those with the cheapest evidence first. A guard with two kinds of evidence of different
-// cost is listed twice. The dry run is last, so that it reports only actions that would really be taken.
+// Guards lists every guard, those with the cheapest evidence first. A guard that needs two kinds of evidence at
+// different costs is listed twice. The dry run is last, so that it reports only actions that would really be taken.
 func Guards() []Guard {
 	return []Guard{
 		{GuardDoNotDelete, nil, "an annotation of the node opts the node out, or the node is virtual", (*decision).optedOut},
@@ -202,7 +202,7 @@ func (d *decision) unhealthyZone() string {
 	return d.tooMany("maxUnhealthyPerZone", limit, "zone "+d.in.Node.Zone, group{zone: d.in.Node.Zone})
 }
 
-// tooMany says that more nodes of the group are unhealthy than the limit allows; empty if not.
+// tooMany says that more nodes of the group are unhealthy than the limit allows. It is empty if not.
 func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g group) string {
 	n := d.ev.Counts.of(d.in, g)
 	// Rounded up, as Karpenter's node repair does (sigs.k8s.io/karpenter pkg/controllers/node/health).
@@ -220,9 +220,9 @@ func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g
 // maxNamed is how many nodes a message names.
 const maxNamed = 3
 
-// inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. One whose
-// deletion hangs (a finalizer, a drain that does not end) holds the next: by its record until it is gone, by the ledger
-// for the window.
+// inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. A deletion
+// that hangs, for example on a finalizer or an endless drain, blocks the next deletion. The record blocks it until the
+// node is gone, and the ledger blocks it for the window.
 func (d *decision) inFlight() string {
 	var names []string
 	for _, n := range d.ev.Counts.deleting {

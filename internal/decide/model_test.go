@@ -52,8 +52,9 @@ func (m *model) rest() {
 	m.failed("decisions still change the cluster after %d turns at one instant", restTurns)
 }
 
-// escapes: once faults have ended, but for workers that hang where hung says so, the node is released, or deleted and its successor released, in bounded time and without the safety net:
-// whenever there is nothing to do, a decision has said when to look again.
+// escapes checks that the node is released, or deleted and its successor released, in bounded time once faults have
+// ended. Only workers may still hang, if hung is true. The node must not need the periodic resync: whenever nothing is
+// under way, a decision has said when to look again.
 func (m *model) escapes(hung bool) {
 	const most = 3 * time.Hour
 	m.recover()
@@ -108,9 +109,10 @@ func (m *model) describe() string {
 	return text
 }
 
-// Whatever befalls two nodes, every decision comes to an end, comes out the same twice, takes one step at most and writes nothing that is
-// there already; decisions settle, a node is released only for a pass of that node, boot and checks, no two workers run on it, and
-// no state is without a way out. It makes the same histories each time; for others, and for long: go test ./internal/decide -run Model
+// TestModel puts two nodes through random histories and checks these properties. Every decision terminates and gives
+// the same result twice. It takes at most one step, and writes nothing that is already there. Decisions settle. A node
+// is released only for a pass of that node, boot and checks. No two workers run on a node, and every state has a way
+// out. The histories are the same in each run. For other and longer ones, use: go test ./internal/decide -run Model
 // -rapid.checks 100000.
 func TestModel(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {

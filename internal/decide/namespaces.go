@@ -9,9 +9,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// WorkerNamespaces is where the leader creates worker pods, and where leaders before it created some that may still
-// run. A controller with another worker.namespace has no right to read the previous one, so this is kept where the next
-// leader reads it. The zero value is that of an earlier version.
+// WorkerNamespaces records where the leader creates worker pods, and where earlier leaders created pods that may still
+// run. A controller with another worker.namespace has no right to read the previous one. So the namespaces are kept
+// where the next leader can read them. The zero value is that of an earlier version.
 type WorkerNamespaces struct {
 	// Namespace is the leader's worker.namespace.
 	Namespace string `json:"namespace"`
@@ -21,13 +21,14 @@ type WorkerNamespaces struct {
 	Former []FormerNamespace `json:"former,omitempty"`
 }
 
-// FormerNamespace is a namespace in which no leader creates workers any more.
+// FormerNamespace is a namespace in which leaders no longer create workers.
 type FormerNamespace struct {
 	Namespace string `json:"namespace"`
-	// Since is when a leader first used another one, on that leader's clock. A node that was created later has no
-	// worker here.
+	// Since is when a leader first used another one, on that leader's clock. A node that was created later has no worker
+	// in this namespace.
 	Since time.Time `json:"since"`
-	// Seconds is how long after Since a worker may run here: the longest activeDeadlineSeconds of its workers.
+	// Seconds is how long a worker may run in this namespace after Since: the longest activeDeadlineSeconds of its
+	// workers.
 	Seconds int64 `json:"seconds"`
 }
 
@@ -35,7 +36,8 @@ type FormerNamespace struct {
 // difference between the clocks of two controllers.
 const formerSlack = clockTolerance + 30*time.Second
 
-// maxFormer bounds the seconds that are believed: the longest deadline that the configuration allows is below it.
+// maxFormer bounds the seconds that the controller trusts. The longest deadline that the configuration allows is below
+// it.
 const maxFormer = 2 * 366 * 24 * 60 * 60
 
 // Until is the time after which no worker runs in the namespace.
@@ -62,8 +64,8 @@ func (w WorkerNamespaces) Next(namespace string, seconds int64, now time.Time) W
 	return WorkerNamespaces{Namespace: namespace, Seconds: seconds, Former: former}
 }
 
-// noOrphanedWorker reports whether no worker of the node can run in a former namespace. If one can, the plan waits for
-// its deadline.
+// noOrphanedWorker reports whether no worker of the node can run in a former namespace. Otherwise the plan waits for
+// that worker's deadline.
 func (d *decision) noOrphanedWorker() bool {
 	var f FormerNamespace // the one in which a worker may run longest
 	for _, x := range d.in.FormerNamespaces {

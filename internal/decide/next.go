@@ -25,8 +25,8 @@ func newDecision(in Input, ev Evidence, now time.Time) *decision {
 	return &decision{in: in, ev: ev, now: now, spent: budgetOf(in)}
 }
 
-// Next decides the next step for one node. If it needs evidence that costs something to load, it names it in Plan.Need;
-// Resolve loads it and calls Next again.
+// Next decides the next step for one node. If it needs evidence that is costly to load, it names the evidence in
+// Plan.Need. Resolve then loads it and calls Next again.
 func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
 		return Plan{} // the garbage collector deletes its pods
@@ -42,8 +42,8 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 		d.Delete = append(d.Delete, *current)
 	}
 	if !ev.Fresh && (hasUnrecorded(in.Node.Record, d.Delete, ev.Current) || len(d.ForceDelete) > 0) {
-		// A stale cache may lack the last record, the removal of the record, or the start of the pod. Then a worker would be
-		// ended whose result nobody recorded, or one that runs would be deleted without grace.
+		// A stale cache may lack the last record, the removal of the record, or the start of the pod. Then the controller
+		// would end a worker whose result is not recorded, or delete a running one without grace.
 		return Plan{Need: NeedFresh}
 	}
 	switch {
@@ -58,8 +58,8 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	return d.Plan
 }
 
-// idle handles a node that needs no verification. One that is not selected may belong to another installation, with its
-// marks.
+// idle handles a node that needs no verification. A node that is not selected may belong to another installation, and
+// so may its marks.
 func (d *decision) idle() {
 	if !d.in.Selected {
 		return
@@ -116,7 +116,7 @@ func budgetOf(in Input) budget {
 // exhausted reports whether the run has no retries left.
 func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Reconciliation.MaxRetries }
 
-// startOrRemediate decides what comes after the last attempt, with none under way.
+// startOrRemediate decides what follows the last attempt, if no attempt is in progress.
 func (d *decision) startOrRemediate() {
 	r := d.in.Node.Record
 	remediated := r.Held != "" || r.Deletion != nil || lastAction(r) != nil
@@ -152,8 +152,8 @@ func (d *decision) startOrRemediate() {
 	}
 	if atFault || d.remediationDue() {
 		confirmed := atFault || d.failureConfirmed()
-		// An attempt of a node past its deadline is always due, or waits for prerequisites. Its deletion comes first unless
-		// a guard holds it.
+		// For a node past its deadline, an attempt is always due or waits for prerequisites. The deletion of the node comes
+		// first, unless a guard holds it.
 		r := d.in.Node.Record
 		if r.Deletion != nil || confirmed && !due || atFault && (r.Held == "" || d.awaitsPrerequisites()) {
 			d.remediate(confirmed)
@@ -166,13 +166,14 @@ func (d *decision) startOrRemediate() {
 	}
 }
 
-// awaitsPrerequisites reports whether the next attempt waits for prerequisites: the first of a run, and one after an
-// attempt was superseded, since the node may have changed its profile.
+// awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
+// and the one after a superseded attempt, because the node's profile may have changed.
 func (d *decision) awaitsPrerequisites() bool {
 	return d.spent.first || d.in.Node.Record.Superseded > 0
 }
 
-// remediationDue reports whether a failed node may be deleted next. A node that is leaving is removed by others.
+// remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
+// others.
 func (d *decision) remediationDue() bool {
 	r := d.in.Node.Record
 	return d.in.Node.Leaving == "" && d.in.Config.NodeManagement.DeleteFailedNodes &&
@@ -187,12 +188,12 @@ func (d *decision) failureConfirmed() bool {
 		r.LastOutcome == attempt.Failed && recent(r.LastTime, d.now) && (!needsControlProbe(d.in) || r.Probed)
 }
 
-// recent reports whether a finding of that time may lead to a deletion without another attempt.
+// recent reports whether a finding from the given time may lead to a deletion without another attempt.
 func recent(at *time.Time, now time.Time) bool {
 	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }
 
-// startAttempt starts the next attempt unless something prevents it, which it then reports.
+// startAttempt starts the next attempt. If something prevents that, it reports the reason.
 func (d *decision) startAttempt() {
 	if !d.available() {
 		return
@@ -233,8 +234,8 @@ func (d *decision) passUnchecked() {
 	d.pass(d.in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks})
 }
 
-// prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If not, or if that is not
-// known, the plan says so.
+// prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If they do not, or if that is
+// unknown, the plan gives the reason.
 func (d *decision) prerequisitesMet() bool {
 	if d.ev.Unmet == nil {
 		d.Need = NeedPrerequisites
@@ -257,7 +258,7 @@ func (d *decision) prerequisitesMet() bool {
 	return false
 }
 
-// available reports whether a worker may start on the node. If not, the plan says so.
+// available reports whether a worker may start on the node. If not, the plan gives the reason.
 func (d *decision) available() bool {
 	reason := unavailableReason(d.in)
 	if reason != "" && d.in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
@@ -266,8 +267,8 @@ func (d *decision) available() bool {
 	return reason == ""
 }
 
-// unavailableReason says why no worker starts on the node: it is leaving, or its kubelet is gone. A worker that runs
-// already may end, since its result is still valid.
+// unavailableReason says why no worker may start on the node: it is leaving, or its kubelet is gone. A worker that
+// already runs may finish, because its result is still valid.
 func unavailableReason(in Input) string {
 	switch {
 	case in.Node.Leaving != "":
@@ -278,8 +279,8 @@ func unavailableReason(in Input) string {
 	return ""
 }
 
-// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is not known, the plan says
-// so.
+// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is unknown, the plan gives
+// the reason.
 func (d *decision) slotFree() bool {
 	switch {
 	case d.ev.Slot == nil:
@@ -293,8 +294,8 @@ func (d *decision) slotFree() bool {
 	return true
 }
 
-// awaitSlot reports that the node waits for a slot, and which pods hold one that should have ended. A held node stays
-// RemediationHeld.
+// awaitSlot reports that the node waits for a slot, and lists the pods that hold a slot although they should have
+// ended. A held node keeps the reason RemediationHeld.
 func (d *decision) awaitSlot() {
 	message := "Waiting for a free slot (reconciliation.maxConcurrentVerifications)"
 	if d.ev.SlotHolders != nil && len(*d.ev.SlotHolders) > 0 { // a long message is cut, so the next one to go is named

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deadlineGrace is how long after its timeout a worker may take to report it, with more detail, before the controller
-// records a timeout.
+// deadlineGrace is how long the controller waits after a worker's timeout before it records a timeout. In that time the
+// worker can report the timeout itself, with more detail.
 const deadlineGrace = 5 * time.Second
 
 // unschedulableFor is how long kube-scheduler may report a pod as unschedulable before the attempt ends. At first it
@@ -33,7 +33,7 @@ func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observa
 	return nil
 }
 
-// cleanUpPods returns the current pod, and plans what to do about all others.
+// cleanUpPods returns the current pod, and plans what happens to all others.
 func (d *decision) cleanUpPods() (current *workerpod.Observation) {
 	r := d.in.Node.Record
 	current = CurrentPod(r, d.in.Pods)
@@ -76,8 +76,9 @@ func (d *decision) deleteAfter(pod workerpod.Observation, end time.Time) {
 	d.Delete = append(d.Delete, pod)
 }
 
-// hasUnrecorded reports whether a pod's result may be missing from the record. A lower number proves nothing where the
-// pod has no result yet, because somebody may have removed the record, or where the record is not proved current.
+// hasUnrecorded reports whether a pod's result may be missing from the record. A lower number does not prove that the
+// result is recorded. If the pod has no result yet, somebody may have removed the record. Nor does it prove anything if
+// the record is not known to be current.
 func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
 	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
 		return p.Purpose == workerpod.PurposeVerify &&
@@ -85,8 +86,8 @@ func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) b
 	})
 }
 
-// podDeadline is when a pod without a result has used up its time, on the observer's clock. The timeouts that the pod
-// was created with count, else those of the present configuration.
+// podDeadline is when a pod without a result has used up its time, on the observer's clock. It depends on the timeouts
+// that the pod was created with or, if the pod does not show them, on those of the present configuration.
 func podDeadline(in Input, p workerpod.Observation) time.Time {
 	if p.State == workerpod.Running {
 		return p.Seen.Running.Add(cmp.Or(p.Timeout, time.Duration(in.Profile.TimeoutSeconds)*time.Second) + deadlineGrace)
@@ -106,8 +107,8 @@ func startTimeout(in Input, p workerpod.Observation) time.Duration {
 	return cmp.Or(p.StartTimeout, time.Duration(in.Profile.StartTimeoutSeconds)*time.Second)
 }
 
-// abandonedAt is when a pod without a result counts as given up: at its deadline, or once it was unschedulable for
-// unschedulableFor.
+// abandonedAt is when a pod without a result counts as given up. That is at its deadline, or once it has been
+// unschedulable for unschedulableFor.
 func abandonedAt(in Input, p workerpod.Observation) time.Time {
 	end := podDeadline(in, p)
 	if at := p.Seen.Unschedulable.Add(unschedulableFor); p.Unschedulable != "" && at.Before(end) {

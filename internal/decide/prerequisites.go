@@ -24,11 +24,11 @@ type Unmet struct {
 	Hint string
 }
 
-// hintAfter is how long a node waits before a hint counts as what a person has to change.
+// hintAfter is how long a node waits before a hint becomes a remedy.
 const hintAfter = time.Minute
 
-// withHints makes remedies of hints once the node has been waiting for hintAfter, and returns how long it still has
-// until then; 0 where it has, or there is no hint.
+// withHints turns hints into remedies once the node has been waiting for hintAfter. left is the time until then. It is
+// 0 if the time has passed or there is no hint.
 func withHints(unmet []Unmet, since, now time.Time) (_ []Unmet, left time.Duration) {
 	hinted := func(u Unmet) bool { return u.Hint != "" && u.Remedy == "" }
 	if since.IsZero() || !slices.ContainsFunc(unmet, hinted) {
@@ -86,8 +86,9 @@ func (u Unmet) String() string {
 	return u.Message + ": " + u.Remedy
 }
 
-// minimumHold is what a gated node waits for while nodeManagement.minimumHoldSeconds is not over, and how long that
-// takes; 0 once it is over. It counts from the node's creation, so that a new leader does not start it again.
+// minimumHold is the unmet prerequisite of a gated node until nodeManagement.minimumHoldSeconds is over. left is the
+// time until then, or 0 once it is over. The time counts from the node's creation, so that a new leader does not start
+// it again.
 func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 	seconds := in.Config.NodeManagement.MinimumHoldSeconds
 	end := in.Node.Created.Add(time.Duration(seconds) * time.Second)
@@ -99,7 +100,8 @@ func minimumHold(in Input, now time.Time) (u Unmet, left time.Duration) {
 		Message: fmt.Sprintf("the end of nodeManagement.minimumHoldSeconds (%d) at %s", seconds, until)}, left
 }
 
-// prerequisiteStuckEvents is one event for all prerequisites that need a person; none if there is no such prerequisite.
+// prerequisiteStuckEvents returns one event for all prerequisites that need a person, or none if there is no such
+// prerequisite.
 func prerequisiteStuckEvents(unmet []Unmet) []Event {
 	var stuck []Unmet
 	e := Event{Reason: EventPrerequisiteStuck}

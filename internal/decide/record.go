@@ -116,7 +116,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Change.Record = r
 }
 
-// closeGate removes the label and puts the gating taints back, unless the node is never tainted.
+// closeGate removes the label and puts the gating taints back, unless the node must never be tainted.
 func (d *decision) closeGate() {
 	d.Change.Label, d.Change.GateTaints = ptr.To(false), d.in.Profile.Taints
 	if !protected(d.in) {
@@ -124,8 +124,8 @@ func (d *decision) closeGate() {
 	}
 }
 
-// closeGateIfVerified closes the gate after a re-verification that was inconclusive because of a failure. Under a
-// suspicion the gate stays open until a control probe passes.
+// closeGateIfVerified closes the gate if a failure made a re-verification inconclusive. Under a suspicion, the gate
+// stays open until a control probe passes.
 func (d *decision) closeGateIfVerified() {
 	if d.in.Node.Record.MayHaveVerified() && !suspect(d.in) {
 		d.closeGate()

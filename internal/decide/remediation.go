@@ -34,8 +34,8 @@ type Workloads struct {
 	Problem string
 }
 
-// remediate decides whether to delete a node whose retries are exhausted, or that is past its deadline by its own
-// fault. confirmed means that what leads to the deletion is recent.
+// remediate decides whether to delete a node that exhausted its retries, or that is past its deadline by its own fault.
+// If confirmed is true, the reason for the deletion was observed recently.
 func (d *decision) remediate(confirmed bool) {
 	r := d.in.Node.Record
 	if r.Deletion != nil {
@@ -54,7 +54,7 @@ func (d *decision) remediate(confirmed bool) {
 			return
 		case !confirmed:
 			// The intent is old, or from before a reboot or another configuration, and the deletion did not happen. A new
-			// attempt must confirm it. A list of owners that is some seconds old may not show the deletion.
+			// attempt must confirm it. A list of owners that is a few seconds old may not show the deletion.
 			if !d.ev.Fresh {
 				d.Need = NeedFresh
 				return
@@ -93,8 +93,9 @@ func (d *decision) remediate(confirmed bool) {
 		Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
-// resolveIntent handles an intended deletion before the result of an attempt that was running when it was decided. A
-// node must not be released, nor tried again, while its owner is deleted. It reports whether there was such an intent.
+// resolveIntent handles an intended deletion before the result of an attempt that was running when the deletion was
+// decided. A node must not be released or tried again while its owner is being deleted. It reports whether there was
+// such an intent.
 func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 	r := d.in.Node.Record
 	if r.Deletion == nil || !d.in.Config.NodeManagement.DeleteFailedNodes ||
@@ -106,7 +107,7 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 	return true
 }
 
-// deletionCause says what leads to the node's deletion.
+// deletionCause says why the node is to be deleted.
 func (d *decision) deletionCause() string {
 	r := d.in.Node.Record
 	if d.exhausted() && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
@@ -116,7 +117,7 @@ func (d *decision) deletionCause() string {
 	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.DeadlineCause.Message))
 }
 
-// targetKind is the kind of the object that a deletion of the node would delete, as far as is known.
+// targetKind is the kind of the object that a deletion of the node would delete, as far as that is known.
 func (d *decision) targetKind() string {
 	if a := NextAction(d.in); a.Condition != nil {
 		return marks.KindCondition
@@ -130,7 +131,8 @@ func (d *decision) targetKind() string {
 	return d.in.Node.Owner.Kind
 }
 
-// recordIntent records what is about to be deleted. The write is refused if the node changed since.
+// recordIntent records the object that is about to be deleted. The API server refuses the write if the node has changed
+// since.
 func (d *decision) recordIntent(t owner.Target) {
 	r := d.in.Node.Record
 	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: d.now.UTC().Truncate(time.Second)}
@@ -139,11 +141,11 @@ func (d *decision) recordIntent(t owner.Target) {
 	d.closeGate()
 }
 
-// recordHeld records the guard that holds the deletion, with an event if it is another guard than before. The guard's
-// message is recorded once, since it may contain a count or an error that changes all the time.
+// recordHeld records the guard that holds the deletion. It emits an event if the guard is another one than before. The
+// guard's message is recorded once, because it may contain a count or an error that changes all the time.
 func (d *decision) recordHeld(guard, message string) {
 	r := d.in.Node.Record
-	// Without its owner nobody knows whether an intended deletion has begun.
+	// Without the node's owner, the controller cannot tell whether an intended deletion has begun.
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}

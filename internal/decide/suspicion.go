@@ -20,16 +20,17 @@ const requestEvery = time.Minute
 // maxRequest is the longest ID of a request, in bytes: it is kept in the record.
 const maxRequest = 253
 
-// suspect reports whether the node passed before and is verified again because a condition or a request asks for it.
-// Then a failure is compared with a verified node before it closes the gate, with deletion off too: whoever sets the
-// condition may be wrong about every node at once.
+// suspect reports whether the node passed before and is verified again because a condition or a request asks for it. A
+// failure then closes the gate only after a comparison with a verified node, even with deletion off. The reason is that
+// whoever sets the condition may be wrong about every node at once.
 func suspect(in Input) bool {
 	r := in.Node.Record
 	return r.Suspicion != nil && r.MayHaveVerified() && in.LocalWorker == nil
 }
 
-// newSuspicion returns why the node is to be verified again, which its record does not show yet, and the entry of
-// reverify.onConditions that says so. Where nothing does, wait is when something will, 0 for never.
+// newSuspicion returns the reason to verify the node again that its record does not show yet, and the entry of
+// reverify.onConditions that gives the reason. If there is no reason yet, wait is the time until there is one, or 0 if
+// none is in sight.
 func newSuspicion(in Input, now time.Time) (s *marks.Suspicion, by config.SuspectCondition, wait time.Duration) {
 	if in.LocalWorker != nil {
 		return nil, by, 0
@@ -102,8 +103,8 @@ func SuspectConditionOf(n marks.Facts, by config.SuspectCondition) *corev1.NodeC
 	return &n.Conditions[i]
 }
 
-// cooldown is when a transition that a pass cleared makes the node suspect again; zero for one that no pass cleared. A
-// time from the future is a forged one, or of a fast clock, and does not count.
+// cooldown is when a transition that a pass cleared makes the node suspect again, or zero if no pass cleared it. A time
+// in the future is forged or from a fast clock, and does not count.
 func cooldown(in Input, c corev1.NodeCondition, now time.Time) time.Time {
 	i := slices.IndexFunc(in.Node.Record.Cleared, func(s marks.Suspicion) bool { return s.Same(c) })
 	if i < 0 || in.Node.Record.Cleared[i].Time.After(now.Add(clockTolerance)) {
@@ -138,9 +139,8 @@ func PendingRequest(r marks.Record) string {
 	return r.Suspicion.Request
 }
 
-// recordSuspicion writes down why the node is verified again. If the configuration wants that, and so few nodes are
-// unhealthy that it may, the same write closes the node's gate. It reports whether there is anything to write, or to
-// load first.
+// recordSuspicion records why the node is verified again. The same write closes the node's gate if the configuration
+// asks for it and few enough nodes are unhealthy. It reports whether there is something to write, or to load first.
 func (d *decision) recordSuspicion() bool {
 	s, by, _ := newSuspicion(d.in, d.now)
 	if s == nil {
@@ -177,9 +177,9 @@ func (d *decision) recordSuspicion() bool {
 	return true
 }
 
-// settleSuspicion writes what the result of an attempt means for the suspicion and the request under which it was made.
-// answers is the request that the attempt was made for. A cache that is behind may have hidden an attempt from whoever
-// wrote another one down: that one is answered by the next attempt or, after a pass, read from the node again.
+// settleSuspicion records what the result of an attempt means for the suspicion and for the request. answers is the
+// request that the attempt was made for. A writer whose cache is behind may have recorded another request without
+// knowing of this attempt. The next attempt answers that request or, after a pass, it is read from the node again.
 func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome attempt.Outcome) {
 	if answers != "" && answers == PendingRequest(*r) && r.Superseded == 0 {
 		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
@@ -228,8 +228,8 @@ func SuspicionResults() []SuspicionResult {
 	return []SuspicionResult{SuspicionAccused, SuspicionCleared, SuspicionConfirmed}
 }
 
-// suspicionResult is what an attempt of the outcome says of the suspicion in the record before. Only the first failure
-// confirms it.
+// suspicionResult is what an attempt with the outcome means for the suspicion in the record before it. Only the first
+// failure confirms the suspicion.
 func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
 	SuspicionResult) {
 	switch s := before.Suspicion; {
@@ -242,7 +242,8 @@ func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome)
 	return "", ""
 }
 
-// suspicionClearedEvents says that the checks passed on a node which a condition made suspect; none for any other node.
+// suspicionClearedEvents reports that the checks passed on a node that a condition made suspect. There is no event for
+// any other node.
 func suspicionClearedEvents(in Input, r marks.Record) []Event {
 	s := in.Node.Record.Suspicion
 	if s == nil || s.Type == "" {
@@ -254,5 +255,5 @@ func suspicionClearedEvents(in Input, r marks.Record) []Event {
 		passedMessage(r), attempt.Text(string(s.Type)), attempt.Text(string(s.Status)), cooldown)}}
 }
 
-// timestamp is a time as records hold it.
+// timestamp is a time in the precision of records.
 func timestamp(now time.Time) time.Time { return now.UTC().Truncate(time.Microsecond) }

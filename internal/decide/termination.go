@@ -11,7 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceDelete deletes a terminating pod without grace once it should have ended and no container of it runs. A
+// forceDelete deletes a terminating pod without grace, if it should have ended and none of its containers runs. A
 // container runtime that hangs never confirms the end of a container that it did not start.
 func (d *decision) forceDelete(pod workerpod.Observation) {
 	at := pod.EndsBy()
@@ -35,8 +35,9 @@ func (d *decision) occupyingWorker() *workerpod.Observation {
 	return nil
 }
 
-// stuckAt is when a terminating worker that still runs becomes its node's fault. A finalizer rules that out (ok is
-// false). The time starts again once the finalizer is gone or the node is Ready again.
+// stuckAt is when a terminating worker that still runs counts as a fault of its node. It does not (ok is false) if a
+// finalizer keeps the pod or the node is not Ready. The time starts again once the finalizer is gone or the node is
+// Ready again.
 func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
 	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !d.in.Node.Ready {
 		return time.Time{}, false
@@ -46,14 +47,14 @@ func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
 	return at.Add(began.Sub(seen.Terminating)), true
 }
 
-// recordsStuck reports whether the last recorded failure is a worker that did not end. A reason beside a check's name
-// is the worker's own and may be anything.
+// recordsStuck reports whether the last recorded failure is a worker that did not end. A result that names a check does
+// not count: its reason is the worker's own and may be anything.
 func recordsStuck(r marks.Record) bool {
 	return r.LastOutcome == attempt.Failed && r.LastCheck == "" && r.LastReason == attempt.ReasonWorkerStuck
 }
 
-// stuckResolved reports whether a worker is recorded as stuck that is gone now, or that this process has not itself
-// observed for long enough. Such a record neither delays the next attempt nor leads to a deletion.
+// stuckResolved reports whether the record names a stuck worker that is gone now, or that this process has not yet
+// observed for long enough itself. Such a record does not delay the next attempt, and does not lead to a deletion.
 func (d *decision) stuckResolved() bool {
 	if !recordsStuck(d.in.Node.Record) {
 		return false
@@ -66,8 +67,8 @@ func (d *decision) stuckResolved() bool {
 	return !ok || d.now.Before(at)
 }
 
-// awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt,
-// which cannot start, is recorded as failed.
+// awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt
+// cannot start and is recorded as failed.
 func (d *decision) awaitTermination(pod *workerpod.Observation) {
 	d.Condition = d.terminationCondition(pod)
 	at, ok := d.stuckAt(*pod)

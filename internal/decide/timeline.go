@@ -38,7 +38,7 @@ func NewTimeline(now time.Time) *Timeline {
 	return &Timeline{phase: PhaseStart, since: now, durations: map[Phase]time.Duration{}}
 }
 
-// enter ends the present phase at the given time, unless a later one has begun already.
+// enter ends the present phase at the given time, unless a later phase has already begun.
 func (t *Timeline) enter(p Phase, at time.Time) {
 	if p == t.phase || !at.After(t.since) {
 		return
@@ -71,8 +71,8 @@ func (t *Timeline) Observe(in Input, plan Plan, now time.Time) {
 	}
 }
 
-// runningSince is when a pod's worker was seen to run. One that was only seen before and after has run for as long as
-// it says itself.
+// runningSince is when a pod's worker was observed to run. If the worker was only observed before and after it ran, the
+// duration in its own report counts.
 func runningSince(pod workerpod.Observation) time.Time {
 	if pod.Seen.Running.IsZero() && pod.Attempt.Result != nil {
 		return pod.Seen.Result.Add(-pod.Attempt.Result.Duration)
