@@ -31,7 +31,8 @@ func OneAtATime(mgr ctrl.Manager, name string, concerns func(*corev1.Node) bool,
 		Complete(r)
 }
 
-// changed lets through a node that is concerned and new, or another one, or has other taints, labels or annotations.
+// changed lets a node through if it concerns the reconciler and is new, replaces another node, or has other taints,
+// labels or annotations than before.
 func changed(concerns func(*corev1.Node) bool) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return concerns(e.Object.(*corev1.Node)) },

@@ -89,8 +89,8 @@ func (p Pods) named(name string) *corev1.Pod {
 // goes back into the queue. Conflicts are common on a node that has just joined.
 const ConflictRetries = 8
 
-// ignoreReplaced drops the errors by which the API server answers that the object of the UID is gone: NotFound; and,
-// where another object has its name, Conflict, or Invalid for a patch, since a UID cannot change.
+// ignoreReplaced drops the errors which mean that the object with the UID is gone. These are NotFound and, if another
+// object has the name, Conflict. For a patch, the latter is Invalid, because a UID cannot change.
 func ignoreReplaced(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil

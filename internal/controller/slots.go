@@ -94,8 +94,8 @@ func (s *Slots) free(ctx context.Context) (int, error) {
 	return free - s.view.reserved.pending(synced, shown), nil
 }
 
-// PastEnd are the pods that held a slot when slots were last counted and should have ended before, by when they lose
-// it.
+// PastEnd are the pods that held a slot when slots were last counted, although they should have ended before. They are
+// sorted by when they lose the slot.
 func (s *Slots) PastEnd() []decide.SlotHolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,23 +158,23 @@ func (s *Slots) Next(ctx context.Context) []string {
 	return names
 }
 
-// reservations are the worker pods that this process is about to create, and those it created that the cache may not
-// hold yet. There is at most one for each node: the next pod waits until the store has the last one. The zero
-// value is ready for use.
+// reservations are the worker pods that this process is about to create, and created pods that the cache may not hold
+// yet. There is at most one for each node, because the next pod waits until the store has the last one. The zero value
+// is ready for use.
 type reservations struct {
 	mu sync.Mutex
 	of map[string]reservation // by the node on whose behalf the pod is created
 }
 
 type reservation struct {
-	// name is the pod's, group that of a probe, and nodeUID the node's that the pod runs on; empty until it is about to
-	// be created.
+	// name is the pod's name, group is the group of a probe, and nodeUID is the UID of the node that the pod runs on. All
+	// are empty until the pod is about to be created.
 	name, group, nodeUID string
 	pod                  *corev1.Pod // as the API server has it; nil before it answered
 }
 
-// pending reports whether a store that is complete up to a version may lack the pod. A version that cannot be
-// compared ends it: the pod's name keeps it from being created twice.
+// pending reports whether a store that is complete up to the version synced may lack the pod. If the versions cannot be
+// compared, the pod is not pending. Its name then keeps it from being created twice.
 func (r reservation) pending(synced string) bool {
 	return r.pod == nil || newer(r.pod.ResourceVersion, synced)
 }
@@ -213,7 +213,7 @@ func (r *reservations) drop(node string) {
 	delete(r.of, node)
 }
 
-// pending counts what is not in the cache yet, which shows pods of these names.
+// pending counts the pods that the cache does not hold yet. shown are the names of the pods that it holds.
 func (r *reservations) pending(synced string, shown map[string]bool) (count int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +225,7 @@ func (r *reservations) pending(synced string, shown map[string]bool) (count int)
 	return count
 }
 
-// probing reports whether a probe of the group is on its way, on behalf of another node.
+// probing reports whether a probe of the group is being created on behalf of another node.
 func (r *reservations) probing(group, node, synced string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,9 +237,9 @@ func (r *reservations) probing(group, node, synced string) bool {
 	return false
 }
 
-// settle ends the reservations of pods on a node whose creation a store that is complete up to a version holds, and
-// returns those that are gone from it again: the node's pods in it have these UIDs. The error is ErrVanished while
-// one is pending.
+// settle ends the reservations for pods on a node once the store has reached the version of their creation. The store
+// is complete up to the version synced, and listed has the UIDs of the node's pods in it. The result gone has the pods
+// that have already left the store again. The error is ErrVanished while a creation is pending.
 func (r *reservations) settle(nodeUID, synced string, listed map[types.UID]bool) (gone []*corev1.Pod, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// comparableSince is the first Kubernetes whose resource versions of one resource are ordered (KEP-5504).
+	// comparableSince is the first Kubernetes version with ordered resource versions for each resource (KEP-5504).
 	comparableSince = "1.35.0"
 	// liveFor is the longest time since the last event of the node watch for which the watch counts as alive.
 	liveFor = 3 * time.Second
@@ -50,7 +50,7 @@ type Versions struct {
 	lastEvent time.Time          // of the watch
 }
 
-// version is a node's version that this process knows to exist.
+// version is a version of a node that this process knows to exist.
 type version struct {
 	resourceVersion string // empty while the answer to a write is awaited, or was lost
 	at              time.Time
@@ -124,13 +124,13 @@ func (v *Versions) Behind(name, synced string) bool {
 	return ok && newer(last.resourceVersion, synced) && v.Now().Sub(last.at) < awaitedFor
 }
 
-// holds reports whether a store that is complete up to the version synced holds a write of the version.
+// holds reports whether a store that is complete up to the version synced contains the write with the version.
 func holds(synced, version string) bool {
 	order, err := resourceversion.CompareResourceVersion(synced, version)
 	return err == nil && order >= 0
 }
 
-// newer reports whether version a is newer than b; of versions that cannot be compared none is.
+// newer reports whether version a is newer than b. It is false if they cannot be compared.
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0

@@ -68,8 +68,8 @@ func TestBehind(t *testing.T) {
 	is("another node of the name", "10", false)
 }
 
-// A node of the cache is proved current only where the store is no older than the beginning of this leader's time, than
-// what was written to the node and than what was read of it.
+// A cached node counts as current only if the store is new enough. It must be at least as new as the start of this
+// leader's term, the last write to the node, and the last read of the node.
 func TestCurrent(t *testing.T) {
 	now := time.Now()
 	versions := NewVersions(func() time.Time { return now }, stored("10"))

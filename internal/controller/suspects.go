@@ -15,8 +15,8 @@ type suspect struct {
 	transition, since time.Time
 }
 
-// observeSuspects remembers when it first saw the present transition of the conditions that make the node suspect, and
-// returns that by the conditions' types; nil where none does.
+// observeSuspects records when it first observed the present transition of each condition that makes the node suspect.
+// It returns those times by the conditions' types, or nil if there are none.
 func (s *Tracker) observeSuspects(in decide.Input) map[corev1.NodeConditionType]time.Time {
 	if len(in.Profile.SuspectConditions) == 0 {
 		return nil

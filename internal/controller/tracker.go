@@ -29,7 +29,7 @@ type Tracker struct {
 	nodes map[string]*trackedNode
 }
 
-// trackedNode is what was observed of the node of this UID.
+// trackedNode is what was observed of the node with this UID.
 type trackedNode struct {
 	uid        types.UID
 	underWay   []types.UID // pods of attempts that a watch has shown without a result, and has not shown to be gone
@@ -47,20 +47,20 @@ type trackedNode struct {
 	emitted  string                 // key of the last event that no write of the node guards
 	timeline *decide.Timeline       // of a node that was seen to be created with the taint, until it is released
 	waits    []decide.WaitingLabels // what the node waits for
-	// refused is why the API server refuses what is to be done about the node, by what that is.
+	// refused are the reasons why the API server refuses requests about the node, by request.
 	refused map[string]string
 	// reverts are the objects of actions that the API server refused to delete, by name.
 	reverts map[string]revert
 }
 
-// revert is when the deletion of an object is tried again, and how long after the last time.
+// revert is when the deletion of an object is tried again, and the wait after the last refusal.
 type revert struct {
 	at    time.Time
 	after time.Duration
 }
 
-// revertFirst and revertMost bound the time until the deletion of an object that was refused is tried again, which
-// doubles.
+// revertFirst and revertMost bound the wait before the deletion of an object is tried again. The wait doubles with each
+// refusal.
 const revertFirst, revertMost = time.Second, time.Minute
 
 // RevertRefused records that the API server refused to delete the object of an action, and returns after what time that
@@ -140,9 +140,9 @@ func (s *Tracker) ObservePod(pod *corev1.Pod) workerpod.Observation {
 	return o
 }
 
-// attempted is the node that a pod's attempt is on. It is nil where there is nothing to remember: for a probe, for a
-// result on a node of which nothing was observed, and for a pod that ends after its node, since another node may have
-// the name now. s.mu must be held.
+// attempted is the node that a pod's attempt is on, or nil if there is nothing to remember. That is so for a probe, and
+// for a result on a node that was never observed. It is also so for a pod that ends after its node, because another
+// node may have the name by then. s.mu must be held.
 func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNode {
 	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
 	n := s.nodes[o.Node]
@@ -152,7 +152,7 @@ func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNo
 	return s.node(o.Node, uid)
 }
 
-// ends drops a pod from those under way.
+// ends drops a pod from the pods under way.
 func (n *trackedNode) ends(pod *corev1.Pod) {
 	n.underWay = slices.DeleteFunc(n.underWay, func(uid types.UID) bool { return uid == pod.UID })
 }
@@ -167,8 +167,9 @@ func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
 	return nil
 }
 
-// observe is a pod as it was observed. What no watch has shown yet counts as observed now. An end counts as witnessed
-// only once a watch has shown it: of two pods in the cache, the one that is read last may have ended first.
+// observe returns the observation of a pod. If no watch has shown the pod yet, it counts as observed now. An end counts
+// as witnessed only once a watch has shown it. Reading pods from the cache does not show their order: the pod that is
+// read last may have ended first.
 func (s *Tracker) observe(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
@@ -244,7 +245,8 @@ func (s *Tracker) NodeGone(name string) {
 	delete(s.nodes, name)
 }
 
-// node is what was seen of a node; that of an earlier node of the name is dropped. s.mu must be held.
+// node is what was observed of a node. What was observed of an earlier node with the name is dropped. s.mu must be
+// held.
 func (s *Tracker) node(name string, uid types.UID) *trackedNode {
 	n := s.nodes[name]
 	if n == nil || n.uid != uid {
@@ -254,7 +256,7 @@ func (s *Tracker) node(name string, uid types.UID) *trackedNode {
 	return n
 }
 
-// ofNode adds what was seen of the node.
+// ofNode adds what was observed of the node to in.
 func (s *Tracker) ofNode(in *decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +292,7 @@ func (s *Tracker) Lost(name string) bool {
 	return n != nil && n.lost
 }
 
-// neededSince is when it was first seen that the node must be verified; zero for one that need not be.
+// neededSince is when the process first observed that the node must be verified, or zero if the node need not be.
 func (s *Tracker) neededSince(in decide.Input) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

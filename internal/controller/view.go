@@ -126,7 +126,7 @@ func (v *View) workers(ctx context.Context, live client.Reader) (found []*corev1
 	return found, err
 }
 
-// synced is the version up to which the store of pods is complete; empty where nobody knows.
+// synced is the version up to which the store of pods is complete, or empty if that is unknown.
 func (v *View) synced() string {
 	if v.Pods == nil {
 		return ""
@@ -158,7 +158,7 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 // never been made.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
-	// Both before the list: the store changes first, and its events come after.
+	// Both are read before the list, because the store changes first and its events come after that.
 	missing, synced := v.Tracker.UnderWay(n.Name, n.UID), v.synced()
 	var list corev1.PodList
 	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace),

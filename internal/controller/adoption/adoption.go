@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// The node changed, or another one has the name: a UID cannot change.
+		// The node changed, or another node has the name. The latter is Invalid, because a UID cannot change.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case apierrors.IsNotFound(err):
 		return ctrl.Result{}, nil

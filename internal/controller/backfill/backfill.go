@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	var err error
 	for range controller.ConflictRetries {
-		// Invalid is the answer where another node has the name by now: a UID cannot change.
+		// Another node has the name by now. A UID cannot change, so the answer is Invalid.
 		if err = r.backfill(ctx, req.Name); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			break
 		}
@@ -79,8 +79,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-// backfill decides on a fresh read of the node, and of its pods after that, and writes on condition that the node is
-// still the same.
+// backfill decides on a fresh read of the node and then of its pods. It writes on condition that the node has not
+// changed since.
 func (r *Reconciler) backfill(ctx context.Context, name string) error {
 	n := &corev1.Node{}
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {

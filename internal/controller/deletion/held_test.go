@@ -28,8 +28,8 @@ func heldBy(w *world.World, guard string, count int) {
 	}
 }
 
-// A look at a held node that changes nothing asks the API server for no list, whichever guard holds it: 20 nodes and 10
-// looks at each cost what the first look cost.
+// Looking again at a held node that has not changed sends no list request to the API server, whichever guard holds it.
+// Ten looks at each of 20 nodes cost as much as the first look.
 func TestHeldNodesCostNoLists(t *testing.T) {
 	const nodes, looks = 20, 10
 	for guard, settings := range map[string]string{
@@ -62,8 +62,8 @@ func TestHeldNodesCostNoLists(t *testing.T) {
 	}
 }
 
-// What only the API server knows of a held node is read again ever more seldom, and at the latest after ten minutes:
-// a node that becomes deletable without any change of its own is deleted within that time.
+// Evidence about a held node that only the API server has is read again at growing intervals, and at least every ten
+// minutes. So a node that becomes deletable without a change to the Node object is deleted within that time.
 func TestHeldNodeIsReadAgain(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}},
 		"reconciliation": {"intervalSeconds": 30}}`)

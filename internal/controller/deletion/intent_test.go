@@ -8,8 +8,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// A worker that was created while the deletion of its node was decided passes: the node is not released while its
-// NodeClaim goes, and is once it is certain that nothing was deleted.
+// A worker is created while the controller decides to delete its node, and then passes. The node is not released while
+// its NodeClaim terminates. It is released once it is certain that nothing was deleted.
 func TestPassDuringADeletion(t *testing.T) {
 	for name, deleted := range map[string]bool{"the NodeClaim goes": true, "nothing was deleted": false} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // a deletion anyway, and another attempt must confirm it first (see exhaustedRetrySeconds).
 const keptFor = 10 * time.Minute
 
-// kept is the evidence that was read about nodes whose deletion is held, by UID. It only saves requests: a new leader
-// reads again, and no deletion is decided on it. The zero value is ready for use.
+// kept is the evidence that was read about nodes whose deletion is held, by UID. It only saves requests. A new leader
+// reads again, and the controller never decides on a deletion with kept evidence. The zero value is ready for use.
 type kept[T any] struct{ of map[types.UID]reading[T] }
 
 // reading is what was read about one node.
@@ -29,9 +29,10 @@ type reading[T any] struct {
 	since, at time.Time
 }
 
-// get returns what was read before, if the node has not changed in what it was read for and the value is young
-// enough: at most twice as old as it was when it was last read, at least one interval and at most keptFor. Otherwise,
-// and if fresh is set, it reads again. again is true for a value from before.
+// get returns the value that was read before, if the node's aspects have not changed and the value is recent enough. A
+// value that has long been the same is kept for longer. After its last read, it stays valid for as long as it had been
+// unchanged by then. The least time is one interval, and the longest is keptFor. Otherwise, or if fresh is set, get
+// reads again. The result again is true if the value is from an earlier read.
 func (k *kept[T]) get(n *corev1.Node, r marks.Record, now time.Time, interval time.Duration, fresh bool,
 	read func() (T, error)) (value T, again bool, err error) {
 	have, ok := k.of[n.UID]
@@ -55,9 +56,8 @@ func (k *kept[T]) get(n *corev1.Node, r marks.Record, now time.Time, interval ti
 	return value, false, nil
 }
 
-// aspects identifies what a node's pods and owner depend on as far as the node shows it: which machine it is,
-// whose, whether it is cordoned, and the last attempt or comparison that was recorded. A heartbeat changes none of
-// it.
+// aspects identifies the state of a node on which its pods and its owner depend. That is which machine it is, who owns
+// it, whether it is cordoned, and the last attempt or comparison that was recorded. A heartbeat does not change it.
 func aspects(n *corev1.Node, r marks.Record) string {
 	o := owner.Of(n)
 	id := fmt.Sprint(n.Spec.ProviderID, n.Spec.Unschedulable, o.Managed, o.Pool, o.UIDs)

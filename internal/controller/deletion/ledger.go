@@ -63,8 +63,8 @@ func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Co
 	return l.last.Get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
 		cm, c, err := l.load(ctx)
 		if err == nil && c.HasFutureTimes(now) && !l.ReadOnly {
-			// Entries from the future may be what holds every deletion, and nobody would then ever write them again.
-			// Where this fails they go on counting as made now, which errs on the safe side, and the next reader tries.
+			// Entries from the future may be what holds every deletion. Then no action would ever write the ledger again. If
+			// this write fails, the entries go on counting as made now. That is the safe side, and the next reader tries again.
 			if version, err := l.save(ctx, cm, c.Prune(now, l.keep())); err == nil {
 				c.Version = version
 			}
@@ -73,7 +73,7 @@ func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Co
 	})
 }
 
-// begin writes down since when the ledger is kept, if nobody did.
+// begin records the time since which the ledger is kept, unless that is recorded already.
 func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 	return l.last.Change(ctx, func(ctx context.Context) error {
 		cm, c, err := l.load(ctx)
@@ -111,7 +111,7 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 
 func (l *Ledger) keep() time.Duration { return max(l.Keep, time.Hour) }
 
-// load returns the ConfigMap, nil if there is none, and what it holds.
+// load returns the ConfigMap, or nil if there is none, and its contents.
 func (l *Ledger) load(ctx context.Context) (*corev1.ConfigMap, ledger.Contents, error) {
 	cm := &corev1.ConfigMap{}
 	err := l.Reader.Get(ctx, client.ObjectKey{Namespace: l.Namespace, Name: ledger.Name}, cm)

@@ -59,7 +59,8 @@ type Reconciler struct {
 
 	queue atomic.Pointer[queue]
 
-	// counts, made at counted, workloads and owners save held nodes what they would count or read at every look.
+	// counts saves counting the fleet again for each held node; counted is when counts was made. workloads and owners save
+	// reading again what was read about a held node before.
 	counts    decide.Counts
 	counted   time.Time
 	workloads kept[decide.Workloads]
@@ -99,8 +100,8 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	return nil // who asks for it next begins it
 }
 
-// beginRetry is the time after which the creation of the ledger is tried again. beginFor is how long before that the
-// first caller tries alone.
+// beginRetry is the time between two tries to create the ledger. beginFor is how long a new leader tries. After that,
+// the next read of the ledger creates it.
 const (
 	beginRetry = 2 * time.Second
 	beginFor   = time.Minute
@@ -128,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	case errors.As(err, &later):
 		return ctrl.Result{RequeueAfter: later.After}, nil
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
-		// The node, its pods or the ledger changed since they were read: whatever was decided may no longer hold.
+		// The node, its pods or the ledger changed since they were read, so the decision may no longer hold.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case err != nil:
 		r.Counters.ReconcileError()
@@ -136,7 +137,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, err
 }
 
-// errOld is the cause of a deletion that was cancelled.
+// errOld is the cause of the cancellation of a deletion whose evidence is too old.
 var errOld = errors.New("the data of the remediation decision is too old")
 
 func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
@@ -165,7 +166,8 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a deletion
 	loaders := decide.Loaders{
 		decide.NeedFresh: func(decide.Plan) (err error) {
-			// An API server that has requests tried again and again must not make what is loaded from now on old a second time.
+			// The API server may make the client retry a request for a long time. What is loaded from here on must not become
+			// too old a second time.
 			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
 			now := &corev1.Node{}
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); apierrors.IsNotFound(err) {
@@ -227,8 +229,8 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 // countsFor is how long the counts of the fleet are reused for nodes that are held anyway.
 const countsFor = 2 * time.Second
 
-// count counts the fleet: from the API server where the node was read from there, else what was counted for another
-// node may do.
+// count counts the fleet. If the node was read from the API server, it counts from there, too. Otherwise recent counts
+// for another node are good enough.
 func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evidence) (decide.Counts, error) {
 	now := r.View.Tracker.Now()
 	if !ev.Fresh && now.Sub(r.counted) < countsFor {
@@ -251,8 +253,8 @@ func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evide
 	return r.counts, nil
 }
 
-// problem is what an operator has to fix before evidence can be read, in words that do not vary; empty for an error
-// that may pass.
+// problem is what an operator has to fix before evidence can be read. The text does not vary. It is empty for an error
+// that may pass by itself.
 func problem(err error) string {
 	switch {
 	case errors.Is(err, ledger.ErrUnreadable):
@@ -263,7 +265,7 @@ func problem(err error) string {
 	return ""
 }
 
-// unexplained is an error that is tried again: one without a problem to show.
+// unexplained returns an error that is to be retried. It is nil for an error with a problem to report.
 func unexplained(err error) error {
 	if problem(err) != "" {
 		return nil
@@ -271,7 +273,7 @@ func unexplained(err error) error {
 	return err
 }
 
-// act writes the decision down and, if it is to delete, deletes.
+// act records the decision, and carries out a deletion or an action.
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
 	switch {
@@ -312,8 +314,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// revert takes an action back. Where the API server refuses that, the error is a controller.RetryLater: nothing else
-// about the node waits for it.
+// revert takes an action back. If the API server refuses that, the error is a controller.RetryLater, so that everything
+// else about the node goes on.
 func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input, a marks.Remediation) error {
 	err := r.Actions.Revert(ctx, n, a)
 	why := remediation.RevertRefused(a, err)
@@ -332,8 +334,9 @@ func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input
 	return err
 }
 
-// carryOut enters the remediation in the ledger, ends the node's workers, and deletes the target on condition of its
-// UID, or carries the action out. Cut short anywhere it is decided again; the ledger counts it once.
+// carryOut adds the remediation to the ledger and ends the node's workers. Then it carries out the action, or deletes
+// the target on condition of its UID. If it is interrupted at any point, the remediation is decided again, and the
+// ledger counts it once.
 func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan,
 	decidedOn string) error {
 	t := plan.Target
@@ -364,7 +367,7 @@ func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Inp
 	return nil
 }
 
-// start carries out an action that the record has as intended, and writes that it was.
+// start carries out an action that the record has as intended, and then records that it was started.
 func (r *Reconciler) start(ctx context.Context, n *corev1.Node, plan decide.Plan) error {
 	a := *plan.Action
 	if err := r.Actions.Start(ctx, n, a, plan.Change.Record, plan.Cause, r.View.Tracker.Now()); err != nil {

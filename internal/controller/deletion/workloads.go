@@ -54,7 +54,8 @@ func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// belongsToNode compares groups as well: other groups have kinds of these names, whose pods may move to other nodes.
+// belongsToNode compares API groups, too. Other groups have kinds with these names, and their pods may move to other
+// nodes.
 func belongsToNode(p *corev1.Pod) bool {
 	if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return true

@@ -23,8 +23,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// act carries a plan out, the step first. All the rest follows from the step, and the next reconcile repairs it if
-// this one is cut short.
+// act carries out a plan, the step first. Everything else follows from the step. If this reconcile is interrupted, the
+// next one repairs what is missing.
 func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, err error) {
 	if d.plan.Step != decide.StepRecord { // else it goes along with that
 		if err := r.applyRules(ctx, d); err != nil {
@@ -63,8 +63,8 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	return wait, r.endPods(ctx, d)
 }
 
-// endPods marks and deletes the pods of the plan. A request that the API server refuses holds nothing else up: it is
-// tried again at the next reconcile, and the node's condition reports it.
+// endPods marks and deletes the pods of the plan. A request that the API server refuses blocks nothing else. It is sent
+// again at the next reconcile, and the node's condition reports it.
 func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	why := ""
 	end := func(err error) error {
@@ -91,7 +91,7 @@ func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	return errors.Join(errs...)
 }
 
-// noteRefusal records a request that the API server refuses, and that is tried again at the next look.
+// noteRefusal records a request that the API server refuses. The request is sent again at the next reconcile.
 func (r *Reconciler) noteRefusal(ctx context.Context, err error) {
 	r.Counters.ReconcileError()
 	log.FromContext(ctx).Error(err, "the API server refuses a request of the controller")
@@ -149,8 +149,8 @@ func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on
 	return err
 }
 
-// endRefused ends the worker of the last attempt if that is recorded as refused, the API server made the pod all the
-// same, and the cache may not hold it yet: two workers on one node would disturb each other. It reports whether the
+// endRefused ends the worker of the last attempt if that attempt is recorded as refused, but the API server created the
+// pod. The cache may not hold the pod yet, and two workers on one node would disturb each other. It reports whether the
 // pod exists.
 func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
 	if d.in.Node.Record.LastReason != attempt.ReasonPodRefused {
@@ -171,10 +171,10 @@ func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Tar
 	return true, r.Pods.Delete(ctx, d.in, o)
 }
 
-// awaitUnshown returns controller.ErrVanished while a worker occupies the node that the cache does not show. Numbers,
-// and so the names of pods, keep two workers apart, unless somebody removes the record or makes it unreadable: then
-// attempts are counted from 1 again. A node without a record had one if it carries our condition, or if this process
-// asked for a later attempt. For any other docs/design/architecture.md shows that names are enough.
+// awaitUnshown returns controller.ErrVanished while a worker that the cache does not show occupies the node. Usually
+// the attempt's number, and so the pod's name, keeps two workers apart. If somebody removes the record or makes it
+// unreadable, attempts count from 1 again. A node without a record had one if it carries our condition, or if this
+// process asked for a later attempt. For any other node, the names are enough; see docs/design/architecture.md.
 func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.Target) error {
 	f := d.in.Node
 	removed := f.Condition != nil && f.Record.NodeUID != f.UID
@@ -197,26 +197,26 @@ func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.T
 	return nil
 }
 
-// refused reports whether the API server answered that it does not take a write: a quota, an admission policy or its
-// webhook being down, a namespace or service account that is missing, a pod that is too large, too much load. The pod
-// of an answer that came after it was stored is ended like any other of a recorded attempt.
+// refused reports whether the API server answered that it rejects a write. Reasons are a quota, an admission policy or
+// its webhook being down, a missing namespace or service account, a pod that is too large, or too much load. If the API
+// server stored the pod before it answered, the pod is ended like any other pod of a recorded attempt.
 //
-// It is the status that counts, and not its reason: a webhook may give a code alone.
+// It checks for a status and not for its reason, because a webhook may return only a code.
 func refused(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer) && !errors.Is(err, leader.ErrNotLeading)
 }
 
 const (
-	// refusedFor is for how long the creation of one pod is tried again, where the API server's answer may pass, before
-	// its attempt is recorded as refused: the condition then says why within a minute.
+	// refusedFor is how long the controller retries the creation of one pod after a transient refusal. Then it records the
+	// attempt as refused, so that the condition gives the reason within a minute.
 	refusedFor = 30 * time.Second
 	// refusedFirst and refusedMost bound the wait between two tries, which doubles.
 	refusedFirst, refusedMost = 100 * time.Millisecond, 4 * time.Second
 )
 
-// retryLater returns a controller.RetryLater where the creation of a pod that was refused is to be tried again before
-// that is recorded. A pod that the API server made all the same is found by its name then.
+// retryLater returns a controller.RetryLater if the creation of a refused pod must be tried again before the refusal is
+// recorded. If the API server created the pod despite its answer, the next try finds it by its name.
 func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 	if !transient(err) {
 		return nil
@@ -229,9 +229,9 @@ func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 	return controller.RetryLater{After: wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
 }
 
-// transient reports whether a refusal may be over in a moment: a conflict, as of many creations at once under one
-// ResourceQuota, too much load, or an API server or webhook that fails. What a quota or a policy forbids stays
-// forbidden until somebody changes it.
+// transient reports whether a refusal may soon be over. Such refusals are a conflict, for example when many pods are
+// created at once under one ResourceQuota, too much load, and a failing API server or webhook. What a quota or a policy
+// forbids stays forbidden until somebody changes the quota or the policy.
 func transient(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !refused(err) || !errors.As(err, &status) {
@@ -297,7 +297,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	return nil
 }
 
-// write writes a change of our marks together with what the rules ask for, in one patch.
+// write writes a change of our marks in one patch, together with what the rules require.
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
 	c.Rules = d.rules.Change
 	patch := client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary()))
@@ -315,7 +315,7 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	return nil
 }
 
-// applyRules writes what the rules ask for where nothing else is written.
+// applyRules writes what the rules require if nothing else is written.
 func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
 	if r.Rules == nil {
 		return nil
@@ -344,7 +344,7 @@ func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 	return nil
 }
 
-// setCondition writes the condition if it is time to, and returns when it is.
+// setCondition writes the condition if it is due, and otherwise returns when it is.
 func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Duration, err error) {
 	write, wait := r.View.Tracker.Quiet(d.in, d.plan)
 	patch := []byte(nil)
@@ -384,7 +384,7 @@ func (r *Reconciler) emit(d decision, events []decide.Event) {
 	}
 }
 
-// named is a node to patch, without the contents of the cache's.
+// named returns a node to patch. It has only the name, and not the contents of the cached node.
 func named(n *corev1.Node) *corev1.Node {
 	out := &corev1.Node{}
 	out.Name = n.Name

@@ -48,8 +48,8 @@ func runs(l *world.Leader, stop <-chan struct{}, wg *sync.WaitGroup) {
 	})
 }
 
-// Two leaders, both sure of it, act on the same nodes at once: no attempt is made or counted twice, no node has two workers,
-// and no more is deleted than the limit allows.
+// Two processes act on the same nodes at once, and each believes that it is the leader. No attempt is made or counted
+// twice, no node has two workers, and no more nodes are deleted than the limit allows.
 func TestTwoLeadersAtOnce(t *testing.T) {
 	const well, broken, limit = 6, 4, 2
 	w := world.Begin(t, fmt.Sprintf(`{"nodeManagement": {%s, "remediation": {"maxDeletionsPerHour": %d}}}`, world.Deletes, limit))

@@ -31,8 +31,8 @@ func failedUnseen(w *world.World, l *world.Leader, node string) {
 	}
 }
 
-// A worker that failed in an outage, while no controller led, spends no budget once a probe of after the outage passes: with
-// maxRetries 1 the node would be deleted for it.
+// A worker fails in an outage while no controller leads. The failure does not count against the retries if a probe
+// passes after the outage. With maxRetries 1, the controller would otherwise delete the node.
 func TestFailureBeforeAFailoverIsNotCounted(t *testing.T) {
 	w := world.Begin(t, `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {`+world.Deletes+`}}`)
 	w.Exit = func(p *corev1.Pod) int {

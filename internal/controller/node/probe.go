@@ -15,7 +15,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// probe creates a control probe, one for all nodes of its group that fail together.
+// probe creates a control probe. All nodes of its group that fail together share one.
 func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	p, now := d.plan.Probe, r.View.Tracker.Now()
 	pod := r.View.Builder.Probe(p.On, d.in.Profile, p.Subject, p.Group)

@@ -135,8 +135,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 }
 
-// settled reports whether the node carries the label of a verified one and no taint that is ours to remove. Only a
-// watch can show that there is something to do about it, and that is less urgent than on a node that is held.
+// settled reports whether the node carries the verified label and no taint that the controller must remove. Only a
+// watch event can show that such a node needs something. That is less urgent than a node that is held.
 func (r *Reconciler) settled(n *corev1.Node) bool {
 	v := r.View.Config.Vocabulary()
 	return n.Labels[v.Verified.Key] == v.Verified.Value && !marks.HasRuleTaint(n, v) &&
@@ -144,14 +144,15 @@ func (r *Reconciler) settled(n *corev1.Node) bool {
 }
 
 var (
-	// errNothingToDo ends the reconcile of a node that is none of our business.
+	// errNothingToDo ends the reconcile of a node that does not concern the controller.
 	errNothingToDo = errors.New("nothing to do")
 	// errDecideAgain asks for the same decision on a fresh read.
 	errDecideAgain = errors.New("decide again")
 )
 
-// failed counts an error on its way to the queue, which retries with backoff. A node that is gone although the cache
-// still has it is forgotten once the watch shows that: what is known of it keeps the cached node from being believed.
+// failed counts an error and returns it to the queue, which retries with backoff. If the node is gone but still in the
+// cache, the state of the node is kept until the watch shows the deletion. Without that state, the controller would
+// trust the cached node.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
@@ -160,7 +161,7 @@ func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 	return ctrl.Result{}, err
 }
 
-// gone forgets a node that the cache does not have.
+// gone drops all state of a node that the cache does not have.
 func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
@@ -230,7 +231,7 @@ func (d decision) log(ctx context.Context) {
 		"workers", len(d.in.Pods), "delete", len(d.plan.Delete), "rules", d.rules.Concerns())
 }
 
-// decide asks what is next.
+// decide returns the decision about the next step.
 func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evidence) (decision, error) {
 	d := decision{ev: ev, ruled: func() {}}
 	switch err := r.gather(ctx, &d, n, ev.Fresh); {
@@ -249,8 +250,8 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 	return d, err
 }
 
-// gather observes the node, and what the rules ask of it as it was read last. If the node waits for rules that cannot
-// be served, that is what is decided, and the error is decide.ErrStop.
+// gather observes the node, and evaluates the rules on the node as it was read last. If the node waits for rules that
+// cannot be served, the decision is to wait, and the error is decide.ErrStop.
 func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fresh bool) (err error) {
 	d.node = n
 	if fresh {
@@ -326,8 +327,8 @@ func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error
 	return n, nil
 }
 
-// occupants are the ordinary pods on a node. Where they cannot be listed the node counts as one that runs some: a
-// taint that evicts nobody closes the gate as well, and at once.
+// occupants are the ordinary pods on a node. If they cannot be listed, the node counts as one that runs some. A taint
+// that evicts no pod closes the gate as well, and does so at once.
 func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workloads {
 	w, err := r.Workloads(ctx, node)
 	if err != nil {
@@ -350,7 +351,7 @@ func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prereq
 	return r.Prerequisites.Evaluate(n, p), nil
 }
 
-// enqueueWaiting lets nodes that wait for a slot look again while there is one.
+// enqueueWaiting enqueues nodes that wait for a slot, as long as there are free slots.
 func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	for _, name := range r.Slots.Next(ctx) {
 		r.queue.enqueue(name, 0)

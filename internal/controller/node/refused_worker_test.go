@@ -146,8 +146,8 @@ func foreignPod(w *world.World, name string) {
 		ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "worker", Image: "i"}}}})
 }
 
-// An attempt is recorded as one that was refused, and its worker was made all the same: the next one does not begin beside it, though
-// no watch has shown it yet.
+// An attempt is recorded as refused, but the API server created its worker. The next attempt does not start beside that
+// worker, although no watch has shown it yet.
 func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit = func(*corev1.Pod) int { return world.Stays }
@@ -169,8 +169,8 @@ func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 	}
 }
 
-// The answer to a creation was that it is refused, and its worker is there all the same: the next one waits until it
-// has ended, for as long as that may take.
+// The API server answered that it refuses the creation, but the worker exists. The next attempt waits until that worker
+// has ended, however long that takes.
 func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit, w.Linger = func(*corev1.Pod) int { return world.Runs }, true
@@ -190,9 +190,9 @@ func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
 	}
 }
 
-// What may pass costs nothing but another try: a burst of conflicts, as of a ResourceQuota that many creations meet
-// at once, is no attempt, no event and no write of the node. Nor is an answer that was lost: the worker is found by
-// its name.
+// A transient refusal costs only another try. A burst of conflicts, for example when many pods are created at once
+// under a ResourceQuota, causes no attempt, no event and no write to the node. Nor does a lost answer: the controller
+// finds the worker by its name.
 func TestRefusalThatPasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal func() error
@@ -288,8 +288,8 @@ func TestRefusedProbe(t *testing.T) {
 	}
 }
 
-// A pod for a node that takes workloads displaces none: it has no priority class, and goes through the scheduler unless that
-// could have it preempt those of a lower class.
+// A worker pod for a node that accepts workloads evicts no other pod. It has no priority class. It goes through the
+// scheduler, unless the scheduler could preempt pods of a lower class for it.
 func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		class *schedulingv1.PriorityClass // the cluster's default
