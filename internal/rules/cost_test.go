@@ -23,8 +23,8 @@ func (c counting) List(ctx context.Context, list client.ObjectList, options ...c
 	return c.cached.List(ctx, list, options...)
 }
 
-// With twenty rules, all nodes are looked at once. After that a change of a node costs a decision about that node and
-// enqueues the one rule that it is about; neither a status nor a scrape looks at the nodes again.
+// With twenty rules, all nodes are evaluated once. After that, a change of a node costs one decision about that node,
+// and enqueues only the rule that the change affects. Neither a status update nor a scrape evaluates the nodes again.
 func TestTwentyRulesLookAtAllNodesOnce(t *testing.T) {
 	const nodes, changes = 200, 50
 	var rules []*v1alpha1.NodeReadinessRule

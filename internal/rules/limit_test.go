@@ -66,8 +66,8 @@ func (f *fixture) fail() (closing []string) {
 	return closing
 }
 
-// However many nodes are decided about at the same time, no more than the limit are closed again, whether the cache
-// shows the closings or not, and also once the rules have changed and all is counted anew.
+// No more nodes than the limit are closed again, however many nodes are decided about at the same time. This holds
+// whether or not the cache shows the closings, and also after the rules have changed and everything is counted again.
 func TestLimitOfClosingsHoldsForAllNodesTogether(t *testing.T) {
 	f := limited(t, 10, 105)
 	first := f.fail()
@@ -167,8 +167,8 @@ func TestClosingsOfTheLeaderOfBeforeCount(t *testing.T) {
 	}
 }
 
-// A rule that releases a node writes that down in the same patch, and for a node that it never held in one of its own;
-// without the limit it writes nothing.
+// A rule that releases a node records the release in the same patch. For a node that it never held, it records the
+// release in a separate patch. Without the limit, it records nothing.
 func TestReleasesAreWrittenDown(t *testing.T) {
 	for percent, want := range map[int32][]string{0: nil, 10: {"uid-r0"}} {
 		f := limited(t, percent, 0)

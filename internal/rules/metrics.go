@@ -15,8 +15,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
 
-// ruleNamespace begins the names that the node-readiness-controller gave its metrics; ours have the same names, labels
-// and buckets where it has them.
+// ruleNamespace is the prefix of metric names that the node-readiness-controller chose. Metrics that it also has keep
+// its names, labels and buckets here.
 const ruleNamespace = "node_readiness"
 
 // Counters are the metrics that serving rules writes. The series of a rule are dropped with it.
@@ -126,8 +126,8 @@ func (c *Counters) RecordWrite(n *corev1.Node, p rule.Plan, changed, now time.Ti
 	}
 }
 
-// enforced counts the time from the transition of the last condition by which a rule's conditions came to be met or
-// not.
+// enforced records the time since a rule's conditions came to be met, or not met. That is the transition of the last of
+// them.
 func (c *Counters) enforced(r *rule.Rule, p rule.Plan, operation string, met bool, now time.Time) {
 	for _, e := range p.Evaluations {
 		if e.Rule != r || e.Met != met || e.Since.IsZero() {
@@ -154,7 +154,7 @@ func (c *Counters) BootstrapHeld(rule string, origin TaintOrigin, since, now tim
 	c.hold.WithLabelValues(rule, string(origin)).Observe(max(0, now.Sub(since).Seconds()))
 }
 
-// since is the time between two instants in seconds, and none where clocks disagree.
+// since is the time between two instants in seconds, or 0 if clocks disagree.
 func since(then, now time.Time) float64 {
 	if then.IsZero() {
 		return 0

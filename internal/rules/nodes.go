@@ -16,22 +16,22 @@ import (
 // first observation.
 type nodeState struct {
 	uid types.UID
-	// heartbeats are the last of each condition, by type.
+	// heartbeats are the last heartbeat of each condition, by type.
 	heartbeats map[string]heartbeat
-	// adopting is since when a rule, by UID, was observed to hold the node by a taint that nobody owns.
+	// adopting is when a rule, by UID, was first observed to hold the node by a taint without an owner.
 	adopting map[string]time.Time
 	// released are the UIDs of the bootstrap-only rules that the node was observed to pass.
 	released []string
 	// changed is when the conditions last changed.
 	changed time.Time
-	// failure is the last write of rules that the API server refused, failed the UIDs of those rules.
+	// failure is the last write of rules that the API server refused. failed are the UIDs of those rules.
 	failure rule.Failure
 	failed  map[string]bool
-	// added is when this process put the taint of a bootstrap-only rule on, by the rule's UID.
+	// added is when this process added the taint of a bootstrap-only rule, by the rule's UID.
 	added map[string]time.Time
 	// reported is what a dry run has reported of the node.
 	reported string
-	// counted are the evaluations by which the node is in the tallies of its rules.
+	// counted are the node's evaluations as the tallies of its rules contain them.
 	counted []rule.Evaluation
 }
 
@@ -41,8 +41,8 @@ type heartbeat struct {
 	renewed  bool      // it was observed to change, so its writer renews it
 }
 
-// state is what is known of the node. That of an earlier node of the same name is dropped, except what is counted of
-// it. r.mu must be held.
+// state is what this process knows of the node. The state of an earlier node of the same name is dropped, except for
+// the evaluations that the tallies contain. r.mu must be held.
 func (r *Rules) state(n *corev1.Node) *nodeState {
 	s := r.nodes[n.Name]
 	if s != nil && s.uid == n.UID {
@@ -61,7 +61,7 @@ func (r *Rules) state(n *corev1.Node) *nodeState {
 	return next
 }
 
-// observed is the node as its rules are evaluated on it. r.mu must be held.
+// observed is the node in the form in which its rules are evaluated on it. r.mu must be held.
 func (r *Rules) observed(n *corev1.Node) rule.Node {
 	return rule.Node{Node: n, Gating: r.Gating, Renewed: r.state(n).renewals(), Limited: r.Config.MaxClosedPercent > 0}
 }
@@ -103,7 +103,7 @@ func (r *Rules) ForgetNode(name string) {
 	delete(r.awaiting, name)
 }
 
-// renew records the heartbeats of conditions that a rule requires. It reports whether one that was stale is renewed.
+// renew records the heartbeats of conditions that a rule requires. It reports whether a stale condition was renewed.
 func (s *nodeState) renew(n *corev1.Node, rules []rule.Rule, now time.Time, staleAfter time.Duration) (back bool) {
 	for _, c := range n.Status.Conditions {
 		if !rule.AnyRequires(rules, c.Type) {
@@ -122,7 +122,8 @@ func (s *nodeState) renew(n *corev1.Node, rules []rule.Rule, now time.Time, stal
 	return back
 }
 
-// renewals is when each condition that is renewed at all was last observed to be, by type.
+// renewals is when each condition was last observed to be renewed, by type. A condition that was never renewed is left
+// out.
 func (s *nodeState) renewals() map[string]time.Time {
 	if len(s.heartbeats) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func (s *nodeState) renewals() map[string]time.Time {
 	return out
 }
 
-// adopt remembers since when the rules hold the node by a taint that nobody owns.
+// adopt records since when the rules hold the node by a taint without an owner.
 func (s *nodeState) adopt(uids []string, now time.Time) {
 	before := s.adopting
 	s.adopting = nil
@@ -159,7 +160,8 @@ type hold struct {
 }
 
 // recordHolds records since when bootstrap-only rules hold the node, and returns the holds that the written plan ends.
-// started is when this process first observed nodes: nobody knows who put a taint on an older node.
+// started is when this process first observed nodes. The process does not know who tainted a node that is older than
+// that.
 func (s *nodeState) recordHolds(n *corev1.Node, plan rule.Plan, started, now time.Time) (ended []hold) {
 	for _, e := range plan.Evaluations {
 		for _, a := range plan.Actions {
@@ -184,7 +186,7 @@ func (s *nodeState) recordHolds(n *corev1.Node, plan rule.Plan, started, now tim
 	return ended
 }
 
-// conditions are the node's, by type.
+// conditions are the statuses of the node's conditions, by type.
 func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
 	m := make(map[corev1.NodeConditionType]corev1.ConditionStatus, len(n.Status.Conditions))
 	for _, c := range n.Status.Conditions {
@@ -193,7 +195,7 @@ func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionSta
 	return m
 }
 
-// describe tells one plan from another, so that a dry run reports each once.
+// describe returns a text that identifies the plan, so that a dry run reports each plan once.
 func describe(p rule.Plan) (text string) {
 	for _, a := range p.Actions {
 		text += fmt.Sprintf("%s %s %d;", a.Operation, a.Rule.UID, a.Rule.Generation)

@@ -87,8 +87,9 @@ func rulePaths() map[string]world.Path {
 	}
 }
 
-// A node reboots between the decision that it has passed a bootstrap-only rule and the write of that: the write is refused, and the
-// node is held until it is ready in its present boot. A reboot after the write changes nothing.
+// A node reboots after the decision that it passed a bootstrap-only rule, and before the write. The API server refuses
+// the write, and the rule holds the node until it is ready in its present boot. A reboot after the write changes
+// nothing.
 func TestBootstrapCompletionAndAReboot(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")

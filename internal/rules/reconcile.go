@@ -36,7 +36,8 @@ const (
 	evaluateInterval = time.Second
 	// releaseRetry is how soon the nodes are checked again for what a deleted rule owns.
 	releaseRetry = time.Second
-	// prunedFor is how long a definition without our fields of the status is remembered: a new one may have them.
+	// prunedFor is how long a definition without our status fields is remembered. After that, a newer definition may have
+	// them.
 	prunedFor = time.Hour
 	// conflictRetries is how often a write of finalizers is retried at once, on a fresh read, after a conflict.
 	conflictRetries = 8
@@ -63,11 +64,12 @@ type Reconciler struct {
 type ruleState struct {
 	written   time.Time // its last status
 	evaluated time.Time // when that was last compared with what it should be
-	// writers reports whether otherWrite is known: when another controller last wrote the status. One that serves rules
-	// without a Lease shows by that. What it wrote before this process first read the rule does not count.
+	// writers reports whether otherWrite is known: when another controller last wrote the status. Such a write is the only
+	// sign of a controller that serves rules without a Lease. A write from before this process first read the rule does
+	// not count.
 	writers    bool
 	otherWrite time.Time
-	// prunedUntil is until when the definition of the resource counts as one without our fields of the status.
+	// prunedUntil is until when the controller assumes that the definition of the resource lacks our status fields.
 	prunedUntil time.Time
 	// limited is since when rules.maxClosedPercent leaves nodes open; zero if it leaves none.
 	limited time.Time
@@ -93,7 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	case rule.Serving:
 		wait, err := r.serve(ctx, s, c, o)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			// Another writer was quicker. Its write comes as an event; this is for one that came before.
+			// Another write was faster. That write causes an event. The retry is for a write whose event came before this
+			// reconcile.
 			return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 		}
 		if err != nil {
@@ -107,8 +110,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	return ctrl.Result{}, r.notServing(ctx, c, o, state, why)
 }
 
-// notServing sets the condition Serving of a rule that was served here to False. Nothing else is written on a rule that
-// is not served here.
+// notServing sets the condition Serving to False on a rule that was served here before. It writes nothing else, because
+// the rule is not served here.
 func (r *Reconciler) notServing(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule,
 	state rule.ServingState, why string) error {
 	conditions := rule.NotServing(c, o.Status.Conditions, state, why, r.Rules.Now())
@@ -139,7 +142,7 @@ func (r *Reconciler) serve(ctx context.Context, s *set, c *rule.Rule,
 	return r.reportStatus(ctx, s, c, o)
 }
 
-// emit emits the events of the rule. The emitter drops one that it has emitted before.
+// emit emits the events of the rule. The emitter drops an event that it has emitted before.
 func (r *Reconciler) emit(s *set, c *rule.Rule, o *v1alpha1.NodeReadinessRule) {
 	now := r.Rules.Now()
 	if c.Invalid != "" {
@@ -163,7 +166,7 @@ func (r *Reconciler) state(uid types.UID) *ruleState {
 	return r.states[uid]
 }
 
-// finalize puts our finalizer on a rule. If the API server refuses that, the rule and the nodes that it selects report
+// finalize adds our finalizer to a rule. If the API server refuses that, the rule and the nodes that it selects report
 // it.
 func (r *Reconciler) finalize(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule) error {
 	err := r.writeFinalizers(ctx, o, true)
@@ -176,7 +179,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *rule.Rule, o *v1alpha1.Nod
 	return err
 }
 
-// writeFinalizers adds our finalizer to a rule or removes it, if the rule did not change since it was read.
+// writeFinalizers adds our finalizer to a rule or removes it, if the rule has not changed since it was read.
 func (r *Reconciler) writeFinalizers(ctx context.Context, o *v1alpha1.NodeReadinessRule, ours bool) error {
 	for try := 0; ; try++ {
 		finalizers := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
@@ -210,7 +213,7 @@ func named(o *v1alpha1.NodeReadinessRule) *v1alpha1.NodeReadinessRule {
 	return out
 }
 
-// release removes our finalizer from a deleted rule once no node has what it owns.
+// release removes our finalizer from a deleted rule once no node has a taint that the rule owns.
 func (r *Reconciler) release(ctx context.Context, c *rule.Rule,
 	o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
 	owns, err := r.ownsAny(ctx, c)
@@ -227,8 +230,8 @@ func (r *Reconciler) release(ctx context.Context, c *rule.Rule,
 	return 0, nil
 }
 
-// ownsAny reports whether a node still has what the deleted rule owns, and enqueues those that do. It checks the cache
-// first. The API server has the last word: the cache may be behind.
+// ownsAny reports whether a node still has what the deleted rule owns, and enqueues those nodes. It checks the cache
+// first. Because the cache may be behind, it then checks the API server.
 func (r *Reconciler) ownsAny(ctx context.Context, c *rule.Rule) (owns bool, err error) {
 	if !r.Rules.written() {
 		return true, nil
@@ -261,7 +264,7 @@ func (r *Reconciler) ownsAny(ctx context.Context, c *rule.Rule) (owns bool, err 
 	return owns, nil
 }
 
-// reportStatus writes the rule's status if it has to change, and not more often than statusInterval.
+// reportStatus writes the rule's status if it must change, but not more often than statusInterval.
 func (r *Reconciler) reportStatus(ctx context.Context, s *set, c *rule.Rule,
 	o *v1alpha1.NodeReadinessRule) (wait time.Duration, err error) {
 	now, state := r.Rules.Now(), r.state(o.UID)
@@ -302,8 +305,8 @@ func (r *Reconciler) reportStatus(ctx context.Context, s *set, c *rule.Rule,
 	return statusInterval, nil
 }
 
-// upToDate reports whether a rule's status is what it should be. A definition of the resource without our fields prunes
-// them: what is missing for that reason is not written again, or it would be forever.
+// upToDate reports whether a rule's status is what it should be. A definition of the resource without our status fields
+// drops them. Fields that are missing for that reason are not written again, because that would never end.
 func (s *ruleState) upToDate(have, want v1alpha1.NodeReadinessRuleStatus, now time.Time) bool {
 	if now.Before(s.prunedUntil) && len(have.Conditions) == 0 {
 		want.Conditions, want.Summary = nil, nil
@@ -311,7 +314,7 @@ func (s *ruleState) upToDate(have, want v1alpha1.NodeReadinessRuleStatus, now ti
 	return equality.Semantic.DeepEqual(have, want)
 }
 
-// writeStatus writes what changes in a rule's status, and returns what the API server made of it.
+// writeStatus writes the changes of a rule's status, and returns the rule as the API server stored it.
 func (r *Reconciler) writeStatus(ctx context.Context,
 	o, want *v1alpha1.NodeReadinessRule) (*v1alpha1.NodeReadinessRule, error) {
 	patch, err := statusPatch(o, want)
@@ -322,8 +325,8 @@ func (r *Reconciler) writeStatus(ctx context.Context,
 	return written, r.Writer.Status().Patch(ctx, written, merge, client.FieldOwner(fieldManager))
 }
 
-// statusPatch renders what changes in the status, guarded by the rule's UID. It has no resourceVersion: nobody else
-// writes the status, and somebody who keeps writing the rest of the rule must not prevent it.
+// statusPatch renders the changes of the status, on condition of the rule's UID. It has no resourceVersion. No other
+// program writes the status, and frequent writes to the rest of the rule must not block this one.
 func statusPatch(o, want *v1alpha1.NodeReadinessRule) ([]byte, error) {
 	raw, err := client.MergeFrom(o).Data(want)
 	if err != nil {
@@ -337,7 +340,7 @@ func statusPatch(o, want *v1alpha1.NodeReadinessRule) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// otherWriter is the controller that has written the rule's status since the last call, besides ours; empty for none.
+// otherWriter is another controller that has written the rule's status since the last call, or empty if there is none.
 func (s *ruleState) otherWriter(o *v1alpha1.NodeReadinessRule) (manager string) {
 	last := time.Time{}
 	for _, e := range o.ManagedFields {
@@ -353,14 +356,14 @@ func (s *ruleState) otherWriter(o *v1alpha1.NodeReadinessRule) (manager string) 
 	return manager
 }
 
-// lastWrittenHere reports whether the last write of the rule was our status: it has nothing new.
+// lastWrittenHere reports whether the last write to the rule was our status. Then the rule has nothing new.
 func lastWrittenHere(o *v1alpha1.NodeReadinessRule) (ours bool) {
 	var last time.Time
 	for _, e := range o.ManagedFields {
 		if e.Time == nil || e.Time.Time.Before(last) {
 			continue
 		}
-		// Times are whole seconds. Of two writes in one second the other one counts.
+		// Times are in whole seconds. Of two writes in the same second, the one from elsewhere counts.
 		ours = e.Manager == fieldManager && e.Subresource == "status" && (ours || e.Time.After(last))
 		last = e.Time.Time
 	}

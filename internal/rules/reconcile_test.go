@@ -58,8 +58,8 @@ func deletedRule() *v1alpha1.NodeReadinessRule {
 	return r
 }
 
-// A deleted rule keeps its finalizer while a node has its taint, in the cache or only on the API server, and while a
-// decision of before its deletion is not written.
+// A deleted rule keeps its finalizer while a node has its taint, in the cache or only on the API server. It also keeps
+// it until a decision from before the deletion has been written.
 func TestFinalizerStaysWhileTaintsDo(t *testing.T) {
 	held := closed(newcomer("n", corev1.ConditionFalse))
 	for name, c := range map[string]struct {

@@ -33,19 +33,19 @@ const (
 	// roleFence is the age of the last renewal at which rules are no longer served; nodes wait for the next.
 	roleFence = 20 * time.Second
 	// roleDuration is how long another installation waits after the last renewal that it observed. The time between
-	// roleFence and it is for the write in flight.
+	// roleFence and roleDuration is for a write in flight.
 	roleDuration = 45 * time.Second
 )
 
-// role is which installation serves rules, as far as this process has observed.
+// role records which installation serves rules, as far as this process has observed.
 type role struct {
 	// renewed is when the last renewal of ours was sent; zero before the first.
 	renewed time.Time
-	// other is the Lease while another installation holds it.
+	// other is the Lease if another installation holds it.
 	other observedLease
-	// dryRun: a dry run takes no role and stands back for nobody.
+	// dryRun: a dry run takes no role, and does not stand back for another installation.
 	dryRun bool
-	// refused says why the API server refuses to read the Lease or to write it; empty if it does not.
+	// refused is the reason why the API server refuses to read or write the Lease, or empty if it does not.
 	refused string
 }
 
@@ -84,8 +84,8 @@ func (r *Role) Lock() resourcelock.Interface {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: r.Identity}}
 }
 
-// run takes part in the election until ctx is done. Only the process that holds the controller's own Lease runs it.
-// Nothing frees the role when it ends: the next process of the installation has the same identity and renews it.
+// run takes part in the election until ctx is done. Only the process that holds the controller's own Lease runs it. The
+// role is not released at the end, because the next process of the installation has the same identity and renews it.
 func (r *Role) run(ctx context.Context) {
 	r.logger = log.FromContext(ctx)
 	if r.Rules.DryRun { // it takes no role, and watches whether another installation has it
@@ -93,8 +93,8 @@ func (r *Role) run(ctx context.Context) {
 		wait.UntilWithContext(ctx, read, roleRenewal)
 		return
 	}
-	// Whether rules are served follows from the age of the last renewal, which a process that was stopped knows too, and
-	// not from the callbacks.
+	// The age of the last renewal decides whether rules are served, and not the callbacks. A process that was stopped for
+	// a while knows that age, too.
 	callbacks := leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 	election := leaderelection.LeaderElectionConfig{Name: rule.LeaseName, Lock: r.Lock(), ReleaseOnCancel: false,
 		LeaseDuration: roleDuration, RenewDeadline: roleFence, RetryPeriod: roleRenewal, Callbacks: callbacks}
@@ -152,7 +152,7 @@ func (r *Role) renew(ctx context.Context, lease *coordinationv1.Lease,
 	return written, err
 }
 
-// record records an answer: change is what one without an error changes.
+// record records an answer of the API server. change is called for an answer without an error.
 func (r *Role) record(ctx context.Context, err error, change func(*role)) {
 	why := controller.Refusal(err)
 	if err == nil || why != "" {
@@ -170,7 +170,7 @@ func (r *Role) record(ctx context.Context, err error, change func(*role)) {
 	}
 }
 
-// annotate writes to the Lease how rules stand once it is renewed.
+// annotate writes the state of serving to the Lease, as it will be once the Lease is renewed.
 func (r *Role) annotate(lease *coordinationv1.Lease, now time.Time) {
 	r.Rules.mu.Lock()
 	renewed := r.Rules.serving
@@ -201,8 +201,9 @@ func (r *Role) annotate(lease *coordinationv1.Lease, now time.Time) {
 	}
 }
 
-// recall reads which of NRC's Leases were unheld when rules were last served. If the API server refuses that, or the
-// annotation cannot be read, nothing is remembered: then rules wait for a minute without a holder, as after NRC's end.
+// recall reads which of NRC's Leases had no holder when rules were last served. If the API server refuses that, or the
+// annotation cannot be read, nothing is remembered. Rules then wait until NRC's Leases have had no holder for a minute,
+// as they do after NRC has ended.
 func (r *Role) recall(ctx context.Context) error {
 	lease, err := r.LeaseInterface.Get(ctx, rule.LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || controller.Refusal(err) != "" {

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// counted returns the tallies: how all nodes stand with each rule, by the rule's UID. They follow the decisions about
-// single nodes, since to evaluate each rule on each node whenever a status is due, or metrics are scraped, costs the
-// square of the number of rules. They are made of all nodes of the cache when the rules have changed; nil if rules are
-// not served. r.mu must be held.
+// counted returns the tallies: how many nodes are in each state under each rule, by the rule's UID. Decisions about
+// single nodes update them. To evaluate every rule on every node for each status and each scrape would cost the square
+// of the number of rules. The tallies are computed from all cached nodes when the rules have changed. They are nil if
+// rules are not served. r.mu must be held.
 func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
 	if state, _ := r.serving.state(r.set != nil, r.Now()); state != rule.Serving {
 		return nil, nil
@@ -55,7 +55,7 @@ func (r *Rules) Tallies(ctx context.Context) (map[string]*rule.Tally, error) {
 	return out, err
 }
 
-// tally is how all nodes stand with one rule; zero if rules are not served.
+// tally counts the nodes in each state under one rule. It is zero if rules are not served.
 func (r *Rules) tally(ctx context.Context, c *rule.Rule) (rule.Tally, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +66,8 @@ func (r *Rules) tally(ctx context.Context, c *rule.Rule) (rule.Tally, error) {
 	return rule.Tally{}, err
 }
 
-// count records in the tallies what was decided about a node, nil for one that is gone, and enqueues the rules whose
-// status that changes. r.mu must be held.
+// count updates the tallies with the decision about a node, and enqueues the rules whose status changes. There are no
+// evaluations for a node that is gone. r.mu must be held.
 func (r *Rules) count(node string, evaluations []rule.Evaluation) {
 	if r.tallies == nil {
 		return // they are made of all nodes when they are needed
@@ -78,7 +78,7 @@ func (r *Rules) count(node string, evaluations []rule.Evaluation) {
 	}
 }
 
-// recount replaces what is counted of a node, and returns the rules for which that changes anything. r.mu must be held.
+// recount replaces a node's evaluations in the tallies, and returns the rules whose tally changes. r.mu must be held.
 func (r *Rules) recount(node string, evaluations []rule.Evaluation) (changed []*rule.Rule) {
 	s := r.nodes[node]
 	if s == nil {
@@ -108,8 +108,8 @@ func (r *Rules) recount(node string, evaluations []rule.Evaluation) (changed []*
 	return changed
 }
 
-// mayClose are the UIDs of the rules that may put their taint on the node again although they have released it. They
-// are recorded in r.closing. None may if nodes cannot be counted. r.mu must be held.
+// mayClose are the UIDs of the rules that may put their taint on the node again although they have released it before.
+// They are recorded in r.closing. If nodes cannot be counted, no rule may. r.mu must be held.
 func (r *Rules) mayClose(node string, evaluations []rule.Evaluation) (may map[string]bool) {
 	wanted := map[string]bool{}
 	for _, e := range evaluations {
@@ -149,7 +149,7 @@ func addClosing(closing map[string]map[string]bool, uid, node string) {
 	closing[uid][node] = true
 }
 
-// free is how many more nodes a rule may close again, not counting the node besides. r.mu must be held.
+// free is how many more nodes a rule may close again, not counting the node named besides. r.mu must be held.
 func (r *Rules) free(uid, besides string) int {
 	closed := r.tallies[uid].ClosedAgain
 	if r.closedAgain(uid, besides) {
@@ -188,8 +188,8 @@ func (r *Rules) enqueueLeftOpen(c *rule.Rule) {
 	}
 }
 
-// recallClosings reads from the API server which nodes are closed again: the cache may not show the last writes of the
-// previous leader.
+// recallClosings reads from the API server which nodes are closed again, because the cache may not show the last writes
+// of the previous leader.
 func (r *Rules) recallClosings(ctx context.Context, live client.Reader) error {
 	if r.Config.MaxClosedPercent == 0 {
 		return nil

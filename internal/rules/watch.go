@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// definitionRetry is how often discovery is asked for the resource: its definition may be installed after us.
+	// definitionRetry is how often discovery looks for the resource. Its definition may be installed after the controller.
 	definitionRetry = 2 * time.Second
 	// expiryInterval is how often the state is evaluated in case a Lease has expired.
 	expiryInterval = time.Second
@@ -100,7 +100,8 @@ func retry(ctx context.Context, message string, do func(context.Context) error) 
 	})
 }
 
-// watchNodes passes on what the cache's informer shows of nodes: every heartbeat, which the node reconciler ignores.
+// watchNodes passes on the events of the cache's node informer, including every heartbeat, which the node reconciler
+// ignores.
 func (w *Watch) watchNodes(ctx context.Context) error {
 	informer, err := w.Cache.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -164,7 +165,7 @@ func (w *Watch) watchRules(ctx context.Context) {
 	informer.RunWithContext(ctx)
 }
 
-// replace hands all rules over, once all are listed.
+// replace passes on all rules once they are all listed.
 func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +178,8 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 	w.Rules.reportState(ctx)
 }
 
-// watchNRC runs the informer of NRC's Leases, which are watched by their name in all namespaces: the API server
-// authorises that by resourceNames.
+// watchNRC runs the informer of NRC's Leases. They are watched by name in all namespaces, which the API server
+// authorises by resourceNames.
 func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
 	byName := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, rule.NRCLease).String()
@@ -211,7 +212,7 @@ func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
 	informer.RunWithContext(ctx)
 }
 
-// setUp prepares an informer before it runs. refused records why the API server refuses its first list.
+// setUp prepares an informer before it runs. refused records the reason if the API server refuses its first list.
 func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, refused func(s *serving, why string),
 	transform cache.TransformFunc, handler cache.ResourceEventHandler) {
 	failed := func(_ context.Context, _ *cache.Reflector, err error) {
@@ -247,7 +248,8 @@ func typed(o any) (any, error) {
 	}
 	r := &v1alpha1.NodeReadinessRule{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, r); err != nil {
-		// Another definition of the resource: without a spec the rule is refused, by its name.
+		// The object follows another definition of the resource. It becomes a rule without a spec, which is refused under its
+		// name.
 		r = &v1alpha1.NodeReadinessRule{}
 		r.Name, r.UID, r.ResourceVersion, r.Generation = u.GetName(), u.GetUID(), u.GetResourceVersion(), u.GetGeneration()
 		r.CreationTimestamp, r.DeletionTimestamp, r.Finalizers =

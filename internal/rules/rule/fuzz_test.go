@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// FuzzRule: whatever rule somebody's definition of the resource admits, and whatever node it meets, it is refused with words or obeyed,
-// and then it settles: once done there is nothing left to do.
+// FuzzRule checks any rule that somebody's definition of the resource admits against any node. The rule is either
+// refused with a reason or obeyed, and the result settles: after one round, nothing is left to do.
 func FuzzRule(f *testing.F) {
 	node, err := json.Marshal(aWorker(carries(agentTaint), carries("foreign"), ownedBy("a", agentTaint), reports("agent/Ready", "True")))
 	if err != nil {

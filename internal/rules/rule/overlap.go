@@ -27,8 +27,8 @@ func Overruled(rules []Rule) map[string]*Rule {
 	return overruled
 }
 
-// overlap reports whether a node may have labels that both selectors match. Each label is solved by itself, since no
-// operator of a selector (In, NotIn, Exists, DoesNotExist) relates two.
+// overlap reports whether a node may have labels that both selectors match. Each label is checked separately, because
+// no operator of a selector (In, NotIn, Exists, DoesNotExist) relates two labels.
 func overlap(a, b labels.Selector) bool {
 	one, _ := a.Requirements()
 	other, _ := b.Requirements()
@@ -49,7 +49,7 @@ func overlap(a, b labels.Selector) bool {
 	return true
 }
 
-// labelDomain is what the requirements allow for one label.
+// labelDomain is the set of values that the requirements allow for one label.
 type labelDomain struct {
 	present, absent bool
 	allowed         sets.Set[string] // nil: any

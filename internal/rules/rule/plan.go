@@ -125,15 +125,17 @@ type planner struct {
 	plan    Plan
 	// releases are the UIDs of rules that release the node for the first time.
 	releases []string
-	// unregistered: Karpenter merges startup taints back until it has registered the node, so none is removed before.
+	// unregistered: Karpenter merges startup taints back until it has registered the node. So no taint is removed before
+	// that.
 	unregistered bool
 }
 
-// trusted are the entries of the annotation that count. A kubelet may annotate its Node but not change its taints
-// (k8s.io/kubernetes plugin/pkg/admission/noderestriction), so an entry must not make us remove a taint for it. The key
-// must have the prefix of rules, and the taint must gate no node for verification. It must be the taint of the rule
-// that the entry names, or of a rule that no longer exists: no rule has the UID, or no rule has the taint. Other
-// programs use the autoscaler's prefix too, so a taint with that prefix counts only for a rule that exists and has it.
+// trusted returns the entries of the annotation that the controller relies on. A kubelet may annotate its Node but not
+// change its taints (k8s.io/kubernetes plugin/pkg/admission/noderestriction). So an entry must not make the controller
+// remove a taint on the kubelet's behalf. The key must have the prefix of rules, and the taint must not gate nodes for
+// verification. It must be the taint of the rule that the entry names, or of a rule that no longer exists. The latter
+// means that no rule has the UID, or that no rule has the taint. Other programs use the autoscaler's prefix too, so a
+// taint with that prefix counts only for a rule that exists and has it.
 func (d *planner) trusted(written marks.Owned) marks.Owned {
 	trusted := marks.Owned{}
 	for uid, id := range written {
@@ -147,14 +149,14 @@ func (d *planner) trusted(written marks.Owned) marks.Owned {
 	return trusted
 }
 
-// ofRules reports whether a taint can be a rule's at all.
+// ofRules reports whether a rule may have the taint at all.
 func (d *planner) ofRules(id marks.TaintID) bool {
 	gates := func(t marks.Taint) bool { return t.ID() == id }
 	_, _, prefixed := marks.CutRulePrefix(id.Key)
 	return prefixed && !slices.ContainsFunc(d.node.Gating, gates)
 }
 
-// rule is the rule of a UID; nil for one that does not exist.
+// rule is the rule with the UID, or nil if there is none.
 func (d *planner) rule(uid string) *Rule {
 	if i := slices.IndexFunc(d.rules, func(r Rule) bool { return r.UID == uid }); i >= 0 {
 		return &d.rules[i]
@@ -162,8 +164,8 @@ func (d *planner) rule(uid string) *Rule {
 	return nil
 }
 
-// release removes what a rule owns and no longer asks for: it is deleted, refused, does not select the node, or another
-// rule decides about the taint.
+// release removes what a rule owns but no longer asks for. The rule is deleted or refused, does not select the node, or
+// leaves the taint to another rule.
 func (d *planner) release(r *Rule) {
 	if r.idle() {
 		return
@@ -177,8 +179,9 @@ func (d *planner) release(r *Rule) {
 	}
 }
 
-// releaseOrphans removes what rules own that no longer exist: somebody removed their finalizer, or they were deleted
-// together with their definition. A taint that a rule in a dry run may hold stays: a kubelet may write an unknown UID.
+// releaseOrphans removes what rules own that no longer exist. Somebody removed their finalizer, or they were deleted
+// together with their definition. A taint that a dry-run rule may hold stays, because a kubelet may write an unknown
+// UID.
 func (d *planner) releaseOrphans() {
 	for _, uid := range slices.Sorted(maps.Keys(d.owned)) {
 		id := d.owned[uid]
@@ -191,7 +194,8 @@ func (d *planner) releaseOrphans() {
 	}
 }
 
-// disown releases what a rule is recorded to own. On a node that Karpenter has not registered it stays until then.
+// disown releases what a rule owns according to the annotation. On a node that Karpenter has not registered, the taint
+// stays until the registration.
 func (d *planner) disown(r *Rule, id marks.TaintID) {
 	if d.unregistered && Tainted(d.node.Node, id) {
 		return
@@ -200,8 +204,8 @@ func (d *planner) disown(r *Rule, id marks.TaintID) {
 	d.removeUnlessClaimed(r, id)
 }
 
-// removeUnlessClaimed removes a taint that a rule owned, unless another rule decides about it, or will once it has its
-// finalizer: that rule keeps the taint or removes it.
+// removeUnlessClaimed removes a taint that a rule owned. It leaves the taint to another rule that decides about it now,
+// or that will do so once it has its finalizer.
 func (d *planner) removeUnlessClaimed(r *Rule, id marks.TaintID) {
 	claims := func(other Rule) bool {
 		waits := !other.Deleting && !other.Finalized && !other.DryRun
@@ -213,8 +217,9 @@ func (d *planner) removeUnlessClaimed(r *Rule, id marks.TaintID) {
 	}
 }
 
-// holdsUnrecorded reports whether a rule holds the node by a taint, but is not recorded as its owner: that is not due
-// yet, or the node-readiness-controller put it there, which may have admitted a rule that is refused here.
+// holdsUnrecorded reports whether a rule holds the node by a taint without being recorded as its owner. Either the
+// record is not due yet, or the node-readiness-controller added the taint. That controller may have admitted a rule
+// that is refused here.
 func (d *planner) holdsUnrecorded(r *Rule) bool {
 	if d.owner(r.Taint.ID()) != "" || !d.ofRules(r.Taint.ID()) {
 		return false
@@ -230,7 +235,7 @@ func (d *planner) holdsUnrecorded(r *Rule) bool {
 		(r.Continuous || !marks.BootstrapCompleted(d.node.Node, r.UID, r.Name))
 }
 
-// owner is the UID of the rule that owns a taint; empty for none.
+// owner is the UID of the rule that owns a taint, or empty if there is none.
 func (d *planner) owner(id marks.TaintID) string {
 	for uid, owned := range d.owned {
 		if owned == id {
@@ -240,7 +245,7 @@ func (d *planner) owner(id marks.TaintID) string {
 	return ""
 }
 
-// enforce adds to the plan what the rule that decides asks for.
+// enforce adds to the plan what the rule that decides about the taint requires.
 func (d *planner) enforce(e Evaluation) {
 	r, id := e.Rule, e.Rule.Taint.ID()
 	released := e.Completed && (slices.Contains(d.node.Released, r.UID) || e.Met && !e.Tainted)
@@ -274,7 +279,7 @@ func (d *planner) enforce(e Evaluation) {
 	}
 }
 
-// adopt holds the node by a taint that nobody owns, and makes the rule its owner when that is due.
+// adopt holds the node by a taint without an owner, and makes the rule its owner when that is due.
 func (d *planner) adopt(r *Rule) {
 	since, known := d.node.Adopting[r.UID]
 	if !known {
@@ -293,7 +298,7 @@ func (d *planner) adopt(r *Rule) {
 	d.plan.wait(left)
 }
 
-// own makes the rule the one owner of its taint.
+// own makes the rule the only owner of its taint.
 func (d *planner) own(r *Rule) {
 	maps.DeleteFunc(d.next, func(_ string, id marks.TaintID) bool { return id == r.Taint.ID() })
 	d.next[r.UID] = r.Taint.ID()
@@ -320,12 +325,12 @@ func (d *planner) act(r *Rule, o Operation) {
 	d.plan.Actions = append(d.plan.Actions, Action{Rule: r, Operation: o, Taint: r.Taint.ID()})
 }
 
-// recordOwners adds to the change who owns what after it. An entry of an unknown rule is no reason for a write: it goes
-// with the next write after its taint is gone.
+// recordOwners adds to the change which rule owns which taint after it. An entry of an unknown rule does not cause a
+// write. It is removed with the next write after its taint is gone.
 func (d *planner) recordOwners() {
 	c := &d.plan.Change
 	if len(d.releases) > 0 {
-		// The UIDs of rules that no longer exist go with this write.
+		// This write also removes the UIDs of rules that no longer exist.
 		gone := func(uid string) bool { return d.rule(uid) == nil }
 		c.Released = append(slices.DeleteFunc(slices.Clone(d.node.releasedBy), gone), d.releases...)
 	}

@@ -100,9 +100,9 @@ func randomWorker(r *rand.Rand) *corev1.Node {
 	return n
 }
 
-// What rules ask of a node, done once, is done: nothing flaps, whatever the rules and the node are. Nothing that no rule
-// names or owns changes, every taint that is put on is owned in the same patch, no taint has two owners among those that
-// act, and once no rule is left alive nothing of theirs is.
+// Applying the rules to a node once is enough: nothing flaps, whatever the rules and the node are. Only taints that a
+// rule names or owns change. The patch that adds a taint also records its owner, and no taint has two owners among the
+// active rules. Once no rule is left, none of their marks is left.
 func TestRulesSettleOnAnyNode(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 11))
 	for i := range 20000 {

@@ -71,13 +71,14 @@ func (r *Rule) Selects(nodeLabels map[string]string) bool {
 // Active reports whether the rule holds and releases nodes.
 func (r *Rule) Active() bool { return r.Invalid == "" && !r.Deleting && r.Finalized && !r.DryRun }
 
-// Concerns reports whether the rule concerns a node with the labels: a refused rule too releases what it selects.
+// Concerns reports whether the rule's selector matches the labels. It also applies to a refused rule, which releases
+// the nodes that it selects.
 func (r *Rule) Concerns(nodeLabels map[string]string) bool {
 	return r.selector.Matches(labels.Set(nodeLabels))
 }
 
-// idle reports whether what the rule owns stays as it is: a dry-run rule changes no node until it is deleted, and a
-// rule whose finalizer somebody removed waits until it is back. A refused rule gets no finalizer.
+// idle reports whether the rule leaves what it owns unchanged. A dry-run rule changes no node until it is deleted. A
+// rule whose finalizer somebody removed waits until the finalizer is back. A refused rule gets no finalizer.
 func (r *Rule) idle() bool { return !r.Deleting && (r.DryRun || !r.Finalized && r.Invalid == "") }
 
 // AnyRequires reports whether any of the rules requires something of the condition.
@@ -86,9 +87,9 @@ func AnyRequires(rules []Rule, condition corev1.NodeConditionType) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(r.Conditions, same) })
 }
 
-// AnyConcerns reports whether rules that are listed and not served concern the node. A rule concerns the node if it
-// selects it, if the node carries its taint, or if the annotation names a taint that it owns. A rule that is in dryRun
-// or refused changes no node and concerns none.
+// AnyConcerns reports whether rules that are listed and not served concern the node. A rule that is neither refused nor
+// in dryRun concerns the nodes that it selects and those that carry its taint. In addition, the rules concern every
+// node whose annotation names the owner of a taint.
 func AnyConcerns(n *corev1.Node, rules []Rule) bool {
 	for i := range rules {
 		r := &rules[i]
@@ -198,7 +199,8 @@ func (e *Evaluation) Why() string {
 	return why
 }
 
-// shown are the results for people: a missing condition is Unknown, and what it counts as stands beside it.
+// shown are the results for people. A missing condition is Unknown, and the value that it counts as is reported
+// separately.
 func (e *Evaluation) shown() []v1alpha1.ConditionResult {
 	results := slices.Clone(e.Results)
 	for i := range results {

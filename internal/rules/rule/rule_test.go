@@ -256,8 +256,8 @@ func TestATaintThatWasThereIsAdopted(t *testing.T) {
 	}
 }
 
-// The taint of a bootstrap-only rule that comes back while the conditions do not hold is removed only if this process
-// saw the node pass the rule, and nobody removed the annotation since.
+// The taint of a bootstrap-only rule may come back while the conditions do not hold. It is removed only if this process
+// saw the node pass the rule, and nobody has removed the annotation since.
 func TestATaintThatComesBackGoesWhereTheReleaseWasSeen(t *testing.T) {
 	rules, passed := compiled(aRule("a", bootstrapOnly)), hasPassed("uid-a")
 	ready, failed, back := reports("agent/Ready", "True"), reports("agent/Ready", "False"), carries(agentTaint)

@@ -19,8 +19,8 @@ import (
 const (
 	// maxNodes bounds each list of nodes in a rule's status.
 	maxNodes = 100
-	// maxStatus bounds the status in bytes of JSON. The API server records who manages each key of each list, which takes
-	// up to twice as much again, and the spec may take 12 KiB: the object stays under 64 KiB.
+	// maxStatus bounds the status in bytes of JSON. The API server records the manager of each key of each list, which
+	// takes up to twice as much again. The spec may take 12 KiB. So the object stays under 64 KiB.
 	maxStatus = 14 << 10
 )
 
@@ -191,7 +191,7 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 	return s
 }
 
-// stamp truncates a time to what a metav1.Time holds, so that it is the same once read back.
+// stamp truncates a time to the precision of a metav1.Time, so that it is the same when it is read back.
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Conditions are the conditions of a rule that is served here. The older rule that decides about its taint is by, nil
@@ -255,7 +255,7 @@ func NotServing(r *Rule, have []metav1.Condition, state ServingState, why string
 	return completed(r, have, next, now)
 }
 
-// completed sets the generation and the times of conditions, which are in the order of their types.
+// completed sets the generation and the times of conditions, which are sorted by type.
 func completed(r *Rule, have, conditions []metav1.Condition, now time.Time) []metav1.Condition {
 	for i := range conditions {
 		c := &conditions[i]
@@ -273,7 +273,7 @@ func ClosingLimit(releasedBefore int, percent int32) int {
 	return max(1, releasedBefore*int(percent)/100)
 }
 
-// limitMessage says what the limit does to a rule's nodes.
+// limitMessage says how the limit affects a rule's nodes.
 func limitMessage(t *Tally, percent int32) string {
 	return fmt.Sprintf("rules.maxClosedPercent is %d: of %d nodes that the rule has released before, "+
 		"%d are closed again, and %d are left open although the conditions fail",

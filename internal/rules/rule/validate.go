@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// validate lists why a rule is refused. Our definition of the resource admits no rule with most of these; one that
-// others installed may.
+// validate lists the reasons to refuse a rule. Our definition of the resource rejects most of them already. A
+// definition from elsewhere may not.
 func validate(s *v1alpha1.NodeReadinessRuleSpec, gating []marks.Taint) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(invalidTaint(s.Taint, gating, spec.Child("taint")),
