@@ -78,8 +78,8 @@ const (
 // grace is the pods' termination grace. The worker ends within a second of SIGTERM.
 const grace int64 = 5
 
-// deadlineSlack is added to the kubelet's own deadline, which is only there for a controller
-// that is gone: the controller's and the worker's deadlines come first.
+// deadlineSlack is added to the kubelet's own deadline. That deadline only matters if the controller is gone. Otherwise
+// those of the controller and of the worker come first.
 const deadlineSlack = 30
 
 // Keep service meshes out of worker pods: a sidecar or a redirection accepts every connection in place of the network
@@ -110,11 +110,11 @@ type Builder struct {
 	configs map[string]workerConfig // by profile
 }
 
-// workerConfig is the configuration of a profile's workers, and the hash of it and of their pods.
+// workerConfig is the configuration of a profile's workers, and a hash of it and of the rest of their pods.
 type workerConfig struct{ env, hash string }
 
-// NewBuilder prepares what is the same for all pods of a profile. The error names a configuration that no worker can be
-// given.
+// NewBuilder prepares what all pods of a profile have in common. It fails for a configuration that cannot be passed to
+// a worker.
 func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 	b := &Builder{Namespace: namespace, Image: image, worker: cfg.Worker, logging: cfg.Logging,
 		gating: cfg.Vocabulary().Gating, configs: map[string]workerConfig{}}
@@ -136,7 +136,7 @@ func NewBuilder(cfg *config.Config, namespace, image string) (*Builder, error) {
 	return b, nil
 }
 
-// template is all of a profile's pods that does not depend on the node or the attempt, the profile's name left out.
+// template is the part of a profile's pods that does not depend on the node or the attempt, without the profile's name.
 func (b *Builder) template(profile config.Effective) (string, error) {
 	pod := b.pod(Target{Gated: true}, profile, profile.Scheduling)
 	delete(pod.Annotations, AnnotationProfile)
@@ -309,7 +309,7 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 	return pod
 }
 
-// pinnedTo is the affinity to one node, by the Node's name: the label hostname may differ.
+// pinnedTo is the affinity to one node. It uses the Node's name, because the hostname label may differ.
 func pinnedTo(node string) *corev1.Affinity {
 	byName := corev1.NodeSelectorRequirement{
 		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
@@ -318,9 +318,9 @@ func pinnedTo(node string) *corev1.Affinity {
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
 }
 
-// place lets a worker displace others only where there can be no workload yet: the kubelet ends ordinary pods to admit
-// a critical one that is bound directly (k8s.io/kubernetes pkg/kubelet/preemption), and kube-scheduler preempts for
-// one.
+// place lets a worker displace other pods only on a node that cannot run workloads yet. If a critical pod is bound
+// directly, the kubelet ends ordinary pods to admit it (k8s.io/kubernetes pkg/kubelet/preemption). kube-scheduler
+// preempts pods for a critical pod, too.
 func place(pod *corev1.Pod, t Target, class string, via config.Scheduling) {
 	if !t.Gated {
 		return // the scheduler's, at the priority of any pod without a class
@@ -344,18 +344,18 @@ func MayPreempt(pod *corev1.Pod) bool {
 	return preempts && pod.Spec.NodeName == "" && pod.Spec.Priority != nil && *pod.Spec.Priority > 0
 }
 
-// claimsPreempt says why a pod with claims is not created where MayPreempt is true of it.
+// claimsPreempt is the reason why a pod with claims is not created if MayPreempt is true for it.
 const claimsPreempt = "a pod with resourceClaims needs kube-scheduler, which could evict workloads for the " +
 	"cluster's default PriorityClass; set preemptionPolicy Never in that class"
 
-// resourcesPreempt is the same for a pod with an extended resource that its node does not list.
+// resourcesPreempt is the same reason for a pod with an extended resource that its node does not list.
 const resourcesPreempt = "kube-scheduler could evict workloads for the cluster's default PriorityClass; set " +
 	"preemptionPolicy Never in that class, or wait for the device plugin. Without kube-scheduler, the pod would run " +
 	"without the resources that the node does not list yet"
 
 // Bind binds a pod to its node, instead of kube-scheduler. The kubelet then admits the pod, and evicts others only for
-// critical pods. It binds no pod with claims, and none with an extended resource that its node does not list (offered
-// is false): refused then says why.
+// critical pods. It does not bind a pod with claims, or with an extended resource that its node does not list (offered
+// is false). refused is the reason.
 func Bind(pod *corev1.Pod, offered bool) (refused string) {
 	switch {
 	case HasClaims(pod):
@@ -367,9 +367,9 @@ func Bind(pod *corev1.Pod, offered bool) (refused string) {
 	return ""
 }
 
-// tolerations are the configured ones and, whatever those are, of the taints that every node to be verified may have:
-// the gating ones, and that of a node which Karpenter has not registered (UnregisteredTaintKey in sigs.k8s.io/karpenter
-// pkg/apis/v1).
+// tolerations are the configured tolerations and, in addition, those for the taints that every node may have before it
+// is verified. These are the gating taints and the taint of a node that Karpenter has not registered
+// (UnregisteredTaintKey in sigs.k8s.io/karpenter pkg/apis/v1).
 func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	if slices.ContainsFunc(profile.Tolerations, toleratesAll) {
 		return profile.Tolerations
@@ -382,7 +382,7 @@ func (b *Builder) tolerations(profile config.Effective) []corev1.Toleration {
 	return append(out, profile.Tolerations...)
 }
 
-// toleratesAll reports whether the toleration is of every taint, which makes others superfluous.
+// toleratesAll reports whether the toleration matches every taint, so that no other toleration is needed.
 func toleratesAll(t corev1.Toleration) bool {
 	return t.Key == "" && t.Effect == "" && t.Operator == corev1.TolerationOpExists && t.TolerationSeconds == nil
 }

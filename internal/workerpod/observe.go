@@ -39,8 +39,8 @@ type Observation struct {
 	// Subject and Group are a probe's; see AnnotationSubject and LabelProbeGroup.
 	Subject, Group string
 	State          State
-	// InitContainer is the init container that the pod is at, from the start of its first one until all have ended; empty
-	// before and after.
+	// InitContainer is the init container that the pod is at. It is empty before the first one has started, and after all
+	// have ended.
 	InitContainer string
 	// Occupies: a container of the pod runs on the node, or may still start.
 	Occupies bool
@@ -50,14 +50,14 @@ type Observation struct {
 	Terminating bool
 	// Grace is the grace period of the deletion; 0 if it is not terminating.
 	Grace time.Duration
-	// Finalizers keep the object after its end. All of them are foreign.
+	// Finalizers keep the object after its end. All of them belong to other programs.
 	Finalizers []string
 	// Recorded: its result is in the record, and the pod is kept for its logs.
 	Recorded bool
 	// StartTimeout, InitTimeout and Timeout are the times to start, of its init containers and to run that the pod was
 	// created with; 0 if unknown.
 	StartTimeout, InitTimeout, Timeout time.Duration
-	// Images are what the pod needs on its node to start without a registry; see imagesOf.
+	// Images are what the pod needs on its node to start without a registry; see requiredImages.
 	Images []string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
@@ -139,8 +139,8 @@ func Observe(pod *corev1.Pod) Observation {
 	o.Occupies = o.State != Ended
 	if o.Terminating {
 		o.Grace = time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, grace)) * time.Second
-		// The kubelet starts no container of a terminating pod, and without grace it waits for none: a finalizer keeps
-		// the object alone.
+		// The kubelet starts no container of a terminating pod. If the grace period is 0, it does not wait for any container
+		// either, and only a finalizer keeps the object.
 		o.Occupies = o.Occupies && (o.HasRunningContainer || o.Grace > 0)
 	}
 	o.Attempt.Result = resultOf(pod, o)
@@ -152,7 +152,7 @@ func Observe(pod *corev1.Pod) Observation {
 	return o
 }
 
-// maxTimeout bounds what a pod may say of its own timeouts: the longest that the configuration allows is a year.
+// maxTimeout bounds the timeouts that a pod may claim. The longest timeout that the configuration allows is a year.
 const maxTimeout = 366 * 24 * time.Hour
 
 func seconds(pod *corev1.Pod, annotation string) time.Duration {
@@ -176,8 +176,9 @@ func stateOf(pod *corev1.Pod) State {
 	return Pending
 }
 
-// currentInitContainer names the init container that the pod is at: the first that has not ended well once one has
-// started; empty for none. A sidecar, which does not end, is done once it has started.
+// currentInitContainer is the name of the init container that the pod is at. It is the first one that has not
+// succeeded, once any init container has started. A sidecar does not end, so it counts as done once it has started. The
+// name is empty if there is none.
 func currentInitContainer(pod *corev1.Pod) string {
 	if !slices.ContainsFunc(pod.Status.InitContainerStatuses, started) {
 		return ""
@@ -197,7 +198,7 @@ func currentInitContainer(pod *corev1.Pod) string {
 	return ""
 }
 
-// hasRunningContainer reports whether a container of the pod, an init container included, is shown as running.
+// hasRunningContainer reports whether the status shows a container or init container of the pod as running.
 func hasRunningContainer(pod *corev1.Pod) bool {
 	all := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	return slices.ContainsFunc(all, func(cs corev1.ContainerStatus) bool { return cs.State.Running != nil })
@@ -242,7 +243,7 @@ func (o Observation) DueBy() time.Time {
 	return gone.Add(-terminationSlack)
 }
 
-// resultOf is what came of the pod's attempt; nil while there is none.
+// resultOf is the result of the pod's attempt, or nil while there is none.
 func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	worker := container(pod.Status.ContainerStatuses, Container)
 	if worker == nil || worker.State.Terminated == nil || killedByKubelet(pod) {
@@ -251,20 +252,21 @@ func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	t := worker.State.Terminated
 	r := resultOfExit(t, o.Node)
 	if r.Outcome != attempt.Passed && o.Terminating {
-		// What it could not finish is not the node's fault, and whether it had ended before somebody asked for its deletion
-		// only the kubelet's clock could tell.
+		// The node is not at fault for what a deleted pod could not finish. Only the kubelet's clock could tell whether the
+		// worker had ended before the deletion was requested.
 		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return r
 }
 
-// killedByKubelet reports whether the container's exit code is only the echo of the kubelet ending the whole pod, whose
-// status.reason then says why.
+// killedByKubelet reports whether the kubelet ended the whole pod. The container's exit code then means nothing, and
+// status.reason gives the cause.
 func killedByKubelet(pod *corev1.Pod) bool {
 	return pod.Status.Reason != "" && pod.Status.Phase == corev1.PodFailed
 }
 
-// classify finds the result of a pod whose container has none to show; nil while it may come.
+// classify determines the result of a pod whose container has no usable exit code. It is nil while a result may still
+// come.
 func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *attempt.Result {
 	s := pod.Status
 	switch s.Reason {
@@ -327,8 +329,8 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	return nil
 }
 
-// untilDeadline is how long the worker could run before the kubelet ended the pod at its deadline, which covers start
-// and run. All times in it are the kubelet's own (k8s.io/kubernetes pkg/kubelet/active_deadline.go).
+// untilDeadline is how long the worker could run before the pod's deadline. The kubelet's deadline covers both start
+// and run. All times in the calculation are the kubelet's own (k8s.io/kubernetes pkg/kubelet/active_deadline.go).
 func untilDeadline(pod *corev1.Pod, worker *corev1.ContainerStatus) (ran time.Duration, started bool) {
 	var at time.Time
 	switch {
@@ -345,9 +347,8 @@ func untilDeadline(pod *corev1.Pod, worker *corev1.ContainerStatus) (ran time.Du
 	return pod.Status.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second).Sub(at), true
 }
 
-// waiting reports whether a container waits for something that will not come by itself soon.
-// The reasons are the kubelet's (k8s.io/kubernetes pkg/kubelet/images/types.go and
-// pkg/kubelet/kuberuntime/kuberuntime_container.go).
+// waiting reports whether a container waits for something that will not come by itself soon. The reasons are the
+// kubelet's (k8s.io/kubernetes pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime/kuberuntime_container.go).
 func waiting(cs corev1.ContainerStatus) (reason, message string, ok bool) {
 	w := cs.State.Waiting
 	if w == nil {
@@ -402,8 +403,8 @@ func resultOfExit(t *corev1.ContainerStateTerminated, nodeName string) *attempt.
 	return r
 }
 
-// duration is how long the container ran. The kubelet's times have whole seconds, so the worker's own measure is taken
-// where it agrees with them.
+// duration is how long the container ran. The kubelet's times have whole seconds. The worker's own measurement is more
+// precise, and is used if it agrees with them.
 func duration(t *corev1.ContainerStateTerminated, report *result.Report) time.Duration {
 	ran := t.FinishedAt.Sub(t.StartedAt.Time)
 	if t.StartedAt.IsZero() || ran < 0 {
@@ -417,9 +418,9 @@ func duration(t *corev1.ContainerStateTerminated, report *result.Report) time.Du
 	return ran
 }
 
-// requiredImages lists the images that a pod needs on its node to start without a registry. It is nil where the pod's
-// not starting says nothing about that: it is not bound to the node yet, a container of it has started, or one is
-// pulled whatever the node has (imagePullPolicy Always, which an admission plugin may have set).
+// requiredImages lists the images that a pod needs on its node to start without a registry. It is nil if the missing
+// start does not point to the images: the pod is not bound to the node yet, or one of its containers has started. It is
+// also nil if an image is always pulled (imagePullPolicy Always, which an admission plugin may set).
 func requiredImages(pod *corev1.Pod) []string {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	if pod.Spec.NodeName == "" || slices.ContainsFunc(statuses, started) {
@@ -453,7 +454,7 @@ func ImagesPresent(images []string, on []corev1.ContainerImage) bool {
 	return len(images) > 0 && !slices.ContainsFunc(images, func(i string) bool { return !have[canonical(i)] })
 }
 
-// canonical is empty for what is no reference.
+// canonical is the full form of an image reference, or empty if image is not a reference.
 func canonical(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
