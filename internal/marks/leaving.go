@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// leavingTaints are the taints that others put on a node which they are about to remove; the effect does not count.
+// leavingTaints are the taints that other programs add to a node before they remove it. Their effect does not matter.
 var leavingTaints = []string{
 	// Cluster Autoscaler's, before it drains and deletes a node (ToBeDeletedTaint in k8s.io/autoscaler
 	// cluster-autoscaler/utils/taints).
 	"ToBeDeletedByClusterAutoscaler",
-	// Karpenter's (DisruptedTaintKey in sigs.k8s.io/karpenter pkg/apis/v1): its disruption queue sets it before it
-	// launches the replacement, its termination controller when the Node's deletion begins. A disruption that is rolled
-	// back takes it off.
+	// Karpenter's (DisruptedTaintKey in sigs.k8s.io/karpenter pkg/apis/v1). Its disruption queue adds it before it
+	// launches the replacement. Its termination controller adds it when the Node's deletion begins. A disruption that is
+	// rolled back removes it.
 	"karpenter.sh/disrupted",
 }
 
@@ -23,8 +23,8 @@ var leavingConditions = []corev1.NodeConditionType{
 	"DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress",
 }
 
-// leaving says why the node is on its way out; empty for one that is not, as far as the Node shows it. That its
-// NodeClaim is being deleted it shows only once it is registered, by its own deletion.
+// leaving is the reason why the node is being removed, as far as the Node shows it, or empty if it is not. The Node
+// shows the deletion of its NodeClaim only once the node is registered: then the Node is deleted, too.
 func leaving(n *corev1.Node) string {
 	if n.DeletionTimestamp != nil {
 		return "it is being deleted"

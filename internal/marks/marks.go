@@ -37,8 +37,9 @@ const (
 	AKSModeSystem = "system"
 )
 
-// virtualLabels are the labels of virtual nodes, which stand for a service that runs pods and run no DaemonSets: those
-// of Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS Fargate.
+// virtualLabels are the labels of virtual nodes. A virtual node stands for a service that runs pods, and runs no
+// DaemonSets. The labels are those of Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS
+// Fargate.
 var virtualLabels = []Label{
 	{Key: "type", Value: "virtual-kubelet"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"},
 }
@@ -180,12 +181,13 @@ func (v Vocabulary) Gates(t corev1.Taint) bool {
 	return slices.ContainsFunc(v.Gating, func(g Taint) bool { return g.ID() == TaintIDOf(t) })
 }
 
-// without returns taints less the gating ones, in their order.
+// without returns the taints except the gating ones, in their order.
 func (v Vocabulary) without(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(append([]corev1.Taint{}, taints...), v.Gates) // never null: a merge patch takes [] as none
 }
 
-// with returns taints and those of ours that are missing. The API server refuses two taints with one key and effect.
+// with returns the taints and those of ours that are missing. The API server refuses two taints with one key and
+// effect.
 func with(taints []corev1.Taint, ours []Taint) []corev1.Taint {
 	out := append([]corev1.Taint{}, taints...)
 	for _, o := range ours {

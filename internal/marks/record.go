@@ -193,12 +193,13 @@ func (r Record) Encode() string {
 	return string(b)
 }
 
-// maxCount limits the counts of a valid record. At one attempt per second it takes seventeen years to reach it, and no
-// sum of two overflows.
+// maxCount limits the counts of a valid record. At one attempt per second, a count reaches it after seventeen years.
+// The sum of two counts does not overflow.
 const maxCount = 1 << 29
 
-// readRecord reads a node's record. A missing record, and one of another node of the same name, is the zero Record.
-// problem says why a record cannot be read; then only what protects the node from deletion is kept.
+// readRecord reads a node's record. If there is no record, or it belongs to another node of the same name, the result
+// is the zero Record. If the record cannot be read, problem gives the reason, and the result keeps only what protects
+// the node from deletion.
 func readRecord(n *corev1.Node) (r Record, problem string) {
 	raw, ok := n.Annotations[AnnotationRecord]
 	if !ok {
@@ -238,7 +239,7 @@ func (s Suspicion) encodable() bool { return encodableTime(&s.Time) && encodable
 
 func plausibleCount(n int32) bool { return n >= 0 && n <= maxCount }
 
-// encodableTime reports whether t can be written again, in UTC as conditions are: JSON has no years beyond 9999 (RFC
+// encodableTime reports whether t can be written again in UTC, as in conditions. JSON has no years beyond 9999 (RFC
 // 3339).
 func encodableTime(t *time.Time) bool {
 	return t == nil || t.UTC().Year() >= 1970 && t.UTC().Year() <= 9999

@@ -17,9 +17,9 @@ const (
 	// AnnotationReleased holds, as a JSON list, the UIDs of the continuous rules that have released the node. It is
 	// written where rules.maxClosedPercent is set, which bounds how many of such nodes are closed again.
 	AnnotationReleased = "node-ready/rules-released"
-	// annotationBootstrap and a rule's UID are the annotation of a node that has passed a bootstrap-only rule, with
-	// {"rule-name":"<name>"} as its value. Up to its v0.3 the node-readiness-controller wrote the rule's name in place of
-	// the UID, and any value of that counts too.
+	// annotationBootstrap followed by a rule's UID is the annotation of a node that has passed the bootstrap-only rule.
+	// Its value is {"rule-name":"<name>"}. Up to v0.3, the node-readiness-controller wrote the rule's name instead of the
+	// UID, and any value of that annotation counts, too.
 	annotationBootstrap = "readiness.k8s.io/bootstrap-completed-"
 )
 
@@ -144,7 +144,7 @@ func (c RuleChange) Empty() bool {
 	return len(c.Add) == 0 && len(c.Remove) == 0 && c.Owned == nil && len(c.Completed) == 0 && c.Released == nil
 }
 
-// annotations are those that the change sets, and nil for one that it removes.
+// annotations are the annotations that the change sets. A value of nil removes an annotation.
 func (c RuleChange) annotations() map[string]any {
 	set := map[string]any{}
 	switch {
@@ -163,7 +163,7 @@ func (c RuleChange) annotations() map[string]any {
 	return set
 }
 
-// taints are the node's after the change.
+// taints are the node's taints after the change.
 func (c RuleChange) taints(have []corev1.Taint) []corev1.Taint {
 	removed := func(t corev1.Taint) bool { return slices.Contains(c.Remove, TaintIDOf(t)) }
 	return with(slices.DeleteFunc(slices.Clone(have), removed), c.Add)
