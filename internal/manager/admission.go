@@ -30,8 +30,8 @@ type hook struct {
 	rules        *rules.Lister     // nil where no rules are served
 }
 
-// newWebhook makes the webhook; nil where nodes are tainted otherwise or not at all, and in a dry run, which taints
-// none. rc is not held to leadership: every replica serves, and any may renew the certificates.
+// newWebhook creates the webhook. It is nil if nodes are tainted in another way or not at all, and in a dry run, which
+// taints no node. Every replica serves the webhook and may renew its certificates, so rc is not limited to the leader.
 func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options) (*hook, error) {
 	mode, err := admissionMode(cfg.Admission.Mode, rc)
 	if err != nil || mode != config.AdmissionWebhook || o.DryRun {
@@ -66,7 +66,7 @@ func newWebhook(cfg *config.Config, rc *rest.Config, namespace string, o Options
 	return h, nil
 }
 
-// admissionMode decides "auto", which the chart otherwise does: by what the API server serves.
+// admissionMode resolves the mode "auto" by what the API server serves. The chart otherwise does that.
 func admissionMode(mode config.AdmissionMode, rc *rest.Config) (config.AdmissionMode, error) {
 	if mode != config.AdmissionAuto {
 		return mode, nil
@@ -88,15 +88,15 @@ func admissionMode(mode config.AdmissionMode, rc *rest.Config) (config.Admission
 	return config.AdmissionWebhook, nil
 }
 
-// watchCertificates adds to the cache the two objects that the rotation watches, and no other of their kinds.
+// watchCertificates makes the cache hold the two objects that the rotation watches, and no others of their kinds.
 func watchCertificates(o *cache.Options, r *webhook.Rotation) {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, r.Name)
 	o.ByObject[&corev1.Secret{}] = cache.ByObject{Namespaces: map[string]cache.Config{r.Namespace: {FieldSelector: one}}}
 	o.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Field: one}
 }
 
-// add has the manager look after the certificates and the rules, and be ready only when the webhook is. It waits for
-// no rule.
+// add registers the webhook's certificates and rules with the manager, and makes readiness depend on the webhook. The
+// webhook does not wait for rules.
 func (h *hook) add(mgr ctrl.Manager) error {
 	err := mgr.AddReadyzCheck("webhook", h.Ready)
 	if h.certificates != nil {

@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// brief is a client that asks the API server only for the metadata of a Node that it patches. The whole Node, with up
-// to fifty images, would be several times the patch, and nobody reads it. Only the metadata of the object is set.
+// brief is a client that asks the API server for only the metadata of a Node that it patches. The whole Node, with up
+// to fifty images, would be several times the size of the patch, and no caller reads it. Only the object's metadata is
+// set.
 type brief struct {
 	client.Client
 }

@@ -13,14 +13,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// cacheOptions keeps our own pods, and of them only what a decision reads. Nodes are kept by package nodecache.
+// cacheOptions limits the cache to our own pods, and to the parts of them that decisions read. Package nodecache holds
+// the nodes.
 func cacheOptions(workerNamespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {
 				Transform: slimPod,
-				// Not Namespaces: an informer of several does not show its store. This one lists by namespace, too.
+				// The option Namespaces is not used, because an informer of several namespaces does not expose its store. This
+				// informer lists by namespace, too.
 				Field: fields.OneTermEqualSelector("metadata.namespace", workerNamespace),
 				Label: labels.SelectorFromSet(labels.Set{
 					workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),
@@ -29,12 +31,12 @@ func cacheOptions(workerNamespace string) cache.Options {
 	}
 }
 
-// kept is what decisions read of a Node beside what package nodecache always keeps.
+// kept is what decisions read of a Node in addition to what package nodecache always keeps.
 func kept(cfg *config.Config) nodecache.Keep {
 	return nodecache.Keep{Allocatable: awaited(cfg), Heartbeats: *cfg.Rules.Enabled && cfg.Rules.StaleAfter.Duration > 0}
 }
 
-// awaited is the resources that a prerequisite or a worker pod asks for in status.allocatable.
+// awaited are the resources that a prerequisite or a worker pod requires in status.allocatable.
 func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	names := map[corev1.ResourceName]bool{}
 	for _, v := range cfg.Variants() {
@@ -50,7 +52,7 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	return names
 }
 
-// slimPod keeps of a worker pod what identifies it, how it ended, and which images it needs.
+// slimPod reduces a worker pod to its identity, its result, and the images that it needs.
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 )
 
-// Of what a node offers the cache keeps what some profile waits for or some worker pod asks for, and nothing where none
-// does; heartbeats where rules ask for their age.
+// Of the resources that a node offers, the cache keeps only those that a profile waits for or a worker pod requests. It
+// keeps heartbeats only if rules ask for their age.
 func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	one := resource.MustParse("1")
 	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: allocatable.Settings{"example.com/nic": one}}},

@@ -35,7 +35,7 @@ func connect(cfg *config.Config, kubeconfig string) (*rest.Config, string, error
 	}
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {
-		// In a pod, the service account's; else the kubeconfig context's, else "default".
+		// In a pod, this is the service account's namespace. Otherwise it is that of the kubeconfig context, or "default".
 		if namespace, _, err = loader.Namespace(); err != nil {
 			return nil, "", fmt.Errorf("find the controller's namespace: %w", err)
 		}
@@ -43,7 +43,7 @@ func connect(cfg *config.Config, kubeconfig string) (*rest.Config, string, error
 	return rc, namespace, nil
 }
 
-// elect makes the fenced lock of the election; nil where there is none.
+// elect creates the fenced lock of the election, or nil without leader election.
 func elect(cfg *config.Config, rc *rest.Config, namespace string) (*leader.Fence, error) {
 	if !*cfg.LeaderElection.Enabled {
 		return nil, nil
@@ -51,7 +51,7 @@ func elect(cfg *config.Config, rc *rest.Config, namespace string) (*leader.Fence
 	return leader.New(rc, cmp.Or(cfg.LeaderElection.Namespace, namespace), cfg.LeaderElection.ID, nil)
 }
 
-// fenced has the manager elect by the fence's lock, with the times that the fence reckons with.
+// fenced makes the manager use the fence's lock for its election, with the times that the fence expects.
 func fenced(o *ctrl.Options, cfg *config.Config, f *leader.Fence) {
 	o.LeaderElection = true
 	o.LeaderElectionID = cfg.LeaderElection.ID

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// contactWithin is how long the API server may fail to answer before the controller reports itself unhealthy: the
-// lease's duration, after which another replica would act.
+// contactWithin is how long the API server may fail to answer before the controller reports itself unhealthy. It is the
+// duration of the lease, because another replica takes over after that.
 const contactWithin = 15 * time.Second
 
 // contact remembers when the API server last answered and last failed to answer, also for each collection that
 // decisions depend on. Without a watch of these, the controller would continue with old data and look healthy.
 type contact struct {
 	any answers
-	// watched are the collections' paths, as /api/v1/nodes. It is not changed once requests are made.
+	// watched are the paths of the collections, such as /api/v1/nodes. The map is not changed once requests are made.
 	watched map[string]*answers
 }
 
@@ -41,7 +41,7 @@ func (c *contact) observe(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// recent reports whether the API server answered not long ago, and did not refuse a watch since.
+// recent reports whether the API server answered a short time ago, and has not refused a watch since.
 func (c *contact) recent(now time.Time) bool {
 	for _, w := range c.watched {
 		if !w.recent(now) {

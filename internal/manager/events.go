@@ -15,7 +15,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
 )
 
-// emitter also emits events on what is no node.
+// emitter also emits events on objects that are not nodes.
 type emitter struct{ *event.Recorder }
 
 func newEvents(mgr ctrl.Manager, c client.Client, counters *metrics.Counters) (emitter, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
 
-// metricsOptions are how /metrics is served. rc is for asking who scrapes: not the manager's, through which only the
-// leader writes.
+// metricsOptions configures how /metrics is served. rc is for reviews of the scraper's token. It is not the manager's
+// configuration, through which only the leader may write.
 func metricsOptions(m config.Metrics, rc *rest.Config) (server.Options, error) {
 	if !*m.Enabled {
 		return server.Options{BindAddress: "0"}, nil // controller-runtime's "off"
@@ -40,7 +40,7 @@ func metricsOptions(m config.Metrics, rc *rest.Config) (server.Options, error) {
 	// A client that resets its HTTP/2 requests costs a server more than itself (CVE-2023-44487).
 	o.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	o.FilterProvider = func(*rest.Config, *http.Client) (server.Filter, error) {
-		// Whoever reaches the port can have the API server asked: seldom.
+		// Anyone who reaches the port can cause requests to the API server, so their rate is low.
 		rc.QPS, rc.Burst, rc.Timeout = 5, 10, 10*time.Second
 		c, err := kubernetes.NewForConfig(rc)
 		if err != nil {
@@ -51,8 +51,8 @@ func metricsOptions(m config.Metrics, rc *rest.Config) (server.Options, error) {
 	return o, nil
 }
 
-// admit lets those through whose bearer token the API server knows and whom it lets get the path.
-// controller-runtime's filter does the same by way of the API server's own packages, which would nearly double this
+// admit allows a request only if the API server knows its bearer token and permits its user to get the path. A filter
+// of controller-runtime does the same with the API server's own packages. Those would nearly double the size of this
 // program.
 func admit(c kubernetes.Interface, l logr.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules"
 )
 
-// serveRules makes the controller of rules, which starts once they are defined, and has the node reconciler ask it.
-// writer writes rules.
+// serveRules creates the controller of rules and makes the node reconciler use it. The controller starts once rules are
+// defined. writer writes rules.
 func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string,
 	writer client.Client, events emitter, nodes *node.Reconciler) error {
 	if !*cfg.Rules.Enabled {

@@ -128,7 +128,8 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	return hook.Beside(ctx, mgr.Start)
 }
 
-// build makes the reconcilers and registers them with the manager. It returns what a scrape reads, and the counters.
+// build creates the reconcilers and registers them with the manager. It returns the source of a scrape, and the
+// counters.
 func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	namespace, workerNamespace string) (*controller.Snapshotter, *metrics.Counters, error) {
 	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
@@ -142,8 +143,8 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err != nil {
 		return nil, nil, err
 	}
-	// A dry run is this client: the API server validates what it writes, and stores nothing. Nothing is deleted, not
-	// even so.
+	// This client makes a dry run: the API server validates its writes and stores nothing. Nor does a dry run delete
+	// anything.
 	var marked client.Client = brief{mgr.GetClient()}
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
@@ -181,7 +182,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
 		Pods:  pods,
 		Waits: watches.Evaluate,
-		// As a renewal of the lease covers writes for so long, what was read covers the deletion.
+		// A renewal of the lease allows writes for this long. So evidence that is no older covers the deletion.
 		EvidenceFor: leader.RenewDeadline,
 		Owners:      remediation.New(mgr.GetAPIReader(), marked),
 		Actions:     remediation.Actions{Reader: mgr.GetAPIReader(), Writer: marked, Config: cfg},
@@ -239,7 +240,8 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	return snapshotter, counters, nil
 }
 
-// namespacesOf keeps account of where workers are created; nil without election, which leaves no place for it.
+// namespacesOf records where workers are created. It is nil without leader election, because there is no Lease to
+// record it on.
 func namespacesOf(cfg *config.Config, mgr ctrl.Manager, namespace, workerNamespace string) *controller.Namespaces {
 	if !*cfg.LeaderElection.Enabled {
 		return nil
@@ -249,7 +251,7 @@ func namespacesOf(cfg *config.Config, mgr ctrl.Manager, namespace, workerNamespa
 		Namespace: workerNamespace, Seconds: workerpod.LongestSeconds(cfg)}
 }
 
-// begin has the versions begin once this process leads.
+// begin starts the versions once this process leads.
 func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.Runnable {
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		server, err := discovery.NewDiscoveryClientForConfig(rc)
@@ -261,7 +263,7 @@ func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.
 	})
 }
 
-// watchOthers watches the objects of others: what prerequisites need, and owners of nodes.
+// watchOthers watches objects of other programs: those that prerequisites need, and the owners of nodes.
 func watchOthers(cfg *config.Config, rc *rest.Config, mgr ctrl.Manager) (*watch.Watches, watch.Owners, error) {
 	typed, err := kubernetes.NewForConfig(rc)
 	if err != nil {

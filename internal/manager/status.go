@@ -31,7 +31,7 @@ func checkTypes(cfg *config.Config) map[string]string {
 	return types
 }
 
-// elected returns what reports whether this replica leads.
+// elected returns a function that reports whether this replica leads.
 func elected(mgr ctrl.Manager) func() bool {
 	return func() bool {
 		select {
@@ -70,7 +70,7 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, s *controller.Snapshotter
 	})
 }
 
-// storeOf is where the cache keeps the objects of a type.
+// storeOf is the store in which the cache keeps objects of a type.
 func storeOf(c cache.Cache, o client.Object) (toolscache.Store, error) {
 	informer, err := c.GetInformer(context.Background(), o, cache.BlockUntilSynced(false))
 	if err != nil {

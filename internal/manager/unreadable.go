@@ -20,12 +20,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// unreadableEvery is the time between two looks at what keeps the caches from filling. It is longer than a leader's
-// lease, so a lease that is the same at both has no holder.
+// unreadableEvery is the time between two checks of why the caches do not fill. It is longer than a leader's lease. So
+// a Lease that is the same at both checks has no holder.
 const unreadableEvery = 20 * time.Second
 
-// unreadable sets the condition of nodes while the API server refuses to list worker pods. Until they are listed no
-// replica is elected, so every replica does it, and none does while another replica leads.
+// unreadable sets the condition of nodes while the API server refuses to list worker pods. Until they are listed, no
+// replica is elected, so every replica does it. A replica does not do it while another one leads.
 type unreadable struct {
 	view   *controller.View
 	client client.Client // not held to leadership
@@ -36,7 +36,7 @@ type unreadable struct {
 	lease string // its version at the last look
 }
 
-// reportUnreadable begins the looks of a manager that is about to start; they end with ctx.
+// reportUnreadable starts the checks before the manager starts. They end with ctx.
 func reportUnreadable(ctx context.Context, cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, namespace string,
 	view *controller.View) error {
 	c, err := client.New(rc, client.Options{Scheme: mgr.GetScheme()})
@@ -51,7 +51,7 @@ func reportUnreadable(ctx context.Context, cfg *config.Config, mgr ctrl.Manager,
 	return nil
 }
 
-// run looks until the caches are synced or ctx is done.
+// run checks until the caches are synced or ctx is done.
 func (u *unreadable) run(ctx context.Context, caches cache.Cache) {
 	synced := func() bool {
 		now, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -69,7 +69,7 @@ func (u *unreadable) run(ctx context.Context, caches cache.Cache) {
 	}) // it fails with ctx alone
 }
 
-// look writes the condition of the nodes that must be verified, where pods are refused and nobody leads.
+// look writes the condition of the nodes that must be verified, if listing pods is refused and no replica leads.
 func (u *unreadable) look(ctx context.Context) error {
 	led, err := u.led(ctx)
 	if led || err != nil {
@@ -101,7 +101,7 @@ func (u *unreadable) look(ctx context.Context) error {
 	return nil
 }
 
-// led reports whether the Lease has changed since the last look: then another replica leads.
+// led reports whether the Lease has changed since the last check. Then another replica leads.
 func (u *unreadable) led(ctx context.Context) (bool, error) {
 	if u.election.Name == "" {
 		return false, nil
