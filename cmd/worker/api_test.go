@@ -63,8 +63,8 @@ func TestAnAPIServerThatRefuses(t *testing.T) {
 	}
 }
 
-// The built-in list, on a node from which one of the two DNS servers cannot be reached: what
-// answers hides it, and the warning names it without costing the node more than a second.
+// The built-in checks run on a node that cannot reach one of the two DNS servers. The other server's answers hide the
+// fault. A warning names the unreachable server, and costs the node no more than a second.
 func TestADNSServerOutOfReach(t *testing.T) {
 	zone := map[string][]string{"kubernetes.default.svc.corp.example.": {"A 10.96.0.1"}}
 	good := dnstest.StartAt(t, "127.0.0.1", dnstest.Behaviour{Zone: zone})

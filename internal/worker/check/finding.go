@@ -76,7 +76,7 @@ func (r Reason) Refusal() bool {
 	return false
 }
 
-// inconclusive reports whether the node need not be at fault: an API server that refuses has been reached, and a
+// inconclusive reports whether the cause may lie outside the node. An API server that refuses a request was reached. A
 // Service that is missing, or has too few endpoints, is so for every node.
 func (r Reason) inconclusive() bool {
 	switch r {

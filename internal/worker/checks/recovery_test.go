@@ -153,8 +153,8 @@ func apiServer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestAFaultMustLast: whatever is wrong with a server for three seconds of the ten that a check has fails no node,
-// and is worth a warning where a program that asks once would have failed.
+// TestAFaultMustLast checks that a server fault of three seconds fails no node, because a check has ten seconds. The
+// fault causes a warning if a program that asks only once would have failed.
 func TestAFaultMustLast(t *testing.T) {
 	authority := tlstest.NewAuthority(t)
 	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

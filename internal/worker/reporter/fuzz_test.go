@@ -44,8 +44,8 @@ func (c scripted) Close() error {
 	return nil
 }
 
-// FuzzEndpoint: whatever an endpoint answers, the condition is True or False for one of the known reasons, no other address is asked,
-// and the message is bounded, printable, and the same for the same answer.
+// FuzzEndpoint checks that any answer of an endpoint gives a condition of True or False with one of the known reasons.
+// No other address is asked. The message is bounded and printable, and the same answer gives the same message.
 func FuzzEndpoint(f *testing.F) {
 	for _, answer := range []string{"HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nok", "HTTP/1.0 503 x\r\n\r\n\x1b[2J\u202epassword=hunter2",
 		"HTTP/1.1 302 Found\r\nLocation: /other\r\n\r\n", "HTTP/1.1 301 x\r\nLocation: http://elsewhere/\r\n\r\n", "HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx",

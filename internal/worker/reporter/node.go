@@ -219,8 +219,8 @@ func nextCondition(present *condition, conditionType string, o observation, now 
 	return c
 }
 
-// due reports whether an observation is to be written over the present condition, which may be nil and was written at a
-// given time. failing is how long the endpoint has failed.
+// due reports whether to write an observation over the present condition. present may be nil, and written is when it
+// was written. failing is how long the endpoint has failed.
 func due(c Config, present *condition, written time.Time, o observation, failing time.Duration, now time.Time) bool {
 	if present == nil {
 		return true

@@ -59,8 +59,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A connection that nobody answers is given up for a new one: one that began before the node's service rules were in place
-// leads nowhere, however often the kernel sends it again.
+// A connection that gets no answer is replaced by a new one. A connection that began before the node's service rules
+// were in place reaches nothing, however often the kernel retransmits.
 func TestUnansweredConnectionsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

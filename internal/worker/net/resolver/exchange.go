@@ -160,9 +160,9 @@ func (s Server) send(
 	return answer, sent, nil
 }
 
-// datagram sends a query over UDP, and again after each second without an answer. libc waits its whole timeout (5 s),
-// which a check has only twice: with packet loss, a lookup through the search domains would hardly ever end. sent is
-// the number of the query that was answered.
+// datagram sends a query over UDP, and sends it again after each second without an answer. A resolver like libc's waits
+// for its whole timeout of 5 s, and a check has time for only two of those. With packet loss, a lookup through the
+// search domains would then rarely finish. The result sent is the number of the query that was answered.
 func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
 	type reply struct {
 		msg *mdns.Msg
