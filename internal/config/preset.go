@@ -10,8 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks"
 )
 
-// expandPresets adds what the presets stand for to what the file has: those of nodeManagement for every node, also
-// where a profile replaces prerequisites or checks, and those of a profile for its nodes.
+// expandPresets adds the content of the presets to the configuration. Presets of nodeManagement apply to every node,
+// even if its profile replaces prerequisites or checks. Presets of a profile apply to the profile's nodes.
 func (c *Config) expandPresets() {
 	own, list, everywhere := c.NodeManagement.Prerequisites, c.Worker.Checks, definitions(c.NodeManagement.Presets)
 	for i := range c.Profiles {

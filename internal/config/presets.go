@@ -172,15 +172,14 @@ func Presets() []PresetDefinition {
 	}
 }
 
-// podNetwork is the check of a preset of a pod network: a pod on another node is reached by its own address, which a
-// working DNS cache on the node and an API server outside of the pod network prove nothing of. One that answers is
-// enough, since the others' silence may be their nodes' fault.
+// podNetwork is the check of a preset of a pod network: it connects to a pod on another node by the pod's own address.
+// A working DNS cache on the node, or an API server outside of the pod network, does not prove that this works. One
+// pod that answers is enough, because the other pods may be silent through a fault of their own nodes.
 //
-//	Service and label are those of Kubernetes' DNS add-on (kubernetes/kubernetes 008b3652959c
-//
-// cluster/addons/dns/coredns/coredns.yaml.base and cmd/kubeadm/app/phases/addons/dns/manifests.go), which EKS keeps. A
-// cluster that names the Service differently (docs/reference/checks.md lists names) has none called kube-dns: then
-// pods are listed by the label.
+// Service and label are those of Kubernetes' DNS add-on, and EKS keeps them (kubernetes/kubernetes 008b3652959c
+// cluster/addons/dns/coredns/coredns.yaml.base and cmd/kubeadm/app/phases/addons/dns/manifests.go). A cluster may name
+// the Service differently (docs/reference/checks.md lists names). It then has no Service kube-dns, and the check lists
+// the pods by the label.
 func podNetwork() []checks.Spec {
 	dns := &peers.Settings{Namespace: "kube-system", Service: "kube-dns", Selector: "k8s-app=kube-dns", Port: 53,
 		Sample: new(int32(3)), FailPercent: new(int32(100))}

@@ -34,9 +34,8 @@ const hashBytes = 8
 // events.k8s.io/v1, and an event that is written once is no series.
 func object(instance string, of corev1.ObjectReference, at time.Time, e decide.Event) *eventsv1.Event {
 	return &eventsv1.Event{
-		// What we emit events on has no namespace, and an event must have one: client-go puts events of such objects
-		// into "default" (tools/events/event_recorder.go), and the API server takes them nowhere else but in
-		// kube-system.
+		// Nodes and rules have no namespace, but an event must have one. client-go puts events of such objects into
+		// "default" (tools/events/event_recorder.go). Apart from that, the API server accepts them only in kube-system.
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name(of, e)},
 		Regarding:           of,
 		EventTime:           metav1.NewMicroTime(at),

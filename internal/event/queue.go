@@ -34,8 +34,8 @@ func (q *queue) len() int {
 	return n
 }
 
-// add puts an item last in its rank, and returns what is dropped for it where the queue is full: the oldest of the
-// lowest rank, or the new item itself if all others rank higher.
+// add puts an item last in its rank. If the queue is full, it returns the item that is dropped to make room. That is
+// the oldest item of the lowest rank, or the new item itself if all others rank higher.
 func (q *queue) add(it *item) (dropped *item) {
 	if q.len() >= q.limit {
 		for rank := range q.byRank {

@@ -125,9 +125,10 @@ func (s nodeState) refusesReverify() error {
 	return nil
 }
 
-// startAfresh is the patch that removes the verified label and makes the retry budget whole. The record is reset and
-// not removed. It also holds the number of the last attempt, so that none is counted twice, that the node was verified
-// before, so that it is not deleted as one that never was, and the actions that are yet to be taken back.
+// startAfresh is the patch that removes the verified label and restores the full retry budget. The record is reset and
+// not removed, because it holds facts that must survive. The number of the last attempt keeps an attempt from being
+// counted twice. That the node was verified before keeps it from being deleted as a node that never was. The actions
+// that are yet to be taken back stay listed.
 func (s nodeState) startAfresh() []byte {
 	n, r := s.in.Node, s.in.Node.Record
 	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,

@@ -164,9 +164,9 @@ func (v *invocation) examineKarpenterVersion(ctx context.Context, d *diagnosis, 
 // which Karpenter's releases number. Other providers have numbers of their own.
 const karpenterImage = "karpenter/controller"
 
-// karpenterVersion is the version of the Karpenter that runs in the cluster, and where it was read: from the tag of the
-// image in its Deployment, else from the Deployment's label. It is nil where none is found, for example because a cloud
-// runs it.
+// karpenterVersion is the version of the Karpenter that runs in the cluster, and the source it was read from. The
+// source is the image tag in Karpenter's Deployment or, without a tag, the Deployment's label. It is nil if none is
+// found, for example because a cloud runs Karpenter.
 func (c *cluster) karpenterVersion(ctx context.Context) (found *version.Version, source string, err error) {
 	list, err := c.client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=karpenter"})

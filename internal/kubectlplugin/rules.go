@@ -16,8 +16,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// rulesProblem is why rules are not served; empty where they are, or where that is not known: who may not read the
-// Lease on which the controller reports it is shown the nodes all the same.
+// rulesProblem is the reason why rules are not served. It is empty if they are served, or if that is not known. A user
+// who may not read the Lease, on which the controller reports the reason, still gets the list of nodes.
 func (c *cluster) rulesProblem(ctx context.Context) string {
 	l, err := c.client.CoordinationV1().Leases(rule.LeaseNamespace).Get(ctx, rule.LeaseName, metav1.GetOptions{})
 	if err != nil {

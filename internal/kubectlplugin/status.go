@@ -99,8 +99,8 @@ func (v *invocation) selectedNodes(ctx context.Context) ([]nodeState, error) {
 	return list, errors.Join(errs...)
 }
 
-// choose is what a table shows: all nodes of a small cluster, and of a large one those that are not verified, failed
-// ones first, and those that a rule holds.
+// choose selects the nodes that a table shows. For a small cluster, that is all nodes. For a large one, it is the nodes
+// that are not verified, failed ones first, and then the nodes that a rule holds.
 func (v *invocation) choose(list []nodeState) (shown []nodeState) {
 	if v.all || len(list) <= maxRows || len(v.args) > 0 {
 		return list

@@ -29,8 +29,8 @@ func answered(h http.Handler, review []byte) *admissionv1.AdmissionResponse {
 	return answer.Response
 }
 
-// FuzzReview: whatever is posted is answered, no review of a node is refused, and the patch of a node as API servers encode them
-// applies: it adds the taints that are missing, changes no other, and has nothing to add the second time.
+// FuzzReview checks that every request gets an answer and that no review of a node is refused. The patch applies to the
+// node as API servers encode it: it adds the missing taints and changes no other. A second review has nothing to add.
 func FuzzReview(f *testing.F) {
 	c, err := config.Parse([]byte(`nodeManagement: {taints: [{key: a, effect: NoSchedule}, {key: b, value: c, effect: NoExecute}]}
 profiles: [{name: p, nodeSelector: {matchLabels: {p: ""}}, taints: [{key: d, effect: PreferNoSchedule}]}]`), "fuzz")

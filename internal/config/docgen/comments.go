@@ -94,8 +94,8 @@ func readComments(dir string) (map[string]string, error) {
 
 func oneLine(doc *ast.CommentGroup) string { return strings.Join(strings.Fields(doc.Text()), " ") }
 
-// meaning is a comment as the page has it: Go names of keys become the keys, and a sentence
-// that only states the default goes, because the page has a column for it.
+// meaning converts a comment to the text on the page. Go names of keys become the keys. A sentence that only states the
+// default is left out, because the page has a column for it.
 func meaning(comment string, t reflect.Type, fieldName, key, value string) string {
 	text := comment
 	for i := range t.NumField() {

@@ -1,5 +1,5 @@
-// Command docgen writes docs/reference/configuration.md and docs/reference/presets.md. The former has every key of the
-// configuration file, from the struct types, their doc comments and their defaults.
+// Command docgen writes docs/reference/configuration.md and docs/reference/presets.md. It generates the first from the
+// struct types of the configuration file, their doc comments and their defaults.
 //
 //	go run ./internal/config/docgen          # rewrite the pages
 //	go run ./internal/config/docgen -check   # fail if a page is not what it would write

@@ -223,8 +223,9 @@ func (i *informer) shared(name string, all cache.Indexer, of func([]any) string)
 	return r.text
 }
 
-// reasonOf reduces the error of a request to what stays the same from retry to retry: it ends up in a condition's
-// message, which is rewritten whenever it varies, and an error carries ports, durations and resource versions.
+// reasonOf reduces the error of a request to the part that is the same for every retry. The result goes into a
+// condition's message, and each change of the message causes a write. The full error contains ports, durations and
+// resource versions, which vary.
 func reasonOf(err error, request string) string {
 	switch reason := apierrors.ReasonForError(err); {
 	case meta.IsNoMatchError(err), reason == metav1.StatusReasonNotFound:
