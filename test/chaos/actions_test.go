@@ -145,8 +145,9 @@ type action struct {
 
 // remedy is what was seen of the actions on a node.
 type remedy struct {
-	// acting is the action that was last written into the record, done are those that were carried out since the node
-	// passed and not given up since, and early says why a deletion came too early; empty if it did not.
+	// acting is the action that was last written into the record. The list done has the actions that were carried out
+	// since the node passed, and not given up since. In early is the reason why a deletion came too early; it is empty if
+	// none did.
 	acting *action
 	done   []*action
 	early  string

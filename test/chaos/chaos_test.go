@@ -1,5 +1,6 @@
-// Package chaos runs the controller as a process, with two replicas, against a real API server and etcd while a random schedule
-// of faults goes on, and holds every change that etcd saw to what must never happen. A seed makes the schedule:
+// Package chaos runs the controller as a process, with two replicas, against a real API server and etcd. Meanwhile a
+// random schedule causes faults. The test checks every change that etcd recorded for things that must never happen. A
+// seed determines the schedule:
 //
 //	make chaos SEEDS=100
 //	SEED=17 go test ./test/chaos -run TestSeeds -v

@@ -17,9 +17,9 @@ const (
 	// sayWithin is how long a node may wait without its condition naming the reason. It counts from the last fault that
 	// ended.
 	sayWithin = time.Minute
-	// attemptCost is how many writes an attempt costs at most: its pod, the condition as it begins and ends, the record,
-	// the end of the pod, an event, and one of them again after a conflict. There is an attempt every maxBackoffSeconds,
-	// which is mostBackoff here.
+	// attemptCost is the largest number of writes that an attempt costs. These are its pod, the condition at its start and
+	// end, the record, the end of the pod, an event, and a repetition of one of them after a conflict. There is an attempt
+	// every maxBackoffSeconds, which is mostBackoff here.
 	attemptCost = 8
 	mostBackoff = time.Second
 	// restCost is what may be written in passing by others than those nodes: probes that go, rules' leases and status.

@@ -19,8 +19,8 @@ import (
 type weather struct {
 	// latency is the most that a request is delayed.
 	latency time.Duration
-	// refused, lost and answered are of how many requests in a hundred the connection is cut before and after they are carried
-	// out, and the answer is replaced by an error.
+	// refused, lost and answered are percentages of requests. For refused, the connection is cut before the request is
+	// carried out. For lost, it is cut after that. For answered, an error replaces the answer.
 	refused, lost, answered int
 	// parted: nothing gets through.
 	parted bool

@@ -125,8 +125,8 @@ func sameTransition(a, b marks.Suspicion) bool {
 		a.Transition != nil && b.Transition != nil && a.Transition.Equal(*b.Transition)
 }
 
-// suspected checks what a change makes of the suspicion: one begins only for what the node shows, once for a transition
-// and a request, and its answer is that of an attempt which began after the request.
+// suspected checks how a change affects the suspicion. A suspicion begins only for what the node shows, and once for
+// each transition and request. Its answer must be the result of an attempt that began after the request.
 func (c *checker) suspected(n *nodeSeen, before, after *corev1.Node, ch change) {
 	if id := after.Annotations[verifyRequested]; id != before.Annotations[verifyRequested] {
 		if n.requests == nil {
