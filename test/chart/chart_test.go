@@ -216,8 +216,8 @@ func mustYAML(t *testing.T, value any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A changed configuration is a ConfigMap of another name, and so a changed pod: the controller reads its file once, and a pod
-// that runs keeps the one that it was made for.
+// A changed configuration is a ConfigMap with another name, and so causes another pod. The controller reads its file
+// once. A running pod keeps the configuration that it was created with.
 func TestChangedConfigurationRestartsTheController(t *testing.T) {
 	first := render(t, "")
 	before, same := configKey(t, first), configKey(t, render(t, "controller: {replicas: 5}"))

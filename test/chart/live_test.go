@@ -43,8 +43,9 @@ controller:
       reverify: {onConditions: [{type: KernelDeadlock}]}
 `
 
-// The chart's configuration, permissions and admission policies run a controller that verifies and deletes, "helm test"
-// passes, and a real Prometheus that scrapes the controller answers every query of the dashboard.
+// A controller that runs with the chart's configuration, permissions and admission policies verifies and deletes nodes.
+// The command "helm test" passes. A real Prometheus scrapes the controller, and then every query of the dashboard has
+// an answer.
 func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
@@ -114,8 +115,8 @@ func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
 	}
 }
 
-// unknownNames lists the metrics of a query that the controller does not have, and the labels that none of its metrics has: a query
-// that groups by such a label still has a value.
+// unknownNames lists the metrics in a query that the controller does not have. It also lists labels that none of the
+// query's metrics has, because a query that groups by such a label still returns a value.
 func unknownNames(t *testing.T, p prometheus, expression string) (faults []string) {
 	t.Helper()
 	documented := map[string]string{} // labels by metric

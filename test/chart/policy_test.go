@@ -200,8 +200,8 @@ func (f fortress) foreignPod() *corev1.Pod {
 	return pod
 }
 
-// works runs a controller as its service account, with the chart's rights: a node is verified, one that admission missed is tainted
-// and verified, and a rule is served and cleaned up after.
+// works runs a controller as its service account, with the chart's rights. It checks that a node is verified, that a
+// node which admission missed is tainted and verified, and that a rule is served and cleaned up.
 func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	f.Helper()
 	agent := startAgent(f.T, f.cluster)

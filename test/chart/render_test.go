@@ -55,9 +55,9 @@ func helm(t *testing.T, args ...string) (stdout, failure string) {
 	return out.String(), ""
 }
 
-// tryHelmOn runs Helm on the cluster, in our namespace unless the arguments name another one. Helm does not check what it
-// installs against the API server's schema, whose download and reading cost more than all else that it does:
-// TestAPIServerAdmitsTheChart has the API server itself check all that is rendered.
+// tryHelmOn runs Helm on the cluster, in our namespace unless the arguments name another one. Helm does not validate
+// what it installs against the API server's schema. Downloading and reading the schema takes longer than everything
+// else that Helm does. In TestAPIServerAdmitsTheChart, the API server itself validates everything that is rendered.
 func tryHelmOn(t *testing.T, c *cluster.Cluster, args ...string) (stdout, failure string) {
 	t.Helper()
 	if args[0] == "install" || args[0] == "upgrade" {

@@ -90,8 +90,9 @@ func testTheDefinitionOfRules(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// keepsNewerFields upgrades a release whose definition has fields that ours does not know, as after a newer release or a newer
-// node-readiness-controller whose definition was handed over, and one that only lacks what ours has.
+// keepsNewerFields upgrades a release whose definition has fields that ours does not know. That happens after a newer
+// release, or after a newer node-readiness-controller has handed its definition over. It also upgrades a release whose
+// definition only lacks fields of ours.
 func keepsNewerFields(t *testing.T, c *cluster.Cluster, run func(input string, args ...string) string) {
 	t.Helper()
 	const crd = "crd/nodereadinessrules.readiness.node.x-k8s.io"

@@ -39,10 +39,10 @@ controller:
       remediation: {maxUnhealthy: 100%%}
 `
 
-// Installations that share a cluster by node labels, as docs/design/performance.md proposes for very large ones, see
-// nothing of each other: each leads at the same time, its workers, Lease and ledger are in its namespace, a worker of
-// one takes no slot of another, and the metrics of each are about its own nodes. Where priorityAndFairness is on, so
-// are the shares of the API server.
+// Installations may share a cluster by node labels, as docs/design/performance.md proposes for very large ones. They do
+// not affect each other. Each of them leads at the same time, with its workers, Lease and ledger in its own namespace.
+// A worker of one takes no slot of another, and the metrics of each are about its own nodes. If priorityAndFairness is
+// on, each has its own share of the API server.
 func TestInstallationsSideBySide(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
