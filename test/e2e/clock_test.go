@@ -16,9 +16,9 @@ import (
 // skew is above what the check allows (5 s) and below what breaks certificates and tokens.
 const skew = 90 * time.Second
 
-// A node's clock is wrong. Linux has one wall clock for all its namespaces, so it is the API
-// server's that is moved, for this node alone: its connections go to a relay which shows the
-// API server's own certificate and changes the Date of the answers, and nothing else.
+// A node's clock is wrong. Linux has one wall clock for all its namespaces. So the test moves the API server's clock,
+// for this node alone. The node's connections go to a relay which shows the API server's own certificate, and changes
+// nothing but the Date of the answers.
 func (s *suite) clockSkewed(ctx context.Context, t *testing.T) {
 	server, err := s.cluster.ControlPlane.Relay(net.JoinHostPort(realnode.HostAddress, "0"), func(forward *httputil.ReverseProxy) http.Handler {
 		forward.ModifyResponse = func(response *http.Response) error {

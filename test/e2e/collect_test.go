@@ -18,8 +18,8 @@ import (
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// collect writes what a person needs to find out why a case failed into one folder: what the
-// API server holds, what every pod and component of the system said, and the nodes' networks.
+// collect writes what a person needs to find out why a case failed into one folder. That is what the API server holds,
+// the logs of every pod and component, and the nodes' networks.
 func (s *suite) collect(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -106,8 +106,8 @@ var withDeletion = []string{
 	`controller.config.nodeManagement.deleteFailedNodes=true`,
 }
 
-// Deletion is on, and a node that once was verified breaks for good: it is kept from new
-// workloads and not deleted, whatever runs on it goes on, and it recovers.
+// Deletion is on, and a node that was verified once breaks for good. It is kept from new workloads, but it is not
+// deleted. Its running workloads continue, and the node recovers.
 func (s *suite) quarantined(ctx context.Context, t *testing.T) {
 	before, err := s.marks(ctx, "node-c")
 	must(t, err)

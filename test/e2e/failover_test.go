@@ -101,9 +101,9 @@ func (s *suite) leaderDrained(ctx context.Context, t *testing.T) {
 // machine is a real node that Karpenter owns: it registers as the kubelet of a launched NodeClaim does.
 const machine = "node-k"
 
-// Karpenter consolidates the leader's node. It neither evicts nor awaits a pod that tolerates its taint, so the machine
-// is switched off under the leader, which cannot release its Lease: the other replica leads within 30 s all the same.
-// There is no other node of Karpenter's yet: a replica may be placed there, and those have no kubelet that runs it.
+// Karpenter consolidates the leader's node. It neither evicts nor awaits a pod that tolerates its taint. So the machine
+// is switched off under the leader, which cannot release its Lease. The other replica still leads within 30 s.
+// Karpenter must not have another node yet. A replica could be placed on it, and such nodes have no kubelet to run it.
 func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 	s.startKarpenter(ctx, t)
 	known := s.nodeClaims(ctx, t)

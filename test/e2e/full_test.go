@@ -15,9 +15,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
 )
 
-// A verified node is full of ordinary pods when it is verified again. A worker of system-node-critical priority that is
-// bound directly would have the kubelet kill one of them (k8s.io/kubernetes pkg/kubelet/preemption): ours waits, which is
-// inconclusive, and is verified once there is room.
+// A verified node is full of ordinary pods when it is verified again. The kubelet would kill one of them for a worker
+// with system-node-critical priority that is bound directly (k8s.io/kubernetes pkg/kubelet/preemption). Our worker
+// waits instead, which is inconclusive. The node is verified once a pod fits.
 func (s *suite) fullNode(ctx context.Context, t *testing.T) {
 	const name, room = "node-f", 2
 	t.Cleanup(func() { s.removeNode(context.WithoutCancel(ctx), t, name) })

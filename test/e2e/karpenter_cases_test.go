@@ -33,12 +33,11 @@ func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
 	s.watch.check(t)
 }
 
-// A node joins with the taint, as a kubelet registers it, before Karpenter has registered it:
-// its worker passes, and the taint stays, since Karpenter would put it back. Karpenter is held
-// still meanwhile, and the node made here as its kwok provider was about to, but without the
-// NodeClaim's labels, which a kubelet does not know: Karpenter adds them as it registers the node.
-// One of them selects a profile with a check of its own, so what the first worker proved no longer
-// counts, and a second one runs that check before the taint goes.
+// A node joins with the taint, as a kubelet registers it, before Karpenter has registered it. Its worker passes, but
+// the taint stays, because Karpenter would put it back. Karpenter is stopped meanwhile, and the test creates the node
+// as Karpenter's kwok provider was about to. The node lacks the NodeClaim's labels, which a kubelet does not know.
+// Karpenter adds them when it registers the node. One of the labels selects a profile with a check of its own. So the
+// first worker's pass no longer counts, and a second worker runs that check before the taint is removed.
 func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 	claim, release := s.holdKarpenter(ctx, t, "pooled", 2)
 	node := claim.node(gatingTaint)

@@ -152,10 +152,9 @@ func (s *suite) deadDNSEndpoint(ctx context.Context, t *testing.T) {
 	s.watch.check(t)
 }
 
-// On the way out a tunnel takes 50 bytes of every packet and nobody said so: full packets
-// vanish, all smaller ones pass. DNS works and connections are accepted, but a TLS handshake
-// with today's key exchange needs a full packet, so whatever talks to the API server hangs; the
-// one that says why is mtu.
+// On the way out, a tunnel takes 50 bytes of every packet without telling the sender. Full packets vanish, and all
+// smaller ones pass. DNS works and connections are accepted. But a TLS handshake with today's key exchange needs a full
+// packet, so every client of the API server hangs. Only the check mtu shows the reason.
 func (s *suite) mtuCut(ctx context.Context, t *testing.T) {
 	fault, err := s.node("node-b").CutMTU(ctx, 1450)
 	s.broken(ctx, t, fault, err, "", without(clusterChecks, "dns", "network"))

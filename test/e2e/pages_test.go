@@ -31,7 +31,7 @@ const (
 	readersNode, brokenNode = "node-k", "node-l"
 )
 
-// stranger is somebody who has the repository, a cluster and the pages, and does what these say, in their order: from the README
+// stranger is a person who has the repository, a cluster and the pages. They follow the pages in order, from the README
 // to the deletion of broken nodes, and back.
 type stranger struct {
 	*suite
@@ -46,8 +46,8 @@ type stranger struct {
 	known    map[types.UID]nodeClaim
 }
 
-// What a person does who begins with the README, on nodes like those of "make cluster", from the text alone: the commands run as
-// they stand there, each ends with exit code 0, and shows what the page shows below it.
+// A person begins with the README and has only the text, and nodes like those of "make cluster". The commands run
+// exactly as they are on the page. Each ends with exit code 0, and prints what the page shows below it.
 func (s *suite) pages(ctx context.Context, t *testing.T) {
 	s.helm(ctx, t, "uninstall", release, "--ignore-not-found", "--wait", "--timeout", "60s")
 	r := &stranger{suite: s, home: t.TempDir(), names: map[string]string{"NODE": "node-a", "POOL": readersPool}, happened: map[string]bool{}}

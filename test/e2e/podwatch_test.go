@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podWatch sees every worker pod of the whole run, so that what must never happen (a second
-// worker of one node at one time, an attempt made twice) is noticed whenever it happens.
+// podWatch observes every worker pod of the whole run. So it notices what must never happen, whenever it happens: a
+// second worker on one node at one time, or an attempt that is made twice.
 type podWatch struct {
 	mu         sync.Mutex
 	seen       map[string]*workerPod // by UID

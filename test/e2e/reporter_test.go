@@ -22,9 +22,9 @@ const reported = "projectcalico.org/CalicoReady"
 // The taints of the examples' rule, which is bootstrap-only, and of a continuous one made of it.
 const bootstrapTaint, continuousTaint = "readiness.k8s.io/NetworkReady", "readiness.k8s.io/NetworkUp"
 
-// reporter runs both variants of examples/cni-readiness beside an agent: the condition follows the agent's endpoint on every
-// node, rules hold and release the nodes by it, and the agent's rollout changes nothing. The DaemonSet has the limits of the SIG's
-// guide, a hundredth of a CPU and 32 MiB.
+// reporter runs both variants of examples/cni-readiness beside an agent. On every node, the condition follows the
+// agent's endpoint, and rules hold and release the nodes by that condition. A rollout of the agent changes nothing. The
+// DaemonSet has the limits of the SIG's guide, a hundredth of a CPU and 32 MiB.
 func (s *suite) reporter(ctx context.Context, t *testing.T) {
 	s.apply(ctx, t, s.reporterExample(t, "calico-rbac-node-status-patch-role.yaml"))
 	t.Cleanup(func() {

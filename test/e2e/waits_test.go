@@ -37,9 +37,9 @@ spec:
       - {name: agent, image: ` + agentImage + `, imagePullPolicy: IfNotPresent}
 `
 
-// A node waits for a DaemonSet that does not exist yet, then for its pod, whose image comes late, then for a CSI driver
-// that the kubelet has not registered, then for the number of volumes that the driver takes. It says so each time, no worker
-// starts before all of that holds, and then the node is verified.
+// A node waits for a DaemonSet that does not exist yet, and then for its pod, whose image comes late. After that, it
+// waits for a CSI driver that the kubelet has not registered, and for the number of volumes that the driver takes. The
+// node reports each wait. No worker starts before all prerequisites hold, and then the node is verified.
 func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
 	const name = "node-g"
 	t.Cleanup(func() {
