@@ -152,8 +152,9 @@ func (h history) each(see func(*corev1.Node)) {
 	}
 }
 
-// A rule that is deleted while the controller is down releases its nodes once it is back; so does one that had been turned into a
-// dry run, and one whose finalizer somebody removed. A taint that a node's own annotation claims for a rule stays.
+// A rule that is deleted while the controller is down releases its nodes once the controller is back. The same holds
+// for a rule that had been turned into a dry run, and for one whose finalizer somebody removed. A taint that a node's
+// own annotation claims for a rule stays.
 func TestDeletedWhileDown(t *testing.T) {
 	w := in(t)
 	w.config["leaderElection"] = map[string]any{"enabled": false} // whose Lease a killed process does not release
@@ -232,8 +233,8 @@ func TestDryRunToggled(t *testing.T) {
 	})
 }
 
-// What the API server does not take (an admission policy's answer is 422) is in the rule's status, in an event and in a metric, until
-// it is taken or the rule asks for it no more.
+// If the API server refuses a change, the rule's status, an event and a metric report it. They do so until the API
+// server accepts the change or the rule no longer asks for it. The refusal of an admission policy is a 422.
 func TestAChangeThatIsRefused(t *testing.T) {
 	w := beside(t)
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-taint"}, Spec: admissionv1.ValidatingAdmissionPolicySpec{

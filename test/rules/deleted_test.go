@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Rules are deleted while the conditions and labels of their nodes change in a tight loop: whatever was under way, once a rule
-// is gone no node carries its taint or names it as an owner.
+// Rules are deleted while the conditions and labels of their nodes change in a tight loop. Whatever was in progress, no
+// node carries a rule's taint or names the rule as an owner once the rule is gone.
 func TestDeletedWhileTheNodeChanges(t *testing.T) {
 	const nodes, rounds = 6, 8
 	w := beside(t)

@@ -27,8 +27,8 @@ func (w *world) holds(namespace string) *coordinationv1.Lease {
 	return lease
 }
 
-// While NRC's Lease is held, in whatever namespace, rules are left to it: nothing is written on nodes or rules, which an event and a
-// metric say. rules.takeOver serves them all the same.
+// While somebody holds NRC's Lease, in any namespace, rules are left to NRC. The controller writes nothing on nodes or
+// rules, and reports that in an event and a metric. With rules.takeOver, it serves rules in spite of the Lease.
 func TestStandingBack(t *testing.T) {
 	w := in(t)
 	w.must(client.IgnoreAlreadyExists(api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "gke-managed-nrr"}})))
@@ -132,8 +132,9 @@ func TestNRCWithoutALease(t *testing.T) {
 	w.said(r.Name, "Warning OtherController/Serve manager also writes the status of this rule")
 }
 
-// Verification does not need the resource; it is picked up when it is defined later, also as NRC defines it: what our own refuses, and
-// that does not, is refused then, with the field in the event.
+// Verification does not need the resource. The controller also serves rules if the resource is defined later, by NRC's
+// definition too. NRC's definition admits rules that our own rejects. The controller then refuses those, and the event
+// names the field.
 func TestDefinedLaterByNRC(t *testing.T) {
 	w := in(t)
 	remove := func() {

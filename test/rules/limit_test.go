@@ -27,8 +27,8 @@ func (w *world) stands(rule, condition string, status metav1.ConditionStatus, re
 	return ""
 }
 
-// An agent's bad rollout fails the rule's condition on all nodes at once: no more than rules.maxClosedPercent of those
-// that it released before are closed, at no time and by no successor. A node that joins is gated all the same.
+// An agent's bad rollout fails the rule's condition on all nodes at once. At most rules.maxClosedPercent of the nodes
+// that the rule released before are closed, at any time and by any successor. A node that joins is still gated.
 func TestMaxClosedPercent(t *testing.T) {
 	const count, limit = 9, 2
 	w := in(t)

@@ -1,6 +1,7 @@
-// Package rules proves, on a real API server and with the controller as a process, what NodeReadinessRules do to nodes. Of several
-// controllers in a cluster one serves rules: tests that need one of their own run one after the other, and then all others
-// beside each other under one controller. What waits for a time is proved on a clock that is set (serving_test.go, internal/rules).
+// Package rules proves, on a real API server and with the controller as a process, what NodeReadinessRules do to nodes.
+// Of several controllers in a cluster, one serves rules. So tests that need a controller of their own run one after the
+// other. After that, all others run in parallel under one controller. What waits for a time is proved on a clock that
+// is set (serving_test.go, internal/rules).
 package rules
 
 import (

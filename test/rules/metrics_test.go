@@ -111,8 +111,9 @@ func shape(f *dto.MetricFamily, want exported) string {
 	return ""
 }
 
-// What NRC's dashboards ask for is there under its names, and says what has happened: nodes that are held, released, passed,
-// held again, and such as the API server does not let be changed; a rule in dryRun counts nothing of that.
+// NRC's dashboards find their metrics under the names that they use, with the right values. The test covers nodes that
+// are held, released, passed, held again, and nodes that the API server does not allow to be changed. A rule in dryRun
+// counts nothing of that.
 func TestMetrics(t *testing.T) {
 	w := beside(t)
 	frozen := func(n *corev1.Node) { n.Labels["metered"] = "frozen" }

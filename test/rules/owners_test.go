@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Of two rules on one taint the older decides, the other says so, and nothing flaps; when the older goes, the younger takes
-// over without the taint being off for a moment.
+// Of two rules with one taint, the older one decides. The other one reports that, and nothing flaps. When the older
+// rule is deleted, the younger one takes over, and the taint stays on without a gap.
 func TestTwoRulesOnOneTaint(t *testing.T) {
 	w := beside(t)
 	w.node("two-1")

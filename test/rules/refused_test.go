@@ -65,8 +65,8 @@ func (w *world) forbids(rules *rules.Rules, what string) {
 	})
 }
 
-// Each of the permissions that serving rules takes is missing in turn: that is known for what it is, by the API
-// server's own words, holds the nodes that rules concern, and no others.
+// Each of the permissions that serving rules needs is missing in turn. The controller detects that from the API
+// server's own message. The nodes that rules concern are held, and no others.
 func TestForbidden(t *testing.T) {
 	w := in(t)
 	list := allowed("readiness.node.x-k8s.io", "nodereadinessrules", "list", "watch")

@@ -52,9 +52,9 @@ func TestStrandedByNRC(t *testing.T) {
 	}
 }
 
-// The taint of a completed bootstrap-only rule that somebody puts back while the conditions do not hold is removed where
-// this process saw the node pass: it released the node, or found it released with its conditions as required. An
-// annotation that the node wrote itself removes nothing.
+// Somebody puts the taint of a completed bootstrap-only rule back while the conditions do not hold. The taint is
+// removed if this process saw the node pass: it released the node, or found it released with its conditions as
+// required. An annotation that the node wrote itself removes nothing.
 func TestATaintThatIsPutBack(t *testing.T) {
 	w := in(t)
 	r := w.rule("back", bootstrapOnly)

@@ -24,8 +24,8 @@ func kubectl(args ...string) ([]byte, error) {
 	return exec.Command(filepath.Join(control.Bin(), "kubectl"), append([]string{"--kubeconfig", control.Kubeconfig()}, args...)...).CombinedOutput()
 }
 
-// The status stays small however many nodes are held, and is not written per node event: at most once in five seconds, although
-// nodes change all the time and each change is one that it would show.
+// The status stays small, however many nodes are held, and is not written for each node event. It is written at most
+// once in five seconds, although nodes change all the time and the status would show each change.
 func TestTheStatusIsBounded(t *testing.T) {
 	const count = 150
 	w := beside(t)
@@ -90,8 +90,9 @@ func TestTheStatusIsBounded(t *testing.T) {
 	}
 }
 
-// The longest that a status says of 5000 nodes, with the longest names, conditions and messages that there may be, in a rule of 32 such
-// conditions: what the API server stores, and it adds whose each field is, stays below 64 KiB. No controller is at work.
+// The longest possible status about 5000 nodes has the longest names, conditions and messages, in a rule with 32 such
+// conditions. The stored object stays below 64 KiB. That includes the field owners that the API server adds. No
+// controller is running.
 func TestTheLargestRuleIsSmall(t *testing.T) {
 	const nodes = 5000
 	w := in(t)
