@@ -1,7 +1,6 @@
-// Package cluster runs a Kubernetes control plane of real components on this machine, for
-// tests and the demo: etcd, kube-apiserver and, unless switched off, kube-controller-manager
-// and kube-scheduler, on free ports, without root. Nothing of it outlives the process that
-// started it.
+// Package cluster runs a Kubernetes control plane of real components on this machine, for tests and the demo. It runs
+// etcd, kube-apiserver and, unless they are switched off, kube-controller-manager and kube-scheduler. They use free
+// ports and need no root. Nothing of the cluster outlives the process that started it.
 package cluster
 
 import (
@@ -43,10 +42,10 @@ type Options struct {
 	Dir string
 	// BindAddress is the API server's address. Default 127.0.0.1.
 	BindAddress string
-	// ServiceCIDR is the range of Service addresses. Default 127.0.0.0/20 where BindAddress
-	// is 127.0.0.1, else 10.96.0.0/16. With the former, the ClusterIP of the Service
-	// "kubernetes" is the range's first address, 127.0.0.1, and its port is set to the API
-	// server's: local processes reach it and every other loopback ClusterIP without kube-proxy.
+	// ServiceCIDR is the range of Service addresses. Default 127.0.0.0/20 where BindAddress is 127.0.0.1, else
+	// 10.96.0.0/16. With the former, the Service "kubernetes" has the range's first address, 127.0.0.1, as its ClusterIP.
+	// Its port is set to the API server's. So local processes reach it, and every other loopback ClusterIP, without
+	// kube-proxy.
 	ServiceCIDR string
 	// WithoutControllerManager leaves kube-controller-manager out: no default service
 	// accounts, no garbage collection.

@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// The range that FreePorts picks from lies below the ports that systems give to outgoing
-// connections (32768 and up on Linux, 49152 and up by RFC 6335): such a connection could take
-// a port between its choice and its use.
+// The range that FreePorts picks from lies below the ports that systems give to outgoing connections. Those are 32768
+// and up on Linux, and 49152 and up by RFC 6335. Otherwise, such a connection could take a port between its choice and
+// its use.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 	blockSize = 240
 )
 
-// block is a part of the range that one process has to itself: packages are tested side by side, and what one has chosen and
-// not yet used, another must not choose.
+// block is a part of the range that belongs to one process alone. Packages are tested in parallel, and no process may
+// choose a port that another has chosen and not used yet.
 type block struct {
 	// claim listens on the block's first port for as long as the process lives.
 	claim net.Listener

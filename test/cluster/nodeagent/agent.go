@@ -1,6 +1,6 @@
-// Package nodeagent plays nodes without root: it registers them, runs the worker of a pod bound to them as a process of
-// this machine, and patches the pod's status with what became of it. That is what a worker needs; odd statuses (an
-// eviction, a missing image) are for a test to patch, and what a kubelet really does is the end-to-end run's to show.
+// Package nodeagent plays nodes without root. It registers them, runs the worker of a pod bound to them as a process of
+// this machine, and patches the result into the pod's status. A worker needs no more than that. Tests patch unusual
+// statuses themselves, such as an eviction or a missing image. The end-to-end run shows what a real kubelet does.
 //
 // There are no mounts, so a container is told where its files are by the worker's own variables (internal/worker). Probes,
 // restarts, init containers, second containers and volumes other than the token do not exist here: a pod that asks for one

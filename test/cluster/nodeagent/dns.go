@@ -24,8 +24,8 @@ const (
 // patience bounds the wait for the DNS server's answer.
 const patience = 10 * time.Second
 
-// resolver is a node's way to the cluster's DNS server: a relay on a loopback port of its own, so that the path from
-// one node can break while the server is fine.
+// resolver is a node's path to the cluster's DNS server. It is a relay on its own loopback port, so that the path from
+// one node can break while the server works.
 type resolver struct {
 	upstream string
 	mode     atomic.Int32

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// startAndEnd, when set, makes the test binary start a group of two processes that owns the folder named after the comma, print
-// their ids, and end in the way named before it without stopping the group.
+// startAndEnd, when set to "how,folder", makes the test binary start a group of two processes that owns the folder. The
+// binary prints their IDs, and then ends in the given way without stopping the group.
 const startAndEnd = "KUBE_NODE_READY_TEST_START_AND_END"
 
 func TestMain(m *testing.M) {

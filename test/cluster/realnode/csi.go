@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// StartCSIDriver starts a CSI driver (see csidriver) on the node, which the kubelet registers in the node's CSINode. volumes is
-// how many volumes it says that the node can have; 0 says nothing about it. The node runs one at a time.
+// StartCSIDriver starts a CSI driver on the node (see csidriver), which the kubelet registers in the node's CSINode.
+// The driver reports that the node can have the given number of volumes. With volumes 0, it reports no limit. The node
+// runs one driver at a time.
 func (n *Node) StartCSIDriver(driver string, volumes int) error {
 	return n.launch("csidriver", n.cluster.built("csidriver"), "-driver", driver, "-node", n.Name, "-volumes", strconv.Itoa(volumes))
 }

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package realnode gives a control plane real nodes on one Linux machine: each node is a
-// kubelet, a containerd and a kube-proxy in a network, mount, PID and UTS namespace of its
-// own, wired to the others by a bridge. Pods on it are real containers, with a real pod
-// network, a real service network and real DNS, which can be broken for real.
+// Package realnode gives a control plane real nodes on one Linux machine. Each node is a kubelet, a containerd and a
+// kube-proxy in its own network, mount, PID and UTS namespaces. A bridge connects the nodes. Pods on it are real
+// containers, with a real pod network, a real service network and real DNS, which can be broken for real.
 //
 // It needs root, and from Debian runc, containernetworking-plugins, iptables, conntrack and
 // iproute2. Everything it makes carries the prefix knr or lives below its state folder, so

@@ -57,8 +57,8 @@ func rules(ctx context.Context, n *Node, lines ...string) (*Fault, error) {
 }
 
 // StopShim stops the process that containerd asks to end a container, and that reports its end
-// (containerd-shim-runc-v2): the container goes on until it ends by itself, and whoever wants to end it waits. The
-// kubelet and containerd work on. It takes the container's ID.
+// (containerd-shim-runc-v2). The container runs until it ends by itself, and a client that wants to end it waits. The
+// kubelet and containerd keep working. It takes the container's ID.
 func (n *Node) StopShim(ctx context.Context, container string) (*Fault, error) {
 	tasks, err := n.ctr(ctx, "tasks", "ls")
 	if err != nil {

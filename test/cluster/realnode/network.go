@@ -51,9 +51,8 @@ func attach(ctx context.Context, name, address string) error {
 	ns, port := prefix+name, "v-"+name
 	return runAll(ctx,
 		"ip netns add "+ns,
-		// A node that is still booting has no route to its own pods and would send their packets
-		// back to the gateway, and tell the sender to do so itself from then on, which the sender
-		// believes for minutes.
+		// A node that is still booting has no route to its own pods. It would send their packets back to the gateway, and
+		// tell the sender to do so as well from then on (an ICMP redirect). The sender would follow that for minutes.
 		"nsenter --net="+netnsPath+ns+" sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0",
 		"nsenter --net="+netnsPath+ns+" sysctl -qw net.ipv4.conf.all.accept_redirects=0 net.ipv4.conf.default.accept_redirects=0",
 		"ip link add eth0 netns "+ns+" type veth peer name "+port+" netns "+fabric,

@@ -68,9 +68,9 @@ func (c *Cluster) borrow() error {
 	return nil
 }
 
-// Sweep removes every trace of a cluster of real nodes, of whichever run and however it ended:
-// processes in our namespaces, the namespaces, links and routes, cgroups, the machine's
-// settings that kubelets changed, and the state folder. It is no error if nothing is there.
+// Sweep removes every trace of a cluster of real nodes, from any run and however that run ended. It removes the
+// processes in our namespaces, the namespaces, links and routes, cgroups and the state folder. It also restores the
+// machine's settings that kubelets changed. It is not an error if nothing is there.
 func Sweep(ctx context.Context, dir string) error {
 	var errs []error
 	errs = append(errs, sweepProcesses(ctx))

@@ -1,12 +1,12 @@
 //go:build linux
 
-// Command csidriver registers a CSI driver with the kubelet of the machine (or mount namespace) that it runs in, and
-// provides no volumes:
+// Command csidriver registers a CSI driver with the kubelet, and provides no volumes. It uses the kubelet of the
+// machine (or mount namespace) that it runs in.
 //
 //	csidriver -driver e2e.csi.test -node node-d -volumes 8
 //
-// It does what a real driver's node plugin and its node-driver-registrar do at their start: the kubelet's plugin watcher
-// finds the registration socket, asks the driver who it is, and enters it in the node's CSINode. It needs root.
+// It does what a real driver's node plugin and its node-driver-registrar do at their start. The kubelet's plugin
+// watcher finds the registration socket, asks the driver who it is, and enters it in the node's CSINode. It needs root.
 package main
 
 import (

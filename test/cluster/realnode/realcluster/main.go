@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command realcluster gives a person a Kubernetes cluster of three real nodes on this machine,
-// and takes it away again without a trace.
+// Command realcluster starts a Kubernetes cluster of three real nodes on this machine for a person to use. It removes
+// the cluster again without a trace.
 //
 //	realcluster up -image ARCHIVE...   start it in the background and say how to use it
 //	realcluster down                   end it, or remove what a crash left behind
