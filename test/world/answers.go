@@ -19,8 +19,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// answers gives reads of a world's objects from what was read or written last, as an informer does that is up to date:
-// every write comes through here, and nothing else runs that could write. Most requests were such reads.
+// answers serves reads of a world's objects from what was read or written last, as an up-to-date informer does. That is
+// possible because every write goes through here, and nothing else runs that could write. Most requests were such
+// reads.
 type answers struct {
 	mu   sync.Mutex
 	sets map[string]*set // by kind and world

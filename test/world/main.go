@@ -1,6 +1,7 @@
-// Package world holds reconcilers to what they leave behind on a real API server, whatever stops them between two writes:
-// an error, a lost answer, the end of the process, another leader. They run in the test's process, so that a test can
-// stop them after any write; kubelets and Karpenter are played by writing what they would write.
+// Package world checks what reconcilers leave behind on a real API server if something stops them between two writes.
+// That is an error, a lost answer, the end of the process, or another leader. The reconcilers run in the test's
+// process, so that a test can stop them after any write. Tests play kubelets and Karpenter by writing what those would
+// write.
 //
 // The tests that use it are in the folders of the reconcilers. Worlds do not see each other, so packages may share a control
 // plane: EnvServer names its kubeconfig. Without it a package starts one of its own.

@@ -16,8 +16,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// OncePerTransition checks that nothing was said twice. What has the same key becomes one event: a deletion that is asked
-// for again, and what no write of the node guards, which is a worker's start, the deadline, and a taint that is adopted and not written down yet.
+// OncePerTransition checks that nothing was reported twice. Some events may be emitted again, because their equal key
+// makes them one event. These are a deletion that is requested again, and events that no write of the node guards. The
+// latter are a worker's start, the deadline, and a taint that is adopted but not recorded yet.
 func (w *World) OncePerTransition() {
 	w.Helper()
 	w.mu.Lock()
@@ -37,9 +38,10 @@ func marked(n *corev1.Node) string {
 	return fmt.Sprint(n.Annotations, n.Labels, n.Spec.Taints)
 }
 
-// StaleLeaderBeside shows that a leader whose cache is behind, at every point of every path and by any number of writes, changes
-// nothing about what the path comes to: it creates no pod of an attempt that is recorded, and deletes no worker whose result
-// nobody has recorded. It is left out with -short, as DisturbEveryWrite is.
+// StaleLeaderBeside runs a second leader whose cache is behind, at every point of every path and by any number of
+// writes. It shows that this leader does not change the result of the path. It creates no pod of an attempt that is
+// recorded, and deletes no worker whose result is not recorded. The test is skipped with -short, like
+// DisturbEveryWrite.
 func StaleLeaderBeside(t *testing.T, paths map[string]Path) {
 	if testing.Short() {
 		t.Skip("in a world one thing happens after the other")

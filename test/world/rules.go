@@ -203,8 +203,8 @@ func owners(n *corev1.Node) map[string][]string {
 	return by
 }
 
-// RulesOn describes what the rules came to: on the node, "taint R by R" and "completed R"; of each rule, whether it is there, with
-// our finalizer, the nodes that its status calls held, and those that it calls failed.
+// RulesOn describes the effect of the rules. For the node, that is "taint R by R" and "completed R". For each rule, it
+// is whether it exists, with our finalizer, and the nodes that its status reports as held and as failed.
 func (w *World) RulesOn(n *corev1.Node) (what string, added, removed int) {
 	w.Helper()
 	if len(w.RuleNames) == 0 || n == nil {

@@ -52,8 +52,8 @@ func run(command []string) error {
 	return cmd.Run()
 }
 
-// publish copies the kubeconfig to where every run of this clone has it. go test runs a package again once the value of a
-// variable that it reads, or a file inside the module, has changed: this is neither.
+// publish copies the kubeconfig to the path where every run of this clone expects it. If a variable that a test reads
+// changes, or a file inside the module, go test runs the package again. This path is neither.
 func publish(control *cluster.Cluster) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
