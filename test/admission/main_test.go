@@ -1,5 +1,6 @@
-// Package admission proves, on a real API server and with what the chart renders, that nodes are tainted at their creation: by
-// the policy, and by the webhook of controllers that run as processes with the chart's rights. The tests run one after the other.
+// Package admission proves that nodes are tainted on their creation, on a real API server and with the manifests that
+// the chart renders. The policy taints them, or the webhook of controllers that run as processes with the chart's
+// rights. The tests run one after the other.
 package admission
 
 import (

@@ -312,8 +312,8 @@ func standBack(t *testing.T, c client.Client) {
 	t.Cleanup(func() { _ = c.Delete(context.Background(), lease) })
 }
 
-// Without the definition, while it is installed with twenty rules and the API server learns of them, and once it is
-// gone, each node is created at once and with the gating taint.
+// Each node is created at once and with the gating taint, whatever the state of the definition of rules. The definition
+// is missing, is just being installed with twenty rules that the API server does not know yet, or has been removed.
 func TestRulesThatAreNotThereKeepNoNodeOut(t *testing.T) {
 	setup(t, gated, policyMode)
 	inForce(t, cases.Group{Name: "gated", Cases: []cases.Case{{Name: "plain", Want: []string{gate}}}})

@@ -17,8 +17,8 @@ const (
 	newcomers    = 300
 	newcomerRate = 33
 	brokenPrefix = "broken"
-	// failFirst is how long the broken nodes have to fail before the newcomers come; exhaustFirst is enough for the retries that they
-	// have by default to be exhausted, all at once.
+	// failFirst is how long the broken nodes fail before the newcomers come. exhaustFirst is long enough for all of them
+	// to exhaust their default number of retries at once.
 	failFirst    = 20 * time.Second
 	exhaustFirst = 2 * time.Minute
 )

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// calm is how long a controller has to look at the whole fleet before it counts as idle; quiet is how long it must then have
-	// written nothing, for which it is waited for unrest at most.
+	// calm is how long a controller has to evaluate the whole fleet before it counts as idle. After that, it must write
+	// nothing for the time quiet. The benchmark waits for that for at most the time unrest.
 	calm   = 15 * time.Second
 	quiet  = 5 * time.Second
 	unrest = 8 * time.Minute
@@ -43,8 +43,9 @@ func idle(name, what string, nodes int) benchCase {
 	}}
 }
 
-// fleetOf is a case of a fleet as large as the largest clusters have, of nodes as large as they have there: at rest, when the leader
-// is stopped, and beside newcomers. Kubelets renew a status every five minutes (nodeStatusReportFrequency).
+// fleetOf is a case with as many nodes as the largest clusters have, and with nodes as large as those. It measures the
+// fleet at rest, when the leader is stopped, and beside newcomers. Kubelets renew a status every five minutes
+// (nodeStatusReportFrequency).
 func fleetOf(nodes int) benchCase {
 	rate, come := max(1, float64(nodes)/300), newcomers
 	if nodes >= 100000 {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inform is the floor of an idle controller, in a process of its own: client-go's informer of nodes, without what the controller's cache drops
-// too, and a handler that does nothing. It ends with ctx.
+// inform is the least that an idle controller can cost, in a process of its own. It runs client-go's informer of nodes,
+// without the fields that the controller's cache also drops, and with a handler that does nothing. It ends with ctx.
 func inform(ctx context.Context, kubeconfig string) error {
 	debug.SetGCPercent(50) // as the controller does
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

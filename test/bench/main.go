@@ -1,8 +1,8 @@
 //go:build bench
 
-// Command bench measures the built controller on a real API server and etcd, against the floor: a bare loop in this process
-// that makes the same API server do the fewest writes that can do the job. Floor and controller take turns on one control
-// plane, since only their ratio means anything: the absolute times move with the machine.
+// Command bench measures the built controller on a real API server and etcd. It compares it with a floor: a bare loop
+// in this process that makes the same API server do the fewest writes that can do the job. Floor and controller run in
+// turns on one control plane. Only their ratio is meaningful, because absolute times differ between machines.
 //
 //	go run ./test/bench [-turns 5] [-nodes N] [-out FOLDER] [CASE...]
 package main

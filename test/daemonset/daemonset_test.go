@@ -115,8 +115,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// The same around a failure, of a node without the taint: taint and record come together or not at all, no attempt counts twice, and
-// the condition comes with the next process if it was missing.
+// The process is killed around a failure, on a node without the taint. Taint and record are written together or not at
+// all, and no attempt counts twice. If the condition is missing, the next process sets it.
 func TestKilledAroundAFailure(t *testing.T) {
 	for _, c := range []struct {
 		write int

@@ -1,5 +1,5 @@
-// Package daemonset proves DaemonSet mode against a real API server: the worker's daemonset command runs with the rights that the
-// chart gives it, under the chart's admission policy, with a token of a pod on its node.
+// Package daemonset proves DaemonSet mode against a real API server. The worker's daemonset command runs with the
+// rights that the chart gives it, and under the chart's admission policy. It uses a token of a pod on its node.
 package daemonset
 
 import (

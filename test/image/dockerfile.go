@@ -28,9 +28,10 @@ type Stage struct {
 	Config v1.Config
 }
 
-// ReadStage reads the stage of a Dockerfile that is named target, or the last one. Arguments replace ${NAME} in it, where the stage
-// declares NAME. The stage must be FROM scratch, or from a stage that is, and consist of ARG, LABEL, COPY of single files with --chmod,
-// USER, WORKDIR and ENTRYPOINT in JSON form: anything else is an error, since an image without it would be another one.
+// ReadStage reads the stage of a Dockerfile that is named target, or the last one. Arguments replace ${NAME} in it,
+// where the stage declares NAME. The stage must be FROM scratch, or from such a stage. It may contain ARG, LABEL, COPY
+// of single files with --chmod, USER, WORKDIR, and ENTRYPOINT in JSON form. Anything else is an error, because an image
+// without it would be a different image.
 func ReadStage(path, target string, arguments map[string]string) (Stage, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

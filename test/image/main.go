@@ -1,5 +1,6 @@
-// Command image packs the image that a stage of a Dockerfile describes, the last one or the one that --target names, without a container engine: an OCI archive
-// that "ctr images import", "podman load", "skopeo copy oci-archive:..." and "docker load" (25 and later) read.
+// Command image packs the image that a stage of a Dockerfile describes, without a container engine. The stage is the
+// last one, or the one that --target names. The result is an OCI archive. It can be read by "ctr images import",
+// "podman load", "skopeo copy oci-archive:..." and "docker load" (25 and later).
 //
 //	image --version V [--target T] [--arch A,B] [--out FILE]  the product, whose binaries it has make build
 //	image --file DOCKERFILE --context DIR --reference NAME:TAG --out FILE   another, of files that are there

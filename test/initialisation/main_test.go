@@ -1,6 +1,6 @@
-// Package initialisation proves, with the chart's rights and on a real API server, scheduler and controller manager, how nodes that
-// are warmed up first are released, from the files of examples. Kubelets are played, by patching pods' statuses. The tests
-// run one after the other: each installs the chart anew.
+// Package initialisation proves how nodes that are warmed up first are released. It uses the files of examples, with
+// the chart's rights and on a real API server, scheduler and controller manager. The tests play kubelets by patching
+// pods' statuses. They run one after the other, because each installs the chart anew.
 package initialisation
 
 import (

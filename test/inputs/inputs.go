@@ -1,6 +1,6 @@
-// Package inputs tells go test what a test's result depends on beside what the test reads itself. go test gives the result of
-// an earlier run where nothing has changed, and knows of files that the test opens; it does not know of those that a program does
-// which the test starts, as helm and go build do.
+// Package inputs tells go test which files a test's result depends on, in addition to those that the test opens itself.
+// If nothing has changed, go test returns the result of an earlier run. It knows the files that the test opens. It does
+// not know the files that a program opens which the test starts, such as helm or go build.
 package inputs
 
 import (

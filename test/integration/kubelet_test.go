@@ -20,8 +20,8 @@ type act []corev1.PodStatus
 // playedNode is a node whose kubelet is played.
 type playedNode struct{ Name string }
 
-// played registers a tainted node whose kubelet is played: nothing runs, and the n-th of our pods that is bound to it gets
-// the statuses of the n-th act, each later one those of the last. What is deleted is confirmed.
+// played registers a tainted node whose kubelet is played, so that nothing runs. The n-th of our pods that is bound to
+// the node gets the statuses of the n-th act. Each later pod gets those of the last act. Deletions are confirmed.
 func (s *suite) played(suffix string, acts []act, change ...func(*nodeagent.NodeSpec)) playedNode {
 	s.Helper()
 	n := 0

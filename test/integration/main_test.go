@@ -1,7 +1,7 @@
 // Package integration proves the controller and the worker against a real API server, scheduler, controller manager and
-// DNS server. The node agent runs each worker pod's container as a local process; where a test is about what a kubelet reports,
-// the kubelet is played, by patching the pods' statuses (kubelet_test.go). Each test has a namespace, a controller process and
-// nodes of its own, which the controller selects by label, so that tests run side by side.
+// DNS server. The node agent runs each worker pod's container as a local process. If a test is about what a kubelet
+// reports, it plays the kubelet by patching the pods' statuses (kubelet_test.go). Each test has its own namespace,
+// controller process and nodes. The controller selects the nodes by label, so that tests run side by side.
 package integration
 
 import (

@@ -90,8 +90,8 @@ worker: {image: {repository: ghcr.io/kube-node-ready/kube-node-ready, tag: local
 reconciliation: {maxRetries: 2, initialBackoffSeconds: 1, maxBackoffSeconds: 1, exhaustedRetrySeconds: -1}
 `
 
-// TestOnCluster: a real control plane, a controller and four nodes: one that passes, one whose
-// DNS is broken until its retries are exhausted, one that opts out and one that was there before.
+// TestOnCluster runs a real control plane, a controller and four nodes. One node passes, and one has broken DNS until
+// its retries are exhausted. One opts out, and one was there before the installation.
 func TestOnCluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -23,8 +23,8 @@ import (
 const gating = "node-ready/unverified"
 
 // controller starts the controller that make build has built, with exactly the rights that the chart grants for its
-// configuration, and actions as its remediation.actions. Its workers are the real ones, with the checks of the default:
-// the agent runs them, and a node fails where its way to DNS is broken (world.broken). change edits nodeManagement.
+// configuration. Its remediation.actions are the given actions. Its workers are the real ones, with the default checks.
+// The agent runs them, and a node fails if its path to DNS is broken (world.broken). change edits nodeManagement.
 func (w *world) controller(actions []any, change ...func(map[string]any)) *install.Controller {
 	w.Helper()
 	nodeManagement := map[string]any{

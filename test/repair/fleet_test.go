@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// size is a fleet's number of nodes. One of them may be unhealthy, and not two: Karpenter repairs up to 20% of a pool,
-// which it rounds up, and the MachineHealthCheck of testdata is set to the same.
+// size is a fleet's number of nodes. One of them may be unhealthy, but not two. Karpenter repairs up to 20% of a pool
+// and rounds that up, and the MachineHealthCheck of testdata is configured likewise.
 const size = 5
 
 // fleet is the nodes of a pool, each with an owner by which its repairer replaces it: a Machine or a NodeClaim.

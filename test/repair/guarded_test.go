@@ -22,8 +22,8 @@ const tolerated = toleration + 5*time.Second
 // setsCondition is the action on which Cluster API and Karpenter act.
 var setsCondition = map[string]any{"condition": map[string]any{}, "waitSeconds": 600}
 
-// A repairer replaces a node once the controller has set the condition, which it does after every guard: neither in an
-// outage that nodes share, nor while a person has paused.
+// A repairer replaces a node once the controller has set the condition, which it does only after every guard. So no
+// node is replaced in an outage that nodes share, or while a person has paused remediation.
 func TestRepairersActAfterTheGuards(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*world) *fleet{"Cluster API": clusterAPI, "Karpenter": karpenter} {

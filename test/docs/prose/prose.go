@@ -114,8 +114,8 @@ func split(paragraph string) []string {
 	return found
 }
 
-// LongLines are the lines of a page, counted from 1, that have more than limit characters and could be broken: table rows,
-// code and a word that is longer than the limit itself cannot.
+// LongLines are the lines of a page, counted from 1, that have more than limit characters and could be broken. Table
+// rows, code, and a word that is itself longer than the limit cannot be broken.
 func LongLines(page string, limit int) []int {
 	var found []int
 	inCode := false

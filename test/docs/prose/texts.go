@@ -45,9 +45,9 @@ func (t Text) Sentences() []Sentence {
 // verb is a verb of package fmt, which stands for a word.
 var verb = regexp.MustCompile(`%[-+#0-9.*]*[a-zA-Z]`)
 
-// GoTexts are the string literals of Go's sources below the folder that have three words or more (errors, events,
-// conditions, logs, help texts, metrics' help), and the doc comments of exported names. Tests and generated files have
-// none.
+// GoTexts are texts for people in Go sources below the folder. These are the doc comments of exported names, and the
+// string literals of three words or more (errors, events, conditions, logs, help texts, metrics' help). Tests and
+// generated files have none.
 func GoTexts(folder string) ([]Text, error) {
 	var found []Text
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

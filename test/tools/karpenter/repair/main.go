@@ -1,5 +1,5 @@
-// Command repair is Karpenter with its kwok provider, which here has a repair policy more: a cloud provider says which
-// node conditions Karpenter repairs by, and after how long, and kwok's own says only Ready.
+// Command repair is Karpenter with its kwok provider and one more repair policy. A cloud provider defines which node
+// conditions Karpenter repairs, and after how long. The kwok provider itself defines only Ready.
 //
 //	REPAIR_CONDITION=node-ready/RemediationRequired REPAIR_TOLERATION=5s FEATURE_GATES=NodeRepair=true karpenter-repair
 package main
