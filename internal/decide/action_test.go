@@ -28,7 +28,8 @@ func actions(in *Input) {
 	}
 }
 
-// acted is an exhausted node on which the actions of the states were decided, the last so long ago.
+// acted is an exhausted node. Actions were decided for it that now have the given states, the last one at the given
+// age.
 func acted(ago time.Duration, states ...string) func(*Input) {
 	return func(in *Input) {
 		in.Node.Record.Remediations = nil
@@ -45,7 +46,7 @@ func acted(ago time.Duration, states ...string) func(*Input) {
 	}
 }
 
-// failsAgain is that five attempts failed after the last action.
+// failsAgain records five failed attempts after the last action.
 func failsAgain(in *Input) { in.Node.Record.Sequence += 5 }
 
 func states(all []marks.Remediation) string {
@@ -128,7 +129,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// After an action the node has a whole budget again, and only when that is spent comes the next entry.
+// After an action, the node has a full retry budget again. The next entry is tried only when that budget is exhausted.
 func TestActionBeginsARun(t *testing.T) {
 	in := failing(5, deleting, actions, acted(10*time.Minute, isStarted), with(pod(6, ended(attempt.Failed))))
 	plan, _ := ask(t, in, world{fleet: healthyNodes(3, ""), probes: deletable().probes})
@@ -142,7 +143,7 @@ func TestActionBeginsARun(t *testing.T) {
 	}
 }
 
-// The object has the same name however often the action is cut short, and another one the next time.
+// The object has the same name however often the action is interrupted, and another name for the next action.
 func TestObjectIsNamedOnce(t *testing.T) {
 	in := failing(5, deleting, actions, acted(20*time.Minute, isEnded))
 	in.Node.Record.Sequence += 5
@@ -194,7 +195,7 @@ func TestSupervise(t *testing.T) {
 	}
 }
 
-// A node on which an action is waited for is one that failed, and shows until when.
+// A node that waits for the effect of an action counts as failed, and its condition says until when it waits.
 func TestActionWaitEnd(t *testing.T) {
 	in := failing(5, deleting, actions, acted(time.Minute, isStarted))
 	if end, ok := ActionWaitEnd(in, now); !ok || !end.Equal(now.Add(9*time.Minute)) || StatusOf(in, now) != StatusFailed {
@@ -214,12 +215,12 @@ func TestActionWaitEnd(t *testing.T) {
 	}
 }
 
-// its is an entry of the ledger about the node that the tests are about, of now.
+// its is a ledger entry about the node under test, made now.
 func its(index int32, round string) ledger.Entry {
 	return ledger.Entry{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "NodeClaim", Index: &index, Round: round}
 }
 
-// Each action counts for the hourly limit, and what was entered for the one that is tried again does not.
+// Each action counts towards the hourly limit. The entry of an action that is tried again does not.
 func TestEveryActionCountsInTheHour(t *testing.T) {
 	done := failing(5, deleting, actions, maxDeletionsPerHour(2), acted(time.Hour, isEnded, isStarted), failsAgain)
 	again := failing(5, deleting, actions, maxDeletionsPerHour(2), acted(time.Minute, isEnded, isIntended))
@@ -241,7 +242,7 @@ func TestEveryActionCountsInTheHour(t *testing.T) {
 	}
 }
 
-// A node counts once however many actions were taken on it.
+// A node counts once, however many actions were taken on it.
 func TestManyActionsAreOneUnhealthyNode(t *testing.T) {
 	entries := []ledger.Entry{its(0, ""), its(1, ""), its(2, "")}
 	for i, at := range []time.Duration{40 * time.Minute, 30 * time.Minute, 20 * time.Minute} {

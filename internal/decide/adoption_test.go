@@ -55,7 +55,8 @@ func adopted(change ...func(*Input)) Input {
 	return in
 }
 
-// An adopted node is not verified at once, and is verified again for whatever verifies another one again.
+// An adopted node is not verified at once. It is verified again for every reason that applies to any other verified
+// node.
 func TestAnAdoptedNodeIsVerifiedAgain(t *testing.T) {
 	every := func(d time.Duration) func(*Input) {
 		return func(in *Input) { in.Config.NodeManagement.Reverify.Interval = metav1.Duration{Duration: d} }
@@ -81,7 +82,8 @@ func TestAnAdoptedNodeIsVerifiedAgain(t *testing.T) {
 	}
 }
 
-// An adopted node counts as verified before for the guards, and carries a control probe only once it passed an attempt.
+// An adopted node counts as verified before for the guards. It hosts a control probe only once it has passed an
+// attempt.
 func TestAnAdoptedNodeAmongOthers(t *testing.T) {
 	in := adopted()
 	if r := in.Node.Record; !r.MayHaveVerified() || r.VerifiedTime != nil || r.LastReason != attempt.ReasonAdopted || r.NodeUID != "u1" || r.BootID != "b1" || r.LastOutcome != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// recorded is what the plan records; it fails the test where that is nothing.
+// recorded is what the plan records. It fails the test if the plan records nothing.
 func recorded(t *testing.T, in Input, w world) (marks.Record, Plan) {
 	t.Helper()
 	plan, _ := ask(t, in, w)
@@ -25,7 +25,7 @@ func recorded(t *testing.T, in Input, w world) (marks.Record, Plan) {
 	return plan.Change.Record, plan
 }
 
-// A result counts only while what its attempt was made under still holds.
+// A result counts only while the basis of its attempt still holds.
 func TestSuperseded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in     Input
@@ -80,7 +80,7 @@ func TestOtherChecksAreInconclusiveAndTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// A label that is changed to and fro must not start a worker at every turn.
+// A label that changes back and forth must not start a worker with each change.
 func TestSupersededAttemptsBackOffFromTheSecondOn(t *testing.T) {
 	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
 	for n := int32(1); n <= 4; n++ {
@@ -101,7 +101,7 @@ func TestSupersededAttemptsBackOffFromTheSecondOn(t *testing.T) {
 	}
 }
 
-// A check's reason is the worker's own word: none makes the next attempt come sooner.
+// A check's reason is the worker's own text. No such reason makes the next attempt start sooner.
 func TestAReportedReasonIsNotOurs(t *testing.T) {
 	for _, reason := range []string{attempt.ReasonChecksChanged, attempt.ReasonNodeRebooted, attempt.ReasonGateReturned} {
 		for _, outcome := range []attempt.Outcome{attempt.Failed, attempt.Inconclusive} {
@@ -115,8 +115,9 @@ func TestAReportedReasonIsNotOurs(t *testing.T) {
 	}
 }
 
-// What counts is when the controller saw it. No clock of a kubelet, a scheduler or an API server is in an observation,
-// however far the times are off that they write into pods; see also workerpod's TestObservationsHoldNoForeignTime.
+// Only the controller's own observation times count. An observation contains no time from the clock of a kubelet, a
+// scheduler or the API server, so it does not matter how wrong those clocks are. See also workerpod's
+// TestObservationsHoldNoForeignTime.
 func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 	start, run := 300*time.Second, 120*time.Second+deadlineGrace
 	for name, tc := range map[string]struct {
@@ -148,12 +149,13 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 	}
 }
 
-// What a pod was given counts, not what the configuration says by now.
+// The pod's own timeouts count, and not those of the present configuration.
 func TestTimeoutsAreThePodsOwn(t *testing.T) {
 	given10 := func(o *workerpod.Observation) {
 		o.StartTimeout, o.InitTimeout, o.Timeout = 10*time.Second, 30*time.Second, 20*time.Second
 	}
-	// initSince is a pod that is as old as its init phase; initEnded one that left that so long ago.
+	// initSince is a pod that has been in its init phase since its creation. initEnded is a pod that left that phase at
+	// the given age.
 	initSince := func(age time.Duration) func(*workerpod.Observation) {
 		return func(o *workerpod.Observation) {
 			pending(o)
@@ -196,7 +198,7 @@ func burnsIn(in *Input) {
 	in.Profile = in.Config.For(nil)
 }
 
-// A failure from before a reboot is not charged to the boot after it.
+// A failure from before a reboot does not count for the boot after it.
 func TestAFailureFromBeforeARebootIsNotCharged(t *testing.T) {
 	in := failing(3, rebootedTo("b2"), with(pod(4, ended(attempt.Failed))))
 	if r, plan := recorded(t, in, world{}); r.Attempts != 0 || r.LastReason != attempt.ReasonNodeRebooted || plan.Change.Gate == gateOpen {
@@ -257,7 +259,7 @@ func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
 	}
 }
 
-// What the API server does not take is seen by an operator, and is not the node's fault.
+// A refusal by the API server is reported to the operator, and does not count against the node.
 func TestRefusedPodsAreRecordedAsInconclusive(t *testing.T) {
 	plan := PodRefused(failing(2, due), 3, attempt.ReasonPodRefused, "namespaces \"workers\" not found\nmore", now)
 	r := plan.Change.Record
@@ -280,7 +282,7 @@ func TestRefusedPodsAreRecordedAsInconclusive(t *testing.T) {
 	}
 }
 
-// A pass from before the taint was put back does not take that newer taint off.
+// A pass from before the taint was put back does not remove that newer taint.
 func TestAnOlderPassDoesNotOpenANewerGate(t *testing.T) {
 	in := verified(gated, with(pod(2, openGate, ended(attempt.Passed))))
 	r, plan := recorded(t, in, world{})
@@ -295,7 +297,7 @@ func TestAnOlderPassDoesNotOpenANewerGate(t *testing.T) {
 	if _, plan = recorded(t, in, world{}); plan.Change.Gate != gateOpen {
 		t.Errorf("the pass under the newer gate: %+v", plan.Change)
 	}
-	// A pass that is recorded already is no pass for a taint that came back after it.
+	// A pass that is already recorded does not count for a taint that came back after it.
 	if plan, _ = ask(t, verified(gated, with(pod(1, ended(attempt.Passed)))), world{}); plan.Step != StepStart || plan.Change.Gate == gateOpen {
 		t.Errorf("%+v", plan)
 	}
@@ -346,7 +348,8 @@ func TestAPassOpensTheGateItBeganUnder(t *testing.T) {
 	}
 }
 
-// Somebody who takes the taint off a node of which nothing is recorded ends its verification, and no record begins another.
+// Somebody removes the taint of a node without a record. That ends its verification, and no record starts another
+// attempt.
 func TestAnUntaintedNodeWithoutARecordIsLeftAlone(t *testing.T) {
 	for name, p := range map[string]workerpod.Observation{"runs": pod(1), "passed": pod(1, ended(attempt.Passed))} {
 		plan, _ := ask(t, given(ungated, with(p)), world{})

@@ -82,7 +82,7 @@ func TestAttribute(t *testing.T) {
 
 func unwitnessed(o *workerpod.Observation) { o.Seen.Witnessed = false }
 
-// A probe ran at the same time if it ended after the attempt failed, as this controller saw them.
+// A probe ran at the same time as the attempt if this controller observed the attempt's failure before the probe's end.
 func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 	for _, d := range []time.Duration{-time.Hour, -time.Nanosecond, 0, time.Nanosecond, time.Hour} {
 		passed := probe("m", ended(attempt.Passed), resultSeen(failedAt.Add(d)))
@@ -96,7 +96,7 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 			t.Errorf("a probe that failed %s after the failure: a shared outage %v", d, shared)
 		}
 	}
-	// A worker that hangs failed when its time was over, however late that is noticed.
+	// A worker that hangs has failed when its time was over, however late that is observed.
 	hanging := pod(1, seenFor(3*time.Minute))
 	in := failed(1, with(hanging))
 	for d, want := range map[time.Duration]Step{-time.Second: StepProbe, time.Second: StepRecord} {
@@ -124,7 +124,8 @@ func TestTheControlIsOfTheSameProfile(t *testing.T) {
 	}
 }
 
-// As long as a probe is under way the node does not claim to be verified, and the end of tries is recorded.
+// After each inconclusive probe, another node gets one. After maxProbes of them, the failed attempt is recorded as
+// inconclusive.
 func TestProbesThatProveNothingAreLimited(t *testing.T) {
 	var probes []workerpod.Observation
 	fleet := healthyNodes(10, "pool")
@@ -141,7 +142,7 @@ func TestProbesThatProveNothingAreLimited(t *testing.T) {
 	}
 }
 
-// A probe for which there is no room, ten seconds after kube-scheduler said so, is one that proved nothing.
+// A probe that kube-scheduler has reported as unschedulable for ten seconds is inconclusive.
 func TestAProbeWithoutRoomIsGivenUp(t *testing.T) {
 	noRoom := func(on string, age time.Duration) workerpod.Observation {
 		return probe(on, subject("u1/1"), pending, seenFor(age), unschedulable(age))
@@ -164,7 +165,7 @@ func TestAProbeWithoutRoomIsGivenUp(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the probes, the failed attempt is recorded, and they are few.
+// The failed attempt is recorded whatever the results of the probes are, and there are few probes.
 func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 	for name, become := range map[string]func(*workerpod.Observation){
 		"no room": func(o *workerpod.Observation) {
@@ -209,7 +210,7 @@ func TestAFailedAttemptIsRecordedWhateverItsProbesDo(t *testing.T) {
 	}
 }
 
-// A probe that is refused is not asked for again and again.
+// A probe that the API server refuses is not requested again and again.
 func TestARefusedProbeIsRecorded(t *testing.T) {
 	r, plan := recorded(t, failed(1), world{fleet: healthyNodes(3, "pool"), probeRefused: "quota"})
 	if r.Held != GuardControlProbe || !strings.Contains(r.HeldMessage, "quota") || len(plan.Events) != 1 || plan.Events[0].Reason != EventHeld {
@@ -253,7 +254,8 @@ func TestASharedOutageIsOneEvent(t *testing.T) {
 	}
 }
 
-// A failed re-verification closes the gate, whoever is at fault; a first verification leaves the gate as it is.
+// A failed re-verification closes the gate, whether or not the node is at fault. A first verification leaves the gate
+// as it is.
 func TestASharedOutageClosesTheGateOfAVerifiedNode(t *testing.T) {
 	again := verified(unlabelled, deleting, with(pod(2, openGate, ended(attempt.Failed), resultSeen(failedAt))))
 	if _, plan := recorded(t, again, world{}); plan.Change.Gate != gateClose || *plan.Change.Label {
@@ -300,7 +302,8 @@ func TestProbesGoOnceTheyServedTheirTime(t *testing.T) {
 // shownEnded is a worker whose first observation showed that it had ended.
 func shownEnded(o *workerpod.Observation) { o.Seen.UnderWay, o.Seen.Witnessed = false, false }
 
-// A failure that no controller saw come is not compared with a probe of now, once until the next failure is counted.
+// A failure whose time no controller observed is not compared with a probe that runs now. This happens only once until
+// the next failure is counted.
 func TestFailureThatNobodySaw(t *testing.T) {
 	passing := world{fleet: healthyNodes(2, "pool"), probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}}
 	own := world{fleet: healthyNodes(2, "pool"), probes: []workerpod.Observation{probe("pool-m0", subject("u1/1"), ended(attempt.Passed), unwitnessed)}}
@@ -355,7 +358,8 @@ func TestFailuresThatNobodySawExhaustANode(t *testing.T) {
 	}
 }
 
-// The next failure after a shared outage is inconclusive as well: one that nobody saw in between does not end the outage.
+// The next failure after a shared outage is inconclusive as well. A failure in between that nobody observed does not
+// end the outage.
 func TestAFailureThatNobodySawEndsNoOutage(t *testing.T) {
 	r, _ := recorded(t, failed(2, heldBy(GuardControlProbe), with(pod(2, ended(attempt.Failed), resultSeen(failedAt), shownEnded))), world{})
 	if r.LastReason != attempt.ReasonFailureUnseen || r.Held != GuardControlProbe {
@@ -363,7 +367,7 @@ func TestAFailureThatNobodySawEndsNoOutage(t *testing.T) {
 	}
 }
 
-// A failed re-verification closes the gate, whoever saw it fail.
+// A failed re-verification closes the gate, whether or not the failure was observed.
 func TestAFailureThatNobodySawClosesTheGateOfAVerifiedNode(t *testing.T) {
 	in := verified(unlabelled, deleting, with(pod(2, openGate, ended(attempt.Failed), resultSeen(failedAt), shownEnded)))
 	if r, plan := recorded(t, in, world{}); plan.Change.Gate != gateClose || r.LastReason != attempt.ReasonFailureUnseen {

@@ -95,7 +95,7 @@ func inconclusiveSince(in *Input) {
 	in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Inconclusive = attempt.Inconclusive, attempt.ReasonImagePull, 1
 }
 
-// Nodes whose retries were exhausted together do not come back together.
+// Nodes that exhausted their retries together are not tried again together.
 func TestTheExhaustedWaitIsSpread(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for i := range 100 {
@@ -111,7 +111,7 @@ func TestTheExhaustedWaitIsSpread(t *testing.T) {
 	}
 }
 
-// A failure that is old, or that claims to be from the future, is not fresh enough to delete on.
+// An old failure may not lead to a deletion. Nor may a failure whose time lies in the future.
 func TestOnlyAFreshFailureMayDelete(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age  time.Duration
@@ -134,7 +134,7 @@ func TestOnlyAFreshFailureMayDelete(t *testing.T) {
 	}
 }
 
-// The record's own account of the next attempt is what decisions come to when they are made.
+// The NextAttemptTime in the record is the time that decisions compute later.
 func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 	for name, in := range map[string]Input{
 		"failed":    given(with(pod(1, ended(attempt.Failed)))),

@@ -57,7 +57,8 @@ func TestWaitsAreAllNamed(t *testing.T) {
 	}
 }
 
-// What does not come by itself is an event, one for all of it, and first in the condition, whose length is bounded.
+// Prerequisites that need a person cause one event for all of them. They come first in the condition, because its
+// length is bounded.
 func TestWhatIsStuckIsAnEvent(t *testing.T) {
 	gone := Unmet{Kind: "daemonSets", Name: "a/b", Message: "a pod of a/b", Remedy: "correct it"}
 	plain := Unmet{Kind: "pods", Name: "c", Message: strings.Repeat("a pod of c ", attempt.MaxMessage)}
@@ -91,7 +92,7 @@ func TestWhatIsStuckIsAnEvent(t *testing.T) {
 	}
 }
 
-// Whatever is in a record, which many may write, the condition is printable, on one line and bounded.
+// Many clients may write a record. Whatever is in it, the condition is printable, on one line and bounded.
 func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
 	long := strings.Repeat("x\n\x1b[31m", 1<<16)
 	for name, in := range map[string]Input{
@@ -122,7 +123,8 @@ func TestForgedTextDoesNotReachTheCondition(t *testing.T) {
 	}
 }
 
-// Of a node that is no longer our business the condition goes; of another installation's nothing is touched.
+// The condition is removed from a node that kube-node-ready no longer manages. Nothing is changed on a node of another
+// installation.
 func TestTheConditionOfASkippedNodeIsRemoved(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in    Input
@@ -144,7 +146,8 @@ func TestTheConditionOfASkippedNodeIsRemoved(t *testing.T) {
 	}
 }
 
-// watched is what a node says while it is looked at every so often and wants what want says.
+// watched returns the reasons that are written, by time, for a node that is reconciled at a fixed interval. The
+// function want gives the decided condition at each time.
 func watched(t *testing.T, every, long time.Duration, want func(time.Duration) marks.Condition) map[time.Duration]string {
 	t.Helper()
 	var have *corev1.NodeCondition
@@ -196,7 +199,7 @@ func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
 	}
 }
 
-// Reasons that take turns are written too, or the node would say something old for as long as they do.
+// Reasons that alternate are written, too. Otherwise the node would show an old reason for as long as they alternate.
 func TestReasonsThatTakeTurnsAreWritten(t *testing.T) {
 	written := watched(t, 2*time.Second, 30*time.Second, func(d time.Duration) marks.Condition {
 		if d/(2*time.Second)%2 == 0 {
@@ -227,7 +230,7 @@ func TestWhatIsWrittenAtOnce(t *testing.T) {
 			t.Errorf("%s: written %v", name, write)
 		}
 	}
-	// What is the same in the end is no reason to write, however long something else was wanted in between.
+	// A condition that ends up as it was is not written, however long another one was wanted in between.
 	_, w, _ := ConditionDue(unknown("WaitingForSlot", "m"), unknownSaid, PendingCondition{}, now)
 	_, w, wait := ConditionDue(unknown("Verifying", "before"), unknownSaid, w, now.Add(4*time.Second))
 	if w != (PendingCondition{}) || wait != 0 {

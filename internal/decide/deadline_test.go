@@ -17,7 +17,8 @@ import (
 // workerImage is what the workers below need on their node.
 const workerImage = "registry.example.com/worker:1"
 
-// missedDeadline is a node of two hours that was to pass within one, which this process has known for all that time.
+// missedDeadline is a node that is two hours old and had to pass within one hour. This process has known it for all
+// that time.
 func missedDeadline(in *Input) {
 	in.Profile.VerificationDeadlineSeconds = 3600
 	in.Node.Created, in.NeedsVerificationSince = now.Add(-2*time.Hour), now.Add(-2*time.Hour)
@@ -51,7 +52,7 @@ func inconclusively(reason string) func(*workerpod.Observation) {
 	}
 }
 
-// stuck is a worker that has not started in its time, although nothing but the node is needed for that.
+// stuck is a worker that has not started in time, although its start depends only on the node.
 func stuck(o *workerpod.Observation) {
 	pending(o)
 	o.Seen.First, o.StartTimeout, o.Images = failedAt.Add(-time.Minute), time.Minute, []string{workerImage}
@@ -100,7 +101,7 @@ func TestDeadlineOf(t *testing.T) {
 	}
 }
 
-// A verified node's next round is dated in the record, once, in the write that closes its gate if there is one.
+// The start of a verified node's next round is recorded once. If the node's gate is closed, the same write does both.
 func TestTheRoundIsDated(t *testing.T) {
 	limit := func(in *Input) { in.Profile.VerificationDeadlineSeconds = 3600 }
 	taint := func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }
@@ -128,7 +129,7 @@ func TestTheRoundIsDated(t *testing.T) {
 	}
 }
 
-// Past its deadline a node says so, whatever it waits for, and in words that do not change from look to look.
+// Past its deadline, a node reports that, whatever it waits for. The text is the same at every reconcile.
 func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 	waits := world{waits: []Unmet{{Kind: "nodeReady", Message: "the node's condition Ready to be True"}}}
 	noDeletion := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
@@ -180,7 +181,7 @@ func TestWhatANodePastItsDeadlineSays(t *testing.T) {
 			if !SummaryOf(tc.in).Unhealthy {
 				t.Error("the fleet counts it as healthy")
 			}
-			// Its successor goes on saying so, and does nothing about it before a full attempt.
+			// A new leader keeps reporting it, but takes no action before a full attempt.
 			tc.in.NeedsVerificationSince = now
 			if next, _ := ask(t, tc.in, tc.world); reasonOf(next.Condition) != marks.ReasonDeadlineExceeded || next.Step == StepDelete {
 				t.Errorf("its successor: %+v", next)
@@ -280,7 +281,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 	}
 }
 
-// What was found to lie on the node leads to its deletion through all guards, for as long as it is fresh and still so.
+// A cause that lies on the node leads to its deletion through all guards, as long as the finding is recent and still
+// true.
 func TestRemediatePastDeadline(t *testing.T) {
 	own := blamed(marks.FaultNode, time.Minute)
 	rejected := func(change ...func(*Input)) Input {

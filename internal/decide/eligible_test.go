@@ -86,7 +86,8 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// A node that is not Linux keeps a gating taint and says so. It gets no worker and, whatever its record says, is not deleted.
+// A node that is not Linux keeps a gating taint, and its condition says so. It gets no worker, and it is not deleted,
+// whatever its record says.
 func TestANodeThatIsNotLinux(t *testing.T) {
 	plan, asked := ask(t, given(windows), world{})
 	c := plan.Condition
@@ -123,7 +124,7 @@ func TestANodeThatIsNotLinux(t *testing.T) {
 	}
 }
 
-// A virtual node that somebody tainted is verified and released, and neither tainted nor deleted by us.
+// A virtual node that somebody tainted is verified and released. The controller neither taints nor deletes it.
 func TestAVirtualNodeIsNeitherTaintedNorDeleted(t *testing.T) {
 	plan, _ := ask(t, given(virtual), world{})
 	if plan.Step != StepStart {
@@ -138,7 +139,7 @@ func TestAVirtualNodeIsNeitherTaintedNorDeleted(t *testing.T) {
 	}
 }
 
-// Whatever Next would do something about, InScope must let through.
+// InScope must let through every node for which Next would do something.
 func TestConcerns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in   Input
@@ -167,7 +168,7 @@ func conditioned(in *Input) {
 	in.Node.Condition = &corev1.NodeCondition{Status: corev1.ConditionTrue, Reason: "ChecksPassed"}
 }
 
-// A fleet that was verified in one burst does not age in one.
+// Nodes that were verified in one burst are not due for re-verification at the same time.
 func TestAgesAreSpreadByUpToATenth(t *testing.T) {
 	const interval = 10 * time.Hour
 	var first, last time.Time

@@ -63,7 +63,7 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 	}
 }
 
-// A list of the node's pods from an earlier look may hold its deletion, and says nothing about whom a taint would
+// A list of the node's pods from an earlier reconcile may hold its deletion. It does not show which pods a taint would
 // evict now.
 func TestAStaleListClosesNoGate(t *testing.T) {
 	w := pool(func(w *world) { w.workloads.Names = []string{"a/b"} })

@@ -39,7 +39,8 @@ func TestSummaryOf(t *testing.T) {
 	}
 }
 
-// Deletions do not shrink what maxUnhealthy is a part of, nor do the nodes that replace them enlarge it.
+// maxUnhealthy may be a percentage. Deletions do not shrink the number that it is a percentage of, and the replacements
+// of deleted nodes do not enlarge it.
 func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 	born := func(at ...time.Duration) []NodeSummary {
 		fleet := []NodeSummary{self("pool")}
@@ -82,7 +83,7 @@ func TestDeletionsDoNotChangeTheDenominator(t *testing.T) {
 	}
 }
 
-// The failing node counts as unhealthy, whatever the fleet was told of it so far.
+// The failing node counts as unhealthy, even if the fleet does not show that yet.
 func TestTheNodeItselfIsUnhealthy(t *testing.T) {
 	fleet := append(healthyNodes(3, "pool"), NodeSummary{Name: "n", UID: "u1", Pool: "pool"})
 	for g := range map[group]bool{{}: true, {pool: "pool"}: true} {

@@ -19,12 +19,12 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// checks is what a worker of the default profile is told to do.
+// checks is the configuration of a worker of the default profile.
 const checks = "c1"
 
 func ago(d time.Duration) *time.Time { return ptr.To(now.Add(-d)) }
 
-// given is a tainted node that nothing is known of yet, with the default configuration.
+// given is a tainted node without any history, with the default configuration.
 func given(change ...func(*Input)) Input {
 	c := &config.Config{}
 	c.SetDefaults()
@@ -45,7 +45,7 @@ func verified(change ...func(*Input)) Input {
 	}}, change...)...)
 }
 
-// failing is a tainted node with so many failures behind it, the last just now.
+// failing is a tainted node with the given number of failures, the last one just now.
 func failing(attempts int32, change ...func(*Input)) Input {
 	return given(append([]func(*Input){func(in *Input) {
 		in.Node.HasRecord = true
@@ -54,7 +54,7 @@ func failing(attempts int32, change ...func(*Input)) Input {
 	}}, change...)...)
 }
 
-// puzzling is a tainted node whose attempts proved nothing, the last just now.
+// puzzling is a tainted node with inconclusive attempts only, the last one just now.
 func puzzling(inconclusive int32, change ...func(*Input)) Input {
 	return failing(inconclusive, append([]func(*Input){func(in *Input) {
 		r := &in.Node.Record
@@ -63,7 +63,7 @@ func puzzling(inconclusive int32, change ...func(*Input)) Input {
 	}}, change...)...)
 }
 
-// What may be the matter with a node.
+// The states that a node may be in.
 
 func gated(in *Input)        { in.Node.Gated = true }
 func ungated(in *Input)      { in.Node.Gated = false }
@@ -76,7 +76,7 @@ func controlplane(in *Input) { in.Node.ControlPlane = true }
 
 func virtual(in *Input) { in.Node.Virtual = true }
 
-// windows also names the taint that the node carries, where it carries one.
+// windows makes the node a Windows node, and lists the taints that gate it.
 func windows(in *Input) {
 	in.Node.OtherOS, in.Node.GatedBy = "windows", in.Profile.Taints
 }
@@ -91,12 +91,12 @@ func unchecked(in *Input) { in.Profile.Checks = []workerchecks.Spec{} }
 // due is long after the last attempt.
 func due(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }
 
-// recordedAgo is so long after the last attempt.
+// recordedAgo is a node whose last attempt was recorded at the given age.
 func recordedAgo(d time.Duration) func(*Input) {
 	return func(in *Input) { in.Node.Record.LastTime = ago(d) }
 }
 
-// deleting switches deletion on, and has what failed before attributed by a probe.
+// deleting switches deletion on. The failures of the node so far have been attributed by a probe.
 func deleting(in *Input) {
 	in.Config.NodeManagement.DeleteFailedNodes = true
 	in.Node.Record.Probed = in.Node.Record.LastOutcome == attempt.Failed
@@ -128,7 +128,7 @@ func pod(number int32, change ...func(*workerpod.Observation)) workerpod.Observa
 	return o
 }
 
-// ended is a worker that ended just now; it was seen to.
+// ended is a worker that ended just now, while this process observed it.
 func ended(outcome attempt.Outcome) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
 		o.State, o.Occupies = workerpod.Ended, false
@@ -144,7 +144,7 @@ func pending(o *workerpod.Observation) {
 	o.State, o.Seen.Running = workerpod.Pending, time.Time{}
 }
 
-// seenFor is a worker that was seen, and seen to run, so long ago.
+// seenFor is a worker that was first observed, and observed to run, at the given age.
 func seenFor(age time.Duration) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
 		o.Seen.First = now.Add(-age)
@@ -171,7 +171,7 @@ func imageMissing(o *workerpod.Observation) { // it has a result, and still occu
 	o.Seen.Result, o.Seen.Witnessed = now, true
 }
 
-// probe is a control probe on a node, made three seconds ago for another node's failure.
+// probe is a control probe on a node, created three seconds ago for another node's failure.
 func probe(on string, change ...func(*workerpod.Observation)) workerpod.Observation {
 	o := pod(0, func(o *workerpod.Observation) {
 		o.Name, o.UID, o.Node, o.Purpose = "probe-"+on, "probe-"+on, on, workerpod.PurposeProbe
@@ -183,7 +183,7 @@ func probe(on string, change ...func(*workerpod.Observation)) workerpod.Observat
 	return o
 }
 
-// resultSeen is when its result was seen to come.
+// resultSeen is a pod whose result was observed at the given time.
 func resultSeen(at time.Time) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) { o.Seen.Result = at }
 }
@@ -192,7 +192,7 @@ func subject(s string) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) { o.Subject = s }
 }
 
-// world is what there is to load beyond an Input.
+// world is the evidence that can be loaded in addition to an Input.
 type world struct {
 	waits         []Unmet
 	elsewhere     []Unmet // on the verified node that is asked about
@@ -204,7 +204,7 @@ type world struct {
 	workloads     Workloads
 	owner         owner.Owner
 	actionProblem string
-	// fresh is the node as the API server has it, where that is not what the cache has.
+	// fresh is the node as the API server has it, if that differs from the cache.
 	fresh *Input
 }
 
@@ -216,7 +216,7 @@ func nodeClaim(name, uid string) owner.Target {
 var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedLedger, NeedCounts,
 	NeedOccupants, NeedWorkloads, NeedAction, NeedOwner}
 
-// loaders load what there is. Each need is passed to asked before.
+// loaders load the evidence of the world. Each need is passed to asked first.
 func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
 	all := Loaders{}
 	for _, need := range needs {
@@ -264,7 +264,7 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 	}
 }
 
-// ask asks for what is next until nothing more is needed; asked is what was.
+// ask decides until no more evidence is needed. asked are the needs that were loaded.
 func ask(t *testing.T, in Input, w world) (plan Plan, asked []Need) {
 	t.Helper()
 	return askAt(t, in, w, now)

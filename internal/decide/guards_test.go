@@ -11,7 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// Free guards are asked first, and the dearest evidence is loaded only where no other guard holds.
+// Guards without a cost are evaluated first. The most expensive evidence is loaded only if no other guard holds.
 func TestGuardsAreOrderedByCost(t *testing.T) {
 	dearest := 0
 	seen := map[string]bool{}
@@ -44,7 +44,8 @@ func TestGuardsAreOrderedByCost(t *testing.T) {
 	}
 }
 
-// What a guard says that it needs is what it is asked with: it must not look at anything that may not have been loaded.
+// A guard is evaluated with exactly the evidence that it declares. It must not read anything that may not have been
+// loaded.
 func TestGuardsUseNoMoreThanTheyNeed(t *testing.T) {
 	full := pool()
 	for _, g := range Guards() {
@@ -61,7 +62,7 @@ func TestGuardsUseNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
-// Every need is known: has() must not take what was never loaded for loaded.
+// has knows every need. It must not report evidence as loaded that was never loaded.
 func TestEveryNeedCanBeLoaded(t *testing.T) {
 	for _, n := range needs {
 		in, ev := exhausted(), Evidence{}
@@ -75,7 +76,8 @@ func TestEveryNeedCanBeLoaded(t *testing.T) {
 	}
 }
 
-// The cheapest evidence first: what a node that a free guard holds costs must not depend on the size of the cluster.
+// The cheapest evidence comes first. The cost of a node that a guard without a cost holds must not depend on the size
+// of the cluster.
 func TestEvidenceIsAskedForByCost(t *testing.T) {
 	_, asked := ask(t, exhausted(), pool())
 	at := slices.Index(asked, NeedFresh)
@@ -124,7 +126,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// A settled node is verified at any time: it is only counted in a scrape until it changes.
+// A settled node counts as verified at any time, because a scrape only counts it until it changes.
 func TestSettled(t *testing.T) {
 	interval := func(in *Input) {
 		in.Config.NodeManagement.Reverify.Interval.Duration = time.Hour
@@ -153,7 +155,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// What was deleted before a ledger was begun is not known: the limits hold until it reaches back as far as they look.
+// Deletions from before the start of a ledger are unknown. So the limits hold until the ledger covers the time that
+// they look back.
 func TestYoungLedgerHolds(t *testing.T) {
 	window := func(d time.Duration) func(*Input) {
 		return func(in *Input) { in.Config.NodeManagement.Remediation.Window.Duration = d }
@@ -178,7 +181,7 @@ func TestYoungLedgerHolds(t *testing.T) {
 	}
 }
 
-// A pause holds before all that a limit may say, and in a dry run too.
+// A pause holds before any limit is evaluated, also in a dry run.
 func TestPauseHolds(t *testing.T) {
 	plan, _ := ask(t, exhausted(), pool(func(w *world) { w.ledger.Paused, w.ledger.Version, w.ledger.CompleteSince = "ticket 7", "1", now }))
 	r := plan.Change.Record

@@ -9,15 +9,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// byItself has the node verified by a process on it, which ran nothing yet.
+// byItself makes a process on the node verify it. The process has not run an attempt yet.
 func byItself(in *Input) { in.LocalWorker = &LocalWorker{} }
 
-// ran is a process that makes, or made, the attempt that the pod would have made.
+// ran is a process that runs, or has run, the attempt that the pod would have run.
 func ran(pod workerpod.Observation) func(*Input) {
 	return func(in *Input) { in.LocalWorker = &LocalWorker{Attempt: pod.Attempt, Began: pod.Seen.Running} }
 }
 
-// A process on the node gets the decisions that a controller makes with a pod: each case asks both.
+// A process on the node gets the same decisions as a controller with a pod. Each case compares both.
 func TestAProcessOnTheNodeIsDecidedLikeAPod(t *testing.T) {
 	longAgo := func(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }
 	for name, tc := range map[string]struct {
@@ -59,7 +59,7 @@ func TestAProcessOnTheNodeIsDecidedLikeAPod(t *testing.T) {
 	}
 }
 
-// While the process runs the checks the node says so, after what was before.
+// While the process runs the checks, the node's condition says so, whatever it said before.
 func TestAProcessUnderWay(t *testing.T) {
 	running := pod(3)
 	plan, asked := ask(t, failing(2, ran(running)), world{})
@@ -71,7 +71,8 @@ func TestAProcessUnderWay(t *testing.T) {
 	}
 }
 
-// The label given by hand takes the taints off, and nothing else: not what the checks found.
+// A verified label that was added by hand removes the taints, and nothing else. The record keeps the result of the
+// checks.
 func TestALabelByHandReleases(t *testing.T) {
 	labelled := func(in *Input) { in.Node.Labelled = true }
 	released := func(in *Input) { in.LocalWorker.Released = true }
@@ -100,7 +101,7 @@ func TestALabelByHandReleases(t *testing.T) {
 	}
 }
 
-// What a node will say once it is released can be said before, and only of a pass.
+// The condition that a node will have once it is released is known before the release, and only for a pass.
 func TestNextCondition(t *testing.T) {
 	for outcome, want := range map[attempt.Outcome]string{attempt.Passed: marks.ReasonChecksPassed, attempt.Failed: "", attempt.Inconclusive: ""} {
 		in := given(ran(pod(1, ended(outcome))))
@@ -119,8 +120,8 @@ func TestNextCondition(t *testing.T) {
 	}
 }
 
-// In DaemonSet mode a control-plane node is verified and labelled, since its pod would wait there for ever, and is never
-// tainted. With a controller it is left alone.
+// In DaemonSet mode, a control-plane node is verified and labelled, because the pod would otherwise wait on it forever.
+// It is never tainted. With a controller, it is left alone.
 func TestAControlPlaneNodeByItself(t *testing.T) {
 	if plan, _ := ask(t, given(controlplane, ungated, verifyUntainted, byItself), world{}); plan.Step != StepStart {
 		t.Errorf("it is not verified: %+v", plan)

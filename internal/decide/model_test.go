@@ -39,7 +39,8 @@ profiles:
     initTimeoutSeconds: 900
 `
 
-// restTurns is how many decisions a node may need until nothing changes any more while nobody else does anything and no time passes.
+// restTurns is how many decisions a node may need until nothing changes any more. During that, no other program acts
+// and no time passes.
 const restTurns = 10
 
 // rest decides about both nodes until nothing changes.
@@ -78,7 +79,7 @@ func (m *model) escapes(hung bool) {
 	m.failed("it is not released within %s: %s", most, m.describe())
 }
 
-// nextLook is the least time after which a decision wants to be asked again; 0 for none.
+// nextLook is the shortest time after which a decision asks to be repeated, or 0 for none.
 func (m *model) nextLook() (next time.Duration) {
 	for _, wait := range m.waits {
 		if wait > 0 && (next == 0 || wait < next) {
@@ -88,7 +89,7 @@ func (m *model) nextLook() (next time.Duration) {
 	return next
 }
 
-// attempt has time pass until a worker of the joining node, and probes, have ended, as far as there are any.
+// attempt lets time pass until the worker of the joining node and the probes have ended, if there are any.
 func (m *model) attempt(code int32) {
 	for range 6 {
 		m.reconcile(joining)
@@ -247,7 +248,7 @@ func toggle(m map[string]string, key, value string) {
 	}
 }
 
-// reboot gives the joining node another boot; what ran on it ended.
+// reboot gives the joining node another boot. All of its containers end.
 func (m *model) reboot() {
 	n := m.nodes[joining]
 	m.serial++

@@ -39,8 +39,8 @@ const (
 
 const foreignTaint = "example.com/foreign"
 
-// model is a cluster of two nodes: what the API server holds, what the controller's caches hold of it, time, and what a decision can be
-// told beyond that. Kubelets and everybody else are the actions of the test.
+// model is a cluster of two nodes: the objects of the API server, the controller's caches of them, the time, and the
+// other inputs of a decision. The test's actions play kubelets and all other programs.
 type model struct {
 	failed  func(format string, a ...any) // ends the test
 	reached map[string]int                // steps, and the reasons of conditions and of attempts
@@ -50,7 +50,7 @@ type model struct {
 
 	nodes map[string]*corev1.Node
 	pods  map[string]*corev1.Pod
-	// cached are the caches; lagging ones are not brought up to date before a decision.
+	// cached are the caches. Caches that lag are not updated before a decision.
 	cached                 caches
 	nodesLag, podsLag      bool
 	unmet, elsewhere, full bool // prerequisites, the same on the verified node, no slot
@@ -62,7 +62,7 @@ type model struct {
 	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
 	waits                  map[string]time.Duration
 	burnIn                 string // what becomes of init containers by themselves: "ends", "fails" or "hangs"
-	// hung are pods that neither start nor end by themselves any more; those that never started stay terminating.
+	// hung are pods that no longer start or end by themselves. Those that never started stay terminating.
 	hung map[string]bool
 }
 
@@ -111,7 +111,7 @@ func (m *model) touch(n *corev1.Node) {
 	n.ResourceVersion = fmt.Sprint(m.version)
 }
 
-// restart is a new leader: what the last one saw is lost, and its caches are full.
+// restart plays a new leader: the observations of the last one are lost, and its caches are up to date.
 func (m *model) restart() {
 	m.view.Tracker = controller.NewTracker(func() time.Time { return m.now }, false)
 	m.cached = caches{map[string]*corev1.Node{}, map[string]*corev1.Pod{}}
@@ -180,7 +180,8 @@ func (l live) Get(_ context.Context, key client.ObjectKey, into client.Object, _
 	return nil
 }
 
-// refreshed is gather with the pods as they are. It reports whether that is all: a pod that is gone is shown by the next sync.
+// refreshed is gather with the pods of the API server. It reports whether the pods are complete: the next sync shows a
+// pod that is gone.
 func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
 	in, err := m.view.GatherFresh(context.Background(), live{m}, n)
 	switch {
@@ -193,7 +194,7 @@ func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
 	return in, true
 }
 
-// reconcile decides about a node once, on its caches, and acts. It reports whether the cluster changed.
+// reconcile decides about a node once, from its caches, and acts. It reports whether the cluster changed.
 func (m *model) reconcile(name string) bool {
 	m.sync(false)
 	delete(m.waits, name)
@@ -270,7 +271,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	return m.act(n, in, plan)
 }
 
-// same checks that a decision comes out the same twice.
+// same checks that a decision gives the same result twice.
 func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
 	if !reflect.DeepEqual(plan, decide.Next(in, ev, m.now)) {
 		m.failed("%s: decided otherwise the second time", in.Node.Name)
@@ -316,7 +317,7 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 	}
 }
 
-// shape: a plan takes at most one step, and has what belongs to that step and nothing of another.
+// shape checks that a plan takes at most one step, and has exactly the fields that belong to that step.
 func (m *model) shape(in decide.Input, p decide.Plan) {
 	writes := p.Step == decide.StepRecord || p.Step == decide.StepDelete
 	if !writes && !reflect.DeepEqual(p.Change, marks.Change{}) || (p.Number != 0) != (p.Step == decide.StepStart) || p.Recorded != nil && p.Step != decide.StepRecord ||
@@ -332,7 +333,7 @@ func (m *model) shape(in decide.Input, p decide.Plan) {
 	}
 }
 
-// act does what the node reconciler does with a plan.
+// act does the same with a plan as the node reconciler.
 func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
 	switch p.Step {
 	case decide.StepStart:
@@ -399,7 +400,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 			continue
 		}
 		changed = true
-		// Where somebody removes a record, and the cache still has it, an attempt that has its number again may have ended by then.
+		// Somebody removes a record while the cache still has it. An attempt with the same number may have ended by then.
 		unlucky := o.Attempt.Result != nil && o.Attempt.Number <= in.Node.Record.Sequence
 		if live := m.view.Observe(m.nodes[n.Name]); o.Purpose == workerpod.PurposeVerify && live.Node.UID == in.Node.UID && o.Attempt.Number == live.Node.Record.Sequence+1 && !o.Recorded &&
 			!unlucky && decide.Eligible(live) && decide.NeedsVerification(live, m.now) {
@@ -441,7 +442,7 @@ func (m *model) record(n *corev1.Node, in decide.Input, p decide.Plan) (changed,
 
 func passOf(uid, boot, checks string) string { return uid + " " + boot + " " + checks }
 
-// write applies a change as the API server does; it is refused where the node is another one by now.
+// write applies a change as the API server does. It refuses the change if another node has the name by now.
 func (m *model) write(n *corev1.Node, c marks.Change) bool {
 	live := m.nodes[n.Name]
 	if live == nil || live.UID != n.UID || live.ResourceVersion != n.ResourceVersion {
@@ -498,7 +499,7 @@ func (m *model) create(pod *corev1.Pod) {
 	if pod.Labels[workerpod.LabelPurpose] == workerpod.PurposeVerify {
 		number := workerpod.Observe(pod).Attempt.Number
 		for _, other := range m.pods {
-			// Somebody removed the record, so that attempts are counted from the first again, and the cache does not show the pod of the last.
+			// Somebody removed the record, so attempts count from 1 again, and the cache does not show the last attempt's pod.
 			again := workerpod.Observe(other).Attempt.Number >= number && m.cached.pods[other.Name] == nil
 			if o := workerpod.Observe(other); !again && o.Purpose == workerpod.PurposeVerify && o.Occupies && other.Labels[workerpod.LabelNodeUID] == pod.Labels[workerpod.LabelNodeUID] {
 				m.failed("%s starts beside %s", pod.Name, other.Name)
@@ -516,7 +517,7 @@ func (m *model) create(pod *corev1.Pod) {
 	delete(m.hung, pod.Name)
 }
 
-// remove takes a node away with its pods, as the garbage collector does, and has another one join under its name.
+// remove deletes a node with its pods, as the garbage collector does, and lets another one join under its name.
 func (m *model) remove(name string) {
 	m.gone++
 	for pod, p := range m.pods {
@@ -528,7 +529,8 @@ func (m *model) remove(name string) {
 	m.join(name)
 }
 
-// ready says what the joining node's kubelet, or the node lifecycle controller in its place, says of it.
+// ready sets the Ready condition of the joining node, as its kubelet does, or the node lifecycle controller in its
+// place.
 func (m *model) ready(s corev1.ConditionStatus) {
 	n := m.nodes[joining]
 	for i := range n.Status.Conditions {
@@ -539,7 +541,7 @@ func (m *model) ready(s corev1.ConditionStatus) {
 	m.touch(n)
 }
 
-// starts has a kubelet start what is next in the pod: its init container, then the worker.
+// starts makes a kubelet start the next container of the pod: its init container, then the worker.
 func (m *model) starts(p *corev1.Pod) {
 	p.Status.StartTime = cmp.Or(p.Status.StartTime, &metav1.Time{Time: m.now})
 	if len(p.Spec.InitContainers) > len(p.Status.InitContainerStatuses) {
@@ -573,8 +575,8 @@ func (m *model) exits(p *corev1.Pod, code int32) {
 		ExitCode: code, StartedAt: metav1.NewTime(m.now.Add(-time.Second)), FinishedAt: metav1.NewTime(m.now)}}}}
 }
 
-// kubelets have what becomes of pods by itself: those that are to go go, others start and end, the joining node's with the code and
-// probes with 0. It reports whether there was anything to do.
+// kubelets plays what happens to pods by itself. Deleted pods go, and others start and end. The joining node's pods end
+// with the code, and probes with 0. It reports whether there was anything to do.
 func (m *model) kubelets(code int32) bool {
 	did := false
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
@@ -598,7 +600,7 @@ func (m *model) kubelets(code int32) bool {
 	return did
 }
 
-// recover ends all faults, and what people asked to be left alone.
+// recover ends all faults, and removes the opt-outs that people set.
 func (m *model) recover() {
 	m.nodesLag, m.podsLag, m.unmet, m.elsewhere, m.full, m.refuses = false, false, false, false, false, false
 	n := m.nodes[joining]
@@ -614,7 +616,7 @@ func (m *model) recover() {
 
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
-// released reports whether the joining node is, or one that came in its place, and says so.
+// released reports whether the joining node, or its replacement, is released and its condition says so.
 func (m *model) released() bool {
 	in := m.gather(m.nodes[joining])
 	passed := in.Node.Record.LastOutcome == attempt.Passed

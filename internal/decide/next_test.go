@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// backoff is the wait after the n-th attempt of the node that did not pass.
+// backoff is the wait after the node's n-th attempt that did not pass.
 func backoff(n int32) time.Duration {
 	return Backoff(given().Config.Reconciliation, n, "u1")
 }
@@ -197,7 +197,7 @@ func TestVia(t *testing.T) {
 	}
 }
 
-// In a dry run nothing is recorded, and pods go all the same, also where the mark that they are done could not be set.
+// A dry run records nothing, but it deletes pods, even if the mark that they are done could not be set.
 func TestPodsOfADryRunGo(t *testing.T) {
 	dryRunDone := func(in *Input) { in.DryRunDone = true }
 	long := resultSeen(now.Add(-10 * time.Minute))
@@ -224,7 +224,7 @@ func TestPodsOfADryRunGo(t *testing.T) {
 	}
 }
 
-// Two workers of one node would disturb each other, and the limit on workers would not hold.
+// Two workers on one node would disturb each other, and the limit on workers would not hold.
 func TestNoStartWhileAnotherWorkerOccupies(t *testing.T) {
 	for name, last := range map[string]workerpod.Observation{
 		"it runs":                           pod(2),
@@ -278,7 +278,8 @@ func TestNoStartWhileReadyIsUnknown(t *testing.T) {
 	}
 }
 
-// Others are about to remove the node: none is started there, none is ended, and it is not deleted by us.
+// Other programs are about to remove the node. The controller starts no worker on it, ends none, and does not delete
+// it.
 func TestANodeThatIsLeaving(t *testing.T) {
 	for name, in := range map[string]Input{
 		"new":                      given(leaving),
@@ -312,7 +313,7 @@ func TestANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
-// What tolerates everything is evicted by nobody, so it is ended here once its time on a lost node is over.
+// A pod that tolerates every taint is never evicted. So the controller ends it once its time on a lost node is over.
 func TestAWorkerOfALostNodeIsEnded(t *testing.T) {
 	worker := pod(1, pending, seenFor(300*time.Second))
 	plan, _ := ask(t, given(lost, with(worker)), world{})
@@ -340,8 +341,8 @@ func TestWaitingForSlotComesBeforeTheFreshRead(t *testing.T) {
 	}
 }
 
-// A node that waits for a slot names the pods that should have ended and hold one, and what to do. What was known of it
-// before stays.
+// A node that waits for a slot names the pods that hold one although they should have ended, and says what to do. Its
+// previous state stays in the condition.
 func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 	holder := SlotHolder{Pod: "verify-m-1", Node: "m", Due: now.Add(-time.Second), Until: now.Add(59 * time.Second), Terminating: true}
 	refused := SlotHolder{Pod: "verify-o-1", Node: "o", Due: now.Add(-time.Second), Until: now.Add(59 * time.Second),
@@ -380,7 +381,7 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 	}
 }
 
-// A node of the cache that is proved to be current is not read.
+// A cached node that is proved to be current is not read from the API server.
 func TestAStartOnACurrentNodeCostsNoRead(t *testing.T) {
 	room := true
 	plan := Next(given(), Evidence{Current: true, Unmet: &[]Unmet{}, Slot: &room}, now)
@@ -397,7 +398,7 @@ func TestAStartIsDecidedOnAFreshNode(t *testing.T) {
 	}
 }
 
-// What looks like a worker of no known attempt may be one whose result nobody has recorded yet.
+// What looks like the worker of an unknown attempt may be one whose result is not recorded yet.
 func TestDeletingAnUnrecordedPodNeedsAFreshNode(t *testing.T) {
 	for name, in := range map[string]Input{
 		"worker of a node that seems verified": verified(with(pod(2))),

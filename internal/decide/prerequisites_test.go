@@ -10,7 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// The hold counts from the node's creation, whoever leads, and says so beside all else that is waited for.
+// The hold counts from the node's creation, whichever process leads. The condition reports it together with everything
+// else that the node waits for.
 func TestMinimumHold(t *testing.T) {
 	holding := func(age time.Duration) func(*Input) {
 		return func(in *Input) {

@@ -73,7 +73,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A new node has one first verdict, however long it is tried.
+// A new node has exactly one first verdict, however long it is tried.
 func TestFirstVerdict(t *testing.T) {
 	concluded := func(in *Input) { in.Node.Record.Concluded = true }
 	adopted := func(in *Input) { in.Node.Record.HistoryLost = true }
@@ -113,7 +113,7 @@ func TestFirstVerdict(t *testing.T) {
 	}
 }
 
-// Which taints gate is the union; which are put back is the profile's own list.
+// Any configured taint gates a node. Only the taints of the node's own profile are put back.
 func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 	own := []marks.Taint{{Key: "gpu/unverified", Effect: "NoSchedule"}}
 	profiled := func(in *Input) { in.Profile.Taints = own }
@@ -135,7 +135,7 @@ func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 	}
 }
 
-// Where the record was lost, what guards the node from deletion is not.
+// A node whose record was lost keeps its protection from deletion.
 func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	unreadable := func(in *Input) {
 		in.Node.HasRecord, in.Node.Record, in.Node.RecordProblem = true, marks.Record{HistoryLost: true}, "is not a record"
@@ -162,7 +162,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	}
 }
 
-// What was said once is not said for as long as the node exists.
+// A repeated result is reported once, and not for as long as the node exists.
 func TestAnExhaustedNodeIsNotAnEventAtEveryAttempt(t *testing.T) {
 	in := failing(4, deleting, func(in *Input) { in.Node.DoNotDelete = true })
 	events := 0
@@ -187,7 +187,8 @@ func TestAnExhaustedNodeIsNotAnEventAtEveryAttempt(t *testing.T) {
 	}
 }
 
-// Events that are about one attempt have one key, and one of a record that was removed and counts from 1 again has another.
+// Events about one attempt have the same key. An event has another key if the record was removed and attempts count
+// from 1 again.
 func TestEventKeys(t *testing.T) {
 	in := given(with(pod(1, ended(attempt.Failed))))
 	_, first := recorded(t, in, world{})

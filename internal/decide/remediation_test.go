@@ -22,7 +22,7 @@ func exhausted(change ...func(*Input)) Input {
 	return failing(5, append([]func(*Input){deleting, managed}, change...)...)
 }
 
-// pool is a world in which the NodeClaim of a node of the pool can be deleted.
+// pool is a world in which the NodeClaim of a node in the pool can be deleted.
 func pool(change ...func(*world)) world {
 	w := world{fleet: append(healthyNodes(9, "pool"), self("pool")), owner: owner.Owner{Target: nodeClaim("claim-1", "c1")}}
 	for _, f := range change {
@@ -39,7 +39,7 @@ func deletions(n int, pool string, age time.Duration) func(*world) {
 	}
 }
 
-// sick is a pool of eleven nodes, so many of them unhealthy.
+// sick is a pool of eleven nodes, of which the given number is unhealthy.
 func sick(n int) func(*world) {
 	return func(w *world) {
 		w.fleet = append(healthyNodes(10, "pool"), self("pool"))
@@ -76,7 +76,7 @@ func perZone(in *Input) {
 	in.Node.Zone, in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone = "z", ptrTo("30%")
 }
 
-// zone puts the node and nine others of as many pools into zone z, so many of all unhealthy.
+// zone puts the node and nine others, each from another pool, into zone z. The given number of them is unhealthy.
 func zone(unhealthy int) func(*world) {
 	return func(w *world) {
 		for i := range w.fleet {
@@ -96,7 +96,7 @@ func deletedInZone(zone string) func(*world) {
 	}
 }
 
-// going enters the deletion of the first node of the fleet, which is still there.
+// going adds the deletion of the fleet's first node to the ledger. That node still exists.
 func going(pool string) func(*world) {
 	return func(w *world) {
 		w.fleet[0].Pool = pool
@@ -203,7 +203,7 @@ func TestRemediate(t *testing.T) {
 	}
 }
 
-// What was read before the wait for one's turn no longer counts.
+// Evidence from before the wait in the queue no longer counts.
 func TestADeletionIsDecidedAgainOnTheFreshNode(t *testing.T) {
 	for name, fresh := range map[string]Input{
 		"opted out meanwhile":      exhausted(optOut),
@@ -235,7 +235,7 @@ func TestWhatIsOnItsWayOutIsNotDeletedAgain(t *testing.T) {
 	}
 }
 
-// A leader that was killed between the intent and the deletion: its successor deletes, if everything still allows it.
+// A leader was killed between the intent and the deletion. Its successor deletes the node if all guards still allow it.
 func TestAnIntentIsTakenUpAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in    Input
@@ -264,8 +264,8 @@ func TestAnIntentIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// What was under way when a deletion was decided must not end it: a node is not released, and not tried again, while
-// its NodeClaim goes, or may be going.
+// A worker that was running when a deletion was decided must not end that deletion. The node is not released, and not
+// tried again, while its NodeClaim terminates or may be terminating.
 func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 	registered := func(in *Input) { in.Node.Owner.Registered = true }
 	claim := func(c owner.Owner) world { return pool(func(w *world) { w.owner = c }) }
@@ -304,8 +304,8 @@ func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 	}
 }
 
-// A lookup that fails does not say whether the deletion goes on: the intent stays beside the hold, and both end with
-// the answer.
+// A failed lookup does not show whether the deletion goes on. So the intent stays while the node is held, and both end
+// with the answer.
 func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 	in := exhausted(intended)
 	failed := pool(func(w *world) { w.owner = owner.Owner{Problem: "timeout"} })
@@ -336,7 +336,7 @@ func TestAnIntentOutlivesAFailedLookup(t *testing.T) {
 	}
 }
 
-// A NodeClaim that was deleted a moment ago still looks alive in a list from before: its node must not be tried again.
+// A NodeClaim that was deleted a moment ago still looks alive in an earlier list. Its node must not be tried again.
 func TestAnIntentIsDroppedOnFreshEvidenceOnly(t *testing.T) {
 	for name, in := range map[string]Input{"long ago": exhausted(intended, due), "rebooted": exhausted(intended, rebootedTo("b2"))} {
 		ev := Evidence{Owner: &owner.Owner{Target: nodeClaim("c", "cu")}}
@@ -372,7 +372,7 @@ func TestAHoldIsOneEvent(t *testing.T) {
 	}
 }
 
-// With deletion switched off no guard holds anything, and nobody is told so for as long as the node exists.
+// With deletion switched off, no guard holds the node and no event reports one, for as long as the node exists.
 func TestNothingIsHeldOnceDeletionIsOff(t *testing.T) {
 	off := func(in *Input) { in.Config.NodeManagement.DeleteFailedNodes = false }
 	for name, in := range map[string]Input{
@@ -393,7 +393,7 @@ func TestNothingIsHeldOnceDeletionIsOff(t *testing.T) {
 	}
 }
 
-// Text that differs at every look, a count or a port number in an error, is written once.
+// A text that differs each time, for example by a count or a port number in an error, is written once.
 func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
 	in := exhausted()
 	writes := 0
@@ -417,7 +417,7 @@ func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// A person who takes the taint off a held node has not verified it.
+// A person who removes the taint of a held node has not verified the node.
 func TestAHeldNodeIsGatedAgainOnce(t *testing.T) {
 	in := exhausted(optOut, heldBy(GuardDoNotDelete), ungated)
 	plan, _ := ask(t, in, pool())
@@ -430,8 +430,8 @@ func TestAHeldNodeIsGatedAgainOnce(t *testing.T) {
 	}
 }
 
-// A node whose deletion is held is tried again like any other whose retries are exhausted, or it would not recover with the
-// outage that holds it.
+// A node whose deletion is held is tried again like any other with exhausted retries. Otherwise it would not recover
+// when the outage that holds it ends.
 func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
 	for _, tc := range []struct {
 		age  time.Duration
@@ -444,7 +444,7 @@ func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
 	}
 }
 
-// An operator has to find the node that hangs in its deletion, and a message has a bound.
+// An operator must find the node whose deletion hangs, although a message is bounded.
 func TestMaxInFlightNamesTheNodes(t *testing.T) {
 	w := pool(func(w *world) {
 		for i := range 5 {

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// resolve decides about a node that must be verified, with w's loaders as they are changed. It is asked for
-// prerequisites, a slot, and the fresh node.
+// resolve decides about a node that must be verified, with changed loaders of w. The decision needs prerequisites, a
+// slot, and the fresh node.
 func resolve(w world, change func(ev *Evidence, all Loaders)) (Plan, error) {
 	in, ev := given(), Evidence{}
 	loaders := w.loaders(&in, &ev, func(Plan) {})
@@ -18,7 +18,7 @@ func resolve(w world, change func(ev *Evidence, all Loaders)) (Plan, error) {
 	return Resolve(&in, &ev, func() time.Time { return now }, loaders)
 }
 
-// What nobody loads must not pass for a decision, nor for one that another queue takes over.
+// Evidence without a loader is an error. It must not look like a decision, or like one that another queue takes over.
 func TestANeedThatNobodyLoadsIsAnError(t *testing.T) {
 	for _, need := range []Need{NeedPrerequisites, NeedSlot, NeedFresh} {
 		_, err := resolve(world{}, func(_ *Evidence, all Loaders) { delete(all, need) })
@@ -26,7 +26,7 @@ func TestANeedThatNobodyLoadsIsAnError(t *testing.T) {
 			t.Errorf("%s: %v", need, err)
 		}
 	}
-	// One that leaves nothing behind would be asked for ever.
+	// A loader that loads nothing would otherwise be called forever.
 	_, err := resolve(world{}, func(_ *Evidence, all Loaders) { all[NeedSlot] = func(Plan) error { return nil } })
 	if err == nil || !strings.Contains(err.Error(), string(NeedSlot)) {
 		t.Errorf("a slot that is not there: %v", err)
@@ -46,7 +46,7 @@ func TestALoaderEndsADecision(t *testing.T) {
 	}
 }
 
-// What was loaded before the node was read may be older than that node. Only the slot stays: it is reserved.
+// Evidence from before the read of the node may be older than the node. Only the slot stays, because it is reserved.
 func TestAFreshNodeDropsTheEvidence(t *testing.T) {
 	fresh := given(func(in *Input) { in.Node.UID, in.Node.BootID = "u2", "b2" })
 	var have Evidence

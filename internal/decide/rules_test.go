@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deletablePastDeadline reports whether the record of a node past its deadline says that it is to blame, and it is still so: every
-// other cause never deletes.
+// deletablePastDeadline reports whether a node past its deadline may be deleted: its record says that the node is at
+// fault, and that is still so. Every other cause never leads to a deletion.
 func deletablePastDeadline(in Input, ev Evidence, now time.Time) bool {
 	r, o := in.Node.Record, in.Node.Record.DeadlineCause
 	at, ok := verificationDeadline(in, now)

@@ -19,10 +19,10 @@ import (
 
 const deadlock corev1.NodeConditionType = "KernelDeadlock"
 
-// transition is when the condition of a suspect node got its status.
+// transition is when the condition of a suspect node changed to its status.
 var transition = now.Add(-10 * time.Minute)
 
-// suspects has KernelDeadlock make verified nodes suspect.
+// suspects configures KernelDeadlock as a condition that makes verified nodes suspect.
 func suspects(change ...func(*config.SuspectCondition)) func(*Input) {
 	return func(in *Input) {
 		c := config.SuspectCondition{Type: deadlock, Status: corev1.ConditionTrue}
@@ -39,7 +39,7 @@ func forSeconds(s int32) func(*config.SuspectCondition) {
 
 func closing(c *config.SuspectCondition) { c.Taint = true }
 
-// accused is a node that shows KernelDeadlock with the status, which this process saw a minute ago.
+// accused is a node with the given status of KernelDeadlock, which this process first observed a minute ago.
 func accused(status corev1.ConditionStatus) func(*Input) {
 	return func(in *Input) {
 		in.Node.Conditions = []corev1.NodeCondition{{Type: deadlock, Status: status, LastTransitionTime: metav1.NewTime(transition)}}
@@ -134,7 +134,7 @@ func TestSuspicionBegins(t *testing.T) {
 	}
 }
 
-// A suspicion closes so many gates as maxUnhealthy allows; on the others the checks run while they are open.
+// Suspicions close as many gates as maxUnhealthy allows. On the other nodes, the checks run while the gates are open.
 func TestSuspicionCloses(t *testing.T) {
 	in := verified(suspects(closing), accused(corev1.ConditionTrue))
 	healthy := append(healthyNodes(9, ""), NodeSummary{Name: "n", UID: "u1"})
@@ -179,7 +179,7 @@ func TestSuspicionCloses(t *testing.T) {
 	}
 }
 
-// reverify.taint is for reboots and age: whoever may annotate nodes could close their gates by it.
+// reverify.taint applies to reboots and age only. Otherwise anybody who may annotate nodes could close their gates.
 func TestRequestClosesNoGate(t *testing.T) {
 	in := verified(requestUnderWay)
 	in.Config.NodeManagement.Reverify.Taint = true
@@ -281,7 +281,7 @@ func TestLaterTransitionIsNotCleared(t *testing.T) {
 	}
 }
 
-// After an outage that nodes share, the first failure that a probe does not share may still be of its end.
+// After an outage that nodes share, the first failure without a failing probe may still be part of the outage.
 func TestSharedSuspicionEndsUnclear(t *testing.T) {
 	in := verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, with(pod(2, openGate, ended(attempt.Failed))), func(in *Input) {
 		r := &in.Node.Record
@@ -298,7 +298,7 @@ func TestSharedSuspicionEndsUnclear(t *testing.T) {
 	}
 }
 
-// A suspicion is confirmed once, by its first failure, and begins once, whatever is requested meanwhile.
+// A suspicion is confirmed once, by its first failure. It begins only once, whatever is requested meanwhile.
 func TestSuspicionIsCountedOnce(t *testing.T) {
 	worker := with(pod(3, openGate, ended(attempt.Failed)))
 	again := failing(1, suspects(), accused(corev1.ConditionTrue), underSuspicion, worker)
@@ -312,7 +312,8 @@ func TestSuspicionIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A request on a node that waits for its next attempt has that begin at once; an answered one does not.
+// A request on a node that waits for its next attempt starts that attempt at once. A request that was answered does
+// not.
 func TestRequestDoesNotWaitForBackoff(t *testing.T) {
 	in := failing(5, requestUnderWay)
 	if plan, _ := ask(t, in, world{}); plan.Step != StepStart {

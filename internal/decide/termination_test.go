@@ -10,7 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// endingFor is a worker whose deletion, with a grace period of 5 s, was seen so long ago. Its container runs.
+// endingFor is a worker whose deletion, with a grace period of 5 s, was first observed at the given age. Its container
+// runs.
 func endingFor(age time.Duration) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) {
 		o.Terminating, o.HasRunningContainer, o.Grace, o.Seen.Terminating = true, true, 5*time.Second, now.Add(-age)
@@ -28,7 +29,7 @@ func notReadySeen(age time.Duration) func(*Input) {
 	return func(in *Input) { in.NotReadySeen = now.Add(-age) }
 }
 
-// stuckBefore is a node whose record says that its worker 1 could not be ended, since so long.
+// stuckBefore is a node whose record says that its worker 1 could not be ended, recorded at the given age.
 func stuckBefore(age time.Duration) Input {
 	return failing(5, recordedAgo(age), func(in *Input) {
 		r := &in.Node.Record
@@ -37,8 +38,9 @@ func stuckBefore(age time.Duration) Input {
 	})
 }
 
-// A terminating pod that never started goes without grace a minute after its grace period, on a fresh read, whatever
-// its node is. One of which a container runs, or whose deletion nobody saw, does not.
+// A terminating pod that never started is deleted without grace a minute after its grace period, on a fresh read,
+// whatever the state of its node. A pod with a running container is not, and neither is a pod whose deletion was not
+// observed.
 func TestForce(t *testing.T) {
 	const over = 65 * time.Second
 	gone := func(age time.Duration, change ...func(*workerpod.Observation)) func(*Input) {
@@ -75,7 +77,7 @@ func TestForce(t *testing.T) {
 	}
 }
 
-// A worker that cannot be ended is a failure of the attempt that cannot start, which exhausts the node.
+// A worker that cannot be ended is a failure of the next attempt, which cannot start. That exhausts the node.
 func TestWorkerStuck(t *testing.T) {
 	const over = 65 * time.Second
 	stuck := with(pod(1, endingFor(over)))
@@ -97,7 +99,7 @@ func TestWorkerStuck(t *testing.T) {
 	}
 }
 
-// Nobody is charged for what explains it otherwise: the condition names it.
+// The node is not at fault if there is another explanation. The condition names it.
 func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 	const over = 65 * time.Second
 	slow := func(o *workerpod.Observation) { o.Grace = time.Minute }
@@ -132,7 +134,7 @@ func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 	}
 }
 
-// With deletion on it goes to a control probe, and then to the guards, as any failure.
+// With deletion on, the failure needs a control probe, and then the guards, like any other failure.
 func TestWorkerStuckIsComparedWithAVerifiedNode(t *testing.T) {
 	in := puzzling(1, recordedAgo(time.Minute), deleting, with(pod(1, endingFor(66*time.Second))))
 	w := deletable()
@@ -156,8 +158,8 @@ func TestWorkerStuckIsComparedWithAVerifiedNode(t *testing.T) {
 	}
 }
 
-// A node whose worker could not be ended is deleted only while this process sees that it still cannot be. Where it has
-// ended the node goes on at once.
+// A node whose worker could not be ended is deleted only while this process observes that the worker still does not
+// end. If the worker has ended, the node continues at once.
 func TestAfterWorkerStuck(t *testing.T) {
 	still := with(pod(1, endingFor(2*time.Minute)))
 	justSeen := with(pod(1, endingFor(time.Second)))
@@ -198,7 +200,7 @@ func TestAfterWorkerStuck(t *testing.T) {
 			t.Errorf("%s: it is still to be deleted", name)
 		}
 	}
-	// A check may call its failure what it likes.
+	// A check may choose any reason for its failure.
 	in := failing(5, deleting, func(in *Input) { in.Node.Record.LastReason = attempt.ReasonWorkerStuck })
 	if plan, _ := ask(t, in, deletable()); plan.Step != StepDelete {
 		t.Errorf("a check's own reason: %q", plan.Step)

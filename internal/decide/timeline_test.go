@@ -10,7 +10,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// seen is what a leader saw of a node so many seconds after its creation.
+// seen is what a leader observed of a node at the given number of seconds after its creation.
 type seen struct {
 	at int
 	in Input

@@ -64,7 +64,8 @@ func TestANodeWithoutChecksWaits(t *testing.T) {
 			t.Errorf("%s: asked for %v, then %+v", name, asked, plan)
 		}
 	}
-	// An intended deletion that did not happen is not made up for: nothing says any more that the node is at fault.
+	// An intended deletion that did not happen is not tried again, because nothing shows any more that the node is at
+	// fault.
 	plan, _ := ask(t, failing(5, unchecked, deleting, intended), deletable())
 	if plan.Step != StepRecord || plan.Change.Record.Deletion != nil || plan.Recorded != nil {
 		t.Errorf("%+v", plan)
@@ -74,7 +75,7 @@ func TestANodeWithoutChecksWaits(t *testing.T) {
 	if plan, _ := ask(t, in, world{}); plan.Step != StepStart {
 		t.Errorf("with a domain to resolve: %+v", plan)
 	}
-	// A worker of before the checks were taken away is not waited for.
+	// A worker from before the checks were removed is not waited for.
 	if plan, _ := ask(t, given(unchecked, with(pod(1, otherChecks))), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonChecksChanged {
 		t.Errorf("a worker under way: %+v", plan)
 	}
