@@ -51,7 +51,7 @@ func (o *oneLease) leads(t *testing.T, namespace string) *Namespaces {
 	return n
 }
 
-// A leader learns from the Lease where the leader before created workers, and writes it only if that changed.
+// A leader reads from the Lease where the previous leader created workers. It writes the Lease only if that changed.
 func TestFormerNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oneLease{}
@@ -76,7 +76,8 @@ func TestFormerNamespaces(t *testing.T) {
 	})
 }
 
-// A Lease that cannot be read holds no node: after some tries the leader goes on. The end of the process ends the tries.
+// A Lease that cannot be read holds no node, because the leader continues after some tries. The end of the process ends
+// the tries.
 func TestLeaseThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oneLease{err: errors.New("forbidden")}

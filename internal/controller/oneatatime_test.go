@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// A node is taken once it is new, another one under its name, or has other marks, and never for its status alone.
+// A node is taken if it is new, replaces another one under its name, or has other marks. A change of its status alone
+// is ignored.
 func TestChangedNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change    func(*corev1.Node)

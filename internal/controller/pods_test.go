@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// podWriter takes writes of pods as an API server does.
+// podWriter accepts writes of pods like an API server.
 type podWriter struct {
 	client.Writer // nil: no other write is made
 	priority      *int32
@@ -56,7 +56,8 @@ func answer(code int) error {
 	return apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{Resource: "pods"}, "p", "said so", 0, true)
 }
 
-// A worker for the scheduler must not displace other pods: unless a dry run shows that it does not, it is bound.
+// A worker for the scheduler must not displace other pods. It is bound directly, unless a dry run shows that it does
+// not displace any.
 func TestCreatedPodDisplacesNone(t *testing.T) {
 	high, zero := int32(1000), int32(0)
 	for name, test := range map[string]struct {
@@ -91,8 +92,8 @@ func TestCreatedPodDisplacesNone(t *testing.T) {
 	}
 }
 
-// A kubelet that does not know an extended resource admits a pod without it. So while the node does not list it, a pod
-// is neither bound nor left to a scheduler that would displace others for it.
+// A kubelet that does not know an extended resource admits a pod without it. So while the node does not list the
+// resource, a pod is not bound directly. Nor is it left to a scheduler that would displace others for it.
 func TestPodThatLacksAResourceIsNotBound(t *testing.T) {
 	high := int32(1000)
 	v, _, _ := view(t)
@@ -108,7 +109,7 @@ func TestPodThatLacksAResourceIsNotBound(t *testing.T) {
 	}
 }
 
-// A pod is deleted on condition of its UID. It is given its grace only if a container may run in it.
+// A pod is deleted on condition of its UID. It gets its grace period only if one of its containers may run.
 func TestDeletedPodHasItsGrace(t *testing.T) {
 	v, _, _ := view(t)
 	n := node("n")
@@ -165,7 +166,7 @@ func TestWritesOfAPodThatIsGone(t *testing.T) {
 	}
 }
 
-// What the API server refuses for good has a message; what may pass has none.
+// A permanent refusal by the API server has a message. An error that may pass has none.
 func TestRefusal(t *testing.T) {
 	for code, refused := range map[int]bool{http.StatusBadRequest: true, http.StatusForbidden: true, http.StatusMethodNotAllowed: true,
 		http.StatusUnprocessableEntity: true, http.StatusNotFound: false, http.StatusConflict: false, http.StatusTooManyRequests: false,

@@ -88,7 +88,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// An API server that takes its time over a pod must not make room for another.
+// A creation that the API server has not answered yet must not free a slot for another pod.
 func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
 	s, v, c, at := slotted(t, 1)
 	if !take(t, s, "n1") {
@@ -109,7 +109,7 @@ func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
 	}
 }
 
-// Of a group one probe is on its way at a time, whatever the API server takes over it.
+// One probe of a group is created at a time, however long the API server takes.
 func TestOneProbeOfAGroupIsCreated(t *testing.T) {
 	s, v, c, _ := slotted(t, 0)
 	probe := func(on, subject string) *corev1.Pod {
@@ -139,7 +139,7 @@ func TestOneProbeOfAGroupIsCreated(t *testing.T) {
 	}
 }
 
-// What occupies a node has a slot, on its way out and with a result too.
+// Every pod that occupies a node has a slot, also if it is terminating or has a result.
 func TestASlotIsTakenForAsLongAsAPodOccupies(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"pending":             func(*corev1.Pod) {},
@@ -167,7 +167,7 @@ func ready(name string, status corev1.ConditionStatus) *corev1.Node {
 	})
 }
 
-// Workers on nodes whose kubelet is gone must not hold up the rest. They count again when it is back.
+// Workers on nodes whose kubelet is gone must not delay the other nodes. They count again when the kubelet is back.
 func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
 	s, v, c, _ := slotted(t, 2)
 	for _, name := range []string{"dead1", "dead2"} {
@@ -192,7 +192,7 @@ func TestAPodOnALostNodeHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// What should have ended long ago may never end.
+// A pod that should have ended long ago may never end.
 func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
 	s, v, c, at := slotted(t, 1)
 	p := worker(v, node("n1"), 1, running)
@@ -207,7 +207,7 @@ func TestAPodThatDoesNotEndHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// In the minute before a pod that does not end loses its slot, it is known which one holds it, and why.
+// In the minute before a pod that does not end loses its slot, the controller reports which pod holds it, and why.
 func TestOverdueSlots(t *testing.T) {
 	s, v, c, at := slotted(t, 2)
 	ends, refused := worker(v, node("n1"), 1, running), worker(v, node("n2"), 1, imageMissing)
@@ -237,7 +237,7 @@ func TestOverdueSlots(t *testing.T) {
 	}
 }
 
-// Where the API server refuses the deletion of a pod whose time is over, other nodes need not wait for it.
+// If the API server refuses to delete a pod whose time is over, other nodes need not wait for that pod.
 func TestAPodThatCannotBeDeletedHoldsNoSlot(t *testing.T) {
 	const slack = 65 * time.Second // the grace period and a minute
 	for name, tc := range map[string]struct {
@@ -268,8 +268,8 @@ func TestAPodThatCannotBeDeletedHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// A leader that takes over counts the pods of before its time, and only ours. What its watches delivered by then says which
-// nodes are lost; a terminating pod has its time.
+// A new leader counts the pods from before its term, and only ours. The events that it has received by then show which
+// nodes are lost. A terminating pod gets its time.
 func TestSlotsOfASuccessor(t *testing.T) {
 	s, v, c, at := slotted(t, 2)
 	foreign := worker(v, node("x"), 1)
@@ -300,7 +300,7 @@ func TestASlotIsGivenBack(t *testing.T) {
 	}
 }
 
-// Without a limit nothing is counted, and nobody waits.
+// Without a limit, nothing is counted and no node waits.
 func TestNoLimit(t *testing.T) {
 	s, v, c, _ := slotted(t, 0)
 	for range 100 {
@@ -314,7 +314,7 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
-// Nodes are woken in the order in which they began to wait, as many as there are slots.
+// Nodes are enqueued in the order in which they began to wait, as many as there are slots.
 func TestNodesAreWokenInOrder(t *testing.T) {
 	s, v, c, _ := slotted(t, 2)
 	p1, p2 := worker(v, node("p1"), 1), worker(v, node("p2"), 1)

@@ -41,7 +41,7 @@ func read(versions *Versions, version string) {
 	versions.Read(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: version}})
 }
 
-// A store that lacks our own write of a node is behind, for as long as the watch may take to show it.
+// A store that lacks our own write to a node is behind, for as long as the watch may take to show the write.
 func TestBehind(t *testing.T) {
 	now := time.Now()
 	versions := NewVersions(func() time.Time { return now }, nil)

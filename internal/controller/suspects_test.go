@@ -11,7 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// The time since which a node is suspect is that of this process' first look at the present transition.
+// A node is suspect since this process first observed the present transition.
 func TestSuspectSince(t *testing.T) {
 	v, _, at := view(t, func(c *config.Config) {
 		c.NodeManagement.Reverify.OnConditions = []config.SuspectCondition{{Type: "Bad", Status: corev1.ConditionTrue}}
@@ -46,7 +46,7 @@ func TestSuspectSince(t *testing.T) {
 	expect("the first transition again", 2*time.Minute, corev1.ConditionTrue, first)
 }
 
-// What this process asked for is remembered for the node of this UID alone.
+// The pods that this process requested are remembered only for the node with this UID.
 func TestAskedBeyond(t *testing.T) {
 	v, _, _ := view(t)
 	n, other := of("n", "uid-n"), of("n", "uid-later")
@@ -57,7 +57,7 @@ func TestAskedBeyond(t *testing.T) {
 	}
 }
 
-// How long the API server has refused a pod counts from the first refusal of that very pod.
+// The time for which the API server has refused a pod counts from its first refusal of that same pod.
 func TestPodRefusedFor(t *testing.T) {
 	v, _, at := view(t)
 	in := of("n", "uid-n")
@@ -72,7 +72,7 @@ func TestPodRefusedFor(t *testing.T) {
 	}
 }
 
-// The condition names what the API server refuses, until it is taken or the node is verified.
+// The condition names the request that the API server refuses, until it is accepted or the node is verified.
 func TestConditionNamesRefusals(t *testing.T) {
 	v, _, _ := view(t)
 	in := of("n", "uid-n")

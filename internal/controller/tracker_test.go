@@ -13,7 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// What a pod shows is dated on our own clock, whatever times the kubelet writes.
+// Every state of a pod is dated on our own clock, whatever times the kubelet writes.
 func TestTimesAreOnOurOwnClock(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
@@ -45,7 +45,7 @@ func TestTimesAreOnOurOwnClock(t *testing.T) {
 	}
 }
 
-// Init containers are dated too: from the first observation of one that has started to the first without one.
+// Init containers are dated, too: from the first observation with a started init container to the first one without.
 func TestInitContainersAreDated(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
@@ -71,7 +71,7 @@ func TestInitContainersAreDated(t *testing.T) {
 	}
 }
 
-// An image that could not be pulled at first is a result, and none of the run that comes after it.
+// If an image could not be pulled at first, that is a result. It is not a result of the run that follows.
 func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 	v, _, at := view(t)
 	n := node("n")
@@ -87,7 +87,7 @@ func TestAResultThatPassedIsNotTheLastOnes(t *testing.T) {
 	}
 }
 
-// A successor counts from its own first observation, and has not seen the end of what had ended before.
+// A successor counts from its own first observation. It has not observed the end of what had ended before.
 func TestASuccessorSeesWithItsOwnEyes(t *testing.T) {
 	v, _, at := view(t)
 	got := v.Tracker.ObservePod(worker(v, node("n"), 1, exited(0))).Seen
@@ -96,7 +96,7 @@ func TestASuccessorSeesWithItsOwnEyes(t *testing.T) {
 	}
 }
 
-// When a deletion was first seen to be asked for, and the node not to be Ready, is dated on our own clock too.
+// The first observation of a deletion request, and of a node that is not Ready, is dated on our own clock, too.
 func TestWhatDoesNotEndIsDated(t *testing.T) {
 	v, c, at := view(t)
 	v.Observe(ready("n", corev1.ConditionFalse))
@@ -127,7 +127,7 @@ func TestWhatDoesNotEndIsDated(t *testing.T) {
 	}
 }
 
-// Gather shows pods as they were seen, and does not by itself see them.
+// Gather returns pods as they were observed, and does not observe them itself.
 func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 	v, c, at := view(t)
 	n := node("n")
@@ -150,8 +150,8 @@ func TestWhatNoWatchHasShownCountsAsSeenNow(t *testing.T) {
 	}
 }
 
-// A cache is ahead of the events of its watch. Of two pods whose ends are in it, and of which no event has come, it is
-// not known which ended first; once both came it is.
+// A cache is ahead of the events of its watch. If the cache has the ends of two pods and no event has come, it is
+// unknown which pod ended first. Once both events have come, it is known.
 func TestAnEndIsWitnessedByTheWatchAlone(t *testing.T) {
 	v, c, at := view(t)
 	n, m := node("n"), node("m")
@@ -292,7 +292,7 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 	}
 }
 
-// In a dry run the mark on the pod is all the record there is.
+// In a dry run, the mark on the pod is the only record.
 func TestADryRunRemembersItsAttempt(t *testing.T) {
 	v, c, _ := view(t)
 	n := node("n")
@@ -322,7 +322,7 @@ func TestADryRunRemembersItsAttempt(t *testing.T) {
 	}
 }
 
-// A successor, and a process that sees the taint come back, counts from its own first observation.
+// A successor counts from its own first observation. So does a process that observes that the taint comes back.
 func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 	v, _, at := view(t)
 	tainted := node("n")
@@ -357,7 +357,8 @@ func TestSinceWhenANodeMustBeVerified(t *testing.T) {
 	}
 }
 
-// Only a node that this process saw being created has an account of its time, until it or somebody else releases the node.
+// Only a node whose creation this process observed has a timeline. It ends when this process, or any other client,
+// releases the node.
 func TestTimelinesOfNewNodes(t *testing.T) {
 	v, _, at := view(t)
 	in := v.Observe(node("n"))
@@ -393,7 +394,7 @@ func TestTimelinesOfNewNodes(t *testing.T) {
 	}
 }
 
-// A node counts once for each thing that it waits for, and not after that or after its end.
+// A node counts once for each thing that it waits for. It no longer counts after the wait or after the node's end.
 func TestWaitingNodes(t *testing.T) {
 	v, _, _ := view(t)
 	for _, name := range []string{"a", "b"} {
@@ -416,7 +417,7 @@ func TestWaitingNodes(t *testing.T) {
 	}
 }
 
-// What this process created was under way from then on, even if a watch shows it first when it has ended.
+// A pod that this process created is under way from then on, even if a watch first shows it after it has ended.
 func TestAPodThatThisProcessCreatedIsKnown(t *testing.T) {
 	v, _, at := view(t)
 	p := worker(v, node("n"), 1)

@@ -20,7 +20,7 @@ func gpu(c *config.Config) {
 		Taints: []marks.Taint{{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule}}}}
 }
 
-// The labels choose the profile and its checks; any profile's taint gates.
+// The labels select the profile and its checks. The taint of any profile gates a node.
 func TestObserve(t *testing.T) {
 	v, _, _ := view(t, gpu)
 	plain, labelled := v.Observe(node("n")), v.Observe(node("n", func(n *corev1.Node) { n.Labels["gpu"] = "true" }))
@@ -122,7 +122,8 @@ func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
 	gathers("a pod of the node before it", nil, 0)
 }
 
-// What this process created is awaited until the store of the cache has come as far, also where that has lost it again.
+// A pod that this process created is awaited until the cache's store has reached its version, even if the store has
+// lost the pod again.
 func TestGatherAwaitsWhatWasCreated(t *testing.T) {
 	s, v, c, _ := slotted(t, 0)
 	n := node("n")
@@ -158,7 +159,7 @@ func TestGatherAwaitsWhatWasCreated(t *testing.T) {
 	gathers("a store that does not say how far it has come", 0, nil, 3)
 }
 
-// The cache of a new leader may lag behind what the leader before it created.
+// A new leader's cache may lag behind what the previous leader created.
 func TestBeginAwaitsAnEarlierLeadersWorkers(t *testing.T) {
 	for name, test := range map[string]struct {
 		show  bool

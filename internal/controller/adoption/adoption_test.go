@@ -16,7 +16,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// adopt looks at a node's adoption, twice.
+// adopt runs the adoption reconciler on a node twice.
 func adopt(l *world.Leader, node string) {
 	l.W.Helper()
 	r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
@@ -32,7 +32,8 @@ func labelled(w *world.World, suffix string) *corev1.Node {
 	return w.Node(suffix, world.Untainted, world.Pooled, func(n *corev1.Node) { n.Labels["node-ready/verified"] = "true" })
 }
 
-// A node that another program verified gets a record, once. It is not verified for that, and is once it loses its label or reboots.
+// A node that another program verified gets a record, once. That does not cause a verification. A lost label or a
+// reboot does, later.
 func TestAdoption(t *testing.T) {
 	for name, again := range map[string]string{
 		"its label is removed": `{"metadata":{"labels":{"node-ready/verified":null}}}`,
@@ -58,7 +59,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// An adopted node carries no control probe, and is not deleted when it fails later.
+// An adopted node hosts no control probe, and is not deleted when it fails later.
 func TestAnAdoptedNodeProvesNothingOfOthers(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": true}}}`)
 	w.Exit = func(p *corev1.Pod) int {

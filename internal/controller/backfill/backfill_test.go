@@ -23,7 +23,7 @@ func reconcile(l *world.Leader, n *corev1.Node) error {
 	return err
 }
 
-// effects are the effects of a node's taints of a key.
+// effects are the effects of a node's taints with a key.
 func effects(w *world.World, n *corev1.Node, key string) (effects []corev1.TaintEffect) {
 	w.Helper()
 	got, _ := w.Get(n.Name)
@@ -52,7 +52,7 @@ func counted(l *world.Leader, result string) (nodes float64) {
 	return nodes
 }
 
-// A node that admission missed is tainted by one write, and then verified as any other.
+// A node that admission missed is tainted by one write, and then verified like any other node.
 func TestBackfill(t *testing.T) {
 	w := world.Begin(t, backfills)
 	n := w.Node("n", world.Untainted)
@@ -75,7 +75,7 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// What came between a look at the node and the write decides.
+// A change between the read of a node and the write decides the result.
 func TestBackfillDecidesOnWhatIsThere(t *testing.T) {
 	verify := `{"metadata":{"labels":{"node-ready/verified":"true"}}}`
 	for name, tc := range map[string]struct {
@@ -136,7 +136,8 @@ func TestBackfillDecidesOnWhatIsThere(t *testing.T) {
 	}
 }
 
-// A pod that is bound after the node's pods were listed is not evicted: the taint went on with effect NoSchedule.
+// A pod that is bound after the node's pods were listed is not evicted, because the taint was added with effect
+// NoSchedule.
 func TestBackfillEvictsNobody(t *testing.T) {
 	w := world.Begin(t, `{"admission": {"backfill": true}, "nodeManagement": {"taints": [{"key": "a/b", "effect": "NoExecute"}]}}`)
 	n := w.Node("n", world.Untainted)
@@ -166,7 +167,7 @@ func TestBackfillIsLimited(t *testing.T) {
 	}
 }
 
-// Two leaders taint a node once, and so does one that dies beside its write.
+// Two leaders taint a node only once. So does a leader that dies before or after its write.
 func TestBackfillBesideAnotherLeader(t *testing.T) {
 	w := world.Begin(t, backfills)
 	n := w.Node("n", world.Untainted)

@@ -13,7 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// The running controller taints and verifies a node that admission missed, and one that loses its label while nobody looks.
+// The running controller taints and verifies a node that admission missed. It does the same with a node that loses its
+// label while no controller runs.
 func TestBackfillByTheController(t *testing.T) {
 	w := world.Begin(t, "")
 	busy := w.Node("busy", world.Untainted)
@@ -41,7 +42,7 @@ func TestBackfillByTheController(t *testing.T) {
 	}
 }
 
-// limited expects that so many nodes, and one more, are tainted no faster than may be.
+// limited checks that the given number of nodes, and one more, are not tainted faster than the limit allows.
 func limited(w *world.World, nodes int) {
 	w.Helper()
 	var first time.Time

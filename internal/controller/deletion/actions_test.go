@@ -25,7 +25,8 @@ const ladder = `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + wor
 			"metadata": {"annotations": {"remediation.medik8s.io/node-name": "{{node}}"}}}}, "waitSeconds": 20},
 		{"delete": {}}]}}}`
 
-// A node that fails after each action has each of them once, in order, whatever kills the controller between two writes.
+// A node that fails after each action gets each action once, in order, even if the controller is killed between any two
+// writes.
 func TestActionsInOrder(t *testing.T) {
 	world.DisturbEveryWrite(t, map[string]world.Path{"condition, object, deletion": {Settings: ladder, Rounds: 12,
 		Begin: func(w *world.World) *corev1.Node {
@@ -43,7 +44,7 @@ func TestActionsInOrder(t *testing.T) {
 	})
 }
 
-// Whatever was done to a node counts for the next action: an hour of two actions has no third one.
+// All actions on nodes count towards the limit. If it is two per hour, there is no third action in that hour.
 func TestActionsCountForTheHourlyLimit(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, strings.Replace(ladder, `"controlProbe": false`, `"controlProbe": false, "maxDeletionsPerHour": 2`, 1))
@@ -80,7 +81,7 @@ func required(w *world.World, n *corev1.Node) bool {
 	})
 }
 
-// What was done to a node is taken back when it passes.
+// When a node passes, the actions on it are taken back.
 func TestActionsAreTakenBackAfterAPass(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, ladder)
@@ -109,7 +110,8 @@ func TestActionsAreTakenBackAfterAPass(t *testing.T) {
 	}
 }
 
-// Whoever pauses deletions stops a repairer too: the condition that it acts on goes, and comes back afterwards.
+// A person who pauses deletions stops a repairer, too. The condition on which the repairer acts is removed, and comes
+// back after the pause.
 func TestPauseTakesTheConditionBack(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, strings.Replace(ladder, `"waitSeconds": 20`, `"waitSeconds": 3600`, 1))
@@ -130,7 +132,7 @@ func TestPauseTakesTheConditionBack(t *testing.T) {
 	reaches("and set again", func() bool { return required(w, n) })
 }
 
-// helps has the node fail until the object of an action is there.
+// helps makes the node fail until the object of an action exists.
 func helps(w *world.World, n *corev1.Node) {
 	w.Exit = func(*corev1.Pod) int {
 		if len(objectsOf(w, n)) > 0 {
@@ -140,8 +142,8 @@ func helps(w *world.World, n *corev1.Node) {
 	}
 }
 
-// An object that may not be deleted, or read, stays, and an event says so. The node is released, and verified again
-// whenever it must be. Once the right is there the object goes, in a minute.
+// An object that the controller may not delete, or read, stays, and an event says so. The node is released, and
+// verified again whenever that is due. Once the permission is granted, the object is deleted within a minute.
 func TestObjectThatStaysHoldsUpNothing(t *testing.T) {
 	for verb, forbid := range map[string]func(*world.Leader, bool){
 		"delete": func(l *world.Leader, is bool) {
@@ -181,7 +183,7 @@ func TestObjectThatStaysHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// What is left of an earlier round counts for none of the next one: all its entries are tried, from the first on.
+// The remains of an earlier round do not count for the next one. All entries are tried again from the first.
 func TestObjectThatStaysIsOfNoLaterRound(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, strings.Replace(ladder, `"controlProbe": false`, `"controlProbe": false, "neverVerifiedOnly": false`, 1))

@@ -53,7 +53,8 @@ func (m machines) Act(ctx context.Context, t owner.Target) error {
 		client.Preconditions{UID: ptr.To(types.UID(t.UID))})
 }
 
-// A kind of owner that only its back-end knows is found, guarded, recorded and acted on, once, as NodeClaims are.
+// The deletion of an owner whose kind only its back-end knows works like that of a NodeClaim: it is guarded, recorded
+// and carried out once.
 func TestAnotherBackend(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machines int

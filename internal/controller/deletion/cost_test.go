@@ -14,8 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// A node that a free guard holds costs no list of pods or NodeClaims, no reading of the ledger and no pass over the fleet,
-// at no look.
+// A node that a guard without a cost holds never causes a list of pods or NodeClaims, a read of the ledger or a pass
+// over the fleet.
 func TestHeldNodeCostsNothing(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
@@ -40,7 +40,7 @@ func TestHeldNodeCostsNothing(t *testing.T) {
 	}
 }
 
-// memory answers for one node and its pods without an API server, so that what is measured is the controller.
+// memory answers reads of one node and its pods without an API server, so that the test measures only the controller.
 type memory struct {
 	client.Client
 	node *corev1.Node
@@ -58,7 +58,7 @@ func (memory) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return fmt.Errorf("a list of %T", list)
 }
 
-// With 5000 nodes a look at a node that is held takes no longer than it does with one.
+// With 5000 nodes, a reconcile of a held node takes no longer than with one node.
 func TestHeldNodeInALargeFleet(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
@@ -68,7 +68,7 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	held, _ := w.Get(n.Name)
 	l.Nodes.View.Cache = memory{Client: world.API, node: held}
 	written := l.WriteCount()
-	// look returns how long a look takes: the least of several means, since other tests are at work on this machine.
+	// look returns how long a reconcile takes. It is the least of several means, because other tests run on this machine.
 	look := func() time.Duration {
 		const batches, looks = 10, 50
 		least := time.Hour
@@ -103,7 +103,7 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	}
 }
 
-// A deletion that waits for the API server delays no verification, not even that of nodes that wait to be considered.
+// A deletion that waits for the API server delays no verification. That includes nodes that wait in the deletion queue.
 func TestDeletionThatHangs(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	stuck := w.Exhausted("stuck", world.Pooled)
@@ -140,7 +140,8 @@ func TestDeletionThatHangs(t *testing.T) {
 	}
 }
 
-// A guard that goes on holding is written, and said, once; a failure that is too old to delete on is confirmed first.
+// A guard that keeps holding a node is recorded and reported once. A failure that is too old for a deletion is
+// confirmed first.
 func TestHeldForLong(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}}}`)
 	w.Exit = func(*corev1.Pod) int { return 1 }

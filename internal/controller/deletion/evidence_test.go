@@ -10,7 +10,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// Nodes that failed while the watch of nodes lags count against a deletion: in an outage it would begin beside a fleet that looks healthy.
+// Nodes that failed while the watch of nodes lags count against a deletion. Otherwise a deletion would start in an
+// outage, because the cached fleet looks healthy.
 func TestDeletionCountsTheFleetAnew(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"maxUnhealthy": 1}}}`)
 	n, other := w.Exhausted("n", world.Pooled), w.Node("other", world.Pooled)
@@ -38,7 +39,8 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 	}
 }
 
-// What a deletion is decided on gets old while an API server answers slowly: it is read again, and not acted on.
+// The evidence of a deletion becomes too old while an API server answers slowly. The controller reads it again and does
+// not act on it.
 func TestDeletionOnOldEvidence(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled)
@@ -56,8 +58,8 @@ func TestDeletionOnOldEvidence(t *testing.T) {
 	}
 }
 
-// A node that is to be deleted, and that the controller may not delete: its condition says so, and does not change any
-// more.
+// The controller lacks the permission to delete a node that is to be deleted. The node's condition says so, and then
+// stays the same.
 func TestForbiddenDeletion(t *testing.T) {
 	t.Parallel()
 	for _, write := range []string{"delete NodeClaim", "update ConfigMap", "patch Node"} {

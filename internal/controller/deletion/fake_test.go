@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// apiServer is as much of an API server as this package asks: lists in pages, and ConfigMaps with resource versions.
+// apiServer implements the part of an API server that this package uses: lists in pages, and ConfigMaps with resource
+// versions.
 type apiServer struct {
 	client.Writer // nil: what is not below is not used
 
@@ -124,7 +125,7 @@ func (s *apiServer) version() string {
 	return s.ledger.ResourceVersion
 }
 
-// Delete has no objects to delete; it writes down what it was asked.
+// Delete has no objects to delete. It records the request.
 func mustBe[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {

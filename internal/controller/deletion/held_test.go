@@ -14,7 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// heldBy makes so many nodes whose deletion the guard holds, by the evidence that costs a list.
+// heldBy creates the given number of nodes whose deletion is held by the guard, with evidence that costs a list.
 func heldBy(w *world.World, guard string, count int) {
 	w.Helper()
 	for i := range count {
@@ -100,8 +100,8 @@ func TestHeldNodeIsReadAgain(t *testing.T) {
 	}
 }
 
-// A change that concerns the guard has its evidence read at the next look: the node was cordoned, which begins a
-// drain, or was tried again.
+// If a change concerns the guard, the next reconcile reads the evidence again. Here the node was cordoned, which starts
+// a drain, or was tried again.
 func TestHeldNodeIsReadWhenItChanges(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	heldBy(w, decide.GuardSparePods, 1)

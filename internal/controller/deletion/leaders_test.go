@@ -19,7 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// A deletion that another leader enters between the reading of the ledger and the entry is counted.
+// Another leader adds a deletion to the ledger between this leader's read and its own entry. That deletion counts.
 func TestHourlyLimitHoldsBesideAnotherLeader(t *testing.T) {
 	for before, entries := range map[string]int{"patch Node": 0, "update ConfigMap": 1} {
 		t.Run(before, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestHourlyLimitHoldsBesideAnotherLeader(t *testing.T) {
 	}
 }
 
-// Deletions are paused between the decision and the entry in the ledger: nothing is deleted.
+// Deletions are paused between the decision and the entry in the ledger. Then nothing is deleted.
 func TestPauseStopsWhatWasDecided(t *testing.T) {
 	for _, before := range []string{"patch Node", "update ConfigMap"} {
 		w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
@@ -74,7 +74,8 @@ func TestPauseStopsWhatWasDecided(t *testing.T) {
 	}
 }
 
-// Two leaders that decide on the same ledger delete one node between them; the other goes once the Node of the first is gone.
+// Two leaders that decide on the same ledger delete one node between them. The other node is deleted once the first
+// Node is gone.
 func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 	for before, entries := range map[string]int{"patch Node": 0, "update ConfigMap": 1} {
 		t.Run(before, func(t *testing.T) {
@@ -120,8 +121,8 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 	}
 }
 
-// An opt-out, or a pass that another leader recorded, between what a deletion was decided on and its intent: the intent is
-// refused, and nothing is deleted.
+// An opt-out, or a pass that another leader recorded, comes between the evidence of a deletion and its intent. The API
+// server refuses the intent, and nothing is deleted.
 func TestDeletionIsOvertaken(t *testing.T) {
 	passed := func(w *world.World, n *corev1.Node) {
 		now := w.Clock.Now().UTC()
@@ -162,7 +163,7 @@ func TestDeletionIsOvertaken(t *testing.T) {
 	}
 }
 
-// The NodeClaim was replaced by another of its name after it was decided on: that one stays.
+// The NodeClaim was replaced by another one of its name after the decision. The new one stays.
 func TestAnotherNodeClaimOfTheNameStays(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled)

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// ledgerOf is a ledger that was begun long ago, whose ConfigMap has this content, and the server behind it.
+// ledgerOf is a ledger that began long ago, with a ConfigMap of this content, and the server behind it.
 func ledgerOf(content string) (*Ledger, *apiServer) {
 	s := &apiServer{ledger: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: ledger.Name, ResourceVersion: "0"}}}
 	if content == "" {
@@ -28,7 +28,7 @@ func ledgerOf(content string) (*Ledger, *apiServer) {
 	return &Ledger{Reader: s, Writer: s, Namespace: "ns", Keep: 24 * time.Hour}, s
 }
 
-// at writes an entry of the form that version 1 wrote.
+// at renders an entry in the format of version 1.
 func at(uid string, when time.Time) string {
 	return fmt.Sprintf(`{"time":%q,"node":"n-%s","nodeUID":%q,"pool":"default","kind":"NodeClaim"}`, when.Format(time.RFC3339), uid, uid)
 }
@@ -87,7 +87,7 @@ func TestLedgerRefreshesAnEntry(t *testing.T) {
 	mustBe(t, "one entry, with the later time", read(t, l, noon), "b@01T11:59 a@01T12:00")
 }
 
-// Each action on a node has an entry of its own, and one however often it is tried.
+// Each action on a node has one entry of its own, however often it is tried.
 func TestLedgerHasEveryAction(t *testing.T) {
 	const verified = "2026-01-01T06:00:00Z"
 	l, s := ledgerOf("[" + at("a", noon.Add(-3*time.Hour)) + "]") // of an older version, which had one entry for a node
@@ -157,7 +157,7 @@ func TestLedgerConflicts(t *testing.T) {
 	mustBe(t, "nothing is entered blindly", apierrors.IsForbidden(enter(t, l, "a", noon)), true)
 }
 
-// What cannot be understood holds every deletion, and is left as it is.
+// A ledger that cannot be parsed holds every deletion, and is not changed.
 func TestLedgerUnreadable(t *testing.T) {
 	l, s := ledgerOf("{")
 	_, err := l.Read(t.Context(), noon, true)
@@ -168,7 +168,7 @@ func TestLedgerUnreadable(t *testing.T) {
 	mustBe(t, "writes", s.writes, 0)
 }
 
-// A ledger that was emptied or deleted, or was never begun, is begun anew, and says since when it knows of deletions.
+// A ledger that was emptied, deleted or never begun begins anew, and records since when it covers deletions.
 func TestLedgerIsBegun(t *testing.T) {
 	full := "[" + at("a", noon.Add(-time.Minute)) + "]"
 	for name, tc := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// runs acts as a process does, with several reconciles at once, until stop is closed.
+// runs acts like a process, with several concurrent reconciles, until stop is closed.
 func runs(l *world.Leader, stop <-chan struct{}, wg *sync.WaitGroup) {
 	const workers = 3
 	until := func(do func()) {
@@ -105,7 +105,7 @@ func TestTwoLeadersAtOnce(t *testing.T) {
 	}
 }
 
-// unfinished says what is not yet as it should be in the end.
+// unfinished says what differs from the expected end state.
 func unfinished(w *world.World, well, broken, limit int) string {
 	deleting, held, verified := 0, 0, 0
 	for _, name := range w.NodeNames {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// A node that comes to a leader costs no read; nor does its next attempt, while the cache has the record of the last.
+// A new node costs a leader no read. Nor does the node's next attempt, while the cache has the record of the last one.
 func TestNewNodeIsNotRead(t *testing.T) {
 	w := world.Begin(t, "")
 	failures := 1
@@ -31,7 +31,7 @@ func TestNewNodeIsNotRead(t *testing.T) {
 	}
 }
 
-// What the cache has of a node must be proved to hold the last record: else an attempt would start that is recorded already.
+// The cached node must be proved to hold the last record. Otherwise an attempt would start that is already recorded.
 func TestNodeThatMissedARecordIsRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault world.Fault
@@ -85,7 +85,7 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 	}
 }
 
-// A watch that has shown nothing for long may have ended: what others did to the node since is not known.
+// A watch without events for a long time may have ended. So changes that others made to the node since may be unknown.
 func TestNodeOfASilentWatchIsRead(t *testing.T) {
 	w := world.Begin(t, "")
 	l := w.Lead()

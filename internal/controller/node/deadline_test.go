@@ -23,7 +23,7 @@ func withImage(n *corev1.Node) {
 	n.Status.Images = []corev1.ContainerImage{{Names: []string{"docker.io/library/kube-node-ready:test"}}}
 }
 
-// What keeps a node past its deadline leads to its deletion if it lies on the node, and never else.
+// A cause that keeps a node from passing by its deadline leads to a deletion only if it lies on the node.
 func TestPastTheDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings string
@@ -117,7 +117,7 @@ func TestPastTheDeadline(t *testing.T) {
 			if f.Record.Deletion != nil || f.Record.Held != "" || w.EventCount(n.Name, decide.EventFailed) != 1 || w.EventCount(n.Name, decide.EventHeld) != 0 {
 				t.Errorf("record %+v, %d events", f.Record, w.EventCount(n.Name, decide.EventFailed))
 			}
-			// A pass releases it as ever.
+			// A pass releases the node as usual.
 			w.Exit, w.Unmet, w.Linger = world.VerifyExits(0), nil, false
 			w.Clock.Advance(5 * time.Minute)
 			l.Drive()
@@ -128,8 +128,8 @@ func TestPastTheDeadline(t *testing.T) {
 	}
 }
 
-// The API server was down, for the controller and for kubelets; the controller's process lives. The worker that it knows as not
-// started may have passed long ago.
+// The API server was down for the controller and for kubelets, and the controller's process kept running. A worker that
+// the process knows as not started may have passed long ago.
 func TestPastTheDeadlineAfterAnOutageOfTheAPI(t *testing.T) {
 	for _, outage := range []time.Duration{time.Minute, time.Hour} {
 		t.Run(outage.String(), func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestPastTheDeadlineIsNotTheControllersTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since time.Duration // of the controller's absence
 		begin func(*world.World) *corev1.Node
-		// whole: the round begins with this process, so that the node has all its time.
+		// whole starts the round with this process, so that the node has its full time.
 		whole bool
 	}{
 		"the controller was down for an hour": {time.Hour, func(w *world.World) *corev1.Node {
@@ -209,7 +209,7 @@ func TestPastTheDeadlineIsNotTheControllersTime(t *testing.T) {
 	}
 }
 
-// A node that waits past its deadline is looked at, and not written to.
+// A node that waits past its deadline is reconciled without any write to it.
 func TestPastTheDeadlineNothingIsWrittenAgain(t *testing.T) {
 	w := world.Begin(t, world.PastDeadline)
 	w.Configure(world.PastDeadline, `{"nodeManagement": {"remediation": {"maxDeletionsPerHour": 0}}}`)
@@ -230,7 +230,7 @@ func TestPastTheDeadlineNothingIsWrittenAgain(t *testing.T) {
 		return n
 	}
 	before, said := version(w, held.Name), statuses()
-	// After ten minutes it is compared anew.
+	// After ten minutes, the node is compared again.
 	for end := w.Record(held.Name).DeadlineCause.Time.Add(8 * time.Minute); w.Clock.Now().Before(end); {
 		_, wait := l.Step()
 		w.Clock.Advance(wait)

@@ -37,8 +37,8 @@ func stuckOn(w *world.World, node string) {
 	w.Hold = on
 }
 
-// A container runtime that hangs neither starts a worker nor confirms its end. The pod goes without grace, Ready or
-// not, and further attempts show what is wrong.
+// A container runtime that hangs neither starts a worker nor confirms its end. The pod is deleted without grace,
+// whether or not the node is Ready. Further attempts show the problem.
 func TestHungRuntime(t *testing.T) {
 	const ready, notReady = corev1.ConditionTrue, corev1.ConditionFalse
 	for name, status := range map[string]corev1.ConditionStatus{"Ready": ready, "not Ready": notReady} {
@@ -76,8 +76,8 @@ func TestHungRuntime(t *testing.T) {
 	}
 }
 
-// A worker that its kubelet cannot end exhausts the node, with a condition that says so, and in time leads to its
-// deletion beside a passing probe. A failover delays that.
+// A worker that its kubelet cannot end exhausts the node, and the condition says so. After some time, it leads to the
+// node's deletion if a probe passes. A failover delays that.
 func TestWorkerStuck(t *testing.T) {
 	for _, failover := range []string{"", "while it terminates", "once that is recorded"} {
 		t.Run("failover "+failover, func(t *testing.T) {
@@ -125,7 +125,8 @@ func TestWorkerStuck(t *testing.T) {
 	}
 }
 
-// A node whose worker could not be ended goes on once it has. Until then it costs a few writes an hour.
+// A node whose worker could not be ended continues once the worker has ended. Until then, it costs a few writes an
+// hour.
 func TestWorkerStuckEnds(t *testing.T) {
 	w := world.Begin(t, short)
 	n := w.Node("n")
@@ -158,7 +159,8 @@ func says(c *corev1.NodeCondition, what string) bool {
 
 func gated(w *world.World, node string) bool { _, f := w.Get(node); return f.Gated }
 
-// What is no fault of the node is not counted against it: it waits, says what for, and goes on when that ends.
+// A cause outside the node does not count against the node. The node waits, its condition gives the reason, and it
+// continues when the cause is gone.
 func TestWorkerThatDoesNotEndChargesNobody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first func(w *world.World)                       // once the workers run
@@ -251,8 +253,8 @@ func finalize(w *world.World, finalizers string) {
 	}
 }
 
-// Nodes whose kubelet died under a running worker hold no slots: the others are verified as soon as those are known to
-// be lost. So it is with workers that cannot be ended, also where the controller may not delete them.
+// Nodes whose kubelet died while a worker was running hold no slots. The other nodes are verified as soon as those are
+// known to be lost. The same holds for workers that cannot be ended, also if the controller may not delete them.
 func TestDeadNodesHoldNoSlots(t *testing.T) {
 	const dead = 3
 	limited := fmt.Sprintf(`{"reconciliation": {"maxConcurrentVerifications": %d, "intervalSeconds": 30}}`, dead)
@@ -316,7 +318,7 @@ func TestDeadNodesHoldNoSlots(t *testing.T) {
 	}
 }
 
-// neverEnd lets the workers that match run for ever, and their kubelet confirm no end. Others pass.
+// neverEnd makes the matching workers run forever, and their kubelet never confirm an end. Other workers pass.
 func neverEnd(w *world.World, match func(*corev1.Pod) bool) {
 	w.Exit = func(p *corev1.Pod) int {
 		if match(p) {
@@ -327,7 +329,8 @@ func neverEnd(w *world.World, match func(*corev1.Pod) bool) {
 	w.Hold = match
 }
 
-// While a pod that does not end, or may not be deleted, holds the last slot, the node that waits for it says which.
+// A pod that does not end, or that the controller may not delete, holds the last slot. The node that waits for the slot
+// names the pod.
 func TestNodeThatWaitsNamesWhoHoldsTheSlot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		forbid func(write string) bool

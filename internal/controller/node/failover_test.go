@@ -14,7 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// failedUnseen has a node's worker fail while nobody leads.
+// failedUnseen makes a node's worker fail while no controller leads.
 func failedUnseen(w *world.World, l *world.Leader, node string) {
 	w.Helper()
 	before := w.Created("verify-" + node)
@@ -56,7 +56,7 @@ func TestFailureBeforeAFailoverIsNotCounted(t *testing.T) {
 	}
 }
 
-// A controller that dies during every attempt exhausts a node all the same.
+// A controller that dies during every attempt still exhausts a node.
 func TestANodeIsExhaustedByACrashLoop(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}}}`)
 	w.Exit = func(p *corev1.Pod) int {
@@ -77,8 +77,8 @@ func TestANodeIsExhaustedByACrashLoop(t *testing.T) {
 	}
 }
 
-// Somebody removes the record of a node, or breaks it, while a worker is under way that the cache does not show. Attempts count from 1
-// again, and the first one waits for that worker.
+// Somebody removes or breaks a node's record while a worker is running that the cache does not show. Attempts count
+// from 1 again, and the first one waits for that worker.
 func TestNoWorkerBesideOneThatNoCacheShows(t *testing.T) {
 	for name, record := range map[string]string{"removed": `null`, "unreadable": `"{"`} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// taints gives a node the gating taint, or takes it off.
+// taints adds the gating taint to a node, or removes it.
 func taints(w *world.World, n *corev1.Node, gated bool) {
 	w.Helper()
 	patch := `{"spec":{"taints":null}}`
@@ -22,8 +22,8 @@ func taints(w *world.World, n *corev1.Node, gated bool) {
 	w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// Somebody takes the taint off and puts it back while a worker is under way. Its pass does not open the gate, to a successor
-// neither, whether or not the node has a record.
+// Somebody removes the taint and puts it back while a worker is running. The worker's pass does not open the gate, also
+// for a successor, whether or not the node has a record.
 func TestPassFromBeforeTheGateWasClosedAgain(t *testing.T) {
 	for name, before := range map[string]marks.Record{
 		"first attempt": {},
@@ -69,7 +69,7 @@ func TestPassFromBeforeTheGateWasClosedAgain(t *testing.T) {
 	}
 }
 
-// A person who takes the taint off a new node is done with it: its worker ends, and no record begins another attempt.
+// A person removes the taint of a new node. That is final: its worker ends, and no record starts another attempt.
 func TestUntaintedByHandWhileItsWorkerRuns(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit = func(*corev1.Pod) int { return world.Stays }

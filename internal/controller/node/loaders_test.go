@@ -13,7 +13,7 @@ type deletions []string
 
 func (d *deletions) Consider(name string) { *d = append(*d, name) }
 
-// A decision that needs the evidence of a guard is the deletion queue's, and it is told so.
+// A decision that needs the evidence of a guard is handed over to the deletion queue.
 func TestDeletionsAreHandedOver(t *testing.T) {
 	considered := deletions{}
 	r, n := &Reconciler{Deletions: &considered}, &corev1.Node{}

@@ -39,8 +39,8 @@ func workersIn(w *world.World, namespace string) int {
 	return len(list.Items)
 }
 
-// A leader with another worker.namespace does not see the workers of the leader before it. It starts none beside
-// them, however often it is replaced, until the deadline that they were given.
+// A leader with another worker.namespace does not see the previous leader's workers. It starts no worker beside them
+// before their deadline, however often the leader is replaced.
 func TestWorkerNamespaceIsChanged(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit = func(*corev1.Pod) int { return world.Stays }

@@ -32,7 +32,8 @@ type noted []decide.Event
 
 func (n *noted) Emit(_ *corev1.Node, _ time.Time, e decide.Event) { *n = append(*n, e) }
 
-// Only a record that the API server took is counted and gets its events: else a pass would be counted at every try.
+// A record is counted, and its events are emitted, only if the API server accepted it. Otherwise each try would count
+// as a pass.
 func TestARefusedRecordIsNotCounted(t *testing.T) {
 	conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n", errors.New("changed"))
 	for name, c := range map[string]struct {

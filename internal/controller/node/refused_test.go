@@ -12,7 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 )
 
-// An admission webhook may answer with a code and no reason, which is all that the API server passes on.
+// An admission webhook may answer with a code and no reason. The API server then passes on only the code.
 func TestRefusalWithoutAReason(t *testing.T) {
 	denied := func(code int32) error {
 		status := metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "denied the request"}

@@ -24,7 +24,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// waits is turns where a creation that is refused changes nothing.
+// waits runs the controller for a number of turns in which a refused creation changes nothing.
 func waits(l *world.Leader, count int) {
 	l.W.Helper()
 	for range count {
@@ -38,7 +38,7 @@ func waits(l *world.Leader, count int) {
 	}
 }
 
-// brokenWebhook makes every creation in the world's namespace fail: it calls a webhook that is down.
+// brokenWebhook makes every creation in the world's namespace fail, by a webhook that is down.
 func brokenWebhook(w *world.World) {
 	w.Helper()
 	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}, Webhooks: []admissionv1.ValidatingWebhook{{
@@ -61,8 +61,8 @@ func brokenWebhook(w *world.World) {
 	}
 }
 
-// A worker that the API server does not take, for whatever reason, leaves a record, a condition and one event; it is tried
-// again with backoff and spends no retry.
+// A worker that the API server refuses, for any reason, causes a record, a condition and one event. It is tried again
+// with backoff and spends no retry.
 func TestRefusedWorker(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
@@ -329,7 +329,8 @@ func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
 	}
 }
 
-// A pod with claims cannot be bound without the scheduler, so it is not created where that would have it preempt.
+// A pod with claims cannot be bound without the scheduler. It is not created if the scheduler could preempt other pods
+// for it.
 func TestPodWithClaimsNeverPreempts(t *testing.T) {
 	for name, preempts := range map[string]bool{"no default class": false, "a default class": true} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +357,7 @@ func TestPodWithClaimsNeverPreempts(t *testing.T) {
 	}
 }
 
-// defaultsTo waits until the API server takes the class for pods without one.
+// defaultsTo waits until the API server uses the class for pods without one.
 func defaultsTo(w *world.World, class string) {
 	w.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

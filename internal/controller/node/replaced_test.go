@@ -46,8 +46,8 @@ func reconciler(t *testing.T) (*Reconciler, *podCache) {
 	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view), Versions: controller.NewVersions(time.Now, nil)}, cache
 }
 
-// A relist that finds another pod under the name of one that is gone reports both in one update. The pod that is gone
-// must not be waited for, and what became of its attempt is known.
+// A relist that finds another pod under the name of one that is gone reports both in one update. The controller must
+// not wait for the pod that is gone, and it knows the result of that pod's attempt.
 func TestPodReplacedUnderItsName(t *testing.T) {
 	r, cache := reconciler(t)
 	view := r.View
@@ -77,7 +77,7 @@ func TestPodReplacedUnderItsName(t *testing.T) {
 	}
 }
 
-// A gate that opens and closes between two looks at its node is seen to.
+// A gate that opens and closes between two reconciles of its node is noticed.
 func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 	r, _ := reconciler(t)
 	q := priorityqueue.New[reconcile.Request]("test")
@@ -113,7 +113,7 @@ func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 	}
 }
 
-// A node that was replaced under its name by one that looks the same is looked at.
+// A node that was replaced under its name by an identical one is reconciled.
 func TestNodeReplacedUnderItsName(t *testing.T) {
 	r := Reconciler{Versions: controller.NewVersions(time.Now, nil), View: &controller.View{Config: &config.Config{}}}
 	before, after := &corev1.Node{}, &corev1.Node{}
@@ -123,8 +123,8 @@ func TestNodeReplacedUnderItsName(t *testing.T) {
 	}
 }
 
-// A record that somebody removes has attempts counted from 1 again. A later one whose creation was answered with an
-// error may be there.
+// If somebody removes a record, attempts count from 1 again. The pod of a later attempt may exist, although its
+// creation was answered with an error.
 func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
 	r, _ := reconciler(t)
 	d := decision{in: decide.Input{Node: marks.Facts{Name: "n", UID: "uid-n"}}, plan: decide.Plan{Number: 1}}

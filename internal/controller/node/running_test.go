@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// The running controller verifies nodes as their pods, conditions and marks change, by its watches alone: it looks again by itself
-// after an hour. There is a slot for one worker.
+// The running controller verifies nodes as their pods, conditions and marks change, by its watches alone. Its periodic
+// resync comes only after an hour. There is a slot for one worker.
 func TestVerificationByTheController(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Exit = func(*corev1.Pod) int { return 1 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// What the API server answers to a patch of a node's status that carries another UID: it does not take it.
+// The API server refuses a patch of a node's status that carries another UID.
 func TestStatusPatchCarriesTheUID(t *testing.T) {
 	w := world.Begin(t, "")
 	old := w.Node("n")
@@ -39,7 +39,7 @@ func TestStatusPatchCarriesTheUID(t *testing.T) {
 	}
 }
 
-// A node that was re-created under its name gets nothing of its predecessor's, whatever the cache says.
+// A node that was re-created under its name gets nothing of its predecessor's, whatever the cache shows.
 func TestRecreatedNodeStartsAfresh(t *testing.T) {
 	for name, old := range map[string]func(*world.World) *corev1.Node{
 		"passed": func(w *world.World) *corev1.Node {
@@ -79,7 +79,7 @@ func TestRecreatedNodeStartsAfresh(t *testing.T) {
 	}
 }
 
-// A worker that began while the gate was open does not open the gate that was closed meanwhile.
+// A worker that started while the gate was open does not open a gate that was closed later.
 func TestPassFromBeforeTheTaintCameBack(t *testing.T) {
 	w := world.Begin(t, "")
 	running := true
@@ -110,8 +110,8 @@ func TestPassFromBeforeTheTaintCameBack(t *testing.T) {
 	}
 }
 
-// To a leader with an old cache the node is verified, or waits for its next attempt: the worker that has ended meanwhile,
-// and whose result nobody has recorded, stays.
+// For a leader with an old cache, the node is verified or waits for its next attempt. The worker that has ended since,
+// and whose result is not recorded, stays.
 func TestUnrecordedWorkerStays(t *testing.T) {
 	for name, record := range map[string]func(*world.World) marks.Record{
 		"verified": func(w *world.World) marks.Record {
@@ -149,7 +149,8 @@ func TestUnrecordedWorkerStays(t *testing.T) {
 	}
 }
 
-// A dry run changes nothing on nodes, deletes nothing but its own workers, and makes one attempt, its successor included.
+// A dry run changes nothing on nodes, and deletes only its own workers. It makes one attempt, and its successor makes
+// no other one.
 func TestDryRun(t *testing.T) {
 	for name, code := range map[string]int{"passes": 0, "fails": 1, "is refused": world.Stays} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +210,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A worker that passed, or is gone, while the watch of pods lags is not taken for one that ran out of time.
+// A worker that passed, or is gone, while the watch of pods lags does not count as one that ran out of time.
 func TestNoTimeoutByAStaleCache(t *testing.T) {
 	for name, end := range map[string]func(*world.World, *corev1.Pod){
 		"it passed":  func(w *world.World, p *corev1.Pod) { w.Terminate(p, 0) },

@@ -25,7 +25,8 @@ func accuse(w *world.World, n *corev1.Node, status corev1.ConditionStatus) {
 		`{"status":{"conditions":[{"type":"KernelDeadlock","status":%q,"lastTransitionTime":%q}]}}`, status, w.Clock.Now().UTC().Format(time.RFC3339)))))
 }
 
-// A suspicion whose checks pass is cleared, once for each transition and across leaders; the node stays open meanwhile.
+// A suspicion is cleared if the checks pass, once for each transition and across leaders. The node stays open
+// meanwhile.
 func TestSuspicionIsCleared(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, suspects)
@@ -68,7 +69,7 @@ func TestSuspicionIsCleared(t *testing.T) {
 	}
 }
 
-// A suspicion that is true closes the gate, and one that all nodes share closes none: with deletion off too.
+// A true suspicion closes the gate. A suspicion that all nodes share closes none. Both also hold with deletion off.
 func TestSuspicionIsComparedWithAnotherNode(t *testing.T) {
 	for name, shared := range map[string]bool{"the node's own": false, "shared": true} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestSuspicionIsComparedWithAnotherNode(t *testing.T) {
 	}
 }
 
-// A suspicion with taint: true closes one gate of a pool at a time where maxUnhealthy allows no more.
+// A suspicion with taint: true closes one gate of a pool at a time if maxUnhealthy allows no more.
 func TestSuspicionClosesFewGates(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, `{"nodeManagement": {"reverify": {"onConditions": [{"type": "KernelDeadlock", "taint": true}]},
@@ -137,7 +138,7 @@ func TestSuspicionClosesFewGates(t *testing.T) {
 	}
 }
 
-// A request has the node verified, and its answer is in annotations that kubectl wait can wait for.
+// A request causes a verification of the node. Its answer is in annotations that kubectl wait can wait for.
 func TestRequestIsAnswered(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// What a controller may not write for good keeps no node from being verified that needs no such write, and one that
-// does says within a minute what is refused.
+// The controller lacks a permission to write. A node that needs no such write is still verified. Any other node reports
+// the refused request within a minute.
 func TestForbiddenWrites(t *testing.T) {
 	t.Parallel()
 	for write, want := range map[string]struct {
@@ -39,7 +39,7 @@ func TestForbiddenWrites(t *testing.T) {
 	}
 }
 
-// A worker that has to end before the next one starts, and that the controller may not delete: the node says so.
+// The controller may not delete a worker that must end before the next one starts. The node's condition says so.
 func TestForbiddenToEndAWorker(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, `{"worker":{"timeoutSeconds":10}}`)
