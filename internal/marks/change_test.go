@@ -40,8 +40,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// patched is the node after the change. Of the fields that it touches none is merged by a strategic merge patch otherwise than by
-// a merge patch, for which apimachinery has no function.
+// patched is the node after the change. A strategic merge patch merges the fields that it touches like a merge patch,
+// for which apimachinery has no function.
 func patched(t *testing.T, n *corev1.Node, c Change) *corev1.Node {
 	t.Helper()
 	before, err := json.Marshal(n)
@@ -59,7 +59,7 @@ func patched(t *testing.T, n *corev1.Node, c Change) *corev1.Node {
 	return after
 }
 
-// A pass removes every taint that gates, whichever profile it is of; close puts back the given ones only.
+// A pass removes every gating taint, of any profile. Closing the gate puts back only the given ones.
 func TestWhatAChangeLeavesOnTheNode(t *testing.T) {
 	file, gpu := taint("node-ready/unverified", corev1.TaintEffectNoSchedule), taint("gpu/unverified", corev1.TaintEffectNoExecute)
 	foreign := taint("node.kubernetes.io/not-ready", corev1.TaintEffectNoSchedule)
@@ -97,7 +97,7 @@ func TestWhatAChangeLeavesOnTheNode(t *testing.T) {
 	}
 }
 
-// Only the patch that releases a node says when that was, and only where an annotation is configured.
+// Only the patch that releases a node writes the time of the release, and only if an annotation for it is configured.
 func TestCompleted(t *testing.T) {
 	at := time.Unix(1700000000, 999)
 	passed := Change{Record: Record{VerifiedTime: &at}, Gate: GateOpen}
@@ -130,7 +130,7 @@ func TestCompleted(t *testing.T) {
 	}
 }
 
-// One patch carries all of a change, on condition that the node is the one that it was decided on.
+// One patch carries the whole change, on condition that the node has not changed since the decision.
 func TestAChangeIsOneGuardedPatch(t *testing.T) {
 	c := Change{Record: Record{NodeUID: "u1", LastMessage: "a \"quoted\" <text>\u2028"}, Gate: GateOpen, Label: ptr.To(true)}
 	patch := string(c.Patch(node(), vocabulary))

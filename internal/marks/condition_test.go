@@ -54,7 +54,8 @@ func conditionsAfter(t *testing.T, patch []byte) map[corev1.NodeConditionType]co
 	return all
 }
 
-// A node that was re-created under its name does not get its predecessor's condition, nor loses its own to it.
+// A node that was re-created under its name does not get its predecessor's condition. Nor does it lose its own because
+// of it.
 func TestAConditionIsPatchedOnTheNodeOfTheUIDAlone(t *testing.T) {
 	set := Condition{Status: corev1.ConditionTrue, Reason: ReasonChecksPassed, Message: "m", Since: time.Unix(1, 0)}.Patch("u1", nil)
 	for _, patch := range [][]byte{set, RemoveCondition("u1")} {

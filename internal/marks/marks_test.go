@@ -11,7 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// vocabulary has the file's own taint and a profile's.
+// vocabulary has the gating taint of the file, and that of a profile.
 var vocabulary = Vocabulary{
 	Gating:   []Taint{{Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute}},
 	Verified: Label{Key: "node-ready/verified", Value: "true"},
@@ -90,7 +90,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// What runs no worker is known by labels that its kubelet, or what plays one, puts on it.
+// Nodes that run no workers are known by labels: of another operating system, or of a virtual node. A kubelet sets
+// them, or a program that plays one.
 func TestWhatRunsNoWorker(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels  map[string]string
@@ -138,7 +139,7 @@ func TestOptOuts(t *testing.T) {
 	}
 }
 
-// The fallback of a NoExecute taint gates as it does, and a pass removes it.
+// The fallback of a NoExecute taint gates a node like the taint itself, and a pass removes it.
 func TestStandIns(t *testing.T) {
 	all := WithFallbacks([]Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}})
 	want := []Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoExecute}, {Key: "b", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
@@ -155,7 +156,8 @@ func TestStandIns(t *testing.T) {
 	}
 }
 
-// A gating taint whose key has the prefix of rules is no rule's: the node does not wait for rules that cannot be served.
+// A gating taint whose key has the prefix of rules does not belong to a rule. So the node does not wait for rules that
+// cannot be served.
 func TestAGatingTaintIsNoRules(t *testing.T) {
 	gate := corev1.Taint{Key: RuleTaintPrefix + "node-ready", Effect: corev1.TaintEffectNoSchedule}
 	v := Vocabulary{Gating: []Taint{{Key: gate.Key, Effect: gate.Effect}}}

@@ -46,7 +46,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// What cannot be read or believed counts as none, but for what guards the node from deletion.
+// A record that cannot be read or trusted counts as none, except for what protects the node from deletion.
 func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	overflow := func(key string, n int64) string {
 		return `{"nodeUID":"u1","` + key + `":` + strconv.FormatInt(n, 10) + `}`
@@ -90,7 +90,8 @@ func TestMayHaveVerified(t *testing.T) {
 	}
 }
 
-// Whatever stands in the annotation is read, and what is read can be written again: decisions write records that they read.
+// Any annotation can be read, and what is read can be written again, because decisions write records that they have
+// read.
 func FuzzRecord(f *testing.F) {
 	at := time.Unix(1_772_366_400, 0).UTC()
 	f.Add(Record{NodeUID: "u1", Sequence: 1, LastTime: &at, Deletion: &Deletion{Time: at}}.Encode())
@@ -119,7 +120,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzOwned: whatever stands in the account of rules' taints, what is read of it is what is written again.
+// FuzzOwned checks that any annotation of owners can be read, and that what is read is written back the same.
 func FuzzOwned(f *testing.F) {
 	for _, raw := range []string{"", "null", "[]", `{"u1":"readiness.k8s.io/a:NoSchedule"}`, `{"u1":"a","u2":":","u3":"a:b:c"}`, `{"u1":7}`, `{"\ud800":"\ud800:x"}`} {
 		f.Add(raw)

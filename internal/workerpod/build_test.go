@@ -122,7 +122,8 @@ func TestVerifyPod(t *testing.T) {
 	}
 }
 
-// The API server processes all of a pod at each of its writes. With the default configuration, of a node with a long name.
+// The API server processes the whole pod with each write to it. This is the pod of the default configuration, for a
+// node with a long name.
 func TestWorkerPodIsSmall(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.SetDefaults()
@@ -158,7 +159,7 @@ func TestMeshesAreKeptOut(t *testing.T) {
 	}
 }
 
-// A platform that gives pods their user refuses one that names another (OpenShift's restricted-v2).
+// A platform that assigns a user to pods refuses a pod that names another user (OpenShift's restricted-v2).
 func TestTheUserIsThePlatforms(t *testing.T) {
 	for _, fixed := range []bool{true, false} {
 		b, profile := builder(t, func(c *config.Config) { c.Worker.FixedUser = &fixed })
@@ -169,7 +170,8 @@ func TestTheUserIsThePlatforms(t *testing.T) {
 	}
 }
 
-// By default a worker tolerates whatever a starting node has; a list given narrows that to what it must tolerate and what is named.
+// By default, a worker tolerates every taint of a starting node. A configured list limits that to the named taints and
+// those that it must tolerate.
 func TestTolerations(t *testing.T) {
 	gating := func(c *config.Config) {
 		c.NodeManagement.Taints = append(c.NodeManagement.Taints, marks.Taint{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute})
@@ -227,7 +229,7 @@ func TestTolerations(t *testing.T) {
 	}
 }
 
-// A worker may displace others only where there can be no workload yet.
+// A worker may displace other pods only on a node that cannot run workloads yet.
 func TestPriorityAndPlacement(t *testing.T) {
 	b, profile := builder(t)
 	open := Target{Name: "node-a", UID: "u1"}
@@ -253,7 +255,8 @@ func TestPriorityAndPlacement(t *testing.T) {
 	}
 }
 
-// Where a PriorityClass is the cluster's default, a pod without one gets its priority, and the scheduler displaces for it.
+// If a PriorityClass is the cluster's default, a pod without a class gets its priority, and the scheduler preempts
+// other pods for it.
 func TestDisplaces(t *testing.T) {
 	b, profile := builder(t)
 	open := Target{Name: "node-a", UID: "u1"}
@@ -283,7 +286,7 @@ func TestDisplaces(t *testing.T) {
 	}
 }
 
-// Two that are told the same have the same checks, and no other two.
+// Two profiles with the same configuration of workers have the same checks, and no other two have.
 func TestChecksIdentifyWhatAWorkerIsTold(t *testing.T) {
 	profiles := func(c *config.Config) {
 		c.Profiles = []config.Profile{{Name: "same"}, {Name: "dns", DNSTestDomains: []string{"example.com"}}, {Name: "slow", TimeoutSeconds: 600}}
@@ -311,7 +314,8 @@ func TestChecksIdentifyWhatAWorkerIsTold(t *testing.T) {
 	}
 }
 
-// podKeys are the keys of a profile that make its pods differ from the worker's, each beside what it needs.
+// podKeys are the keys of a profile that make its pods differ from those of the worker section, each with what it
+// needs.
 var podKeys = map[string]string{
 	"image":               "image: {tag: burn-in}",
 	"tolerations":         "tolerations: [{key: gpu, operator: Exists}]",
@@ -329,7 +333,7 @@ var podKeys = map[string]string{
 	"initTimeoutSeconds":  "initTimeoutSeconds: 99, initContainers: [{name: slow, image: 'a:1'}]",
 }
 
-// podsOf builds the pods of the file's profile p and the hash of what they are.
+// podsOf builds the pods of profile p in the file, and returns their hash.
 func podsOf(t *testing.T, worker, profile string) (*corev1.Pod, string, config.Effective) {
 	t.Helper()
 	file := "worker: {" + worker + "}\nprofiles: [{name: p, nodeSelector: {matchLabels: {p: p}}, " + profile + "}]"
@@ -345,7 +349,7 @@ func podsOf(t *testing.T, worker, profile string) (*corev1.Pod, string, config.E
 	return b.Verify(nodeA, e, 1, e.Scheduling), b.Checks("p"), e
 }
 
-// A changed part of the pod is another pod, and a result of the one before does not count.
+// A change of any part of the pod makes another pod, and results of the previous one do not count.
 func TestEachPartOfAPodIsInItsHash(t *testing.T) {
 	const worker = "volumes: [{name: results, emptyDir: {}}]"
 	_, base, _ := podsOf(t, worker, "")
@@ -368,7 +372,7 @@ func TestEachPartOfAPodIsInItsHash(t *testing.T) {
 			t.Errorf("%s: %s, then %s", key, hash, again)
 		}
 	}
-	// What the worker has counts as well.
+	// The settings of the worker section count as well.
 	_, own, _ := podsOf(t, worker+", runtimeClassName: nvidia", "")
 	if seen[own] != "runtimeClassName" {
 		t.Error("the same pod by the worker's settings has another hash")
@@ -380,7 +384,7 @@ func TestEachPartOfAPodIsInItsHash(t *testing.T) {
 	}
 }
 
-// A profile's pod is its own: what it has replaces the worker's, the rest is the worker's.
+// A profile has its own pods. The profile's settings replace those of the worker section, and the others stay.
 func TestAProfilesPod(t *testing.T) {
 	const worker = `image: {repository: registry.example.com/worker, tag: v1, pullPolicy: Always}, initContainers: [{name: base, image: 'a:1'}],
 		volumes: [{name: results, emptyDir: {}}], volumeMounts: [{name: results, mountPath: /results}], env: [{name: BASE, value: a}],
@@ -425,7 +429,7 @@ func TestAProfilesPod(t *testing.T) {
 	}
 }
 
-// kube-scheduler alone allocates claims, so no pod that has some is bound directly.
+// Only kube-scheduler allocates claims, so a pod with claims is not bound directly.
 func TestClaimsGoThroughTheScheduler(t *testing.T) {
 	file := "profiles: [{name: p, nodeSelector: {matchLabels: {p: p}}, " + podKeys["resourceClaims"] + "}]"
 	c, err := config.Parse([]byte(file), "file")
@@ -449,8 +453,8 @@ func TestClaimsGoThroughTheScheduler(t *testing.T) {
 	}
 }
 
-// Whoever may create pods in the namespace can make one that passes for ours (docs/design/security.md): this is about
-// accidents, and about pods of another node or attempt.
+// Anybody who may create pods in the namespace can create one that passes for ours (docs/design/security.md). This test
+// is about accidents, and about pods of another node or attempt.
 func TestWhatIsNotOurs(t *testing.T) {
 	b, profile := builder(t)
 	target := Target{Name: "node-a", UID: "u1"}

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 )
 
-// FuzzObserve: whatever pod somebody makes, and whatever its kubelet says of it, it can be read, and what is shown of it is bounded
-// and printable. A pod passes only by exit code 0, and is ours only under the one name of its attempt.
+// FuzzObserve checks that any pod with any status can be read, and that the observation is bounded and printable. A pod
+// passes only by exit code 0, and is ours only under the one name of its attempt.
 func FuzzObserve(f *testing.F) {
 	for _, seed := range []*corev1.Pod{status(f), status(f, exit(0, "Completed", reportOf("node-a"))), status(f, exit(1, "Error", reportOf("node-a"))), status(f, exit(137, "OOMKilled", "\x1b[2J")),
 		status(f, wait("ErrImagePull")), status(f, whole("OutOfcpu")), status(f, pastDeadline(0)), status(f, deleted, running)} {

@@ -46,14 +46,14 @@ func wait(reason string) func(*corev1.Pod) {
 	}
 }
 
-// whole is the kubelet ending the whole pod.
+// whole makes the kubelet end the whole pod.
 func whole(reason string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, reason, "details"
 	}
 }
 
-// pastDeadline is the kubelet ending the pod at its deadline, for which the worker had started after so long.
+// pastDeadline makes the kubelet end the pod at its deadline. The worker started late, counted from the pod's start.
 func pastDeadline(late time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		whole("DeadlineExceeded")(p)
@@ -65,7 +65,7 @@ func deleted(p *corev1.Pod) {
 	p.DeletionTimestamp = &metav1.Time{Time: start.Add(9 * time.Second)}
 }
 
-// without has a pod deleted without grace; a finalizer keeps it.
+// without is a pod that was deleted without grace. A finalizer keeps it.
 func without(finalizer string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Finalizers, p.DeletionGracePeriodSeconds = []string{finalizer}, new(int64)
@@ -182,8 +182,8 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// The init phase lasts from the start of the first init container until the last one ended, image pulls in between
-// included. A sidecar is past it once it has started.
+// The init phase lasts from the start of the first init container to the end of the last one. That includes image pulls
+// in between. A sidecar has passed it once it has started.
 func TestInitContainer(t *testing.T) {
 	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
@@ -253,7 +253,7 @@ func TestOccupies(t *testing.T) {
 	}
 }
 
-// A kubelet's clock that is minutes behind, or ahead, changes nothing that is decided on.
+// A kubelet's clock that is minutes behind or ahead changes no input of a decision.
 func TestObservationsHoldNoForeignTime(t *testing.T) {
 	for name, change := range map[string][]func(*corev1.Pod){
 		"pending":       {conditioned(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable})},

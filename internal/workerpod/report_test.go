@@ -65,7 +65,7 @@ func TestOtherFailuresAreNamed(t *testing.T) {
 	if r := of(many...); !strings.HasSuffix(r.Message, "c5 and 3 more") {
 		t.Errorf("%s", r.Message)
 	}
-	// The list is what must not be cut, however long the first message and the names are.
+	// The list must not be cut, however long the first message and the names are.
 	many = nil
 	for i := range 6 {
 		c := failed(fmt.Sprintf("%d%s", i, strings.Repeat("é", 60)))
@@ -78,7 +78,7 @@ func TestOtherFailuresAreNamed(t *testing.T) {
 	}
 }
 
-// What a kubelet, a scheduler or a registry says is made printable and bounded before anybody else sees it.
+// Texts of a kubelet, a scheduler or a registry are made printable and bounded before they are shown.
 func TestTextOfAKubeletIsSanitisedAndBounded(t *testing.T) {
 	huge := strings.Repeat("é\x1b[31m\n", 10<<20/8)
 	say := func(reason string) func(*corev1.Pod) {
@@ -116,7 +116,7 @@ func TestTextOfAKubeletIsSanitisedAndBounded(t *testing.T) {
 	}
 }
 
-// A pod says what it was given; what it says may be forged, and is bounded.
+// A pod carries its own timeouts. They may be forged, so they are bounded.
 func TestAPodSaysWhatItWasGiven(t *testing.T) {
 	b, profile := builder(t, func(c *config.Config) { c.Worker.StartTimeoutSeconds, c.Worker.TimeoutSeconds = 77, 99 })
 	o := Observe(b.Verify(nodeA, profile, 4, config.SchedulingDirect))
@@ -166,7 +166,7 @@ func TestUnschedulable(t *testing.T) {
 	}
 }
 
-// Whatever a worker's report says, the exit code alone decides, and nothing of it gets further than the bounds allow.
+// Only the exit code decides, whatever a worker's report says. Nothing of the report exceeds the bounds.
 func TestHostileReports(t *testing.T) {
 	const head = `{"version":1,"node":"node-a","outcome":"passed","checks":[{"name":"dns","type":"dns","severity":"required","outcome":"failed","reason":`
 	for name, report := range map[string]string{
