@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A patch of a Node, or of its status, asks for its metadata alone, and brings the version that it leaves behind. The API server is played.
+// A patch of a Node, or of its status, asks for only the metadata, and returns the new version. The test plays the API
+// server.
 func TestPatchesOfNodesAskForMetadata(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

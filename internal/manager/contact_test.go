@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A watch that is refused, as after a change of RBAC, leaves the controller with what it saw last, while its other
-// requests are answered.
+// After a change of RBAC, a watch may be refused. The controller then keeps old data, while its other requests are
+// answered.
 func TestContact(t *testing.T) {
 	const nodes = "https://server/api/v1/nodes?watch=true"
 	get := func(c *contact, url string, status int) {

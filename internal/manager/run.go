@@ -143,8 +143,8 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err != nil {
 		return nil, nil, err
 	}
-	// This client makes a dry run: the API server validates its writes and stores nothing. Nor does a dry run delete
-	// anything.
+	// This client makes a dry run: the API server validates what it writes and stores nothing. Through this client,
+	// nothing is deleted.
 	var marked client.Client = brief{mgr.GetClient()}
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// refusing is as much of an API server as unreadable asks.
+// refusing implements the part of an API server that unreadable uses.
 type refusing struct {
 	client.Client
 	pods    error // the answer to a list of pods
@@ -54,7 +54,8 @@ func (w statuses) Patch(_ context.Context, o client.Object, p client.Patch, _ ..
 	return err
 }
 
-// While worker pods must not be listed the nodes that wait for one say so, unless another replica leads.
+// While listing worker pods is refused, the condition of the nodes that wait for a worker says so, unless another
+// replica leads.
 func TestUnreadable(t *testing.T) {
 	cfg, err := config.Parse([]byte("worker: {image: {tag: test}}"), "test")
 	if err != nil {
