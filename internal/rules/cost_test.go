@@ -72,7 +72,7 @@ func TestTwentyRulesLookAtAllNodesOnce(t *testing.T) {
 			t.Errorf("rule %s is woken by what another one asks for", name)
 		}
 	}
-	// One is woken when the evaluation goes, and when another one comes.
+	// The rule is enqueued when the old evaluation is dropped, and when the new one is counted.
 	if len(f.ruled) > 3*changes {
 		t.Errorf("%d enqueues of a rule by %d changes", len(f.ruled), changes)
 	}

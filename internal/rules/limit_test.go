@@ -36,7 +36,7 @@ func newcomer(name string, agent corev1.ConditionStatus) *corev1.Node {
 	return n
 }
 
-// closed is the node as the API server has it once the rule's taint is on it.
+// closed is the node as the API server has it once the rule's taint was added.
 func closed(n *corev1.Node) *corev1.Node {
 	n = n.DeepCopy()
 	n.Spec.Taints = []corev1.Taint{{Key: "readiness.k8s.io/r0", Effect: corev1.TaintEffectNoSchedule}}
@@ -47,7 +47,7 @@ func closed(n *corev1.Node) *corev1.Node {
 	return n
 }
 
-// fail has the rule's condition fail on all nodes at once, and returns those that are closed.
+// fail makes the rule's condition fail on all nodes at once, and returns the nodes that are closed.
 func (f *fixture) fail() (closing []string) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -93,7 +93,7 @@ func sameNodes(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// A node that recovers makes room for another one, which is woken; so does one that is gone.
+// When a closed node recovers or is deleted, another node may be closed and is enqueued.
 func TestClosingsAreGivenBack(t *testing.T) {
 	f := limited(t, 10, 40)
 	first := f.fail()
@@ -124,7 +124,7 @@ func TestClosingsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A node that the rule has not released is gated whatever the limit, and counts in neither number.
+// A node that the rule has not released is gated whatever the limit is, and counts in neither number.
 func TestNewcomersAreGatedWhateverTheLimit(t *testing.T) {
 	f := limited(t, 10, 20)
 	if first := f.fail(); len(first) != 2 {
@@ -147,8 +147,8 @@ func TestNewcomersAreGatedWhateverTheLimit(t *testing.T) {
 	}
 }
 
-// A successor whose cache does not show yet what the leader of before has closed counts it all the same: it reads the
-// nodes from the API server first.
+// A successor's cache may not show yet which nodes the previous leader closed. The successor still counts them, because
+// it first reads the nodes from the API server.
 func TestClosingsOfTheLeaderOfBeforeCount(t *testing.T) {
 	f := limited(t, 10, 50)
 	live := cached{}
@@ -188,7 +188,7 @@ func TestReleasesAreWrittenDown(t *testing.T) {
 	}
 }
 
-// What a kubelet writes into the annotation removes no taint, and opens no gate while the limit is not reached.
+// A kubelet may write the annotation. That removes no taint, and opens no gate while the limit is not reached.
 func TestForgedReleaseOpensNoGate(t *testing.T) {
 	f := limited(t, 10, 0)
 	forged := releasedNode("forged", corev1.ConditionFalse)

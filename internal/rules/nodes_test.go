@@ -10,8 +10,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// How long a rule held a node is counted from when this process put the taint on, or from the node's creation if it came with it.
-// Of a node that is older than this process, and was tainted before, nobody knows.
+// The time for which a rule held a node counts from the addition of the taint by this process. If the node came with
+// the taint, it counts from the node's creation. It is unknown for a node that is older than this process and was
+// tainted before.
 func TestHowLongARuleHeldANode(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	began := now.Add(-time.Minute)

@@ -135,8 +135,8 @@ func TestBootstrapCompletionAndAReboot(t *testing.T) {
 	rules(completed, 1)
 }
 
-// A condition whose heartbeat was seen renewed, and stops, counts as missing after rules.staleAfter; one that was never renewed
-// does not.
+// A condition whose heartbeat was renewed before, and is no longer, counts as missing after rules.staleAfter. A
+// condition that was never renewed does not.
 func TestStaleAfter(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")
@@ -181,9 +181,9 @@ func TestStaleAfter(t *testing.T) {
 	}
 }
 
-// The Lease of rules is refused for good: without rules no node waits for it, and with one those alone that it selects
-// or that carry its taint. They say within a minute who may not do what, keep their taints, and go on once it is
-// allowed.
+// The API server keeps refusing the Lease of rules. Without rules, no node waits for it. With a rule, only the nodes
+// wait that the rule selects or that carry its taint. Their conditions name the missing permission within a minute.
+// They keep their taints, and continue once the permission is granted.
 func TestRefusedLeaseOfRules(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")
@@ -232,7 +232,7 @@ func TestRefusedLeaseOfRules(t *testing.T) {
 	}
 }
 
-// A rule that is deleted keeps our finalizer for as long as a node carries its taint: who else would take it off?
+// A deleted rule keeps our finalizer while a node carries its taint, because nothing else would remove the taint.
 func TestFinalizerStaysWhileNodesAreHeld(t *testing.T) {
 	w := world.Begin(t, "")
 	w.Rule()

@@ -9,7 +9,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 )
 
-// What a definition without our fields prunes is not written again, for an hour; everything else of the status is.
+// Fields that a definition without our fields drops are not written again for an hour. All other fields of the status
+// are.
 func TestPrunedFieldsAreNotWrittenForEver(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	want := v1alpha1.NodeReadinessRuleStatus{ObservedGeneration: 1, Summary: &v1alpha1.RuleSummary{Held: 1},

@@ -14,7 +14,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// The running controller holds the nodes of a rule, and releases them once their condition is as it should be, and once it is deleted.
+// The running controller holds the nodes of a rule. It releases them once their condition is as required, and when the
+// rule is deleted.
 func TestRulesByTheController(t *testing.T) {
 	w := world.Begin(t, "")
 	forget := func() {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Rules are left to the node-readiness-controller for as long as its Lease is held, and a minute longer, unless they are to be taken over.
+// Rules are left to the node-readiness-controller while its Lease is held and for a minute after that, unless
+// rules.takeOver is set.
 func TestStandBack(t *testing.T) {
 	const held = 15 * time.Second
 	now := time.Now()

@@ -41,7 +41,7 @@ type silent struct{}
 func (silent) Emit(*corev1.Node, time.Time, decide.Event)                    {}
 func (silent) EmitRule(*v1alpha1.NodeReadinessRule, time.Time, decide.Event) {}
 
-// fixture serves rules on a cache of nodes, and notes what is woken.
+// fixture serves rules on a cache of nodes, and records what is enqueued.
 type fixture struct {
 	*Rules
 	nodes        cached
@@ -60,7 +60,7 @@ func serve(t *testing.T, rules ...*v1alpha1.NodeReadinessRule) *fixture {
 	return f
 }
 
-// show is what a watch does with a node whose taints the API server does not let be changed.
+// show plays a watch event of a node. The API server does not allow the node's taints to be changed.
 func (f *fixture) show(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	f.ObserveNode(f.nodes[n.Name], n)
@@ -84,7 +84,8 @@ func agentRule(i int) *v1alpha1.NodeReadinessRule {
 	return r
 }
 
-// The tally that follows decisions about single nodes is the one that is made of all of them, whatever happens to nodes.
+// Whatever happens to nodes, the tally that is updated with each decision equals the tally that is computed from all
+// nodes.
 func TestTallyFollowsNodes(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1), agentRule(2))
 	if _, err := f.Tallies(t.Context()); err != nil {
@@ -134,7 +135,7 @@ func TestTallyFollowsNodes(t *testing.T) {
 	}
 }
 
-// A change of one node enqueues the rules for which it changes something, and no others.
+// A change of a node enqueues only the rules for which it changes something.
 func TestChangeOfANodeWakesItsRules(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1))
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"role": "worker"}}}
@@ -156,8 +157,8 @@ func TestChangeOfANodeWakesItsRules(t *testing.T) {
 	}
 }
 
-// A status that this controller writes comes back as an event, which enqueues neither node nor rule. What another one writes enqueues the
-// rule; what changes its demands enqueues the nodes that it selects.
+// A status that this controller writes causes an event, which enqueues neither nodes nor the rule. A status that
+// another controller writes enqueues the rule. A change of the rule's requirements enqueues the nodes that it selects.
 func TestOwnStatusWakesNothing(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1))
 	for i := range 10 {
@@ -187,8 +188,8 @@ func TestOwnStatusWakesNothing(t *testing.T) {
 	}
 }
 
-// Until the rules are listed nothing is kept of a node but that it waits. The first list enqueues those that do, and those that a rule
-// concerns: a process that begins to lead need not look at all of them.
+// Until the rules are listed, this process only remembers which nodes wait. The first list enqueues those nodes, and
+// the nodes that a rule concerns. So a new leader need not reconcile all nodes.
 func TestFirstListEnqueuesWhatItConcerns(t *testing.T) {
 	node := func(name, role string) *corev1.Node {
 		n := &corev1.Node{}
@@ -234,7 +235,8 @@ func TestFirstListEnqueuesWhatItConcerns(t *testing.T) {
 	}
 }
 
-// A change of who serves rules enqueues what it concerns, and no other node: there may be tens of thousands.
+// A change of who serves rules enqueues only the nodes that it concerns, because there may be tens of thousands of
+// others.
 func TestServingEnqueuesWhatItConcerns(t *testing.T) {
 	rule := agentRule(2) // in dryRun
 	f := serve(t, rule)

@@ -8,7 +8,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// Every event has a type and an action, without which the API server refuses it. Reasons and types are the contract.
+// Every event has a type and an action, because the API server refuses it otherwise. Users rely on the reasons and
+// types.
 func TestEventsAreComplete(t *testing.T) {
 	r, tally := &Rule{Name: "r", UID: "u", Invalid: "spec"}, &Tally{}
 	action := func(o Operation) decide.Event {

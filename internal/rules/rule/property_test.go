@@ -17,7 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// applied is the node as the API server would have it after the change, by the patch itself.
+// applied is the node after the change, as the API server would store it. It applies the patch itself.
 func applied(t *testing.T, n *corev1.Node, c marks.RuleChange) *corev1.Node {
 	t.Helper()
 	var patch struct {
@@ -194,7 +194,7 @@ func TestOverruled(t *testing.T) {
 	}
 }
 
-// What our definition does not admit and another one may is refused, and the message names the field.
+// A rule that our definition rejects, and another definition may admit, is refused. The message names the field.
 func TestFaultyRulesNameTheField(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.NodeReadinessRule){
 		"spec.nodeSelector: Required value: must not be empty": func(r *v1alpha1.NodeReadinessRule) { r.Spec.NodeSelector = metav1.LabelSelector{} },

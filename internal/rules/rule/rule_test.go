@@ -106,7 +106,7 @@ const (
 
 func forAutoscaler(r *v1alpha1.NodeReadinessRule) { r.Spec.Taint.Key = autoscalerTaint }
 
-// said is a plan in one line: the operations, then what the node carries after it.
+// said renders a plan in one line: the operations and, if they change, the recorded owners of taints after it.
 func said(p Plan) string {
 	var words []string
 	for _, a := range p.Actions {
@@ -215,7 +215,8 @@ func twoConditions(r *v1alpha1.NodeReadinessRule) {
 	r.Spec.Conditions = []v1alpha1.ConditionRequirement{{Type: "x", RequiredStatus: "True"}, {Type: "y", RequiredStatus: "True"}}
 }
 
-// A taint that was there is adopted: remembered at first, written down later, released whenever the node leaves the selector.
+// A taint that is on the node already is adopted. The adoption is remembered at first and recorded later. The taint is
+// removed whenever the node leaves the selector.
 func TestATaintThatWasThereIsAdopted(t *testing.T) {
 	rules, n := compiled(aRule("a")), aWorker(carries(agentTaint))
 	first := Next(Node{Node: n}, rules, 0, ruleTime)
@@ -297,7 +298,8 @@ func TestATaintThatComesBackGoesWhereTheReleaseWasSeen(t *testing.T) {
 	}
 }
 
-// With rules.staleAfter a condition that was renewed and is not any more counts as missing; one that never was does not.
+// With rules.staleAfter, a condition that is no longer renewed counts as missing. A condition that was never renewed
+// does not.
 func TestAStaleConditionCountsAsMissing(t *testing.T) {
 	rules, n := compiled(aRule("a")), aWorker(reports("agent/Ready", "True"))
 	seen := Node{Node: n, Renewed: map[string]time.Time{"agent/Ready": ruleTime}}
@@ -335,7 +337,7 @@ func TestADryRunIsCountedInTheWordsOfNRC(t *testing.T) {
 	}
 }
 
-// A missing condition is shown as Unknown, with what it counts as beside it.
+// A missing condition is reported as Unknown, together with the value that it counts as.
 func TestAMissingConditionIsShownAsUnknown(t *testing.T) {
 	rules := compiled(aRule("a", asks(
 		v1alpha1.ConditionRequirement{Type: "missing", RequiredStatus: "True", DefaultStatus: "False"},
