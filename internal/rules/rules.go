@@ -271,8 +271,9 @@ func (r *Rules) Concern(n *corev1.Node) bool {
 	return r.set != nil && rule.AnyConcerns(n, r.set.rules)
 }
 
-// concern reports whether rules that are not served concern the node. Until they are listed any may, so that no gate is
-// skipped while a cache fills; if they must not be listed, those whose marks the node carries do. r.mu must be held.
+// concern reports whether rules that are not served concern the node. Until the rules are listed, any node may be
+// concerned, so that no gate is skipped while a cache fills. If the controller may not list them, the node is concerned
+// if it carries marks of rules. r.mu must be held.
 func (r *Rules) concern(n *corev1.Node, state rule.ServingState) bool {
 	switch {
 	case state == rule.Absent, state == rule.StandingBack:
@@ -284,8 +285,9 @@ func (r *Rules) concern(n *corev1.Node, state rule.ServingState) bool {
 	return state != rule.Forbidden || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, gating)
 }
 
-// unfinalized says why a rule that selects the node puts no taint on it: the API server refuses our finalizer, and
-// without it the rule's deletion would leave the taint behind. Empty if there is no such rule. r.mu must be held.
+// unfinalized is the reason why a rule that selects the node does not add its taint. The API server refuses our
+// finalizer, and without it the rule's deletion would leave the taint behind. It is empty if there is no such rule.
+// r.mu must be held.
 func (r *Rules) unfinalized(n *corev1.Node) string {
 	for i := range r.set.rules {
 		c := &r.set.rules[i]

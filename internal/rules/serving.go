@@ -123,8 +123,8 @@ func (s *serving) nrcListed() {
 	}
 }
 
-// observeNRC records one of NRC's Leases. remembered is the resourceVersion that it had when rules were last served
-// here: one that has not changed since was unheld then, and still is.
+// observeNRC records one of NRC's Leases. The resourceVersion in remembered is that of the time when rules were last
+// served here. A Lease with the same version had no holder then, and still has none.
 func (s *serving) observeNRC(l *coordinationv1.Lease, remembered string, now time.Time) {
 	s.nrcListed()
 	before, known := s.nrc[l.Namespace]
