@@ -29,8 +29,8 @@ func suspect(in Input) bool {
 }
 
 // newSuspicion returns the reason to verify the node again that its record does not show yet, and the entry of
-// reverify.onConditions that gives the reason. If there is no reason yet, wait is the time until there is one, or 0 if
-// none is in sight.
+// reverify.onConditions that gives the reason. If there is no reason yet, wait is the time until there is one, or 0 for
+// never.
 func newSuspicion(in Input, now time.Time) (s *marks.Suspicion, by config.SuspectCondition, wait time.Duration) {
 	if in.LocalWorker != nil {
 		return nil, by, 0
