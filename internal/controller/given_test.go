@@ -191,7 +191,7 @@ func unschedulable(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no room"}}
 }
 
-// of is what decisions are made on for a node of which nothing but the name counts.
+// of is the input of a decision about a node of which only the name matters.
 func of(name, uid string) decide.Input {
 	return decide.Input{Node: marks.Facts{Name: name, UID: uid}}
 }

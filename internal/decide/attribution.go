@@ -30,7 +30,8 @@ type failure struct {
 	subject string
 	// at is when it was observed. A probe must have been created after the time after: the deadline, where one passed.
 	at, after time.Time
-	// unobserved: the attempt had failed when this process first observed it, so nobody knows when.
+	// unobserved: the attempt had already failed when this process first observed it, so the time of the failure is
+	// unknown.
 	unobserved bool
 	// attempt and result are recorded. There is no result if the node waits for prerequisites.
 	attempt attempt.Attempt
