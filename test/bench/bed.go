@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,7 +33,8 @@ type bed struct {
 	duration time.Duration // of a soak
 }
 
-func newBed(ctx context.Context, o cluster.Options) (*bed, error) {
+// newBed starts a control plane; gogc is its GOGC, empty for Go's own.
+func newBed(ctx context.Context, o cluster.Options, gogc string) (*bed, error) {
 	dir, err := os.MkdirTemp("", "kube-node-ready-bench-")
 	if err != nil {
 		return nil, err
@@ -44,7 +46,16 @@ func newBed(ctx context.Context, o cluster.Options) (*bed, error) {
 	}
 	// In one file however long it gets (its limit is in MB): requests are counted from where a turn began in it.
 	o.APIServerArgs = append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + string(b.audit), "--audit-log-maxsize=100000"}, o.APIServerArgs...)
-	if b.cluster, err = cluster.Start(ctx, o); err != nil {
+	if gogc != "" {
+		err = os.Setenv("GOGC", gogc)
+	}
+	if err == nil {
+		b.cluster, err = cluster.Start(ctx, o)
+	}
+	if gogc != "" {
+		err = errors.Join(err, os.Unsetenv("GOGC"))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if b.client, err = kubernetes.NewForConfig(fast(b.cluster.Config())); err == nil {

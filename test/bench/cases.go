@@ -17,6 +17,8 @@ type benchCase struct {
 	// long: it runs only when it is named.
 	long  bool
 	plane cluster.Options
+	// gogc is the control plane's GOGC, where it would otherwise take more memory than the machine has.
+	gogc string
 	// prepare, if set, is called once before the turns.
 	prepare func(ctx context.Context, b *bed, nodes int) error
 	// sides take turns; each is compared with those before it.

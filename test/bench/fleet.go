@@ -227,7 +227,12 @@ func (f *fleet) remove(ctx context.Context) error {
 
 // watch shows nodes and worker pods until ctx ends. It returns once what is there was shown.
 func watch(ctx context.Context, client kubernetes.Interface, onNode func(*corev1.Node), onPod ...func(*corev1.Pod)) error {
-	f := informers.NewSharedInformerFactory(client, 0)
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(o any) (any, error) {
+		if n, ok := o.(*corev1.Node); ok {
+			n.Status.Images, n.ManagedFields = nil, nil // they take gigabytes, and nobody looks at them
+		}
+		return o, nil
+	}))
 	if _, err := f.Core().V1().Nodes().Informer().AddEventHandler(shown(onNode)); err != nil {
 		return err
 	}

@@ -48,10 +48,11 @@ func idle(name, what string, nodes int) benchCase {
 // (nodeStatusReportFrequency).
 func fleetOf(nodes int) benchCase {
 	rate, come := max(1, float64(nodes)/300), newcomers
+	gogc := ""
 	if nodes >= 100000 {
-		come = 1000
+		come, gogc = 1000, "20"
 	}
-	c := benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true, plane: largePlane,
+	c := benchCase{name: fmt.Sprintf("fleet-%d", nodes), nodes: nodes, long: true, plane: largePlane, gogc: gogc,
 		what: fmt.Sprintf("%d verified nodes of 9 KiB, whose kubelets send their status %.0f times a second together: at rest, when the leader is stopped, when a rule that holds on all of them comes, and beside %d newcomers at %d a second",
 			nodes, rate, come, newcomerRate),
 		prepare: largeFleet,

@@ -122,7 +122,7 @@ func printCases(w io.Writer) {
 // larger etcd.
 func measure(ctx context.Context, c benchCase, turns int, profiles string, duration time.Duration, progress io.Writer) (measurement, error) {
 	m := measurement{Case: c.name, What: c.what, Nodes: c.nodes, Began: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version()}
-	b, err := newBed(ctx, c.plane)
+	b, err := newBed(ctx, c.plane, c.gogc)
 	if err != nil {
 		return m, err
 	}

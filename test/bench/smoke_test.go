@@ -11,7 +11,7 @@ import (
 // TestRequests holds the controller to what a node costs the API server: counts, since times depend on the machine.
 func TestRequests(t *testing.T) {
 	const nodes = 40
-	b, err := newBed(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true})
+	b, err := newBed(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
