@@ -12,7 +12,8 @@ import (
 )
 
 // Nodes is the informer of Nodes: handlers get Nodes. A status that changes nothing that the cache keeps is passed to
-// no handler but those of OnEvent.
+// no handler but those of OnEvent. A handler must not keep a Node of the initial list: each fills the same object, since
+// tens of thousands of new ones would keep the garbage collector busy while a new leader begins.
 type Nodes struct {
 	cache.Informer
 	shared toolscache.SharedIndexInformer
@@ -63,19 +64,19 @@ func (i *Nodes) OnEvent(f func()) error {
 // AddEventHandler implements cache.Informer.
 func (i *Nodes) AddEventHandler(h toolscache.ResourceEventHandler) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandler(unpacking{h, i.last})
+	return i.Informer.AddEventHandler(i.unpacking(h))
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.Informer.
 func (i *Nodes) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, period time.Duration) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithResyncPeriod(unpacking{h, i.last}, period)
+	return i.Informer.AddEventHandlerWithResyncPeriod(i.unpacking(h), period)
 }
 
 // AddEventHandlerWithOptions implements cache.Informer.
 func (i *Nodes) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithOptions(unpacking{h, i.last}, o)
+	return i.Informer.AddEventHandlerWithOptions(i.unpacking(h), o)
 }
 
 // AddIndexers implements cache.Informer. There are none.
@@ -95,9 +96,22 @@ type update struct {
 type unpacking struct {
 	to   toolscache.ResourceEventHandler
 	last *atomic.Pointer[update]
+	// listed is the Node of the initial list that the handler gets at the time.
+	listed *corev1.Node
 }
 
-func (u unpacking) OnAdd(o any, initial bool) { u.to.OnAdd(unpack(o), initial) }
+func (i *Nodes) unpacking(h toolscache.ResourceEventHandler) unpacking {
+	return unpacking{to: h, last: i.last, listed: &corev1.Node{}}
+}
+
+func (u unpacking) OnAdd(o any, initial bool) {
+	if !initial {
+		u.to.OnAdd(unpack(o), initial)
+		return
+	}
+	o.(*packed).fill(u.listed)
+	u.to.OnAdd(u.listed, initial)
+}
 
 func (u unpacking) OnUpdate(old, now any) {
 	before, after := old.(*packed), now.(*packed)

@@ -89,10 +89,14 @@ func read(n *corev1.Node, k Keep) *corev1.Node {
 // A Node that was packed says what it said, and what is done to it changes nothing in the cache.
 func TestPackedNodesSayTheSame(t *testing.T) {
 	keeps := []Keep{{}, {Heartbeats: true, Allocatable: map[corev1.ResourceName]bool{"example.com/gpu": true}}}
+	filled := &corev1.Node{}
 	for seed := range uint64(2000) {
 		n, k := node(rand.New(rand.NewPCG(1, seed))), keeps[seed%2]
 		want := read(n, k)
 		p := pack(n, k)
+		if p.fill(filled); !reflect.DeepEqual(filled, want) {
+			t.Fatalf("seed %d: filled\n%+v, want\n%+v", seed, filled, want)
+		}
 		got, again := &corev1.Node{}, &corev1.Node{}
 		if p.into(got); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d: kept\n%+v, want\n%+v", seed, got, want)

@@ -158,6 +158,15 @@ func pack(n *corev1.Node, k Keep) *packed {
 
 // into makes n the Node that was packed. n owns all that it holds.
 func (p *packed) into(n *corev1.Node) {
+	*n = corev1.Node{}
+	p.fill(n)
+}
+
+// fill is into, but n keeps the maps and slices that it has, and so must share them with no other.
+func (p *packed) fill(n *corev1.Node) {
+	labels, annotations, taints, conditions := n.Labels, n.Annotations, n.Spec.Taints[:0], n.Status.Conditions[:0]
+	clear(labels)
+	clear(annotations)
 	*n = corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, UID: types.UID(p.uid), ResourceVersion: p.resourceVersion,
 			CreationTimestamp: timeOf(p.created)},
@@ -169,7 +178,7 @@ func (p *packed) into(n *corev1.Node) {
 		n.DeletionTimestamp = ptr.To(timeOf(p.deleted))
 	}
 	if p.labels != nil {
-		n.Labels = make(map[string]string, len(p.labels))
+		n.Labels = room(labels, len(p.labels))
 	}
 	for _, h := range p.labels {
 		l := h.Value()
@@ -179,7 +188,7 @@ func (p *packed) into(n *corev1.Node) {
 		n.Labels[l.key] = l.value
 	}
 	if p.annotations != nil {
-		n.Annotations = make(map[string]string, len(p.annotations))
+		n.Annotations = room(annotations, len(p.annotations))
 	}
 	for _, a := range p.annotations {
 		n.Annotations[a.key.Value()] = a.value
@@ -189,11 +198,14 @@ func (p *packed) into(n *corev1.Node) {
 		n.OwnerReferences = append(n.OwnerReferences, metav1.OwnerReference{APIVersion: kind.apiVersion, Kind: kind.kind,
 			Name: o.name, UID: o.uid, Controller: pointer(o.controller), BlockOwnerDeletion: pointer(o.blocking)})
 	}
+	if len(p.taints) > 0 {
+		n.Spec.Taints = taints
+	}
 	for _, t := range p.taints {
 		n.Spec.Taints = append(n.Spec.Taints, *t.DeepCopy())
 	}
 	if p.conditions != nil {
-		n.Status.Conditions = make([]corev1.NodeCondition, 0, len(p.conditions))
+		n.Status.Conditions = slices.Grow(conditions, len(p.conditions))
 	}
 	for _, c := range p.conditions {
 		text := c.text.Value()
@@ -201,6 +213,14 @@ func (p *packed) into(n *corev1.Node) {
 			Reason: text.reason, Message: text.message,
 			LastTransitionTime: timeOf(c.transition), LastHeartbeatTime: timeOf(c.heartbeat)})
 	}
+}
+
+// room is the empty map, or if there is none one with room for so many keys.
+func room(m map[string]string, keys int) map[string]string {
+	if m == nil {
+		m = make(map[string]string, keys)
+	}
+	return m
 }
 
 // node is the Node that was packed. The caller owns it.
