@@ -12,8 +12,8 @@ import (
 )
 
 // Nodes is the informer of Nodes: handlers get Nodes. A status that changes nothing that the cache keeps is passed to
-// no handler but those of OnEvent. A handler must not keep a Node of the initial list: each fills the same object, since
-// tens of thousands of new ones would keep the garbage collector busy while a new leader begins.
+// no handler but those of OnEvent. A handler must not keep a Node of the initial list: each fills the same object. Tens
+// of thousands of new ones would keep the garbage collector busy while a new leader begins.
 type Nodes struct {
 	cache.Informer
 	shared toolscache.SharedIndexInformer
