@@ -82,7 +82,9 @@ func (s *set) rule(name string) (*rule.Rule, *v1alpha1.NodeReadinessRule) {
 
 // concerns reports whether a rule, also one in dryRun or a refused one, selects the node or has put its taint there.
 func (s *set) concerns(n *corev1.Node) bool {
-	return slices.ContainsFunc(s.rules, func(c rule.Rule) bool { return c.Concerns(n.Labels) || rule.Tainted(n, c.Taint.ID()) })
+	return slices.ContainsFunc(s.rules, func(c rule.Rule) bool {
+		return c.Concerns(n.Labels) || rule.Tainted(n, c.Taint.ID())
+	})
 }
 
 // Replace takes over the rules that exist, and enqueues what changed rules concern. A write of a status concerns no

@@ -61,8 +61,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 	return mgr.Add(manager.RunnableFunc(r.sweep))
 }
 
-// sweep enqueues each node that is not done once in settledRounds intervals, evenly: a timer for each settled node would
-// take more memory than the node does in the cache. A process that begins to lead starts with a round. It ends with ctx.
+// sweep enqueues each node that is not done once in settledRounds intervals, evenly: a timer for each settled node
+// would take more memory than the node does in the cache. A process that begins to lead starts with a round. It ends
+// with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
 	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
 	tick := time.NewTicker(time.Second)
