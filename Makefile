@@ -84,7 +84,7 @@ endef
 # What does something at once: a go statement, a channel, or something of package sync. test/ci holds the list to the sources.
 RACE_PACKAGES := ./cmd/worker ./internal/apiread ./internal/controller ./internal/controller/deletion \
 	./internal/controller/node ./internal/daemonset ./internal/event ./internal/kubectlplugin \
-	./internal/leader ./internal/manager ./internal/metrics ./internal/prerequisite/watch \
+	./internal/leader ./internal/manager ./internal/metrics ./internal/nodecache ./internal/prerequisite/watch \
 	./internal/rules ./internal/webhook ./internal/worker/checks/mtu ./internal/worker/checks/peers \
 	./internal/worker/exposition ./internal/worker/net/neterror ./internal/worker/net/resolver \
 	./internal/worker/recovery ./internal/worker/report ./internal/worker/retry ./internal/worker/run

@@ -191,6 +191,14 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	return in, nil
 }
 
+// Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts.
+func (v *View) Hosts(ctx context.Context, n *corev1.Node) (bool, error) {
+	var pods corev1.PodList
+	err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace),
+		client.MatchingFields{indexNodeUID: string(n.UID)}, client.UnsafeDisableDeepCopy)
+	return len(pods.Items) > 0, err
+}
+
 // ErrVanished means that a pod left the cache but its delete event is pending, or that it was created but is not in the
 // cache yet. Requeue the node.
 var ErrVanished = errors.New("the watch has not reported the end of a worker pod yet")

@@ -61,9 +61,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 	return mgr.Add(manager.RunnableFunc(r.sweep))
 }
 
-// sweep enqueues each node that is not done once in settledRounds intervals, evenly: a timer for each settled node
-// would take more memory than the node does in the cache. A process that begins to lead starts with a round. It ends
-// with ctx.
+// sweep enqueues each node that is not done, or has a pod of ours, once in settledRounds intervals, evenly: a timer for
+// each settled node would take more memory than the node does in the cache. A process that begins to lead starts with
+// a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
 	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
 	tick := time.NewTicker(time.Second)
@@ -76,9 +76,7 @@ func (r *Reconciler) sweep(ctx context.Context) error {
 		case now := <-tick.C:
 			due := int(float64(len(names)) * min(1, now.Sub(began).Seconds()/round.Seconds()))
 			for ; done < due; done++ {
-				n := &corev1.Node{}
-				err := r.View.Cache.Get(ctx, client.ObjectKey{Name: names[done]}, n)
-				if err != nil || !r.done(n, r.View.Observe(n)) {
+				if !r.idle(ctx, names[done]) {
 					r.queue.enqueue(names[done], tidy)
 				}
 			}
@@ -147,6 +145,17 @@ func enqueue(q queue, name string, priority int) {
 func (r *Reconciler) done(n *corev1.Node, in decide.Input) bool {
 	return decide.Done(in) && len(marks.OwnedOn(n)) == 0 && !marks.HasRuleTaint(n, r.View.Config.Vocabulary()) &&
 		(r.Rules == nil || !r.Rules.Concern(n))
+}
+
+// idle reports whether the node of that name is done and has none of our pods: the end of a control probe may have to
+// be awaited, and its pod deleted, on a node that is done.
+func (r *Reconciler) idle(ctx context.Context, name string) bool {
+	n := &corev1.Node{}
+	if err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		return false
+	}
+	hosts, err := r.View.Hosts(ctx, n)
+	return err == nil && !hosts && r.done(n, r.View.Observe(n))
 }
 
 // nodeHandler enqueues a node that changed, and records it in the fleet.

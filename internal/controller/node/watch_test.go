@@ -83,33 +83,37 @@ func TestNodesThatFailGoLast(t *testing.T) {
 	}
 }
 
-// nodes is a cache in which every node is gated but those that are done.
+// nodes is a cache in which every node is gated but those of that name and "host", which are done; host has a pod.
 type nodes struct {
-	client.Reader
+	podCache
 	done *corev1.Node
 }
 
-func (c nodes) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (c *nodes) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	n := o.(*corev1.Node)
-	if key.Name == c.done.Name {
+	if key.Name == c.done.Name || key.Name == "host" {
 		c.done.DeepCopyInto(n)
+	}
+	c.pods = nil
+	if key.Name == "host" {
+		c.pods = []corev1.Pod{{}}
 	}
 	n.Name = key.Name
 	return nil
 }
 
-// Each node that is not done is enqueued once in ten intervals, evenly: none is forgotten where a watch has missed it, and
+// Each node that is not done, or has a pod, is enqueued once in ten intervals, evenly: none is forgotten where a watch has missed it, and
 // none has a timer.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := reconciler(t) // intervals of 30 s
 		done := done()
-		r.View.Cache = nodes{done: done}
+		r.View.Cache = &nodes{done: done}
 		all := []string{}
-		for i := range 600 {
+		for i := range 599 {
 			all = append(all, strconv.Itoa(i))
 		}
-		all = append(all, done.Name)
+		all = append(all, "host", done.Name)
 		var mu sync.Mutex
 		names := func() []string {
 			mu.Lock()
