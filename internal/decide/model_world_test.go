@@ -268,7 +268,11 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	if plan.Recorded != nil {
 		m.reached[plan.Recorded.Result.Reason]++
 	}
-	return m.act(n, in, plan)
+	done := decide.Done(in) && len(in.Pods) == 0
+	if changed, again = m.act(n, in, plan); done && changed {
+		m.failed("%s: the node is done, and its decision changes something: %+v", n.Name, plan)
+	}
+	return changed, again
 }
 
 // same checks that a decision gives the same result twice.
