@@ -21,16 +21,16 @@ import (
 type Fleet struct {
 	view *View
 
-	mu     sync.Mutex
-	seeded bool
-	nodes  map[string]*decide.NodeSummary // pointers, because a map allocates up to twice the entries that it holds
-	open   map[string]bool                // those that are not settled
-	list   []decide.NodeSummary           // nodes, sorted by name; nil when they changed
+	mu        sync.Mutex
+	seeded    bool
+	nodes     map[string]*decide.NodeSummary // pointers: a map allocates up to twice the entries that it holds
+	unsettled map[string]bool                // by name
+	list      []decide.NodeSummary           // nodes, sorted by name; nil when they changed
 }
 
 // NewFleet makes an empty one.
 func NewFleet(v *View) *Fleet {
-	return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}, open: map[string]bool{}}
+	return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}, unsettled: map[string]bool{}}
 }
 
 // Observe records a node.
@@ -44,8 +44,8 @@ func (f *Fleet) observe(in decide.Input) {
 	m := decide.SummaryOf(in)
 	if before := f.nodes[m.Name]; before == nil || *before != m {
 		f.nodes[m.Name], f.list = &m, nil
-		if delete(f.open, m.Name); !m.Settled {
-			f.open[m.Name] = true
+		if delete(f.unsettled, m.Name); !m.Settled {
+			f.unsettled[m.Name] = true
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (f *Fleet) observe(in decide.Input) {
 // others: they are verified, and remain so until they change.
 func (f *Fleet) Unsettled(ctx context.Context, also map[string]bool) (
 	nodes iter.Seq[*corev1.Node], settled int, err error) {
-	names, settled, err := f.unsettled(ctx, also)
+	names, settled, err := f.unsettledNames(ctx, also)
 	return func(yield func(*corev1.Node) bool) {
 		for _, name := range names {
 			n := &corev1.Node{}
@@ -65,15 +65,15 @@ func (f *Fleet) Unsettled(ctx context.Context, also map[string]bool) (
 	}, settled, err
 }
 
-func (f *Fleet) unsettled(ctx context.Context, also map[string]bool) (names []string, settled int, err error) {
+func (f *Fleet) unsettledNames(ctx context.Context, also map[string]bool) (names []string, settled int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.seed(ctx); err != nil {
 		return nil, 0, err
 	}
-	names = slices.Collect(maps.Keys(f.open))
+	names = slices.Collect(maps.Keys(f.unsettled))
 	for name := range also {
-		if f.nodes[name] != nil && !f.open[name] {
+		if f.nodes[name] != nil && !f.unsettled[name] {
 			names = append(names, name)
 		}
 	}
@@ -86,7 +86,7 @@ func (f *Fleet) Gone(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.nodes, name)
-	delete(f.open, name)
+	delete(f.unsettled, name)
 	f.list = nil
 }
 
