@@ -160,18 +160,17 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	in := v.Observe(n)
 	// Both are read before the list, because the store changes first and its events come after that.
 	missing, synced := v.Tracker.UnderWay(n.Name, n.UID), v.synced()
-	var list corev1.PodList
-	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace),
-		client.MatchingFields{indexNodeUID: in.Node.UID}, client.UnsafeDisableDeepCopy); err != nil {
+	list, err := v.podsOf(ctx, n)
+	if err != nil {
 		return in, err
 	}
 	t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}
 	listed := map[types.UID]bool{}
-	for i := range list.Items {
-		if workerpod.Ours(&list.Items[i], v.Builder.Namespace, t) {
-			in.Pods = append(in.Pods, v.Tracker.observe(&list.Items[i]))
+	for i := range list {
+		if workerpod.Ours(&list[i], v.Builder.Namespace, t) {
+			in.Pods = append(in.Pods, v.Tracker.observe(&list[i]))
 		}
-		listed[list.Items[i].UID] = true
+		listed[list[i].UID] = true
 	}
 	if slices.ContainsFunc(missing, func(uid types.UID) bool { return !listed[uid] }) {
 		return in, ErrVanished
@@ -193,10 +192,16 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 
 // Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts.
 func (v *View) Hosts(ctx context.Context, n *corev1.Node) (bool, error) {
-	var pods corev1.PodList
-	err := v.Cache.List(ctx, &pods, client.InNamespace(v.Builder.Namespace),
+	pods, err := v.podsOf(ctx, n)
+	return len(pods) > 0, err
+}
+
+// podsOf lists the pods in the cache that carry the node's UID. They must not be modified.
+func (v *View) podsOf(ctx context.Context, n *corev1.Node) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace),
 		client.MatchingFields{indexNodeUID: string(n.UID)}, client.UnsafeDisableDeepCopy)
-	return len(pods.Items) > 0, err
+	return list.Items, err
 }
 
 // ErrVanished means that a pod left the cache but its delete event is pending, or that it was created but is not in the
