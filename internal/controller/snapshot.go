@@ -40,9 +40,11 @@ func (s *Snapshotter) Snapshot(ctx context.Context) (seen iter.Seq[decide.Input]
 			byNode[t.UID], occupied[t.Name] = append(byNode[t.UID], workerpod.Observe(p)), true
 		}
 	}
-	nodes, err := nodecache.Each(ctx, v.Cache)
+	var nodes iter.Seq[*corev1.Node]
 	if s.Unsettled != nil {
 		nodes, settled, err = s.Unsettled(ctx, occupied)
+	} else {
+		nodes, err = nodecache.Each(ctx, v.Cache)
 	}
 	if err != nil {
 		return nil, 0, err
