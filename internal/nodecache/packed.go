@@ -178,7 +178,7 @@ func (p *packed) fill(n *corev1.Node) {
 		n.DeletionTimestamp = ptr.To(timeOf(p.deleted))
 	}
 	if p.labels != nil {
-		n.Labels = room(labels, len(p.labels))
+		n.Labels = reuse(labels, len(p.labels))
 	}
 	for _, h := range p.labels {
 		l := h.Value()
@@ -188,7 +188,7 @@ func (p *packed) fill(n *corev1.Node) {
 		n.Labels[l.key] = l.value
 	}
 	if p.annotations != nil {
-		n.Annotations = room(annotations, len(p.annotations))
+		n.Annotations = reuse(annotations, len(p.annotations))
 	}
 	for _, a := range p.annotations {
 		n.Annotations[a.key.Value()] = a.value
@@ -215,8 +215,8 @@ func (p *packed) fill(n *corev1.Node) {
 	}
 }
 
-// room is the empty map, or if there is none one with room for so many keys.
-func room(m map[string]string, keys int) map[string]string {
+// reuse returns the empty map m. If m is nil, it returns a new map with capacity for the keys.
+func reuse(m map[string]string, keys int) map[string]string {
 	if m == nil {
 		m = make(map[string]string, keys)
 	}
