@@ -137,7 +137,7 @@ func (d *decision) startOrRemediate() {
 	due := true
 	if !d.spent.first && !d.stuckResolved() {
 		at, again := d.nextAttemptTime()
-		due = again && !d.now.Before(at) || PendingRequest(d.in.Node.Record) != ""
+		due = again && !d.now.Before(at) || requestSkipsBackoff(r, d.now)
 		if again && !due {
 			d.requeueAfter(at.Sub(d.now))
 		}

@@ -139,6 +139,22 @@ func PendingRequest(r marks.Record) string {
 	return r.Suspicion.Request
 }
 
+// requestSkipsBackoff reports whether the pending request starts an attempt before its time. An inconclusive attempt
+// after the request has the usual backoff, because it may leave the request pending. For example, the API server may
+// refuse each of its pods. A failure without an answer began before the request. RequestTime may lie in the future if
+// the clocks of two leaders differ, and would then start one attempt after another.
+func requestSkipsBackoff(r marks.Record, now time.Time) bool {
+	switch {
+	case PendingRequest(r) == "":
+		return false
+	case r.LastOutcome != attempt.Inconclusive:
+		return true
+	case r.RequestTime == nil || r.RequestTime.After(now):
+		return false
+	}
+	return r.LastTime == nil || r.LastTime.Before(*r.RequestTime)
+}
+
 // recordSuspicion records why the node is verified again. The same write closes the node's gate if the configuration
 // asks for it and few enough nodes are unhealthy. It reports whether there is something to write, or to load first.
 func (d *decision) recordSuspicion() bool {

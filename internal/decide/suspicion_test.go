@@ -58,6 +58,41 @@ func clearedAgo(age time.Duration, change ...func(*marks.Suspicion)) func(*Input
 	}
 }
 
+// An attempt that does not answer its request is followed by a backoff. Otherwise, a quota that refuses every worker pod
+// would have the controller create pods without a pause.
+func TestRequestSkipsOneBackoff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in     Input
+		starts bool
+	}{
+		"inconclusive before the request": {in: puzzling(5, recordedAgo(10*time.Second), requestedIn(-5*time.Second)), starts: true},
+		"inconclusive after the request":  {in: puzzling(5, recordedAgo(10*time.Second), requestedIn(-15*time.Second))},
+		"failed before the request":       {in: failing(5, recordedAgo(10*time.Second), requestedIn(-5*time.Second)), starts: true},
+		"failed, begun before it":         {in: failing(5, recordedAgo(10*time.Second), requestedIn(-15*time.Second)), starts: true},
+		"requested in the future":         {in: puzzling(5, recordedAgo(10*time.Second), requestedIn(30*time.Second))},
+		"a request without its time":      {in: puzzling(5, requestUnderWay, func(in *Input) { in.Node.Record.RequestTime = nil })},
+	} {
+		plan, _ := ask(t, tc.in, world{})
+		if (plan.Step == StepStart) != tc.starts || plan.Step == StepNone && plan.RequeueAfter <= 0 {
+			t.Errorf("%s: %q, again in %s; starts: want %t", name, plan.Step, plan.RequeueAfter, tc.starts)
+		}
+	}
+
+	// The API server refuses every pod.
+	in, at := puzzling(5, recordedAgo(10*time.Second), requestedIn(-5*time.Second)), now
+	for n := range 20 {
+		plan, _ := askAt(t, in, world{}, at)
+		if n > 0 && plan.Step == StepStart {
+			t.Fatalf("attempt %d starts right after the refusal of the one before", in.Node.Record.Sequence+1)
+		}
+		if n == 0 && plan.Step != StepStart {
+			t.Fatalf("%q, want the attempt that was requested", plan.Step)
+		}
+		in.Node.Record = PodRefused(in, in.NextAttempt().Number, attempt.ReasonPodRefused, "exceeded quota", at).Change.Record
+		at = at.Add(time.Millisecond)
+	}
+}
+
 // underSuspicion is a node whose record shows the suspicion.
 func underSuspicion(in *Input) {
 	in.Node.Record.Suspicion = &marks.Suspicion{Type: deadlock, Status: corev1.ConditionTrue, Transition: &transition, Time: now.Add(-time.Minute)}
@@ -67,6 +102,15 @@ func requests(id string) func(*Input) { return func(in *Input) { in.Node.Request
 
 func requestUnderWay(in *Input) {
 	in.Node.Record.Suspicion = &marks.Suspicion{Request: "a", Time: now.Add(-time.Minute)}
+	in.Node.Record.RequestTime = ago(time.Minute)
+}
+
+// requestedIn is a node with a pending request of that age, or from the future.
+func requestedIn(d time.Duration) func(*Input) {
+	return func(in *Input) {
+		requestUnderWay(in)
+		in.Node.Record.RequestTime = ptr.To(now.Add(d))
+	}
 }
 
 func answered(id string, age time.Duration) func(*Input) {
