@@ -26,6 +26,7 @@ var settings = []string{
 	"nodeManagement: {deleteFailedNodes: true, remediation: {controlProbe: false, maxUnhealthy: 100%, neverVerifiedOnly: false}}",
 	"nodeManagement: {deleteFailedNodes: true, remediation: {maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, maxRetries: 2}",
 	"nodeManagement: {reverify: {taint: true, interval: 1h}, minimumHoldSeconds: 60}\nworker: {keepFailedSeconds: 0}",
+	"nodeManagement: {deleteFailedNodes: true, reverify: {onConditions: [{type: KernelDeadlock, forSeconds: 5, taint: true}], cooldownSeconds: 60}}",
 	"nodeManagement: {taints: [{key: node-ready/unverified, effect: NoSchedule}, {key: node-ready/evict, effect: NoExecute}], verifyUntainted: true}\nreconciliation: {verificationDeadlineSeconds: 60, retryBackoff: linear}",
 }
 
@@ -119,7 +120,7 @@ func TestModel(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
 		_ = checks.Value.Set("1000") // rapid's own default does not get everywhere
 		if seed := flag.Lookup("rapid.seed"); seed.Value.String() == seed.DefValue {
-			_ = seed.Value.Set("2") // nor does every seed
+			_ = seed.Value.Set("3") // nor does every seed
 		}
 	}
 	reached, histories := map[string]int{}, 0
@@ -209,6 +210,11 @@ func TestModel(t *testing.T) {
 			"the condition goes": changed(func(n *corev1.Node) {
 				n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == marks.ConditionType })
 			}),
+			"somebody requests": changed(func(n *corev1.Node) {
+				m.serial++
+				n.Annotations[marks.AnnotationVerifyRequested] = fmt.Sprint("request-", m.serial)
+			}),
+			"an agent accuses":       func(*rapid.T) { m.accuse() },
 			"opted out":              annotated(marks.AnnotationSkip, "true"),
 			"not to be deleted":      annotated(marks.AnnotationDoNotDelete, "true"),
 			"a reboot":               func(*rapid.T) { m.reboot() },

@@ -341,7 +341,7 @@ func (m *model) shape(in decide.Input, p decide.Plan) {
 func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
 	switch p.Step {
 	case decide.StepStart:
-		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated}
+		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated, Request: decide.PendingRequest(in.Node.Record)}
 		if unseen := m.pods[workerpod.VerifyName(t, in.Node.Record.Sequence)]; in.Node.Record.LastReason == attempt.ReasonPodRefused && unseen != nil && workerpod.Observe(unseen).Occupies {
 			if unseen.DeletionTimestamp != nil {
 				return false, false
@@ -545,6 +545,21 @@ func (m *model) ready(s corev1.ConditionStatus) {
 	m.touch(n)
 }
 
+// accuse has a monitoring agent report a problem of the joining node, or that it is over.
+func (m *model) accuse() {
+	const deadlock = "KernelDeadlock"
+	n := m.nodes[joining]
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == deadlock })
+	if i < 0 {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: deadlock, Status: corev1.ConditionFalse})
+		i = len(n.Status.Conditions) - 1
+	}
+	c := &n.Status.Conditions[i]
+	c.LastTransitionTime = metav1.NewTime(m.now)
+	c.Status = map[corev1.ConditionStatus]corev1.ConditionStatus{corev1.ConditionFalse: corev1.ConditionTrue, corev1.ConditionTrue: corev1.ConditionFalse}[c.Status]
+	m.touch(n)
+}
+
 // starts makes a kubelet start the next container of the pod: its init container, then the worker.
 func (m *model) starts(p *corev1.Pod) {
 	p.Status.StartTime = cmp.Or(p.Status.StartTime, &metav1.Time{Time: m.now})
@@ -620,9 +635,10 @@ func (m *model) recover() {
 
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
-// released reports whether the joining node, or its replacement, is released and its condition says so.
+// released reports whether the joining node, or its replacement, is released, its condition says so, and it owes nobody
+// the answer to a request.
 func (m *model) released() bool {
 	in := m.gather(m.nodes[joining])
 	passed := in.Node.Record.LastOutcome == attempt.Passed
-	return !in.Node.Gated && !decide.NeedsVerification(in, m.now) && (!passed || in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonChecksPassed)
+	return !in.Node.Gated && !decide.NeedsVerification(in, m.now) && decide.PendingRequest(in.Node.Record) == "" && (!passed || in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonChecksPassed)
 }
