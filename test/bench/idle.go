@@ -146,13 +146,13 @@ func verified(ctx context.Context, f *fleet, nodes int) error {
 	})
 }
 
-// calms waits until the controller has nothing left to write.
+// calms waits until the controller has nothing left to write, events included: they are sent at a limited rate.
 func (c *controller) calms(ctx context.Context) error {
 	err := pause(ctx, calm)
 	for end := time.Now().Add(unrest); err == nil && time.Now().Before(end); {
-		mark, writes := c.bed.audit.mark(), 0
+		mark, writes, events := c.bed.audit.mark(), 0, 0
 		if err = pause(ctx, quiet); err == nil {
-			if _, writes, _, _, err = c.bed.audit.requests(mark); err == nil && writes == 0 {
+			if _, writes, _, events, err = c.bed.audit.requests(mark); err == nil && writes+events == 0 {
 				return nil
 			}
 		}

@@ -76,6 +76,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, folder := range []string{*out, *profiles} { // else a case finds out after minutes
+		if folder == "" {
+			continue
+		}
+		if err := os.MkdirAll(folder, 0o750); err != nil {
+			return err
+		}
+	}
 	for _, c := range chosen {
 		if *nodes > 0 {
 			c.nodes = *nodes
