@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -130,20 +131,20 @@ const redacted = "[redacted]"
 // secretForms are the forms of secrets in error messages. These are a URL's user-info, an Authorization header or its
 // value, a JSON Web Token such as a service account's token, and secrets as parameters.
 var secretForms = []secretForm{
-	{"://", regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"']*@`), "${1}" + redacted + "@"},
-	{"authorization", regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)` +
+	{[]string{"://"}, regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"']*@`), "${1}" + redacted + "@"},
+	{[]string{"authorization"}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)` +
 		`(?:(?:bearer|basic|digest|negotiate)\s+)?[^\s",;]+`), "${1}" + redacted},
-	{"bearer", regexp.MustCompile(`(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}`), "${1} " + redacted},
-	{"ba", regexp.MustCompile(`(?i)\b(basic)\s+[A-Za-z0-9._~+/=-]{8,}`), "${1} " + redacted}, // (?i)s is ſ, too
-	{"eyj", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
-	{"=", regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|` +
+	// The beginning of basic, because (?i) lets ſ stand for its s.
+	{[]string{"bearer", "ba"}, regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`), "${1} " + redacted},
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
+	{[]string{"="}, regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|` +
 		`client_?secret)"?\s*[=]\s*"?)[^\s&",;]+`), "${1}" + redacted},
 }
 
 type secretForm struct {
-	// cue is what every text of the form contains, in lower case. The expression itself takes thirty times as long to
+	// Every text of the form contains one of the cues, in lower case. The expression itself takes thirty times as long to
 	// find nothing, and the message of a failed node is redacted whenever the node is looked at.
-	cue         string
+	cues        []string
 	pattern     *regexp.Regexp
 	replacement string
 }
@@ -156,7 +157,7 @@ func Sanitise(message string) string { return clean(redact(message)) }
 func redact(s string) string {
 	lower := strings.ToLower(s)
 	for _, form := range secretForms {
-		if strings.Contains(lower, form.cue) {
+		if slices.ContainsFunc(form.cues, func(cue string) bool { return strings.Contains(lower, cue) }) {
 			s = form.pattern.ReplaceAllString(s, form.replacement)
 		}
 	}
