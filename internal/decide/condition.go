@@ -53,10 +53,15 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	return false, pending, wait
 }
 
+// showsPass reports whether the condition of a node that needs no verification tells of a pass.
+func showsPass(in Input) bool {
+	return in.Node.Record.LastOutcome == attempt.Passed && !in.Node.Gated && !in.Node.Skip
+}
+
 // verifiedCondition is the condition of a node that needs no verification, or nil if the node never passed.
 func verifiedCondition(in Input) *marks.Condition {
 	r := in.Node.Record
-	if r.LastOutcome != attempt.Passed || in.Node.Gated || in.Node.Skip {
+	if !showsPass(in) {
 		return nil
 	}
 	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),

@@ -551,12 +551,16 @@ func (m *model) accuse() {
 	n := m.nodes[joining]
 	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == deadlock })
 	if i < 0 {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: deadlock, Status: corev1.ConditionFalse})
-		i = len(n.Status.Conditions) - 1
+		i = len(n.Status.Conditions)
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: deadlock})
 	}
 	c := &n.Status.Conditions[i]
 	c.LastTransitionTime = metav1.NewTime(m.now)
-	c.Status = map[corev1.ConditionStatus]corev1.ConditionStatus{corev1.ConditionFalse: corev1.ConditionTrue, corev1.ConditionTrue: corev1.ConditionFalse}[c.Status]
+	if c.Status == corev1.ConditionTrue {
+		c.Status = corev1.ConditionFalse
+	} else {
+		c.Status = corev1.ConditionTrue
+	}
 	m.touch(n)
 }
 

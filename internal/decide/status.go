@@ -37,8 +37,8 @@ func Settled(in Input) bool {
 // its condition shows that, and no action on it must be undone.
 func Done(in Input) bool {
 	c := in.Node.Condition
-	shows := c != nil && c.Status == corev1.ConditionTrue && verifiedCondition(in) != nil
-	return Settled(in) && shows && len(in.Node.Record.Remediations) == 0
+	shown := c != nil && c.Status == corev1.ConditionTrue && showsPass(in)
+	return Settled(in) && shown && len(in.Node.Record.Remediations) == 0
 }
 
 // StatusOf is a node's status; empty for a node that kube-node-ready does not manage.
