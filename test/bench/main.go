@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 		if folder == "" {
 			continue
 		}
-		if err := os.MkdirAll(folder, 0o750); err != nil {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
 	}
@@ -160,9 +160,6 @@ func measure(ctx context.Context, c benchCase, turns int, profiles string, durat
 }
 
 func (m measurement) write(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
 	content, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
