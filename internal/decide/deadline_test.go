@@ -330,8 +330,12 @@ func TestRemediatePastDeadline(t *testing.T) {
 			}
 			// It is written once.
 			tc.in.Node.Record, tc.in.Node.Gated = plan.Change.Record, true
-			if again, _ := ask(t, tc.in, tc.world); again.Step != StepNone || reasonOf(again.Condition) != marks.ReasonRemediationHeld {
+			again, _ := ask(t, tc.in, tc.world)
+			if again.Step != StepNone || reasonOf(again.Condition) != marks.ReasonRemediationHeld {
 				t.Errorf("once more: %q, %+v", again.Step, again.Condition)
+			}
+			if left := maxFailureAge - time.Minute; again.RequeueAfter <= 0 || again.RequeueAfter > left {
+				t.Errorf("looks again in %s, and the cause counts for %s more", again.RequeueAfter, left)
 			}
 		})
 	}

@@ -209,6 +209,9 @@ func (p Plan) Releases() bool {
 	return p.Step == StepRecord && p.Recorded != nil && p.Change.Gate == marks.GateOpen
 }
 
+// EndsPods reports whether the plan marks or deletes a pod.
+func (p *Plan) EndsPods() bool { return len(p.Delete)+len(p.Keep)+len(p.ForceDelete) > 0 }
+
 // requeueAfter sets RequeueAfter to d, unless it is shorter already.
 func (p *Plan) requeueAfter(d time.Duration) {
 	if d > 0 && (p.RequeueAfter == 0 || d < p.RequeueAfter) {

@@ -237,6 +237,9 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 				m.failed("%s: still asks for %s", n.Name, need)
 			}
 			m.same(in, ev, plan)
+			if handedOver(need) && in.Node.Record.Held != "" && !plan.EndsPods() {
+				m.staysHandedOver(in, ev, plan)
+			}
 			if need != decide.NeedFresh {
 				m.load(&ev, need, in)
 				return nil
@@ -279,6 +282,30 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
 	if !reflect.DeepEqual(plan, decide.Next(in, ev, m.now)) {
 		m.failed("%s: decided otherwise the second time", in.Node.Name)
+	}
+}
+
+// rests counts in reached the looks after which the node reconciler has no timer for a held node.
+const rests = "rests"
+
+// handedOver reports whether the node reconciler hands a decision over that needs this evidence.
+func handedOver(need decide.Need) bool {
+	return slices.Contains([]decide.Need{decide.NeedLedger, decide.NeedCounts, decide.NeedWorkloads, decide.NeedOwner,
+		decide.NeedAction}, need)
+}
+
+// staysHandedOver checks that the passing of time alone does not bring the decision about a held node back to the node
+// reconciler before RequeueAfter: it has no other timer for such a node.
+func (m *model) staysHandedOver(in decide.Input, ev decide.Evidence, plan decide.Plan) {
+	until := time.Hour
+	if plan.RequeueAfter > 0 {
+		until = plan.RequeueAfter
+	}
+	m.reached[rests]++
+	for _, after := range []time.Duration{until / 2, until - time.Millisecond} {
+		if later := decide.Next(in, ev, m.now.Add(after)); !handedOver(later.Need) {
+			m.failed("%s: hands over, looks again in %s, and decides after %s:\n%+v\n%+v", in.Node.Name, plan.RequeueAfter, after, later, in.Node)
+		}
 	}
 }
 

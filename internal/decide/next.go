@@ -143,6 +143,9 @@ func (d *decision) startOrRemediate() {
 		}
 	}
 	atFault := d.nodeAtFault()
+	if atFault {
+		d.requeueAfter(r.DeadlineCause.Time.Add(maxFailureAge).Sub(d.now)) // then it is another decision
+	}
 	if atFault && d.awaitsPrerequisites() {
 		if d.ev.Unmet == nil {
 			d.Need = NeedPrerequisites

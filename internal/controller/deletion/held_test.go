@@ -62,6 +62,33 @@ func TestHeldNodesCostNoLists(t *testing.T) {
 	}
 }
 
+// While nothing changes, the node reconciler leaves a held node to the deletion reconciler, which looks at all of them
+// together, once in each interval. The next attempt is further away than the next turn of the sweep.
+func TestHeldNodeIsLookedAtOnceAnInterval(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}},
+		"reconciliation": {"intervalSeconds": 30}}`)
+	heldBy(w, decide.GuardDryRun, 2)
+	l := w.Lead()
+	l.Steps(5) // until their conditions say so
+	var rounds []time.Time
+	for _, name := range w.NodeNames {
+		l.TakeConsidered()
+		own, err := l.Nodes.Reconcile(w.Ctx, world.Request(name))
+		if w.Must(err); own.RequeueAfter != 0 || len(l.TakeConsidered()) != 1 {
+			t.Errorf("%s: the node reconciler looks again in %s", name, own.RequeueAfter)
+		}
+		held, err := l.Deletions.Reconcile(w.Ctx, world.Request(name))
+		if w.Must(err); held.RequeueAfter <= 0 || held.RequeueAfter > 30*time.Second || *held.Priority >= 0 {
+			t.Errorf("%s: the deletion reconciler returns %+v", name, held)
+		}
+		rounds = append(rounds, w.Clock.Now().Add(held.RequeueAfter))
+		w.Clock.Advance(time.Second)
+	}
+	if !rounds[0].Equal(rounds[1]) {
+		t.Errorf("looks at %v", rounds)
+	}
+}
+
 // Evidence about a held node that only the API server has is read again at growing intervals, and at least every ten
 // minutes. So a node that becomes deletable without a change to the Node object is deleted within that time.
 func TestHeldNodeIsReadAgain(t *testing.T) {

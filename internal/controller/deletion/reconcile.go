@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -114,16 +115,23 @@ func (r *Reconciler) Consider(name string) {
 	}
 }
 
-// Reconcile considers the deletion of one node. A guard that holds is looked at again when the node reconciler asks
-// for it.
+// heldPriority has a node that was not held before go ahead of those that are.
+const heldPriority = -10
+
+// Reconcile considers the deletion of one node. It looks again at a node that is held or whose owner is being deleted,
+// once in each interval of reconciliation.intervalSeconds.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	err := r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n)
+	in, err := r.View.Gather(ctx, n)
+	awaits := false
+	if err == nil {
+		awaits, err = r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n, in)
+	}
 	// The node's condition says so.
-	r.View.Tracker.Refused(r.View.Observe(n), "remediation failed", controller.Refusal(err))
+	r.View.Tracker.Refused(in, "remediation failed", controller.Refusal(err))
 	later := controller.RetryLater{}
 	switch {
 	case errors.As(err, &later):
@@ -133,26 +141,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case err != nil:
 		r.Counters.ReconcileError()
+		return ctrl.Result{}, err
+	case awaits:
+		return ctrl.Result{RequeueAfter: r.untilNextRound(), Priority: ptr.To(heldPriority)}, nil
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, nil
+}
+
+// untilNextRound is the time until the next multiple of the interval. All held nodes are looked at together, because
+// one wake-up and one count of the fleet then serve all of them.
+func (r *Reconciler) untilNextRound() time.Duration {
+	interval, now := r.interval(), r.View.Tracker.Now()
+	return now.Truncate(interval).Add(interval).Sub(now)
+}
+
+func (r *Reconciler) interval() time.Duration {
+	return time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
 }
 
 // errOld is the cause of the cancellation of a deletion whose evidence is too old.
 var errOld = errors.New("the data of the remediation decision is too old")
 
-func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
+// consider decides about the node and carries that out. It reports whether the node awaits its deletion.
+func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Input) (awaits bool, err error) {
 	defer func() {
 		if err != nil && errors.Is(context.Cause(ctx), errOld) {
 			err = fmt.Errorf("%w: %w", errOld, err)
 		}
 	}()
-	in, err := r.View.Gather(ctx, n)
-	if err != nil {
-		return err
-	}
 	ev, end := decide.Evidence{}, context.CancelFunc(func() {})
 	defer func() { end() }()
-	interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
+	interval := r.interval()
 	ordinaryPods := func(fresh bool) (decide.Workloads, error) {
 		now := r.View.Tracker.Now()
 		pods, again, err := r.workloads.get(n, in.Node.Record, now, interval, fresh, func() (decide.Workloads, error) {
@@ -211,19 +230,19 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node) (err error) {
 	if decide.SupervisesCondition(in) {
 		plan, err := decide.ResolveWith(decide.Supervise, &in, &ev, r.View.Tracker.Now, loaders)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if plan.Step != decide.StepNone {
-			return r.act(ctx, n, in, ev, plan)
+			return false, r.act(ctx, n, in, ev, plan)
 		}
 	}
 	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
 	if err != nil || plan.Need != decide.NeedNothing {
-		return err
+		return false, err
 	}
 	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held,
 		"wait", plan.RequeueAfter)
-	return r.act(ctx, n, in, ev, plan)
+	return ev.Ledger != nil || ev.Owner != nil, r.act(ctx, n, in, ev, plan)
 }
 
 // countsFor is how long the counts of the fleet are reused for nodes that are held anyway.

@@ -24,7 +24,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// settledRounds is how many intervals pass between two reconciles of a verified node that nothing enqueues.
+// settledRounds is how many intervals pass between two reconciles of a node that only the sweep enqueues: a verified
+// one, and one whose deletion is held.
 const settledRounds = 10
 
 // missedEventRetry is when a node that waits for an event of a watch is reconciled without it.
@@ -104,16 +105,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		switch {
 		case err == nil:
 			r.enqueueWaiting(ctx)
-			interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
-			settled := r.settled(n)
-			if settled {
-				interval *= settledRounds
-			}
-			if wait <= 0 || wait > interval {
-				if wait = interval; settled {
-					wait = 0 // the sweep enqueues it
-				}
-			}
 			// Without a priority the queue would keep the one that this reconcile had.
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case errors.Is(err, errNothingToDo):
@@ -174,6 +165,25 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.enqueueWaiting(ctx)
 }
 
+// nextLook is when to reconcile a node again without an event, or 0 if only the sweep does. wait is when the decision
+// asks for that, or 0.
+func (r *Reconciler) nextLook(d decision, wait time.Duration) time.Duration {
+	interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
+	// The deletion queue looks at a held node. The end of a pod may be refused, and is then tried again.
+	held := d.handedOver && d.in.Node.Record.Held != "" && !d.plan.EndsPods()
+	swept := held || r.settled(d.node)
+	if swept {
+		interval *= settledRounds
+	}
+	switch {
+	case wait > 0 && wait <= interval:
+		return wait
+	case swept:
+		return 0
+	}
+	return interval
+}
+
 // step decides and acts once. ev holds how the node was read. It returns when to reconcile the node again, and with
 // which priority.
 func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidence) (
@@ -191,7 +201,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	}
 	if d.rules.Unavailable != "" {
 		wait, err = r.setCondition(ctx, d)
-		return wait, urgency(d.in.Node), err
+		return r.nextLook(d, wait), urgency(d.in.Node), err
 	}
 	if wait, err = r.act(ctx, d); err != nil {
 		return 0, 0, err
@@ -199,6 +209,7 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	if d.rules.Wait > 0 && (wait == 0 || d.rules.Wait < wait) {
 		wait = d.rules.Wait
 	}
+	wait = r.nextLook(d, wait)
 	if d.plan.Step == decide.StepRecord {
 		return wait, tidy, nil // what follows a record is the condition and the pod's end
 	}
@@ -214,6 +225,8 @@ type decision struct {
 	// rules is what NodeReadinessRules ask of the node; ruled ends that decision.
 	rules rule.Plan
 	ruled func()
+	// handedOver: the deletion queue continues the decision.
+	handedOver bool
 }
 
 // log logs the decision, and what it was made on, at level debug.
@@ -277,6 +290,7 @@ func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fr
 func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 	handOver := func(decide.Plan) error {
 		r.Deletions.Consider(d.node.Name)
+		d.handedOver = true
 		return decide.ErrStop
 	}
 	return decide.Loaders{
