@@ -171,7 +171,8 @@ type Reconciliation struct {
 	// nodeManagement.deleteFailedNodes, it is tried at least every ten minutes, because a deletion needs a recent failure.
 	ExhaustedRetrySeconds int32 `json:"exhaustedRetrySeconds,omitempty" minimum:"1" maximum:"31536000" or:"-1 for never"`
 	// IntervalSeconds is how often every node is reconciled without an event, in case an event was missed. A verified node
-	// has its turn every tenth time, and only if something is left to do for it. Default 30.
+	// has its turn every tenth time, and only if something is left to do for it. The guards of held nodes are evaluated as
+	// often. Default 30.
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty" minimum:"1" maximum:"31536000"`
 	// MaxConcurrentVerifications limits how many worker pods, including control probes, occupy a node at once. A pod
 	// occupies its node until its container has ended or the pod is gone. A pod on a lost node does not count. A pod that

@@ -281,7 +281,7 @@ func Supervise(in Input, ev Evidence, now time.Time) Plan {
 // heldBy evaluates the guards, except those in without, and returns the first one that holds and its message. Both are
 // empty if no guard holds, or if the plan needs evidence first.
 func (d *decision) heldBy(without ...string) (guard, message string) {
-	for _, g := range Guards() {
+	for _, g := range guards {
 		if g.holds == nil || slices.Contains(without, g.Name) {
 			continue
 		}

@@ -43,6 +43,9 @@ const (
 	GuardAction              = "action"
 )
 
+// guards is the list that every look at a held node goes through.
+var guards = Guards()
+
 // Guards lists every guard, those with the cheapest evidence first. A guard that needs two kinds of evidence at
 // different costs is listed twice. The dry run is last, so that it reports only actions that would really be taken.
 func Guards() []Guard {

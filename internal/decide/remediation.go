@@ -153,7 +153,6 @@ func (d *decision) recordHeld(guard, message string) {
 	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil) &&
 		slices.Equal(r.Remediations, d.in.Node.Record.Remediations)
 	if r.Held == guard && sameIntent && (d.in.Node.Gated || protected(d.in)) {
-		d.Condition = d.betweenAttempts()
 		return
 	}
 	d.Target.Kind = d.targetKind()
