@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +57,7 @@ type Reconciler struct {
 	Counters *metrics.Counters
 	Events   controller.Emitter
 
-	queue atomic.Pointer[queue]
+	queue intake
 
 	// counts saves counting the fleet again for each held node; counted is when counts was made. workloads and owners save
 	// reading again what was read about a held node before.
@@ -67,8 +66,6 @@ type Reconciler struct {
 	workloads kept[decide.Workloads]
 	owners    kept[owner.Owner]
 }
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Setup registers the reconciler with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
@@ -79,10 +76,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("deletion").
-		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
-			r.queue.Store(&q)
-			return nil
-		})).
+		WatchesRawSource(source.Func(r.queue.set)).
 		WithOptions(ctrlcontroller.Options{
 			MaxConcurrentReconciles: 1,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
@@ -107,13 +101,6 @@ const (
 	beginRetry = 2 * time.Second
 	beginFor   = time.Minute
 )
-
-// Consider puts a node into the queue, only once for any number of calls.
-func (r *Reconciler) Consider(name string) {
-	if q := r.queue.Load(); q != nil {
-		(*q).Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-	}
-}
 
 // heldPriority has a node that was not held before go ahead of those that are.
 const heldPriority = -10
