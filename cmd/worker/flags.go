@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // Output formats.
@@ -74,7 +76,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	if f.logLevel == "" && f.output == outputText {
 		f.logLevel = "error"
 	}
-	f.logLevel, f.logFormat = cmp.Or(f.logLevel, "info"), cmp.Or(f.logFormat, "json")
+	f.logLevel, f.logFormat = cmp.Or(f.logLevel, worker.DefaultLogLevel), cmp.Or(f.logFormat, worker.DefaultLogFormat)
 	_, err := newLogger(f.logLevel, f.logFormat, io.Discard)
 	return f, err
 }

@@ -43,9 +43,10 @@ Flags:
 // reportCondition runs the reporter and returns the exit code.
 func reportCondition(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	set := newFlagSet(commandReport)
-	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), "info"),
+	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), worker.DefaultLogLevel),
 		"`level`: debug, info, warn or error (LOG_LEVEL)")
-	format := set.String("log-format", cmp.Or(getenv("LOG_FORMAT"), "json"), "`format`: json or console (LOG_FORMAT)")
+	format := set.String("log-format", cmp.Or(getenv("LOG_FORMAT"), worker.DefaultLogFormat),
+		"`format`: json or console (LOG_FORMAT)")
 	showVersion := set.Bool("version", false, "print the version")
 	err := set.Parse(args)
 	if err == nil && set.NArg() > 0 {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // Names that the other parts of an installation rely on.
@@ -73,8 +74,8 @@ func (c *Config) SetDefaults() {
 	or(&c.Metrics.Port, 8080)
 	or(&c.Metrics.PerNode, PerNodeAll)
 	or(&c.Health.Port, 8081)
-	or(&c.Logging.Level, "info")
-	or(&c.Logging.Format, "json")
+	or(&c.Logging.Level, worker.DefaultLogLevel)
+	or(&c.Logging.Format, worker.DefaultLogFormat)
 
 	c.setLateDefaults()
 }

@@ -19,6 +19,12 @@ import (
 // EnvVar holds a worker's configuration, in the format of a file for --config.
 const EnvVar = "KUBE_NODE_READY_CONFIG"
 
+// DefaultLogLevel and DefaultLogFormat are those of both programs where nothing sets them.
+const (
+	DefaultLogLevel  = "info"
+	DefaultLogFormat = "json"
+)
+
 // Config is the part of the "worker" section that a worker process reads.
 type Config struct {
 	// Checks replaces the built-in list: DNS, API, network, service discovery and, as warnings, three of the DNS endpoints

@@ -266,13 +266,11 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 				ImagePullPolicy: policy,
 				Command:         []string{Command},
 				Args:            []string{"verify"},
-				Env: append([]corev1.EnvVar{
+				Env: slices.Concat([]corev1.EnvVar{
 					{Name: "NODE_NAME", Value: t.Name}, // not by reference: each write of the pod would cost the API server more
 					{Name: "POD_NAMESPACE", Value: b.Namespace},
-					{Name: "LOG_LEVEL", Value: b.logging.Level},
-					{Name: "LOG_FORMAT", Value: b.logging.Format},
 					{Name: worker.EnvVar, Value: told.env},
-				}, profile.Env...),
+				}, b.loggingEnv(), profile.Env),
 				Resources:    profile.Resources,
 				VolumeMounts: profile.VolumeMounts,
 				SecurityContext: &corev1.SecurityContext{
@@ -365,6 +363,17 @@ func Bind(pod *corev1.Pod, offered bool) (refused string) {
 	}
 	pod.Spec.NodeName = pod.Annotations[AnnotationNode]
 	return ""
+}
+
+// loggingEnv is the worker's log level and format, unless they are what it defaults to.
+func (b *Builder) loggingEnv() (env []corev1.EnvVar) {
+	if b.logging.Level != worker.DefaultLogLevel {
+		env = append(env, corev1.EnvVar{Name: "LOG_LEVEL", Value: b.logging.Level})
+	}
+	if b.logging.Format != worker.DefaultLogFormat {
+		env = append(env, corev1.EnvVar{Name: "LOG_FORMAT", Value: b.logging.Format})
+	}
+	return env
 }
 
 // tolerations are the configured tolerations and, in addition, those for the taints that every node may have before it

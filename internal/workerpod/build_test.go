@@ -137,8 +137,20 @@ func TestWorkerPodIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(spec) > 1150 || pod.Size() > 1340 {
+	if len(spec) > 1075 || pod.Size() > 1295 {
 		t.Errorf("the spec has %d bytes in JSON, the pod %d in protobuf", len(spec), pod.Size())
+	}
+}
+
+// A worker is told how to log, where that is not its default.
+func TestLoggingOfTheWorker(t *testing.T) {
+	b, profile := builder(t, func(c *config.Config) { c.Logging.Level, c.Logging.Format = "debug", "console" })
+	got := map[string]string{}
+	for _, e := range b.Verify(nodeA, profile, 1, config.SchedulingDirect).Spec.Containers[0].Env {
+		got[e.Name] = e.Value
+	}
+	if got["LOG_LEVEL"] != "debug" || got["LOG_FORMAT"] != "console" {
+		t.Error(got)
 	}
 }
 
