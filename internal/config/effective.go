@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,11 @@ func (c *Config) base() Effective {
 
 		SuspectConditions: c.NodeManagement.Reverify.OnConditions,
 	}
+}
+
+// Interval is IntervalSeconds as a duration.
+func (r Reconciliation) Interval() time.Duration {
+	return time.Duration(r.IntervalSeconds) * time.Second
 }
 
 // Variants lists everything that For can return: the file's own settings, then each profile's.

@@ -24,7 +24,7 @@ func (p *Process) pass(ctx context.Context) (schedule, error) {
 		return schedule{}, err
 	}
 	in := p.observe(n)
-	next := schedule{wait: time.Duration(p.Config.Reconciliation.IntervalSeconds) * time.Second,
+	next := schedule{wait: p.Config.Reconciliation.Interval(),
 		watches: []string{watchOf(nodes, field("metadata.name", p.Node), n.ResourceVersion)}}
 	plan, err := p.decide(ctx, in, n, &next)
 	if err != nil {

@@ -210,7 +210,7 @@ func (p Plan) Releases() bool {
 }
 
 // EndsPods reports whether the plan marks or deletes a pod.
-func (p *Plan) EndsPods() bool { return len(p.Delete)+len(p.Keep)+len(p.ForceDelete) > 0 }
+func (p Plan) EndsPods() bool { return len(p.Delete)+len(p.Keep)+len(p.ForceDelete) > 0 }
 
 // requeueAfter sets RequeueAfter to d, unless it is shorter already.
 func (p *Plan) requeueAfter(d time.Duration) {

@@ -288,10 +288,12 @@ func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
 // rests counts in reached the looks after which the node reconciler has no timer for a held node.
 const rests = "rests"
 
-// handedOver reports whether the node reconciler hands a decision over that needs this evidence.
+// handedOver reports whether the node reconciler hands a decision over that needs this evidence. These are the needs of
+// guards, except probes (TestDeletionsAreHandedOver in internal/controller/node).
 func handedOver(need decide.Need) bool {
-	return slices.Contains([]decide.Need{decide.NeedLedger, decide.NeedCounts, decide.NeedWorkloads, decide.NeedOwner,
-		decide.NeedAction}, need)
+	return need != decide.NeedProbes && slices.ContainsFunc(decide.Guards(), func(g decide.Guard) bool {
+		return slices.Contains(g.Needs, need)
+	})
 }
 
 // staysHandedOver checks that the passing of time alone does not bring the decision about a held node back to the node

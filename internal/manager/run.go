@@ -228,7 +228,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		}
 	}
 	pools := &autoscaler.Poller{Gating: cfg.Vocabulary().Gating, Live: mgr.GetAPIReader(), Unsettled: fleet.Unsettled,
-		Every: time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second,
+		Every: cfg.Reconciliation.Interval(),
 		Emit:  events.emitPool, Count: counters.UnknownTaints}
 	if err := mgr.Add(pools); err != nil {
 		return nil, nil, err

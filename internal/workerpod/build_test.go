@@ -142,7 +142,7 @@ func TestWorkerPodIsSmall(t *testing.T) {
 	}
 }
 
-// A worker is told how to log, where that is not its default.
+// The worker gets the configured log level and format if they differ from its defaults.
 func TestLoggingOfTheWorker(t *testing.T) {
 	b, profile := builder(t, func(c *config.Config) { c.Logging.Level, c.Logging.Format = "debug", "console" })
 	got := map[string]string{}

@@ -76,7 +76,7 @@ func (l *Leader) Deliver() {
 
 // ReconcileAll reconciles every node once, and considers the deletions that were asked for. It returns when to look again.
 func (l *Leader) ReconcileAll() time.Duration {
-	wait := time.Duration(l.W.Config.Reconciliation.IntervalSeconds) * time.Second
+	wait := l.W.Config.Reconciliation.Interval()
 	sooner := func(r reconcile.Result, err error) {
 		switch {
 		case err != nil:

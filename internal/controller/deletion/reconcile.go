@@ -138,12 +138,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 // untilNextRound is the time until the next multiple of the interval. All held nodes are looked at together, because
 // one wake-up and one count of the fleet then serve all of them.
 func (r *Reconciler) untilNextRound() time.Duration {
-	interval, now := r.interval(), r.View.Tracker.Now()
+	interval, now := r.View.Config.Reconciliation.Interval(), r.View.Tracker.Now()
 	return now.Truncate(interval).Add(interval).Sub(now)
-}
-
-func (r *Reconciler) interval() time.Duration {
-	return time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
 }
 
 // errOld is the cause of the cancellation of a deletion whose evidence is too old.
@@ -158,7 +154,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 	}()
 	ev, end := decide.Evidence{}, context.CancelFunc(func() {})
 	defer func() { end() }()
-	interval := r.interval()
+	interval := r.View.Config.Reconciliation.Interval()
 	ordinaryPods := func(fresh bool) (decide.Workloads, error) {
 		now := r.View.Tracker.Now()
 		pods, again, err := r.workloads.get(n, in.Node.Record, now, interval, fresh, func() (decide.Workloads, error) {

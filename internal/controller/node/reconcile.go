@@ -168,7 +168,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 // nextLook is when to reconcile a node again without an event, or 0 if only the sweep does. wait is when the decision
 // asks for that, or 0.
 func (r *Reconciler) nextLook(d decision, wait time.Duration) time.Duration {
-	interval := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second
+	interval := r.View.Config.Reconciliation.Interval()
 	// The deletion queue looks at a held node. The end of a pod may be refused, and is then tried again.
 	held := d.handedOver && d.in.Node.Record.Held != "" && !d.plan.EndsPods()
 	swept := held || r.settled(d.node)

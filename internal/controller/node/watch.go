@@ -65,7 +65,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 // each settled node would take more memory than the node does in the cache. A process that begins to lead starts with
 // a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
-	round := time.Duration(r.View.Config.Reconciliation.IntervalSeconds) * time.Second * settledRounds
+	round := r.View.Config.Reconciliation.Interval() * settledRounds
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var names []string
