@@ -200,7 +200,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
-		Workloads: workloads, Names: cached.Names,
+		Workloads: workloads, Cached: cached,
 	}
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
 		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)

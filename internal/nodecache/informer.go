@@ -3,6 +3,7 @@ package nodecache
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,16 @@ func wrap(i cache.Informer, last *atomic.Pointer[update]) (*Nodes, error) {
 
 // Names are the names of the Nodes of the cache.
 func (i *Nodes) Names() []string { return i.shared.GetStore().ListKeys() }
+
+// Tainted are the names of the Nodes of the cache that have a taint which matches.
+func (i *Nodes) Tainted(match func(corev1.Taint) bool) (names []string) {
+	for _, o := range i.shared.GetStore().List() {
+		if p := o.(*packed); slices.ContainsFunc(p.taints, match) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
 
 // LastStoreSyncResourceVersion is the version up to which the cache is complete.
 func (i *Nodes) LastStoreSyncResourceVersion() string {

@@ -291,3 +291,22 @@ func TestHandlers(t *testing.T) {
 		t.Errorf("a deletion that was missed is passed as %v", d)
 	}
 }
+
+// Tainted names the Nodes that have such a taint.
+func TestTainted(t *testing.T) {
+	shared := toolscache.NewSharedIndexInformer(cachetesting.NewFakeControllerSource(), &corev1.Node{}, 0, toolscache.Indexers{})
+	nodes, err := wrap(shared, &atomic.Pointer[update]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]string{"a": "ours", "b": "another's"} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: key}}}}
+		if err := shared.GetStore().Add(pack(n, Keep{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := func(t corev1.Taint) bool { return t.Key == "ours" }
+	if got := nodes.Tainted(ours); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got %q, want a alone", got)
+	}
+}

@@ -81,8 +81,11 @@ type Reconciler struct {
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
 	Counters  *metrics.Counters
 	Events    controller.Emitter
-	// Names lists the nodes of the cache by name.
-	Names func() []string
+	// Cached lists the names of the nodes in the cache: all, and those with a taint that matches.
+	Cached interface {
+		Names() []string
+		Tainted(match func(corev1.Taint) bool) []string
+	}
 
 	queue enqueuer
 }

@@ -36,9 +36,10 @@ const workers = 32
 // Setup registers the reconciler and its watches with the manager. unmet delivers the nodes whose prerequisites
 // changed; the first node is reconciled once known returns.
 func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, known func(context.Context) error) error {
+	nodes := source.Kind(mgr.GetCache(), client.Object(&corev1.Node{}), r.nodeHandler(), r.nodeChanges())
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
-		Watches(&corev1.Node{}, r.nodeHandler(), builder.WithPredicates(r.nodeChanges())).
+		WatchesRawSource(heldFirst{nodes, r.enqueueHeld}).
 		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
 		WatchesRawSource(source.Channel(unmet, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(r.queue.set)).
@@ -81,10 +82,49 @@ func (r *Reconciler) sweep(ctx context.Context) error {
 				}
 			}
 			if now.Sub(began) >= round {
-				names, began, done = r.Names(), now, 0
+				names, began, done = r.Cached.Names(), now, 0
 			}
 		}
 	}
+}
+
+// heldFirst is the source of nodes. A process that begins to lead does not wait until the source has shown it all of
+// them, which takes a second for 50,000 nodes. It begins with those that held enqueues.
+type heldFirst struct {
+	source.Source
+	held func(context.Context, queue)
+}
+
+// Start begins to show nodes. The manager has filled the cache before.
+func (s heldFirst) Start(ctx context.Context, q queue) error {
+	err := s.Source.Start(ctx, q)
+	if err == nil {
+		s.held(ctx, q)
+	}
+	return err
+}
+
+// enqueueHeld enqueues the nodes that a taint of ours keeps workloads off.
+func (r *Reconciler) enqueueHeld(ctx context.Context, q queue) {
+	gates := r.View.Config.Vocabulary().Gates
+	names := r.Cached.Tainted(func(t corev1.Taint) bool {
+		_, _, ruled := marks.CutRulePrefix(t.Key)
+		return ruled || gates(t)
+	})
+	for _, name := range names {
+		n := &corev1.Node{}
+		if err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n); err == nil { // else it is gone
+			enqueue(q, name, r.priority(n, r.View.Observe(n)))
+		}
+	}
+}
+
+// priority is the one at which a node that changed is reconciled.
+func (r *Reconciler) priority(n *corev1.Node, in decide.Input) int {
+	if p := urgency(in.Node); p != tidy || !marks.HasRuleTaint(n, r.View.Config.Vocabulary()) {
+		return p
+	}
+	return 0
 }
 
 // synced is a source without events, which the reconciler waits for on start.
@@ -164,15 +204,10 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		n := o.(*corev1.Node)
 		in := r.View.Observe(n)
 		r.Fleet.Observe(in)
-		priority := urgency(in.Node)
-		ruled := marks.HasRuleTaint(n, r.View.Config.Vocabulary())
-		if priority == tidy && ruled {
-			priority = 0
-		}
 		if initial && r.done(n, in) {
 			return // a process that begins to lead need not reconcile tens of thousands
 		}
-		enqueue(q, in.Node.Name, priority)
+		enqueue(q, in.Node.Name, r.priority(n, in))
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {

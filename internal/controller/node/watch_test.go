@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -120,7 +123,7 @@ func TestSweep(t *testing.T) {
 			defer mu.Unlock()
 			return all
 		}
-		r.Names = names
+		r.Cached = listed(names)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
 		if err := r.queue.set(t.Context(), q); err != nil {
@@ -149,6 +152,65 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%d nodes are enqueued in a later round, want 601", got)
 		}
 	})
+}
+
+// listed are the names of all nodes of a cache, none of which has a taint.
+type listed func() []string
+
+func (l listed) Names() []string { return l() }
+
+func (listed) Tainted(func(corev1.Taint) bool) []string { return nil }
+
+// byName is a cache of nodes without pods.
+type byName struct {
+	podCache
+	nodes map[string]*corev1.Node
+}
+
+func (c *byName) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c.nodes[key.Name].DeepCopyInto(o.(*corev1.Node))
+	return nil
+}
+
+func (c *byName) Names() []string { return slices.Sorted(maps.Keys(c.nodes)) }
+
+func (c *byName) Tainted(match func(corev1.Taint) bool) []string {
+	return slices.DeleteFunc(c.Names(), func(name string) bool {
+		return !slices.ContainsFunc(c.nodes[name].Spec.Taints, match)
+	})
+}
+
+// A process that begins to lead does not wait until its watch has shown it all nodes: those that a taint of ours holds come at once.
+func TestHeldNodesComeFirst(t *testing.T) {
+	r, _ := reconciler(t)
+	tainted := func(name, key string) *corev1.Node {
+		return done(func(n *corev1.Node) {
+			n.Name, n.Spec.Taints = name, []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+		})
+	}
+	failed := tainted("failed", config.DefaultTaintKey)
+	record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Failed}
+	failed.Annotations = map[string]string{marks.AnnotationRecord: record.Encode()}
+	c := &byName{nodes: map[string]*corev1.Node{"failed": failed, "gated": tainted("gated", config.DefaultTaintKey),
+		"ruled": tainted("ruled", "readiness.k8s.io/cni"), "foreign": tainted("foreign", "example.com/maintenance"), "done": done()}}
+	r.Cached, r.View.Cache = c, c
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	first := heldFirst{source.Func(func(context.Context, queue) error { return nil }), r.enqueueHeld}
+	if _, waits := any(first).(source.SyncingSource); waits {
+		t.Error("the workers wait for the source")
+	}
+	if err := first.Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for q.Len() > 0 {
+		req, priority, _ := q.GetWithPriority()
+		got[req.Name] = priority
+	}
+	if want := map[string]int{"gated": 0, "ruled": 0, "failed": failing}; !maps.Equal(got, want) {
+		t.Errorf("the queue has %v, want %v", got, want)
+	}
 }
 
 // done is a node about which there is nothing to do, with these changes.
