@@ -28,16 +28,16 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forEachNode changes each node that the command line names, and reports the result.
+// forEachNode changes each node that the command line names, and reports the result unless it is empty.
 func (v *invocation) forEachNode(do func(name string) (result string, err error)) error {
 	var errs []error
 	for _, name := range v.args {
 		result, err := do(name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", name, err))
-			continue
+		} else if result != "" {
+			v.report("node/"+name, result)
 		}
-		v.report("node/"+name, result)
 	}
 	return errors.Join(errs...)
 }
@@ -62,10 +62,13 @@ func reverify(ctx context.Context, v *invocation) error {
 			return errors.New("DaemonSet mode does not answer requests: omit --wait, and use kubectl node-ready wait")
 		}
 		id = "reverify-" + rand.String(8)
-		decision = func(s nodeState, _ time.Time) ([]byte, string, error) { return s.requestReverify(id) }
+		decision = func(s nodeState, _ time.Time) (patch []byte, message string, err error) {
+			patch, err = s.requestReverify(id)
+			return patch, "", err // what comes of the request is reported
+		}
 	}
 	var asked []string
-	decide := func(name string) (message string, err error) {
+	err := v.forEachNode(func(name string) (message string, err error) {
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			s, err := v.cluster.node(ctx, name)
 			if err != nil {
@@ -81,17 +84,7 @@ func reverify(ctx context.Context, v *invocation) error {
 			asked = append(asked, name)
 		}
 		return message, err
-	}
-	var err error
-	if v.await { // the results are reported
-		for _, name := range v.args {
-			if _, failed := decide(name); failed != nil {
-				err = errors.Join(err, fmt.Errorf("node %s: %w", name, failed))
-			}
-		}
-	} else {
-		err = v.forEachNode(decide)
-	}
+	})
 	if l := v.leader(ctx); l.Dead && v.text() {
 		fmt.Fprintln(&v.out, singleLine(l.line(v.now)))
 	}
@@ -145,9 +138,9 @@ func (s nodeState) startAfresh() []byte {
 
 // requestReverify is the patch that requests a verification. A node that passed keeps its label; one that did not
 // starts afresh with the request, unless an attempt is under way.
-func (s nodeState) requestReverify(id string) (patch []byte, message string, err error) {
+func (s nodeState) requestReverify(id string) ([]byte, error) {
 	if err := s.refusesReverify(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	n := s.in.Node
 	content := map[string]any{"metadata": map[string]any{"uid": n.UID}}
@@ -155,43 +148,31 @@ func (s nodeState) requestReverify(id string) (patch []byte, message string, err
 	if !open && decide.CurrentPod(n.Record, s.in.Pods) == nil {
 		content = map[string]any{}
 		if err := json.Unmarshal(s.startAfresh(), &content); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 	}
-	err = unstructured.SetNestedField(content, id, "metadata", "annotations", marks.AnnotationVerifyRequested)
+	err := unstructured.SetNestedField(content, id, "metadata", "annotations", marks.AnnotationVerifyRequested)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	patch, err = json.Marshal(content)
-	return patch, "requested as " + id, err
+	return json.Marshal(content)
 }
 
 // awaitAnswers waits until the request is answered on each of the nodes, and reports the results.
 func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string) error {
-	if v.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, v.timeout)
-		defer cancel()
-	}
-	pending := map[string]string{} // with where each node stands
+	pending := map[string]string{}
 	for _, name := range names {
 		pending[name] = ""
 	}
 	var unverified []string
-	var never error
-	err := v.follow(ctx, func(name string, s *nodeState) bool {
-		if _, awaited := pending[name]; !awaited {
-			return true
-		}
+	err := v.awaitNodes(ctx, pending, "no result", func(name string, s *nodeState) error {
 		if s == nil || s.refusesReverify() != nil {
-			never = codedError{fmt.Errorf("node %s is gone, being deleted or excluded, so its request gets no answer", name),
+			return codedError{fmt.Errorf("node %s is gone, being deleted or excluded, so its request gets no answer", name),
 				exitNever}
-			return false
 		}
-		n := s.summary(v.now)
-		pending[name] = strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ")
+		pending[name] = s.summary(v.now).line()
 		if s.node.Annotations[marks.AnnotationVerifyCompleted] != id {
-			return true
+			return nil
 		}
 		result := singleLine(s.node.Annotations[marks.AnnotationVerifyResult])
 		if result != string(attempt.Passed) {
@@ -199,21 +180,15 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 			unverified = append(unverified, fmt.Sprintf("node %s: %s: %s", name, result, failure))
 		}
 		v.report("node/"+name, result)
-		if !v.structured() {
-			_, _ = v.out.WriteTo(v.stream)
-		}
+		_, _ = v.out.WriteTo(v.stream)
 		delete(pending, name)
-		return len(pending) > 0
+		return nil
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = codedError{fmt.Errorf("no result after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)),
-			exitTime}
-	}
-	if err == nil && never == nil && len(unverified) > 0 {
+	if err == nil && len(unverified) > 0 {
 		slices.Sort(unverified)
-		never = codedError{fmt.Errorf("the checks did not pass:\n%s", strings.Join(unverified, "\n")), exitFailed}
+		err = codedError{fmt.Errorf("the checks did not pass:\n%s", strings.Join(unverified, "\n")), exitFailed}
 	}
-	return errors.Join(never, err)
+	return err
 }
 
 // skip leaves nodes out of verification.

@@ -94,7 +94,7 @@ func TestReverifyByRequest(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := configuration(t, "")
 			before := observe(cfg, test.node, test.pods)
-			patch, _, err := before.requestReverify("id")
+			patch, err := before.requestReverify("id")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestReverifyByRequest(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := observe(configuration(t, ""), makeNode(annotated(marks.AnnotationSkip, "true")), nil).requestReverify("id"); err == nil {
+	if _, err := observe(configuration(t, ""), makeNode(annotated(marks.AnnotationSkip, "true")), nil).requestReverify("id"); err == nil {
 		t.Error("a request on a node that is skipped is not refused")
 	}
 }

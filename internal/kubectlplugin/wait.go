@@ -42,22 +42,13 @@ func wait(ctx context.Context, v *invocation) error {
 	if l := v.leader(ctx); l.Dead && v.text() {
 		_, _ = fmt.Fprintf(v.stream, "%s\n", singleLine(l.line(v.now)))
 	}
-	if v.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, v.timeout)
-		defer cancel()
-	}
-	var never error
-	err := v.follow(ctx, func(name string, s *nodeState) bool {
-		if _, awaited := pending[name]; !awaited {
-			return true
-		}
+	return v.awaitNodes(ctx, pending, "not verified", func(name string, s *nodeState) error {
 		if s == nil {
 			pending[name] = "it is gone"
 			if v.selector != "" {
-				never = codedError{fmt.Errorf("node %s is gone", name), exitNever}
+				return codedError{fmt.Errorf("node %s is gone", name), exitNever}
 			}
-			return never == nil
+			return nil
 		}
 		n := s.summary(v.now)
 		switch n.Status {
@@ -70,17 +61,36 @@ func wait(ctx context.Context, v *invocation) error {
 			}
 			delete(pending, name)
 		case excluded, unmanaged, deleting:
-			never = codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
+			return codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
 		default:
-			pending[name] = strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ")
+			pending[name] = n.line()
 		}
-		return never == nil && len(pending) > 0
+		return nil
+	})
+}
+
+// awaitNodes calls do for the nodes in pending whenever they change, until it has removed all of them or returns an
+// error. pending has their names, with what is known of each. After --timeout, the error says what is late, and lists
+// the nodes that are left.
+func (v *invocation) awaitNodes(ctx context.Context, pending map[string]string, late string,
+	do func(name string, s *nodeState) error) error {
+	if v.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, v.timeout)
+		defer cancel()
+	}
+	var failed error
+	err := v.follow(ctx, func(name string, s *nodeState) bool {
+		if _, awaited := pending[name]; awaited {
+			failed = do(name, s)
+		}
+		return failed == nil && len(pending) > 0
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return codedError{fmt.Errorf("not verified after %s:\n%s", v.timeout.Round(time.Millisecond), listPending(pending)),
+		err = codedError{fmt.Errorf("%s after %s:\n%s", late, v.timeout.Round(time.Millisecond), listPending(pending)),
 			exitTime}
 	}
-	return errors.Join(never, err)
+	return errors.Join(failed, err)
 }
 
 // listPending lists nodes that are waited for, with why.
@@ -96,6 +106,9 @@ func listPending(pending map[string]string) string {
 	}
 	return strings.Join(left, "\n")
 }
+
+// line is the status and the reason.
+func (n summary) line() string { return strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ") }
 
 // indexNode indexes worker pods by their node's UID.
 const indexNode = "node"
