@@ -253,16 +253,6 @@ const (
 	cleanUp = 10 * time.Second
 )
 
-// checkResult is what check -o json prints.
-type checkResult struct {
-	Node       string          `json:"node"`
-	Outcome    attempt.Outcome `json:"outcome"`
-	Reason     string          `json:"reason,omitempty"`
-	Message    string          `json:"message,omitempty"`
-	DurationMs int64           `json:"durationMs"`
-	Report     *result.Report  `json:"report,omitempty"`
-}
-
 // check runs the checks of a node's profile on it, in a pod that the controller ignores, and prints the results.
 func check(ctx context.Context, v *invocation) error {
 	s, err := v.cluster.node(ctx, v.args[0])
@@ -311,14 +301,26 @@ func check(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return err
 	}
-	r := o.Attempt.Result
+	return v.printResult(n.Name, o.Attempt.Result)
+}
+
+// printResult prints the result of checks on a node; one other than passed is an error.
+func (v *invocation) printResult(node string, r *attempt.Result) error {
+	var err error
 	switch {
 	case v.structured():
-		err = v.printObject(checkResult{n.Name, r.Outcome, r.Reason, r.Message, r.Duration.Milliseconds(), r.Report})
+		err = v.printObject(struct {
+			Node       string          `json:"node"`
+			Outcome    attempt.Outcome `json:"outcome"`
+			Reason     string          `json:"reason,omitempty"`
+			Message    string          `json:"message,omitempty"`
+			DurationMs int64           `json:"durationMs"`
+			Report     *result.Report  `json:"report,omitempty"`
+		}{node, r.Outcome, r.Reason, r.Message, r.Duration.Milliseconds(), r.Report})
 	case v.output == "name":
-		fmt.Fprintln(&v.out, "node/"+n.Name)
+		fmt.Fprintln(&v.out, "node/"+node)
 	default:
-		fmt.Fprintf(&v.out, "node/%s: %s after %s\n", n.Name, r.Outcome, r.Duration.Round(time.Millisecond))
+		fmt.Fprintf(&v.out, "node/%s: %s after %s\n", node, r.Outcome, r.Duration.Round(time.Millisecond))
 		v.printChecks(r.Report)
 	}
 	if r.Outcome == attempt.Passed || err != nil {

@@ -202,10 +202,10 @@ type runner func(context.Context, *invocation) error
 // reporting prints what a command reported as an object, where programs read the output.
 func reporting(run runner) runner {
 	return func(ctx context.Context, v *invocation) error {
-		v.results = []objectResult{}
+		v.results = []map[string]string{} // [] and not null in JSON
 		err := run(ctx, v)
 		if v.structured() {
-			err = errors.Join(err, v.printObject(map[string][]objectResult{"objects": v.results}))
+			err = errors.Join(err, v.printObject(map[string]any{"objects": v.results}))
 		}
 		return err
 	}

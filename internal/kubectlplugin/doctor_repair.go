@@ -21,14 +21,12 @@ import (
 
 // The doctor's check of suspicions, actions, and repairers beside us.
 
-// repairer is a kind of objects that name the conditions of nodes on which another program repairs or replaces them.
-type repairer struct {
+// repairers are kinds of objects that name the conditions of nodes on which another program repairs or replaces them.
+var repairers = []struct {
 	group, kind, product string
 	// paths are where its versions list the conditions, each with a type and a status.
 	paths [][]string
-}
-
-var repairers = []repairer{
+}{
 	{"cluster.x-k8s.io", "MachineHealthCheck", "Cluster API", [][]string{{"spec", "unhealthyConditions"},
 		{"spec", "unhealthyNodeConditions"}, {"spec", "checks", "unhealthyNodeConditions"}}},
 	{"machine.openshift.io", "MachineHealthCheck", "OpenShift", [][]string{{"spec", "unhealthyConditions"}}},

@@ -87,9 +87,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		}
 	}
 	add("Karpenter", n.Karpenter)
-	if n.Next != nil {
-		add("Next", v.timestamp(&n.Next.Time))
-	}
+	add("Next", v.timestamp(&n.Next.Time))
 	if l := n.Last; l != nil {
 		add("Retries", fmt.Sprintf("%d of %d spent, %d attempts inconclusive", n.Attempts, n.MaxRetries, n.Inconclusive))
 		text := fmt.Sprintf("attempt %d, %s", l.Number, l.Outcome)
@@ -103,7 +101,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	for _, line := range v.suspicionLines(n) {
 		add(line[0], line[1])
 	}
-	if n.Held != nil {
+	if n.Held.Guard != "" {
 		add("Action held", n.Held.Guard+": "+n.Held.Message)
 	}
 	for _, r := range n.Remediations {

@@ -61,9 +61,11 @@ type summary struct {
 	// Why is the condition's message, or else the record of the last attempt.
 	Why string `json:"why,omitempty"`
 	// Next is the attempt that is to come, if its time is known.
-	Next    *nextAttempt `json:"next,omitempty"`
-	Pool    string       `json:"pool,omitempty"`
-	Profile string       `json:"profile,omitempty"`
+	Next struct {
+		Time time.Time `json:"time"`
+	} `json:"next,omitzero"`
+	Pool    string `json:"pool,omitempty"`
+	Profile string `json:"profile,omitempty"`
 	// Taints are the gating ones, as key=value:effect.
 	Taints   []string `json:"taints,omitempty"`
 	Labelled bool     `json:"labelled"`
@@ -73,7 +75,11 @@ type summary struct {
 	Inconclusive int32        `json:"inconclusive"`
 	Last         *lastAttempt `json:"last,omitempty"`
 	VerifiedTime *time.Time   `json:"verifiedTime,omitempty"`
-	Held         *hold        `json:"held,omitempty"`
+	// Held is the remediation guard that holds the node's deletion.
+	Held struct {
+		Guard   string `json:"guard"`
+		Message string `json:"message"`
+	} `json:"held,omitzero"`
 	// Suspicion is the condition for which the node is verified again.
 	Suspicion *suspicionView `json:"suspicion,omitempty"`
 	// Cleared are conditions whose last transition a pass has cleared.
@@ -95,10 +101,6 @@ type summary struct {
 	Condition *corev1.NodeCondition `json:"condition,omitempty"`
 }
 
-type nextAttempt struct {
-	Time time.Time `json:"time"`
-}
-
 // lastAttempt is the last attempt that has a result.
 type lastAttempt struct {
 	Number     int32           `json:"number"`
@@ -108,12 +110,6 @@ type lastAttempt struct {
 	Message    string          `json:"message,omitempty"`
 	Time       *time.Time      `json:"time,omitempty"`
 	DurationMs int64           `json:"durationMs,omitempty"`
-}
-
-// hold is the remediation guard that holds the node's deletion.
-type hold struct {
-	Guard   string `json:"guard"`
-	Message string `json:"message"`
 }
 
 // workerView is the pod of the attempt under way.
@@ -129,7 +125,7 @@ type workerView struct {
 func (v *invocation) summary(s nodeState) summary {
 	n := s.summary(v.now)
 	if v.noLeader {
-		n.Next = nil
+		n.Next.Time = time.Time{}
 	}
 	return n
 }
@@ -146,7 +142,7 @@ func (s nodeState) summary(now time.Time) summary {
 		out.Why = n.Condition.Message
 	}
 	if r.NextAttemptTime != nil && r.NextAttemptTime.After(now) && slices.Contains(attention, out.Status) {
-		out.Next = &nextAttempt{Time: *r.NextAttemptTime}
+		out.Next.Time = *r.NextAttemptTime
 	}
 	for _, t := range s.node.Spec.Taints {
 		if s.in.Config.Vocabulary().Gates(t) {
@@ -158,7 +154,7 @@ func (s nodeState) summary(now time.Time) summary {
 			Message: r.LastMessage, Time: r.LastTime, DurationMs: r.DurationMs}
 	}
 	if r.Held != "" {
-		out.Held = &hold{Guard: r.Held, Message: r.HeldMessage}
+		out.Held.Guard, out.Held.Message = r.Held, r.HeldMessage
 	}
 	out.Suspicion, out.Cleared = s.suspicion(), s.cleared()
 	out.Request = s.request()

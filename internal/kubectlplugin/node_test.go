@@ -162,7 +162,7 @@ func TestSummary(t *testing.T) {
 				t.Errorf("status %q, why %q; want %q, %q", got.Status, got.Why, test.status, test.why)
 			}
 			var next *time.Time
-			if got.Next != nil {
+			if !got.Next.Time.IsZero() {
 				next = &got.Next.Time
 			}
 			if !at(next, test.next) || !at(s.since(), test.since) {

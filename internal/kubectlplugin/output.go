@@ -22,17 +22,11 @@ func (v *invocation) structured() bool { return v.output == "json" || v.output =
 // text reports whether the output is for people.
 func (v *invocation) text() bool { return v.output == "" || v.output == "wide" }
 
-// objectResult is what a command did to an object, in the output of -o json.
-type objectResult struct {
-	Name   string `json:"name"`
-	Result string `json:"result"`
-}
-
 // report reports what was done to an object, or what became of it.
 func (v *invocation) report(name, result string) {
 	switch {
 	case v.structured():
-		v.results = append(v.results, objectResult{name, result})
+		v.results = append(v.results, map[string]string{"name": name, "result": result})
 	case v.output == "name":
 		fmt.Fprintln(&v.out, name)
 	default:

@@ -53,8 +53,8 @@ type invocation struct {
 	time       *serverTime
 	now        time.Time // the API server's, when the command began or last looked
 	colour     bool
-	results    []objectResult // what the command did, for -o json
-	ruleSet    []rule.Rule    // NodeReadinessRules, as far as they could be read
+	results    []map[string]string // name and result of each object, for -o json
+	ruleSet    []rule.Rule         // NodeReadinessRules, as far as they could be read
 	noLeader   bool
 
 	// Flags.

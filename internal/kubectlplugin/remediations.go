@@ -32,15 +32,6 @@ type ledgerView struct {
 	Limit    int32 `json:"limit"`
 }
 
-// remediationsView is what remediations -o json prints.
-type remediationsView struct {
-	ledgerView
-	// Remediations are the last ones, the newest first.
-	Remediations []remediationView `json:"remediations"`
-	// Deletions is the same list, for users of the command's old name.
-	Deletions []remediationView `json:"deletions,omitempty"`
-}
-
 // remediationView is an action on a node: an entry of the ledger, with its result.
 type remediationView struct {
 	ledger.Entry
@@ -127,25 +118,28 @@ func (v *invocation) ledger(ctx context.Context) (ledgerView, []ledger.Entry, er
 
 // remediations prints what was done about failed nodes, and why.
 func remediations(ctx context.Context, v *invocation) error {
-	view := remediationsView{}
-	var entries []ledger.Entry
-	var err error
-	if view.ledgerView, entries, err = v.ledger(ctx); err != nil {
+	view, entries, err := v.ledger(ctx)
+	if err != nil {
 		return err
 	}
 	nodes, err := v.cluster.nodes(ctx, "")
 	if err != nil { // whoever may read the ledger alone still sees what was done
 		_, _ = fmt.Fprintf(v.warnings, "warning: cannot find out the results of the actions: %v\n", err)
 	}
-	view.Remediations = remediationsOf(entries, nodes, err == nil, v.now)
-	if v.calledAs == "deletions" {
-		view.Deletions = view.Remediations
-	}
+	list := remediationsOf(entries, nodes, err == nil, v.now)
 	switch {
 	case v.structured():
-		return v.printObject(view)
+		out := struct {
+			ledgerView
+			Remediations []remediationView `json:"remediations"`
+			Deletions    []remediationView `json:"deletions,omitempty"` // the same, for users of the command's old name
+		}{view, list, nil}
+		if v.calledAs == "deletions" {
+			out.Deletions = list
+		}
+		return v.printObject(out)
 	case v.output == "name":
-		for _, r := range view.Remediations {
+		for _, r := range list {
 			fmt.Fprintln(&v.out, singleLine(r.objectName()))
 		}
 		return nil
@@ -154,7 +148,7 @@ func remediations(ctx context.Context, v *invocation) error {
 	if view.Begun != nil {
 		fmt.Fprintf(&v.out, "Counted since: %s\n", v.timestamp(view.Begun))
 	}
-	if len(view.Remediations) == 0 {
+	if len(list) == 0 {
 		fmt.Fprintln(&v.out, "No action was taken.")
 		return nil
 	}
@@ -162,7 +156,7 @@ func remediations(ctx context.Context, v *invocation) error {
 	if v.output == "wide" {
 		rows[0] = slices.Insert(rows[0], 2, "NODE-UID")
 	}
-	for _, r := range view.Remediations {
+	for _, r := range list {
 		state := r.State
 		if r.Until != nil {
 			state += " (" + until(*r.Until, v.now) + ")"

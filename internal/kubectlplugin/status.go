@@ -183,8 +183,8 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		if n.Worker != nil {
 			worker = n.Worker.Namespace + "/" + n.Worker.Name
 		}
-		if n.Next != nil {
-			next = until(n.Next.Time, v.now)
+		if t := n.Next.Time; !t.IsZero() {
+			next = until(t, v.now)
 		}
 		if suspect := singleLine(n.suspect()); suspect != "" {
 			why = strings.TrimSuffix(suspect+"; "+why, "; ")
