@@ -294,7 +294,7 @@ func check(ctx context.Context, v *invocation) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
 		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-			_, _ = fmt.Fprintf(v.warnings, "warning: cannot delete pod %s/%s: %v\n", namespace, pod.Name, err)
+			v.warn("cannot delete pod %s/%s: %v", namespace, pod.Name, err)
 		}
 	}()
 	o, err := v.awaitEnd(ctx, pod)

@@ -1,6 +1,7 @@
 package kubectlplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,66 +78,55 @@ func (v *invocation) connect() error {
 	return err
 }
 
-// configure finds the controller's configuration.
-func (v *invocation) configure(ctx context.Context) error {
-	err := v.cluster.configure(ctx, v.configPath, *v.connection.Namespace, func(text string) {
-		_, _ = fmt.Fprintf(v.warnings, "warning: %s\n", text)
-	})
+// configure finds the controller's configuration: in the file of --config if there is one, else in the ConfigMap that
+// the chart makes. The worker pods are in the namespace that it names, else in the controller's.
+func (v *invocation) configure(ctx context.Context) (err error) {
+	c := v.cluster
+	c.component, c.controllerNamespace = componentController, *v.connection.Namespace
+	if v.configPath != "" {
+		c.config, err = config.Load(v.configPath)
+	} else {
+		c.config, err = v.chartConfig(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c.namespace = cmp.Or(c.config.Worker.Namespace, c.controllerNamespace)
 	v.now = v.time.now()
-	return err
+	return nil
 }
 
-// configure finds the controller's configuration: in the file at path if there is one, else in
-// the ConfigMap that the chart makes, in namespace if that is given. Without either, the
-// defaults count, and warn is called.
-func (c *cluster) configure(ctx context.Context, path, namespace string, warn func(string)) error {
-	c.namespace, c.controllerNamespace, c.component = namespace, namespace, componentController
-	if path != "" {
-		cfg, err := config.Load(path)
-		if err != nil {
-			return err
-		}
-		c.use(cfg, namespace)
-		return nil
-	}
-	found, err := c.configMaps(ctx, namespace)
+// chartConfig is the configuration in the ConfigMap that the chart makes, in --namespace if that is given. If it cannot
+// be read, the defaults count, with a warning.
+func (v *invocation) chartConfig(ctx context.Context) (*config.Config, error) {
+	found, err := v.cluster.configMaps(ctx, v.cluster.controllerNamespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		warn("cannot read the controller's configuration, so its defaults are used (set it with --config): " +
-			err.Error())
+		v.warn("cannot read the controller's configuration, so its defaults are used (set it with --config): %v", err)
 	case err != nil:
-		return err
+		return nil, err
 	case len(found) == 0:
-		warn("found no ConfigMap of the controller, so its defaults are used (set its configuration with --config)")
+		v.warn("found no ConfigMap of the controller, so its defaults are used (set its configuration with --config)")
 	case len(found) > 1:
 		var names []string
 		for _, m := range found {
 			names = append(names, m.Namespace+"/"+m.Name)
 		}
-		return fmt.Errorf("there is more than one controller (%s): choose one with --namespace", strings.Join(names, ", "))
+		return nil, fmt.Errorf("there is more than one controller (%s): choose one with --namespace",
+			strings.Join(names, ", "))
 	default:
-		m := found[0]
-		c.component = m.Labels[workerpod.LabelComponent]
-		cfg, err := parse(m, "configmap ")
+		v.cluster.component = found[0].Labels[workerpod.LabelComponent]
+		cfg, err := parse(found[0], "configmap ")
 		if err == nil {
-			c.use(cfg, m.Namespace)
-			return nil
+			v.cluster.controllerNamespace = found[0].Namespace
+			return cfg, nil
 		}
-		warn("the controller's configuration is of another version, so its defaults are used (set it with --config):\n" +
-			err.Error())
+		v.warn("the controller's configuration is of another version, so its defaults are used (set it with --config):\n%v",
+			err)
 	}
-	c.config = &config.Config{}
-	c.config.SetDefaults()
-	return nil
-}
-
-// use takes a configuration; the worker pods are in the namespace that it names, else
-// in the controller's.
-func (c *cluster) use(cfg *config.Config, controllers string) {
-	c.config, c.namespace, c.controllerNamespace = cfg, controllers, controllers
-	if cfg.Worker.Namespace != "" {
-		c.namespace = cfg.Worker.Namespace
-	}
+	cfg := &config.Config{}
+	cfg.SetDefaults()
+	return cfg, nil
 }
 
 // parse reads the configuration in a ConfigMap, whose name in errors follows kind.

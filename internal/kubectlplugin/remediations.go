@@ -124,7 +124,7 @@ func remediations(ctx context.Context, v *invocation) error {
 	}
 	nodes, err := v.cluster.nodes(ctx, "")
 	if err != nil { // whoever may read the ledger alone still sees what was done
-		_, _ = fmt.Fprintf(v.warnings, "warning: cannot find out the results of the actions: %v\n", err)
+		v.warn("cannot find out the results of the actions: %v", err)
 	}
 	list := remediationsOf(entries, nodes, err == nil, v.now)
 	switch {
