@@ -205,22 +205,13 @@ func (v *invocation) examineRepairers(ctx context.Context, d *diagnosis) error {
 				}
 				who := fmt.Sprintf("%s %s of %s", kind.kind, name, kind.product)
 				for _, path := range kind.paths {
-					conditions, _, _ := unstructured.NestedSlice(o.Object, path...)
-					for _, x := range conditions {
-						if c, ok := x.(map[string]any); ok {
-							v.examineTrigger(d, who, text(c["type"]), text(c["status"]))
-						}
+					for _, c := range entries(o, path...) {
+						v.examineTrigger(d, who, c["type"], c["status"])
 					}
 				}
 			}))
 	}
 	return errors.Join(errs...)
-}
-
-// text is a value of an unstructured object as a string.
-func text(value any) string {
-	s, _ := value.(string)
-	return s
 }
 
 // examineTrigger looks at one condition on which a repairer acts.
@@ -254,16 +245,14 @@ func (v *invocation) examineEvictions(ctx context.Context, d *diagnosis) error {
 		func(o *unstructured.Unstructured) {
 			effect, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "effect")
 			mode, _, _ := unstructured.NestedString(o.Object, "spec", "enforcementMode")
-			conditions, _, _ := unstructured.NestedSlice(o.Object, "spec", "conditions")
 			if effect != string(corev1.TaintEffectNoExecute) || mode != string(v1alpha1.ModeContinuous) {
 				return
 			}
-			for _, x := range conditions {
-				if c, ok := x.(map[string]any); ok && c["type"] == string(marks.ConditionType) {
+			for _, c := range entries(o, "spec", "conditions") {
+				if c["type"] == string(marks.ConditionType) {
 					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, for "+
 						"example during each verification and at the first failure. No guard can hold that", o.GetName(),
-						marks.ConditionType,
-						text(c["requiredStatus"])), "give the rule's taint the effect NoSchedule")
+						marks.ConditionType, c["requiredStatus"]), "give the rule's taint the effect NoSchedule")
 				}
 			}
 		})

@@ -26,9 +26,9 @@ const (
 	deleting  = "deleting"  // has a deletion timestamp
 )
 
-// attention lists the statuses of nodes that are not verified and must be.
-var attention = []string{string(decide.StatusPending), string(decide.StatusVerifying), string(decide.StatusFailed),
-	string(decide.StatusHeld)}
+// attention lists the statuses of nodes that are not verified and must be, the most urgent first.
+var attention = []string{string(decide.StatusFailed), string(decide.StatusHeld), string(decide.StatusVerifying),
+	string(decide.StatusPending)}
 
 // nodeState is a node and its worker pods as the API server has them, and as the controller evaluates them.
 type nodeState struct {
@@ -241,17 +241,29 @@ func (v *invocation) addKarpenter(ctx context.Context, list []nodeState) {
 
 // uninitialised is the reason and message of the owner's condition Initialized; empty where it is True or missing.
 func uninitialised(o *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	for _, x := range conditions {
-		condition, ok := x.(map[string]any)
-		if !ok || condition["type"] != "Initialized" || condition["status"] == string(metav1.ConditionTrue) {
+	for _, c := range entries(o, "status", "conditions") {
+		if c["type"] != "Initialized" || c["status"] == string(metav1.ConditionTrue) {
 			continue
 		}
-		reason, _ := condition["reason"].(string)
-		if message, _ := condition["message"].(string); message != "" && message != reason {
-			return reason + ": " + message
+		if c["message"] != "" && c["message"] != c["reason"] {
+			return c["reason"] + ": " + c["message"]
 		}
-		return reason
+		return c["reason"]
 	}
 	return ""
+}
+
+// entries are the mappings in the list at a path of an object, with their keys that are strings.
+func entries(o *unstructured.Unstructured, path ...string) (all []map[string]string) {
+	list, _, _ := unstructured.NestedSlice(o.Object, path...)
+	for _, x := range list {
+		if from, ok := x.(map[string]any); ok {
+			entry := map[string]string{}
+			for key := range from {
+				entry[key], _ = from[key].(string)
+			}
+			all = append(all, entry)
+		}
+	}
+	return all
 }

@@ -23,7 +23,9 @@ func (v *invocation) structured() bool { return v.output == "json" || v.output =
 func (v *invocation) text() bool { return v.output == "" || v.output == "wide" }
 
 // warn prints a warning. A failure cannot be reported anywhere else.
-func (v *invocation) warn(format string, a ...any) { _, _ = fmt.Fprintf(v.warnings, "warning: "+format+"\n", a...) }
+func (v *invocation) warn(format string, a ...any) {
+	_, _ = fmt.Fprintf(v.warnings, "warning: "+format+"\n", a...)
+}
 
 // report reports what was done to an object, or what became of it.
 func (v *invocation) report(name, result string) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 // whyWidth is how much of a reason status shows without -o wide.
@@ -105,9 +103,7 @@ func (v *invocation) choose(list []nodeState) (shown []nodeState) {
 	if v.all || len(list) <= maxRows || len(v.args) > 0 {
 		return list
 	}
-	order := []string{string(decide.StatusFailed), string(decide.StatusHeld), string(decide.StatusVerifying),
-		string(decide.StatusPending)}
-	for _, status := range order {
+	for _, status := range attention {
 		for _, s := range list {
 			if s.status(v.now) == status {
 				shown = append(shown, s)
@@ -115,7 +111,7 @@ func (v *invocation) choose(list []nodeState) (shown []nodeState) {
 		}
 	}
 	for _, s := range list {
-		if !slices.Contains(order, s.status(v.now)) && heldByRule(s.rules) != "" {
+		if !slices.Contains(attention, s.status(v.now)) && heldByRule(s.rules) != "" {
 			shown = append(shown, s)
 		}
 	}
