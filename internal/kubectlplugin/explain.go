@@ -42,7 +42,7 @@ func explain(ctx context.Context, v *invocation) error {
 	}
 	rows := v.facts(s, n)
 	if problem := v.cluster.rulesProblem(ctx); problem != "" && len(n.Rules) > 0 {
-		rows = append(rows, []string{"Rules", singleLine(problem)})
+		rows = append(rows, []string{"Rules", problem})
 	}
 	v.print(rows, func(_, column int, text string) string {
 		if column == 1 {
@@ -58,7 +58,7 @@ func explain(ctx context.Context, v *invocation) error {
 func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	add := func(name, value string) {
 		if value != "" {
-			rows = append(rows, []string{name, singleLine(value)})
+			rows = append(rows, []string{name, value})
 		}
 	}
 	add("Node", n.Name)
@@ -141,8 +141,8 @@ func (v *invocation) printChecks(report *result.Report) {
 	fmt.Fprintln(&v.out, "\nChecks of the last worker:")
 	rows := [][]string{{"  OUTCOME", "CHECK", "TYPE", "DURATION", "REASON", "MESSAGE"}}
 	for _, c := range report.Checks {
-		rows = append(rows, []string{"  " + singleLine(string(c.Outcome)), singleLine(c.Name), singleLine(c.Type),
-			(time.Duration(c.DurationMs) * time.Millisecond).String(), orDash(c.Reason), singleLine(c.Message)})
+		rows = append(rows, []string{"  " + string(c.Outcome), c.Name, c.Type,
+			(time.Duration(c.DurationMs) * time.Millisecond).String(), cmp.Or(c.Reason, "-"), c.Message})
 	}
 	v.print(rows, nil)
 }
@@ -156,8 +156,7 @@ func (v *invocation) printEvents(ctx context.Context, n *corev1.Node) error {
 	fmt.Fprintln(&v.out, "\nEvents:")
 	rows := [][]string{{"  AGE", "TYPE", "REASON", "MESSAGE"}}
 	for _, e := range events {
-		rows = append(rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, singleLine(e.Reason),
-			singleLine(e.Message)})
+		rows = append(rows, []string{"  " + age(&e.EventTime.Time, v.now), e.Type, e.Reason, e.Message})
 	}
 	v.print(rows, nil)
 	return nil

@@ -229,7 +229,9 @@ func TestFacts(t *testing.T) {
 	} {
 		s, v := observe(configuration(t, ""), test.node, test.pods), invocation{now: now}
 		var got []string
-		for _, row := range v.facts(s, s.summary(now)) {
+		rows := v.facts(s, s.summary(now))
+		v.print(rows, nil) // which makes each cell a single line
+		for _, row := range rows {
 			got = append(got, strings.Join(row, " "))
 		}
 		if !slices.Equal(got, test.want) {
@@ -264,7 +266,9 @@ func TestExplainWaiting(t *testing.T) {
 		v := &invocation{now: now}
 		s := observe(cfg, makeNode(gated, said(reason, message)), nil)
 		var got []string
-		for _, row := range v.facts(s, s.summary(now)) {
+		rows := v.facts(s, s.summary(now))
+		v.print(rows, nil) // which makes each cell a single line
+		for _, row := range rows {
 			got = append(got, strings.Join(row, " "))
 		}
 		for _, want := range []string{"Why " + message, thatSince, unverified, deadline} {

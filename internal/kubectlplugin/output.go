@@ -51,12 +51,15 @@ func (v *invocation) printObject(x any) error {
 	return e.Encode(x)
 }
 
-// print prints a table as kubectl does. Colours are added to the finished layout, because the printer would count
-// their characters.
+// print prints a table as kubectl does, each cell on a single line. Colours are added to the finished layout, because
+// the printer would count their characters.
 func (v *invocation) print(rows [][]string, paint func(row, column int, text string) string) {
 	var layout bytes.Buffer
 	w := printers.GetNewTabWriter(&layout)
 	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = singleLine(cell)
+		}
 		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	_ = w.Flush()
@@ -107,13 +110,6 @@ func singleLine(text string) string {
 		}
 		return r
 	}, text)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return singleLine(s)
 }
 
 // age is how long before now t was; empty for none.

@@ -122,7 +122,7 @@ func actionText(a config.Action) string {
 // rows are the overview's lines in status.
 func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	rows := [][]string{{"Controller", o.Leader.line(v.now)}}
-	add := func(name, value string) { rows = append(rows, []string{name, singleLine(value)}) }
+	add := func(name, value string) { rows = append(rows, []string{name, value}) }
 	if r := o.Replicas; r != nil && r.Total > 0 {
 		add("Replicas", fmt.Sprintf("%d of %d ready: %s", r.Ready, r.Total, strings.Join(r.Images, ", ")))
 	}

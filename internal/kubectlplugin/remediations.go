@@ -161,10 +161,10 @@ func remediations(ctx context.Context, v *invocation) error {
 		if r.Until != nil {
 			state += " (" + until(*r.Until, v.now) + ")"
 		}
-		row := []string{age(&r.Time.Time, v.now), singleLine(r.Node), r.Action, singleLine(r.target()), state,
-			orDash(r.Pool), orDash(r.Zone), orDash(r.Reason)}
+		row := []string{age(&r.Time.Time, v.now), r.Node, r.Action, r.target(), state, cmp.Or(r.Pool, "-"),
+			cmp.Or(r.Zone, "-"), cmp.Or(r.Reason, "-")}
 		if v.output == "wide" {
-			row = slices.Insert(row, 2, orDash(r.UID))
+			row = slices.Insert(row, 2, cmp.Or(r.UID, "-"))
 		}
 		rows = append(rows, row)
 	}

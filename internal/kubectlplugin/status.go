@@ -1,6 +1,7 @@
 package kubectlplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,10 @@ func status(ctx context.Context, v *invocation) error {
 	if !v.noHeaders {
 		rows := o.rows(v, totals)
 		if suspects := suspects(nodes); suspects != "" {
-			rows = append(rows, []string{"Suspects", singleLine(suspects)})
+			rows = append(rows, []string{"Suspects", suspects})
 		}
 		if held := heldByRules(list); held != "" {
-			rows = append(rows, []string{"Held by rules", singleLine(held)})
+			rows = append(rows, []string{"Held by rules", held})
 		}
 		v.print(rows, func(row, column int, text string) string {
 			if column == 0 || row == 0 && v.noLeader {
@@ -188,10 +189,10 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		if held := singleLine(heldByRule(n.Rules)); held != "" {
 			why = strings.TrimSuffix(held+"; "+why, "; ")
 		}
-		row := []string{n.Name, n.Status, orDash(age(s.since(), v.now)), orDash(retries)}
+		row := []string{n.Name, n.Status, cmp.Or(age(s.since(), v.now), "-"), cmp.Or(retries, "-")}
 		if wide {
-			row = append(row, fmt.Sprint(n.Inconclusive), orDash(last), orDash(n.Pool), orDash(n.Profile),
-				fmt.Sprint(len(n.Taints) > 0), orDash(worker), orDash(n.Karpenter))
+			row = append(row, fmt.Sprint(n.Inconclusive), cmp.Or(last, "-"), cmp.Or(n.Pool, "-"), cmp.Or(n.Profile, "-"),
+				fmt.Sprint(len(n.Taints) > 0), cmp.Or(worker, "-"), cmp.Or(n.Karpenter, "-"))
 		} else {
 			if n.Karpenter != "" {
 				reason, _, _ := strings.Cut(n.Karpenter, ": ")
@@ -199,7 +200,7 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 			}
 			why = truncate(why, whyWidth)
 		}
-		rows = append(rows, append(row, orDash(next), why))
+		rows = append(rows, append(row, cmp.Or(next, "-"), why))
 	}
 	return rows
 }
