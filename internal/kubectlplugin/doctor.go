@@ -34,16 +34,15 @@ type diagnosis struct {
 	// Unchecked are the checks that could not run, each with the reason.
 	Unchecked []string `json:"unchecked,omitempty"`
 
+	check    string   // that runs
 	overview overview // read once, for all checks but that of the installation
 }
 
-func (d *diagnosis) found(check, what, fix string) {
-	d.Findings = append(d.Findings, finding{check, what, fix})
+func (d *diagnosis) found(what, fix string) {
+	d.Findings = append(d.Findings, finding{d.check, what, fix})
 }
 
-func (d *diagnosis) note(check, what, fix string) {
-	d.Notes = append(d.Notes, finding{check, what, fix})
-}
+func (d *diagnosis) note(what, fix string) { d.Notes = append(d.Notes, finding{d.check, what, fix}) }
 
 // examinations are the doctor's checks, in the order of their findings.
 var examinations = []struct {
@@ -71,8 +70,7 @@ func examineInstallation(ctx context.Context, v *invocation, d *diagnosis) error
 	maps, err := v.cluster.configMaps(ctx, *v.connection.Namespace)
 	if err == nil && len(maps) == 0 && v.configPath == "" {
 		where := cmp.Or(*v.connection.Namespace, "any namespace")
-		d.found("installation",
-			"no ConfigMap of a controller is in "+where+": kube-node-ready is not installed there, or not with its chart",
+		d.found("no ConfigMap of a controller is in "+where+": kube-node-ready is not installed there, or not with its chart",
 			"install it (README.md), or set --namespace and --config")
 	}
 	return err
@@ -83,6 +81,7 @@ func doctor(ctx context.Context, v *invocation) error {
 	d := diagnosis{Findings: []finding{}}
 	var passed []string
 	for i, e := range examinations {
+		d.check = e.name
 		before := len(d.Findings) + len(d.Notes)
 		if err := e.run(ctx, v, &d); err != nil {
 			d.Unchecked = append(d.Unchecked, e.name+": "+connectionError(err).Error())
@@ -197,8 +196,7 @@ func (v *invocation) examineAccount(ctx context.Context, d *diagnosis, namespace
 			return err
 		}
 		if len(missing) > 0 {
-			d.found("rights", fmt.Sprintf("service account %s/%s may not %s %s",
-				namespace, account, strings.Join(missing, ", "), r),
+			d.found(fmt.Sprintf("service account %s/%s may not %s %s", namespace, account, strings.Join(missing, ", "), r),
 				"run helm upgrade, which creates the roles that the configuration needs; with controller.rbac.create=false, "+
 					"grant the permission yourself (docs/design/security.md)")
 		}

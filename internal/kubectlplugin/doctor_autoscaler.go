@@ -82,7 +82,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 		return err
 	}
 	if g.both != "" {
-		d.found("autoscaler", fmt.Sprintf("node %s has gating taints with the keys of both Karpenter and Cluster "+
+		d.found(fmt.Sprintf("node %s has gating taints with the keys of both Karpenter and Cluster "+
 			"Autoscaler: each treats the other's taint as permanent and launches more nodes than are needed", g.both),
 			"create a profile with one key for the nodes of each autoscaler (docs/guides/zero-configuration.md)")
 	}
@@ -92,18 +92,18 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 	}
 	gating := v.cluster.config.Vocabulary().Gating
 	for _, u := range decide.UnknownTaints(gating, pools) {
-		d.found("autoscaler", u.String(), startupTaintFix(u.Taint))
+		d.found(u.String(), startupTaintFix(u.Taint))
 	}
 	for _, p := range pools {
 		if p.DoNotDisrupt && v.cluster.config.NodeManagement.DeleteFailedNodes {
-			d.found("autoscaler", fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted",
+			d.found(fmt.Sprintf("the template of NodePool %s sets %s: nothing of that pool is ever deleted",
 				p.Name, owner.AnnotationDoNotDisrupt),
 				"remove the annotation from spec.template.metadata.annotations if kube-node-ready should replace failed nodes")
 		}
 		for _, t := range gating {
 			if decide.HasTaint(p.Taints, t) {
-				d.found("autoscaler", fmt.Sprintf("NodePool %s has the gating taint %s:%s under taints, which are permanent: "+
-					"Karpenter launches its nodes only for pods that tolerate it", p.Name, t.Key, t.Effect),
+				d.found(fmt.Sprintf("NodePool %s has the gating taint %s under taints, which are permanent: "+
+					"Karpenter launches its nodes only for pods that tolerate it", p.Name, t.ID()),
 					"move it to spec.template.spec.startupTaints")
 			}
 		}
@@ -148,11 +148,11 @@ func (v *invocation) examineKarpenterVersion(ctx context.Context, d *diagnosis, 
 	}
 	for _, t := range byKey {
 		if installed == nil {
-			d.note("autoscaler", fmt.Sprintf("the version of Karpenter is unknown: before %s, it does not know the gating "+
+			d.note(fmt.Sprintf("the version of Karpenter is unknown: before %s, it does not know the gating "+
 				"taint %s by its key, and launches more nodes than are needed", karpenterSince, t.Key),
 				"check the version; if it is older, "+startupTaintFix(t))
 		} else if installed.LessThan(karpenterSince) {
-			d.found("autoscaler", fmt.Sprintf("Karpenter %s (%s) does not know the gating taint %s by its key: "+
+			d.found(fmt.Sprintf("Karpenter %s (%s) does not know the gating taint %s by its key: "+
 				"it launches more nodes than are needed", installed, source, t.Key),
 				fmt.Sprintf("upgrade Karpenter to %s or later, or %s", karpenterSince, startupTaintFix(t)))
 		}
@@ -225,7 +225,7 @@ func (v *invocation) examineClusterAutoscaler(ctx context.Context, d *diagnosis,
 			}
 		}
 		if !known {
-			d.found("autoscaler", fmt.Sprintf("Cluster Autoscaler does not know the gating taint %s: "+
+			d.found(fmt.Sprintf("Cluster Autoscaler does not know the gating taint %s: "+
 				"it launches more nodes than are needed", t.Key), fmt.Sprintf("start it with --startup-taint=%s, "+
 				"or use a key with the prefix %s (docs/guides/autoscalers.md)", t.Key, clusterAutoscalerKnows[0]))
 		}

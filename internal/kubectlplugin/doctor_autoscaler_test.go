@@ -36,7 +36,7 @@ func autoscalerDiagnosis(t *testing.T, settings string, startup []any, objects .
 	v := &invocation{now: now, cluster: &cluster{client: client, config: configuration(t, settings),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{nodepool.Resource: "NodePoolList"}, pool)}}
-	var d diagnosis
+	d := diagnosis{check: "autoscaler"}
 	if err := examineAutoscaler(t.Context(), v, &d); err != nil {
 		t.Fatal(err)
 	}

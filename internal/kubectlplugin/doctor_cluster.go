@@ -41,13 +41,13 @@ func examineDNS(ctx context.Context, v *invocation, d *diagnosis) error {
 		}
 		fits := func(p corev1.Pod) bool { return toleratesAny(&p, nodes) }
 		if len(pods.Items) > 0 && !slices.ContainsFunc(pods.Items, fits) {
-			d.found("dns", fmt.Sprintf("every node has a taint that the pods of Service %s do not tolerate: "+
+			d.found(fmt.Sprintf("every node has a taint that the pods of Service %s do not tolerate: "+
 				"cluster DNS cannot run, so no worker can resolve a name", service),
 				"keep a group of nodes without the gating taint, or let DNS tolerate it (docs/guides/autoscalers.md)")
 		}
 		return nil
 	}
-	d.note("dns", "found no Service of cluster DNS with a selector, so doctor does not check whether DNS can run", "")
+	d.note("found no Service of cluster DNS with a selector, so doctor does not check whether DNS can run", "")
 	return nil
 }
 

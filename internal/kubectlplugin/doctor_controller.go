@@ -27,11 +27,11 @@ import (
 
 func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 	if l := d.overview.Leader; l.Dead {
-		d.found("leader", l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name="+
+		d.found(l.line(v.now), "bring the controller back: kubectl get pods -A -l app.kubernetes.io/name="+
 			"kube-node-ready,app.kubernetes.io/component=controller, and their logs; "+
 			"docs/operate/runbooks/KubeNodeReadyNoLeader.md")
 	} else if l.Name == "" && *v.cluster.config.LeaderElection.Enabled && v.cluster.component == componentController {
-		return fmt.Errorf("%s", l.Problem)
+		return errors.New(l.Problem)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func examineLeader(_ context.Context, v *invocation, d *diagnosis) error {
 func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 	o := d.overview
 	if own := leader.VersionLabel(version.Version); o.Leader.Version != "" && o.Leader.Version != own {
-		d.found("versions", fmt.Sprintf("the leading controller has version %s, this plugin has version %s",
+		d.found(fmt.Sprintf("the leading controller has version %s, this plugin has version %s",
 			o.Leader.Version, own), "use the plugin of the controller's version: this one may misread the controller's marks")
 	}
 	if o.podsErr != nil {
@@ -47,7 +47,7 @@ func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 	}
 	images := o.Replicas.Images
 	if len(images) > 1 {
-		d.found("versions", "the controller's replicas run different images: "+strings.Join(images, ", "),
+		d.found("the controller's replicas run different images: "+strings.Join(images, ", "),
 			"finish or undo the rollout: kubectl rollout status deployment of the controller")
 	}
 	if len(images) != 1 {
@@ -62,7 +62,7 @@ func examineVersions(_ context.Context, v *invocation, d *diagnosis) error {
 		own, err := reference.ParseNormalizedNamed(strings.TrimSuffix(w.Repository, "-worker"))
 		ours := err == nil && own.Name() == controller.Name()
 		if ok && ours && w.Tag != "" && w.Digest == "" && w.Tag != tagged.Tag() {
-			d.found("versions", fmt.Sprintf("the controller runs %s, %s %s:%s", images[0], w.who, w.Repository, w.Tag),
+			d.found(fmt.Sprintf("the controller runs %s, %s %s:%s", images[0], w.who, w.Repository, w.Tag),
 				fmt.Sprintf("leave %s empty to use controller.image, or set both to one tag", w.key))
 		}
 	}
@@ -98,7 +98,7 @@ func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error 
 		name := m.Namespace + "/" + m.Name
 		cfg, err := parse(m, "")
 		if err != nil {
-			d.found("controllers", "the configuration in ConfigMap "+name+" is refused: "+err.Error(),
+			d.found("the configuration in ConfigMap "+name+" is refused: "+err.Error(),
 				"correct it (kubectl node-ready config validate FILE)")
 			continue
 		}
@@ -106,8 +106,7 @@ func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error 
 			for _, t := range cfg.Vocabulary().Gating {
 				shared := decide.HasTaint(others[other].Vocabulary().Gating, t)
 				if shared && overlap(cfg.NodeManagement.NodeSelector, others[other].NodeManagement.NodeSelector) {
-					d.found("controllers", fmt.Sprintf("%s and %s both act on nodes with the taint %s:%s",
-						other, name, t.Key, t.Effect),
+					d.found(fmt.Sprintf("%s and %s both act on nodes with the taint %s", other, name, t.ID()),
 						"give each its own nodeManagement.taints, or nodeManagement.nodeSelectors that exclude each other's nodes")
 				}
 			}
@@ -138,9 +137,8 @@ func examineWorkers(ctx context.Context, v *invocation, d *diagnosis) error {
 	of := labels.Set{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}.String()
 	return each(ctx, v.cluster.client.CoreV1().Pods(metav1.NamespaceAll).List, of, func(p *corev1.Pod) {
 		if !slices.Contains(namespaces, p.Namespace) {
-			d.found("workers", fmt.Sprintf("worker pod %s/%s of node %s is in a namespace that no controller watches, "+
-				"because worker.namespace was changed",
-				p.Namespace, p.Name, p.Annotations[workerpod.AnnotationNode]),
+			d.found(fmt.Sprintf("worker pod %s/%s of node %s is in a namespace that no controller watches, "+
+				"because worker.namespace was changed", p.Namespace, p.Name, p.Annotations[workerpod.AnnotationNode]),
 				fmt.Sprintf("it ends at its own deadline and is deleted with its node; to delete it now, run kubectl -n %s "+
 					"delete pod %s", p.Namespace, p.Name))
 		}
@@ -179,7 +177,7 @@ func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 			}
 		}
 		if !ours {
-			d.found("image", fmt.Sprintf("%s run the image %s, which is not from the chart's repository: a worker that exits "+
+			d.found(fmt.Sprintf("%s run the image %s, which is not from the chart's repository: a worker that exits "+
 				"with 0 releases its node without the configured checks",
 				strings.TrimPrefix(w.who, "its "), w.Repository), fmt.Sprintf(
 				"leave %s empty to use controller.image, or end the name of a mirror in /%s", w.key, repository))
@@ -199,7 +197,7 @@ func examineImage(ctx context.Context, v *invocation, d *diagnosis) error {
 	}
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) > 0 {
-		d.found("image", fmt.Sprintf("within the last hour, workers passed without a report, so their checks are unknown, "+
+		d.found(fmt.Sprintf("within the last hour, workers passed without a report, so their checks are unknown, "+
 			"on %d nodes, %s among them", len(nodes), nodes[0]),
 			"use the workers' image of the controller's version, then run kubectl node-ready reverify NODE...")
 	}
@@ -218,7 +216,7 @@ func noteMovingImages(cfg *config.Config, d *diagnosis) {
 			_, pinned := named.(reference.Digested)
 			tagged, ok := reference.TagNameOnly(named).(reference.Tagged) // latest is that of none
 			if !pinned && ok && tagged.Tag() == "latest" {
-				d.note("image", fmt.Sprintf("%s.initContainers[%d] (%s) runs the image %s, whose tag can change, so nodes may "+
+				d.note(fmt.Sprintf("%s.initContainers[%d] (%s) runs the image %s, whose tag can change, so nodes may "+
 					"be verified by different versions of it", key, i, c.Name, c.Image),
 					"set a version as the image's tag, or a digest")
 			}
@@ -264,7 +262,7 @@ func examineToken(ctx context.Context, v *invocation, d *diagnosis) error {
 		return err
 	}
 	what, fix := stolenToken(namespace, v.cluster.config.NodeManagement.DeleteFailedNodes)
-	d.note("token", what, fix)
+	d.note(what, fix)
 	return nil
 }
 
@@ -307,7 +305,7 @@ func examineAgents(ctx context.Context, v *invocation, d *diagnosis) error {
 				names = append(names, ds.Namespace+"/"+ds.Name)
 			}
 			slices.Sort(names)
-			d.note("agents", fmt.Sprintf("new nodes wait for DaemonSets %s: %s", entry.String(),
+			d.note(fmt.Sprintf("new nodes wait for DaemonSets %s: %s", entry.String(),
 				cmp.Or(strings.Join(names, ", "), "none has registered itself")), "")
 		}
 	}

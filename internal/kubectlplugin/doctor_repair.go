@@ -49,12 +49,11 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	n := v.cluster.config.NodeManagement
 	deletesOnly := len(n.Remediation.Actions) == 1 && n.Remediation.Actions[0].Delete != nil
 	if !n.DeleteFailedNodes && !deletesOnly {
-		d.note("repair", "nodeManagement.remediation.actions is configured, but deleteFailedNodes is off, so no action is "+
-			"taken",
+		d.note("nodeManagement.remediation.actions is configured, but deleteFailedNodes is off, so no action is taken",
 			"set nodeManagement.deleteFailedNodes, at first with remediation.dryRun (docs/guides/repair.md)")
 	}
 	if n.DeleteFailedNodes && *n.Remediation.NeverVerifiedOnly && len(v.cluster.config.SuspectTypes()) > 0 {
-		d.note("repair", "reverify.onConditions verifies nodes that worked before, but remediation.neverVerifiedOnly is "+
+		d.note("reverify.onConditions verifies nodes that worked before, but remediation.neverVerifiedOnly is "+
 			"on: such a node is tainted when it fails, and no action is ever taken on it",
 			"set nodeManagement.remediation.neverVerifiedOnly to false if failed nodes should be repaired or replaced")
 	}
@@ -81,7 +80,7 @@ func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.note("repair", fmt.Sprintf("no node has the condition %s, which reverify.onConditions names: its detector does "+
+		d.note(fmt.Sprintf("no node has the condition %s, which reverify.onConditions names: its detector does "+
 			"not run, or sets the condition only when it finds a problem", name),
 			"compare the type with the conditions that the detector sets: kubectl get nodes -o "+
 				"jsonpath='{.items[*].status.conditions[*].type}'")
@@ -115,23 +114,23 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 	case err != nil:
 		return err
 	case resource == nil:
-		d.found("repair", fmt.Sprintf("the API server does not serve kind %s in %s, which %s creates: the guard action "+
+		d.found(fmt.Sprintf("the API server does not serve kind %s in %s, which %s creates: the guard action "+
 			"holds this entry, and no later entry is tried", kind, apiVersion, at), "install its CustomResourceDefinition, "+
 			"or correct apiVersion and kind")
 		return nil
 	case resource.Namespaced && namespace == "":
-		d.found("repair", fmt.Sprintf("%s creates a %s, which is namespaced, and its template has no namespace", at, kind),
+		d.found(fmt.Sprintf("%s creates a %s, which is namespaced, and its template has no namespace", at, kind),
 			"set metadata.namespace in the template")
 		return nil
 	case !resource.Namespaced && namespace != "":
-		d.found("repair", fmt.Sprintf("%s creates a %s, which is cluster-scoped, in namespace %s", at, kind, namespace),
+		d.found(fmt.Sprintf("%s creates a %s, which is cluster-scoped, in namespace %s", at, kind, namespace),
 			"remove metadata.namespace from the template")
 		return nil
 	}
 	if namespace != "" {
 		_, err := v.cluster.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			d.found("repair", fmt.Sprintf("namespace %s, in which %s creates a %s, does not exist", namespace, at, kind),
+			d.found(fmt.Sprintf("namespace %s, in which %s creates a %s, does not exist", namespace, at, kind),
 				"create it, or correct metadata.namespace in the template")
 			return nil
 		}
@@ -151,7 +150,7 @@ func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string,
 		Verbs:         []string{"create", "get", "delete"}}
 	missing, err := v.missing(ctx, own, account, right)
 	if len(missing) > 0 {
-		d.found("repair", fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",
+		d.found(fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",
 			own, account, strings.Join(missing, ", "), right, at),
 			"run helm upgrade, whose role has the regular plural of the kind; add a rule for another plural to "+
 				"controller.extraRules")
@@ -225,16 +224,16 @@ func (v *invocation) examineTrigger(d *diagnosis, who, condition, status string)
 		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/guides/repair.md)"
 	switch {
 	case condition == string(marks.ConditionType):
-		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+
+		d.found(fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+
 			"of kube-node-ready", who, condition), fix)
 	case set >= 0 && status != string(actions[set].Condition.Status):
-		d.found("repair", fmt.Sprintf("%s acts on %s=%s, but remediation.actions sets it to %s, so it never acts", who,
+		d.found(fmt.Sprintf("%s acts on %s=%s, but remediation.actions sets it to %s, so it never acts", who,
 			condition, status, actions[set].Condition.Status), "give both the same status")
 	case set < 0 && strings.HasPrefix(condition, "node-ready/"):
-		d.found("repair", fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets, so it "+
+		d.found(fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets, so it "+
 			"never acts", who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
 	case cfg.SuspectTypes()[corev1.NodeConditionType(condition)]:
-		d.note("repair", fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them "+
+		d.note(fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them "+
 			"without waiting for the result of their verification", who, condition), fix)
 	}
 }
@@ -250,7 +249,7 @@ func (v *invocation) examineEvictions(ctx context.Context, d *diagnosis) error {
 			}
 			for _, c := range entries(o, "spec", "conditions") {
 				if c["type"] == string(marks.ConditionType) {
-					d.note("repair", fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, for "+
+					d.note(fmt.Sprintf("NodeReadinessRule %s evicts the pods of a node whenever %s is not %s, for "+
 						"example during each verification and at the first failure. No guard can hold that", o.GetName(),
 						marks.ConditionType, c["requiredStatus"]), "give the rule's taint the effect NoSchedule")
 				}

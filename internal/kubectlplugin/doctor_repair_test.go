@@ -114,7 +114,7 @@ func TestDoctorOfRepair(t *testing.T) {
 					{Group: "remediation.medik8s.io", Version: "v1alpha1", Resource: "nodehealthchecks"}:    "NodeHealthCheckList",
 					{Group: "readiness.node.x-k8s.io", Version: "v1alpha1", Resource: "nodereadinessrules"}: "NodeReadinessRuleList",
 				}, test.others...)}}
-			d := diagnosis{overview: overview{DryRun: test.dryRun, pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "own"},
+			d := diagnosis{check: "repair", overview: overview{DryRun: test.dryRun, pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "own"},
 				Spec: corev1.PodSpec{ServiceAccountName: "account"}}}}}
 			if err := examineRepair(t.Context(), v, &d); err != nil {
 				t.Fatal(err)
