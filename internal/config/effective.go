@@ -105,16 +105,12 @@ func (c *Config) Selects(nodeLabels map[string]string) bool {
 // nodeManagement and of every profile. A NoExecute taint also gates with effect NoSchedule, because a node that runs
 // ordinary pods gets it with that effect.
 func (c *Config) GatingTaints() []marks.Taint {
-	type identity struct {
-		key    string
-		effect corev1.TaintEffect
-	}
 	var all []marks.Taint
-	seen := map[identity]bool{}
+	seen := map[marks.TaintID]bool{}
 	add := func(taints []marks.Taint) {
 		for _, t := range marks.WithFallbacks(taints) {
-			if id := (identity{t.Key, t.Effect}); !seen[id] {
-				seen[id] = true
+			if !seen[t.ID()] {
+				seen[t.ID()] = true
 				all = append(all, t)
 			}
 		}

@@ -196,12 +196,12 @@ func (t PodTemplate) validateMetadata(at func(string) *field.Path) field.ErrorLi
 	faults := metavalidation.ValidateLabels(t.PodLabels, labels)
 	faults = append(faults, apivalidation.ValidateAnnotations(t.PodAnnotations, annotations)...)
 	const theirs = "belongs to the controller, which finds its pods by it; remove it"
-	for _, key := range sortedKeys(t.PodLabels) {
+	for _, key := range slices.Sorted(maps.Keys(t.PodLabels)) {
 		if slices.Contains(ownLabels, key) || strings.HasPrefix(key, ownPrefix) {
 			faults = append(faults, field.Invalid(labels.Key(key), t.PodLabels[key], theirs))
 		}
 	}
-	for _, key := range sortedKeys(t.PodAnnotations) {
+	for _, key := range slices.Sorted(maps.Keys(t.PodAnnotations)) {
 		if strings.HasPrefix(key, ownPrefix) {
 			faults = append(faults, field.Invalid(annotations.Key(key), t.PodAnnotations[key], theirs))
 		}

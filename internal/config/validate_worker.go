@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 
@@ -104,12 +105,12 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[
 			faults = append(faults, each(at.Child("request"), c.Request, validation.IsDNS1123Label(c.Request))...)
 		}
 	}
-	for _, name := range sortedKeys(r.Limits) {
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 		if q := r.Limits[name]; q.Sign() < 0 {
 			faults = append(faults, field.Invalid(p.Child("limits").Key(string(name)), q.String(), "must be at least 0"))
 		}
 	}
-	for _, name := range sortedKeys(r.Requests) {
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		at, q := p.Child("requests").Key(string(name)), r.Requests[name]
 		if q.Sign() < 0 {
 			faults = append(faults, field.Invalid(at, q.String(), "must be at least 0"))
@@ -119,14 +120,4 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[
 		}
 	}
 	return faults
-}
-
-// sortedKeys makes the order of faults independent of the map's.
-func sortedKeys[K ~string, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
