@@ -30,7 +30,7 @@ type Webhook struct {
 	Name string `json:"name,omitempty" required:"" format:"dns-1035-label"`
 	// FailurePolicy is what happens to a new node if the webhook does not answer. Ignore creates the node without the
 	// taints. Fail rejects the node, so the controller may have no node to run on. Default Ignore.
-	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty" required:"" enum:"Ignore Fail"`
+	FailurePolicy string `json:"failurePolicy,omitempty" required:"" enum:"Ignore Fail"`
 	// CertificateDir holds tls.crt and tls.key that another program renews, for example cert-manager. They are read again
 	// when they change. Default none: the controller creates and renews certificates in the Secret.
 	CertificateDir string `json:"certificateDir,omitempty" format:"absolute-path"`
@@ -38,15 +38,6 @@ type Webhook struct {
 	// Default 2160h.
 	CertificateLifetime metav1.Duration `json:"certificateLifetime,omitempty" minimum:"30s"`
 }
-
-// FailurePolicy is what happens to a new node if the webhook does not answer.
-type FailurePolicy string
-
-// The FailurePolicy settings, as admissionregistration.k8s.io names them.
-const (
-	FailureIgnored FailurePolicy = "Ignore"
-	FailureFails   FailurePolicy = "Fail"
-)
 
 // AdmissionMode is how nodes are tainted on creation.
 type AdmissionMode string

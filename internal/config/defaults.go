@@ -18,16 +18,8 @@ const (
 	// DefaultTaintKey and DefaultLabelKey are the marks on a node.
 	DefaultTaintKey = "node-ready/unverified"
 	DefaultLabelKey = "node-ready/verified"
-	// DefaultImageRepository is where releases are published.
-	DefaultImageRepository = "ghcr.io/kube-node-ready/kube-node-ready"
-	// DefaultWorkerServiceAccount and DefaultLease are the names the chart gives them.
-	DefaultWorkerServiceAccount = "kube-node-ready-worker"
-	DefaultLease                = "kube-node-ready-controller"
-	// DefaultRemediationCondition is the condition that asks a repairer to act, DefaultActionWaitSeconds how long after an
-	// action the node is verified again.
-	DefaultRemediationCondition = "node-ready/RemediationRequired"
-	DefaultActionWaitSeconds    = 600
-	DefaultWebhook              = "kube-node-ready-webhook"
+	// DefaultActionWaitSeconds is how long after an action the node is verified again.
+	DefaultActionWaitSeconds = 600
 )
 
 // SetDefaults sets every zero value that has a default. Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag
@@ -37,9 +29,9 @@ const (
 func (c *Config) SetDefaults() {
 	w := &c.Worker
 	w.SetDefaults() // of the part that a worker reads
-	or(&w.Image.Repository, DefaultImageRepository)
+	or(&w.Image.Repository, "ghcr.io/kube-node-ready/kube-node-ready")
 	or(&w.Image.PullPolicy, corev1.PullIfNotPresent)
-	or(&w.ServiceAccountName, DefaultWorkerServiceAccount)
+	or(&w.ServiceAccountName, "kube-node-ready-worker")
 	or(&w.PriorityClassName, "system-node-critical")
 	or(&w.StartTimeoutSeconds, 300)
 	if w.Tolerations == nil { // as node-critical agents do
@@ -65,12 +57,12 @@ func (c *Config) SetDefaults() {
 	or(&c.Admission.Mode, AdmissionOff)
 	hook := &c.Admission.Webhook
 	or(&hook.Port, 9443)
-	or(&hook.Name, DefaultWebhook)
-	or(&hook.FailurePolicy, FailureIgnored)
+	or(&hook.Name, "kube-node-ready-webhook")
+	or(&hook.FailurePolicy, "Ignore")
 	or(&hook.CertificateLifetime, metav1.Duration{Duration: 90 * 24 * time.Hour})
 	or(&c.Admission.BackfillMaxAge, metav1.Duration{Duration: 10 * time.Minute})
 
-	or(&c.LeaderElection.ID, DefaultLease)
+	or(&c.LeaderElection.ID, "kube-node-ready-controller")
 	or(&c.Metrics.Port, 8080)
 	or(&c.Metrics.PerNode, PerNodeAll)
 	or(&c.Health.Port, 8081)
@@ -131,7 +123,7 @@ func (i *Image) setDefaults(worker Image) {
 func (a *Action) setDefaults() {
 	or(&a.WaitSeconds, ptr.To[int32](DefaultActionWaitSeconds))
 	if c := a.Condition; c != nil {
-		or(&c.Type, DefaultRemediationCondition)
+		or(&c.Type, "node-ready/RemediationRequired")
 		or(&c.Status, corev1.ConditionTrue)
 		or(&c.Reason, "VerificationFailed")
 	}
