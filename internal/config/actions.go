@@ -131,17 +131,6 @@ func validateActions(path *field.Path, actions []Action) field.ErrorList {
 	return faults
 }
 
-// ActionConditions are the types of the conditions that remediation.actions sets.
-func (c *Config) ActionConditions() []corev1.NodeConditionType {
-	var types []corev1.NodeConditionType
-	for _, a := range c.NodeManagement.Remediation.Actions {
-		if a.Condition != nil {
-			types = append(types, a.Condition.Type)
-		}
-	}
-	return types
-}
-
 // ActionKinds are the kinds of the conditions and objects of remediation.actions, as in marks.Remediation.TargetKind,
 // each once. Deletions are left out.
 func (c *Config) ActionKinds() []string {

@@ -60,7 +60,9 @@ func (c *Config) validateSuspects() field.ErrorList {
 	var faults field.ErrorList
 	report := func(path *field.Path, conditions []SuspectCondition) {
 		for i, s := range conditions {
-			if slices.Contains(c.ActionConditions(), s.Type) {
+			if slices.ContainsFunc(c.NodeManagement.Remediation.Actions, func(a Action) bool {
+				return a.Condition != nil && a.Condition.Type == s.Type
+			}) {
 				faults = append(faults, field.Invalid(path.Index(i).Child("type"), s.Type,
 					"is set by remediation.actions; name a condition that a detector of node problems sets"))
 			}
