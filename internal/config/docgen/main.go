@@ -5,47 +5,15 @@
 //	go run ./internal/config/docgen -check   # fail if a page is not what it would write
 package main
 
-import (
-	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-)
+import "github.com/kube-node-ready/kube-node-ready/internal/docpages"
 
-func main() {
-	root := flag.String("root", ".", "the repository's root, where the sources are read")
-	check := flag.Bool("check", false, "compare the pages and write nothing")
-	flag.Parse()
-	if err := run(*root, *check); err != nil {
-		fmt.Fprintln(os.Stderr, "docgen:", err)
-		os.Exit(1)
-	}
-}
+func main() { docpages.Main(pages) }
 
-func run(root string, check bool) error {
+func pages(root string) (map[string][]byte, error) {
 	configuration, err := page(root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	presets, err := presetsPage()
-	if err != nil {
-		return err
-	}
-	for name, want := range map[string][]byte{"configuration.md": configuration, "presets.md": presets} {
-		path := filepath.Join(root, "docs", "reference", name)
-		if !check {
-			if err := os.WriteFile(path, want, 0o644); err != nil { //nolint:gosec // a page for everyone to read
-				return err
-			}
-			continue
-		}
-		have, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if string(have) != string(want) {
-			return fmt.Errorf("%s is not what the sources say: run make docs", path)
-		}
-	}
-	return nil
+	return map[string][]byte{"configuration.md": configuration, "presets.md": presets}, err
 }

@@ -5,38 +5,11 @@
 //	go run ./internal/metrics/docgen -check   # fail if the page is not what it would write
 package main
 
-import (
-	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-)
+import "github.com/kube-node-ready/kube-node-ready/internal/docpages"
 
-func main() {
-	root := flag.String("root", ".", "the repository's root")
-	check := flag.Bool("check", false, "compare the page and write nothing")
-	flag.Parse()
-	if err := run(*root, *check); err != nil {
-		fmt.Fprintln(os.Stderr, "docgen:", err)
-		os.Exit(1)
-	}
-}
+func main() { docpages.Main(pages) }
 
-func run(root string, check bool) error {
-	want, err := page()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(root, "docs", "reference", "metrics.md")
-	if !check {
-		return os.WriteFile(path, want, 0o644) //nolint:gosec // a page for everyone to read
-	}
-	have, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if string(have) != string(want) {
-		return fmt.Errorf("%s is not what the sources say: run make docs", path)
-	}
-	return nil
+func pages(string) (map[string][]byte, error) {
+	metrics, err := page()
+	return map[string][]byte{"metrics.md": metrics}, err
 }

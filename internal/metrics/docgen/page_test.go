@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/docpages"
 )
 
 func TestPageIsCurrent(t *testing.T) {
-	if err := run("../../..", true); err != nil {
+	if err := docpages.Write(pages, "../../..", true); err != nil {
 		t.Error(err)
 	}
 }
