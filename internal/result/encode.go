@@ -68,17 +68,6 @@ func (r Report) Sort() {
 	})
 }
 
-// FirstFailure is the check to name if only one can be named: the first that failed, or else the first that was
-// inconclusive.
-func (r Report) FirstFailure() (Check, bool) {
-	for _, o := range []Outcome{Failed, Inconclusive} {
-		if i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Outcome == o }); i >= 0 {
-			return r.Checks[i], true
-		}
-	}
-	return Check{}, false
-}
-
 // ExitCode is the exit code that goes with the report's outcome.
 func (r Report) ExitCode() int {
 	switch r.Outcome {

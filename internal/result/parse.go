@@ -130,7 +130,13 @@ const redacted = "[redacted]"
 
 // secretForms are the forms of secrets in error messages. These are a URL's user-info, an Authorization header or its
 // value, a JSON Web Token such as a service account's token, and secrets as parameters.
-var secretForms = []secretForm{
+var secretForms = []struct {
+	// Every text of the form contains one of the cues, in lower case. The expression itself takes thirty times as long to
+	// find nothing, and the message of a failed node is redacted whenever the node is looked at.
+	cues        []string
+	pattern     *regexp.Regexp
+	replacement string
+}{
 	{[]string{"://"}, regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"']*@`), "${1}" + redacted + "@"},
 	{[]string{"authorization"}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization"?\s*[:=]\s*"?)` +
 		`(?:(?:bearer|basic|digest|negotiate)\s+)?[^\s",;]+`), "${1}" + redacted},
@@ -139,14 +145,6 @@ var secretForms = []secretForm{
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
 	{[]string{"="}, regexp.MustCompile(`(?i)\b((?:access_?token|id_?token|token|password|passwd|secret|api_?key|` +
 		`client_?secret)"?\s*[=]\s*"?)[^\s&",;]+`), "${1}" + redacted},
-}
-
-type secretForm struct {
-	// Every text of the form contains one of the cues, in lower case. The expression itself takes thirty times as long to
-	// find nothing, and the message of a failed node is redacted whenever the node is looked at.
-	cues        []string
-	pattern     *regexp.Regexp
-	replacement string
 }
 
 // Sanitise makes a message fit to be shown: without secrets, valid UTF-8, on one line. Every

@@ -212,8 +212,7 @@ func theWholeRunHasADeadline(t *testing.T) {
 	if r.Outcome != result.Failed || got != "a passed, b failed DeadlineExceeded, c skipped DependencyFailed" {
 		t.Errorf("got %s: %s", r.Outcome, got)
 	}
-	f, _ := r.FirstFailure()
-	if !strings.Contains(f.Message, "timeoutSeconds ran out (attempt 1 of 1); until then: 10.0.0.1 did not answer") {
+	if f := r.Checks[0]; !strings.Contains(f.Message, "timeoutSeconds ran out (attempt 1 of 1); until then: 10.0.0.1 did not answer") {
 		t.Errorf("got %q", f.Message)
 	}
 }
