@@ -38,16 +38,11 @@ const (
 	drainTime = 5 * time.Second
 )
 
-// Creator writes an object; a client.Client is one.
-type Creator interface {
-	Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error
-}
-
 // Recorder emits events about decisions. It replaces the recorder of client-go, which names events by the time, so a
 // repeated decision would be a second event. When many nodes arrive at once, that recorder also drops the last events,
 // whatever their importance.
 type Recorder struct {
-	client   Creator
+	create   func(ctx context.Context, obj client.Object, opts ...client.CreateOption) error
 	dropped  func()
 	instance string
 	pace     flowcontrol.RateLimiter
@@ -59,11 +54,11 @@ type Recorder struct {
 	closed bool
 }
 
-// New makes a recorder; Start runs it. Any goroutine may call dropped, for each event that will not be written. It must
-// not block.
-func New(c Creator, dropped func()) *Recorder {
+// New makes a recorder; Start runs it. create writes an object, as client.Client.Create does. Any goroutine may call
+// dropped, for each event that will not be written. It must not block.
+func New(create func(context.Context, client.Object, ...client.CreateOption) error, dropped func()) *Recorder {
 	return &Recorder{
-		client: c, dropped: dropped, instance: instance(),
+		create: create, dropped: dropped, instance: instance(),
 		pace:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writeBurst),
 		wake:  make(chan struct{}, 1),
 		queue: queue{limit: queueLimit},
@@ -207,7 +202,7 @@ func (r *Recorder) close(ctx context.Context) {
 // write tries once, and reports whether the API server answered for good: written or refused.
 func (r *Recorder) write(ctx context.Context, it *item) bool {
 	try, cancel := context.WithTimeout(ctx, writeTimeout)
-	err := r.client.Create(try, it.object)
+	err := r.create(try, it.object)
 	cancel()
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		r.forget(it)

@@ -22,10 +22,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-var (
-	_ manager.Runnable = (*Recorder)(nil)
-	_ Creator          = client.Client(nil)
-)
+var _ manager.Runnable = (*Recorder)(nil)
 
 var resource = schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 
@@ -74,7 +71,7 @@ func started(t *testing.T, a *api) (r *Recorder, dropped *atomic.Int64, stop fun
 
 func newRecorder(a *api) (*Recorder, *atomic.Int64) {
 	var dropped atomic.Int64
-	return New(a, func() { dropped.Add(1) }), &dropped
+	return New(a.Create, func() { dropped.Add(1) }), &dropped
 }
 
 func start(t *testing.T, r *Recorder) (stop func()) {

@@ -19,7 +19,7 @@ import (
 type emitter struct{ *event.Recorder }
 
 func newEvents(mgr ctrl.Manager, c client.Client, counters *metrics.Counters) (emitter, error) {
-	r := event.New(c, counters.EventDropped)
+	r := event.New(c.Create, counters.EventDropped)
 	return emitter{r}, mgr.Add(r)
 }
 
