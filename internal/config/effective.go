@@ -29,8 +29,13 @@ type Effective struct {
 	Taints []marks.Taint
 	// Prerequisites must hold before its first worker starts.
 	Prerequisites Prerequisites
-	// PodTemplate is the worker pod's.
+	// PodTemplate is the worker pod's, and Image its image; nil means the worker's.
 	PodTemplate
+	Image *Image
+	// StartTimeoutSeconds limits the start of a pod, without its init containers. initTimeoutSeconds limits those; 0 means
+	// StartTimeoutSeconds. See InitSeconds.
+	StartTimeoutSeconds int32
+	initTimeoutSeconds  int32
 	// Scheduling is how the worker pod reaches a node with a gating taint. A pod with claims always goes through
 	// kube-scheduler.
 	Scheduling Scheduling
@@ -74,8 +79,11 @@ func (c *Config) base() Effective {
 
 		Taints:        c.NodeManagement.Taints,
 		Prerequisites: c.NodeManagement.Prerequisites,
-		PodTemplate:   c.Worker.template(),
+		PodTemplate:   c.Worker.PodTemplate,
 		Scheduling:    cmp.Or(c.Worker.Scheduling, SchedulingDirect),
+
+		StartTimeoutSeconds: c.Worker.StartTimeoutSeconds,
+		initTimeoutSeconds:  c.Worker.InitTimeoutSeconds,
 
 		SuspectConditions: c.NodeManagement.Reverify.OnConditions,
 	}
@@ -207,7 +215,7 @@ func (p *Profile) override(e *Effective) {
 	}
 	for _, part := range p.parts() {
 		if part.set {
-			part.use(&e.PodTemplate)
+			part.use(e)
 		}
 	}
 	if p.Reverify != nil {

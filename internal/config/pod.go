@@ -14,36 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PodTemplate is the settings of a profile's worker pods, except for their checks. A setting of the profile replaces
-// the worker's.
-type PodTemplate struct {
-	// Image is the profile's; nil means the worker's.
-	Image *Image
-
-	Tolerations      []corev1.Toleration
-	InitContainers   []corev1.Container
-	Volumes          []corev1.Volume
-	VolumeMounts     []corev1.VolumeMount
-	Env              []corev1.EnvVar
-	Resources        corev1.ResourceRequirements
-	ResourceClaims   []corev1.PodResourceClaim
-	RuntimeClassName string
-	ImagePullSecrets []corev1.LocalObjectReference
-	PodAnnotations   map[string]string
-	PodLabels        map[string]string
-
-	// StartTimeoutSeconds limits the start of a pod, without its init containers. initTimeoutSeconds limits those; 0 means
-	// StartTimeoutSeconds. See InitSeconds.
-	StartTimeoutSeconds int32
-	initTimeoutSeconds  int32
-}
-
 // InitSeconds limits the time of the init containers; 0 if there are none.
-func (t PodTemplate) InitSeconds() int32 {
-	if len(t.InitContainers) == 0 {
+func (e Effective) InitSeconds() int32 {
+	if len(e.InitContainers) == 0 {
 		return 0
 	}
-	return cmp.Or(t.initTimeoutSeconds, t.StartTimeoutSeconds)
+	return cmp.Or(e.initTimeoutSeconds, e.StartTimeoutSeconds)
 }
 
 // ExtendedResources lists the resources that the pod's containers request and that a device plugin offers on a node,
@@ -71,49 +47,37 @@ func (e Effective) AttemptSeconds() int32 {
 	return e.StartTimeoutSeconds + e.InitSeconds() + e.TimeoutSeconds
 }
 
-// template is the pod of nodes that no profile selects.
-func (w *Worker) template() PodTemplate {
-	return PodTemplate{
-		Tolerations: w.Tolerations, InitContainers: w.InitContainers, Volumes: w.Volumes, VolumeMounts: w.VolumeMounts,
-		Env: w.Env, Resources: w.Resources, ResourceClaims: w.ResourceClaims, RuntimeClassName: w.RuntimeClassName,
-		ImagePullSecrets: w.ImagePullSecrets, PodAnnotations: w.PodAnnotations, PodLabels: w.PodLabels,
-		StartTimeoutSeconds: w.StartTimeoutSeconds, initTimeoutSeconds: w.InitTimeoutSeconds,
-	}
-}
-
 // part is a key of a profile that replaces one of the worker's.
 type part struct {
 	key string
 	set bool // the profile has it
-	use func(*PodTemplate)
+	use func(*Effective)
 }
 
 // parts lists what a profile may replace in the worker pod. An empty list or map that is written out replaces too.
 func (p *Profile) parts() []part {
 	return []part{
-		{"image", p.Image != nil, func(t *PodTemplate) { t.Image = p.Image }},
-		{"tolerations", len(p.Tolerations) > 0, func(t *PodTemplate) { t.Tolerations = p.Tolerations }},
-		{"initContainers", p.InitContainers != nil, func(t *PodTemplate) { t.InitContainers = p.InitContainers }},
-		{"volumes", p.Volumes != nil, func(t *PodTemplate) { t.Volumes = p.Volumes }},
-		{"volumeMounts", p.VolumeMounts != nil, func(t *PodTemplate) { t.VolumeMounts = p.VolumeMounts }},
-		{"env", p.Env != nil, func(t *PodTemplate) { t.Env = p.Env }},
-		{"resources", p.Resources != nil, func(t *PodTemplate) { t.Resources = *p.Resources }},
-		{"resourceClaims", p.ResourceClaims != nil, func(t *PodTemplate) { t.ResourceClaims = p.ResourceClaims }},
-		{"runtimeClassName", p.RuntimeClassName != "", func(t *PodTemplate) { t.RuntimeClassName = p.RuntimeClassName }},
-		{"imagePullSecrets", p.ImagePullSecrets != nil, func(t *PodTemplate) { t.ImagePullSecrets = p.ImagePullSecrets }},
-		{"podAnnotations", p.PodAnnotations != nil, func(t *PodTemplate) { t.PodAnnotations = p.PodAnnotations }},
-		{"podLabels", p.PodLabels != nil, func(t *PodTemplate) { t.PodLabels = p.PodLabels }},
-		{"startTimeoutSeconds", p.StartTimeoutSeconds > 0, func(t *PodTemplate) {
-			t.StartTimeoutSeconds = p.StartTimeoutSeconds
-		}},
-		{"initTimeoutSeconds", p.InitTimeoutSeconds > 0, func(t *PodTemplate) {
-			t.initTimeoutSeconds = p.InitTimeoutSeconds
-		}},
+		{"image", p.Image != nil, func(e *Effective) { e.Image = p.Image }},
+		{"tolerations", len(p.Tolerations) > 0, func(e *Effective) { e.Tolerations = p.Tolerations }},
+		{"initContainers", p.InitContainers != nil, func(e *Effective) { e.InitContainers = p.InitContainers }},
+		{"volumes", p.Volumes != nil, func(e *Effective) { e.Volumes = p.Volumes }},
+		{"volumeMounts", p.VolumeMounts != nil, func(e *Effective) { e.VolumeMounts = p.VolumeMounts }},
+		{"env", p.Env != nil, func(e *Effective) { e.Env = p.Env }},
+		{"resources", p.Resources != nil, func(e *Effective) { e.Resources = *p.Resources }},
+		{"resourceClaims", p.ResourceClaims != nil, func(e *Effective) { e.ResourceClaims = p.ResourceClaims }},
+		{"runtimeClassName", p.RuntimeClassName != "", func(e *Effective) { e.RuntimeClassName = p.RuntimeClassName }},
+		{"imagePullSecrets", p.ImagePullSecrets != nil, func(e *Effective) { e.ImagePullSecrets = p.ImagePullSecrets }},
+		{"podAnnotations", p.PodAnnotations != nil, func(e *Effective) { e.PodAnnotations = p.PodAnnotations }},
+		{"podLabels", p.PodLabels != nil, func(e *Effective) { e.PodLabels = p.PodLabels }},
+		{"startTimeoutSeconds", p.StartTimeoutSeconds > 0,
+			func(e *Effective) { e.StartTimeoutSeconds = p.StartTimeoutSeconds }},
+		{"initTimeoutSeconds", p.InitTimeoutSeconds > 0,
+			func(e *Effective) { e.initTimeoutSeconds = p.InitTimeoutSeconds }},
 	}
 }
 
-// validateTemplate checks what can go wrong within a worker pod and between its parts. The API server would refuse most
-// of it too, but only when the first node waits for its worker. at is the path of a key.
+// validate checks what can go wrong within a worker pod and between its parts. The API server would refuse most of it
+// too, but only when the first node waits for its worker. at is the path of a key.
 func (t PodTemplate) validate(at func(key string) *field.Path) field.ErrorList {
 	faults := validateTolerations(at("tolerations"), t.Tolerations)
 	claims, faultsOfClaims := validateClaims(at("resourceClaims"), t.ResourceClaims)
@@ -219,7 +183,7 @@ func (c *Config) validatePod(p *field.Path, profile *Profile) field.ErrorList {
 	kept := field.NewPath("worker")
 	template := c.effective(profile).PodTemplate
 	var faults field.ErrorList
-	broken := c.Worker.template().validate(func(key string) *field.Path { return kept.Child(key) })
+	broken := c.Worker.PodTemplate.validate(func(key string) *field.Path { return kept.Child(key) })
 	for _, fault := range template.validate(func(key string) *field.Path {
 		if own[key] {
 			return p.Child(key)

@@ -96,6 +96,11 @@ type Worker struct {
 	// keeps none.
 	KeepFailedSeconds *int32 `json:"keepFailedSeconds,omitempty" minimum:"0" maximum:"31536000"`
 
+	PodTemplate
+}
+
+// PodTemplate is the settings of the worker pods that a profile can replace as they are.
+type PodTemplate struct {
 	// Tolerations of the worker pods. By default, no startup taint of a CNI, CSI driver or cloud keeps a worker off.
 	// Default [{"operator":"Exists"}]. A list of yours replaces it, and should include node.kubernetes.io/not-ready.
 	// Workers always tolerate the gating taints and karpenter.sh/unregistered. Because nothing else evicts such a pod, the

@@ -93,7 +93,7 @@ func TestRefusedWorker(t *testing.T) {
 			t.Parallel()
 			w := world.Begin(t, c.settings)
 			if c.large {
-				w.Config.Worker.Env = []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 4<<20)}}
+				w.Config.Worker.PodTemplate.Env = []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 4<<20)}}
 			}
 			n := w.Node("n")
 			l := w.Lead()
