@@ -3,6 +3,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -93,12 +94,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		say(stderr, "%v", err)
 		return exitConfig
 	}
-	if *level != "" {
-		cfg.Logging.Level = *level
-	}
-	if *format != "" {
-		cfg.Logging.Format = *format
-	}
+	cfg.Logging.Level = cmp.Or(*level, cfg.Logging.Level)
+	cfg.Logging.Format = cmp.Or(*format, cfg.Logging.Format)
 	zl, err := logging.New(cfg.Logging.Level, cfg.Logging.Format, stderr)
 	if err != nil {
 		say(stderr, "kube-node-ready-controller: %v", err)

@@ -8,9 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"time"
 
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -44,23 +42,17 @@ In a pod, it does not exit until it is stopped. Every run exits with 2 if its co
 Flags:
 `
 
-// daemonSet is the command line of the DaemonSet's process.
-type daemonSet struct {
-	path, kubeconfig, level, format string
-	dryRun, version                 bool
-	set                             *pflag.FlagSet
-}
-
-func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, error) {
-	d := &daemonSet{set: newFlagSet(commandDaemonSet)}
-	d.set.StringVar(&d.path, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
+// parseDaemonSet parses the command line of the DaemonSet's process.
+func parseDaemonSet(args []string, getenv func(string) string) (*flags, error) {
+	d := &flags{set: newFlagSet(commandDaemonSet)}
+	d.set.StringVar(&d.config, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
 		"; a dry run without that file uses the default settings")
 	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and log the changes that would follow; outside a "+
 		"cluster, checks that use the API server need a kubeconfig")
 	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", kubeconfigHelp)
-	d.set.StringVar(&d.level, "log-level", getenv("LOG_LEVEL"),
+	d.set.StringVar(&d.logLevel, "log-level", getenv("LOG_LEVEL"),
 		"`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
-	d.set.StringVar(&d.format, "log-format", getenv("LOG_FORMAT"),
+	d.set.StringVar(&d.logFormat, "log-format", getenv("LOG_FORMAT"),
 		"`format`: json or console; overrides logging.format (LOG_FORMAT)")
 	d.set.BoolVar(&d.version, "version", false, "print the version")
 	if err := d.set.Parse(args); err != nil {
@@ -78,17 +70,17 @@ func parseDaemonSet(args []string, getenv func(string) string) (*daemonSet, erro
 	return d, nil
 }
 
-// load reads the configuration.
-func (d *daemonSet) load() (*config.Config, error) {
-	cfg, err := config.LoadDaemonSet(cmp.Or(d.path, config.DefaultPath))
-	if errors.Is(err, fs.ErrNotExist) && d.path == "" && d.dryRun {
+// loadDaemonSet reads the configuration.
+func loadDaemonSet(d *flags) (*config.Config, error) {
+	cfg, err := config.LoadDaemonSet(cmp.Or(d.config, config.DefaultPath))
+	if errors.Is(err, fs.ErrNotExist) && d.config == "" && d.dryRun {
 		cfg, err = config.ParseDaemonSet(nil, "defaults")
 	}
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logging.Level = cmp.Or(d.level, cfg.Logging.Level)
-	cfg.Logging.Format = cmp.Or(d.format, cfg.Logging.Format)
+	cfg.Logging.Level = cmp.Or(d.logLevel, cfg.Logging.Level)
+	cfg.Logging.Format = cmp.Or(d.logFormat, cfg.Logging.Format)
 	return cfg, nil
 }
 
@@ -99,7 +91,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 	if code, done := answer(program+" daemonset", err, d.version, usage, stdout, stderr); done {
 		return code
 	}
-	cfg, err := d.load()
+	cfg, err := loadDaemonSet(d)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
 		return result.ExitConfig
@@ -114,8 +106,8 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 		node, _ = os.Hostname() // often the node's name
 	}
 	log = log.With(zap.String("node", node))
-	interval := time.Duration(cfg.Reconciliation.IntervalSeconds) * time.Second
-	p := &daemonset.Process{Config: cfg, Node: node, Log: log, Metrics: daemonset.NewMetrics(node, interval),
+	p := &daemonset.Process{Config: cfg, Node: node, Log: log,
+		Metrics: daemonset.NewMetrics(node, cfg.Reconciliation.Interval()),
 		Connect: func() (daemonset.API, error) { return worker.Client(getenv) },
 		Verify: func(ctx context.Context, c worker.Config) result.Report {
 			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig,
@@ -138,7 +130,7 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 }
 
 // dryRun runs the checks once. In a pod it then waits until it is stopped, since the kubelet would restart it.
-func dryRun(ctx context.Context, d *daemonSet, p *daemonset.Process, getenv func(string) string) int {
+func dryRun(ctx context.Context, d *flags, p *daemonset.Process, getenv func(string) string) int {
 	inPod := getenv(worker.EnvServiceHost) != ""
 	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
 	case errors.Is(err, apiserver.ErrNoCluster):

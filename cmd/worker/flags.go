@@ -22,7 +22,7 @@ const (
 // kubeconfigHelp is the help of --kubeconfig.
 const kubeconfigHelp = "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config"
 
-// flags are the command line, with the environment's defaults.
+// flags are a command line, with the environment's defaults.
 type flags struct {
 	set                                             *pflag.FlagSet
 	config, kubeconfig, output, logLevel, logFormat string
