@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
+	"github.com/kube-node-ready/kube-node-ready/internal/limits"
 	"github.com/kube-node-ready/kube-node-ready/internal/strictyaml"
 )
 
@@ -27,36 +26,37 @@ func load(path string, parse func([]byte, string) (*Config, error)) (*Config, er
 // strictyaml.Faults: unknown and duplicate keys, wrong types, and values that are not allowed. name is the file's name
 // in the messages.
 func Parse(data []byte, name string) (*Config, error) {
-	return read(data, name, &Config{}, (*Config).validate)
+	return read(data, name, false)
 }
 
 // ParseDaemonSet is Parse for DaemonSet mode: settings that need a controller are faults, rules are off by default, and
 // nodes that never had the taint are verified too.
 func ParseDaemonSet(data []byte, name string) (*Config, error) {
-	c, err := read(data, name, &Config{Rules: Rules{Enabled: new(bool)}}, func(c *Config) field.ErrorList {
-		return append(c.validate(), c.validateDaemonSet()...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.NodeManagement.VerifyUntainted = true
-	return c, nil
+	return read(data, name, true)
 }
 
-// read reads a configuration over what is set already.
-func read(data []byte, name string, c *Config, validate func(*Config) field.ErrorList) (*Config, error) {
+func read(data []byte, name string, daemonSet bool) (*Config, error) {
+	c := &Config{}
+	if daemonSet {
+		c.Rules.Enabled = new(bool)
+	}
 	c.SetDefaults()
 	doc := strictyaml.Decode(data, name, c)
 	relocate(doc.Faults)
 	c.setLateDefaults()
-	if err := doc.Err(validate(c)); err != nil {
+	faults := limits.Validate(nil, c)
+	if daemonSet {
+		c.NodeManagement.VerifyUntainted = true
+		faults = append(faults, c.validateDaemonSet()...)
+	}
+	if err := doc.Err(faults); err != nil {
 		return nil, err
 	}
 	if k := &c.Kubernetes; k.QPS > 0 && k.Burst == 0 {
 		k.Burst = max(1, int32(2*k.QPS))
 	}
 	c.expandPresets()
-	if err := doc.Err(c.validate()); err != nil { // too many checks, or too large ones
+	if err := doc.Err(limits.Validate(nil, c)); err != nil { // too many checks, or too large ones
 		return nil, err
 	}
 	c.compile()

@@ -79,11 +79,9 @@ func (p *Profile) parts() []part {
 // validate checks what can go wrong within a worker pod and between its parts. The API server would refuse most of it
 // too, but only when the first node waits for its worker. at is the path of a key.
 func (t PodTemplate) validate(at func(key string) *field.Path) field.ErrorList {
-	faults := validateTolerations(at("tolerations"), t.Tolerations)
-	claims, faultsOfClaims := validateClaims(at("resourceClaims"), t.ResourceClaims)
-	faults = append(faults, faultsOfClaims...)
-	faults = append(faults, t.validateContainers(at, claims)...)
-	faults = append(faults, validateResources(at("resources"), t.Resources, claims)...)
+	claims, faults := validateClaims(at("resourceClaims"), t.ResourceClaims)
+	faults = slices.Concat(validateTolerations(at("tolerations"), t.Tolerations), faults, t.validateContainers(at, claims),
+		validateResources(at("resources"), t.Resources, claims))
 	for i, s := range t.ImagePullSecrets {
 		p := at("imagePullSecrets").Index(i).Child("name")
 		faults = append(faults, named(p, s.Name, validation.IsDNS1123Subdomain)...)
@@ -122,9 +120,8 @@ func (t PodTemplate) validateContainers(path func(string) *field.Path, claims ma
 		if strings.TrimSpace(c.Image) == "" {
 			faults = append(faults, field.Required(at.Child("image"), "name the container's image"))
 		}
-		faults = append(faults, validateMounts(at.Child("volumeMounts"), c.VolumeMounts, volumes)...)
-		faults = append(faults, validateEnv(at.Child("env"), c.Env, nil)...)
-		faults = append(faults, validateResources(at.Child("resources"), c.Resources, claims)...)
+		faults = slices.Concat(faults, validateMounts(at.Child("volumeMounts"), c.VolumeMounts, volumes),
+			validateEnv(at.Child("env"), c.Env, nil), validateResources(at.Child("resources"), c.Resources, claims))
 	}
 	return faults
 }

@@ -15,17 +15,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
-// validate reports every value that is not allowed.
-func (c *Config) validate() field.ErrorList { return limits.Validate(nil, c) }
-
 // Validate reports settings of different sections that contradict each other. The defaults must be set.
 func (c *Config) Validate(*field.Path) field.ErrorList {
-	faults := c.validatePorts()
-	faults = append(faults, c.validateProfiles(field.NewPath("profiles"))...)
-	faults = append(faults, c.validateScheduling()...)
-	faults = append(faults, c.validateUnchecked()...)
-	faults = append(faults, c.validateSuspects()...)
-	return append(faults, c.validateHold()...)
+	return slices.Concat(c.validatePorts(), c.validateProfiles(field.NewPath("profiles")), c.validateScheduling(),
+		c.validateUnchecked(), c.validateSuspects(), c.validateHold())
 }
 
 // Validate reports settings that have no effect.
@@ -122,11 +115,9 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 			faults = append(faults, field.Duplicate(p.Child("name"), profile.Name))
 		}
 		names[profile.Name] = true
-		faults = append(faults, selector(p.Child("nodeSelector"), &profile.NodeSelector)...)
-		faults = append(faults, c.validateProfileChecks(p, profile)...)
-		faults = append(faults, validateTaints(p.Child("taints"), profile.Taints)...)
-		faults = append(faults, validatePresets(p.Child("presets"), profile.Presets)...)
-		faults = append(faults, c.validatePod(p, profile)...)
+		faults = slices.Concat(faults, selector(p.Child("nodeSelector"), &profile.NodeSelector),
+			c.validateProfileChecks(p, profile), validateTaints(p.Child("taints"), profile.Taints),
+			validatePresets(p.Child("presets"), profile.Presets), c.validatePod(p, profile))
 	}
 	return faults
 }

@@ -16,10 +16,8 @@ import (
 
 // Validate reports marks that belong to others, invalid selectors and unknown presets.
 func (n *NodeManagement) Validate(p *field.Path) field.ErrorList {
-	faults := validateTaints(p.Child("taints"), n.Taints)
-	faults = append(faults, n.validateCompleted(p.Child("completedAnnotation"))...)
-	faults = append(faults, selector(p.Child("nodeSelector"), n.NodeSelector)...)
-	return append(faults, validatePresets(p.Child("presets"), n.Presets)...)
+	return slices.Concat(validateTaints(p.Child("taints"), n.Taints), n.validateCompleted(p.Child("completedAnnotation")),
+		selector(p.Child("nodeSelector"), n.NodeSelector), validatePresets(p.Child("presets"), n.Presets))
 }
 
 // Validate reports conditions that cannot make a node suspect.
