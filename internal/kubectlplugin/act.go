@@ -48,8 +48,12 @@ func (v *invocation) patchNode(ctx context.Context, name string, patch []byte) (
 }
 
 // annotationPatch is a merge patch that sets an annotation, or removes it where value is nil.
-func annotationPatch(key string, value any) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+func annotationPatch(key string, value any) []byte {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return patch
 }
 
 // reverify makes the controller verify nodes now. It decides on a fresh read, and again whenever the node changed
@@ -192,29 +196,25 @@ func (v *invocation) awaitAnswers(ctx context.Context, names []string, id string
 }
 
 // skip leaves nodes out of verification.
-func skip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, "true") }
-
-// unskip lets them be verified again.
-func unskip(ctx context.Context, v *invocation) error { return v.setSkip(ctx, nil) }
-
-func (v *invocation) setSkip(ctx context.Context, value any) error {
-	patch, err := annotationPatch(marks.AnnotationSkip, value)
-	if err != nil {
-		return err
-	}
+func skip(ctx context.Context, v *invocation) error {
 	return v.forEachNode(func(name string) (string, error) {
-		n, err := v.patchNode(ctx, name, patch)
-		switch {
-		case err != nil:
+		n, err := v.patchNode(ctx, name, annotationPatch(marks.AnnotationSkip, "true"))
+		if err != nil {
 			return "", err
-		case value == nil:
-			return "verified like any other node", nil
 		}
 		text := "neither verified nor remediated"
 		if taints := observe(v.cluster.config, n, nil).summary(v.now).Taints; len(taints) > 0 {
 			text += "; it keeps " + strings.Join(taints, ", ")
 		}
 		return text, nil
+	})
+}
+
+// unskip lets nodes be verified again.
+func unskip(ctx context.Context, v *invocation) error {
+	return v.forEachNode(func(name string) (string, error) {
+		_, err := v.patchNode(ctx, name, annotationPatch(marks.AnnotationSkip, nil))
+		return "verified like any other node", err
 	})
 }
 

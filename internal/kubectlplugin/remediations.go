@@ -294,12 +294,8 @@ func (v *invocation) patchLedger(ctx context.Context, why any) (namespace string
 	if namespace, err = v.cluster.controllers(ctx); err != nil {
 		return "", err
 	}
-	patch, err := annotationPatch(ledger.AnnotationPaused, why)
-	if err != nil {
-		return "", err
-	}
-	_, err = v.cluster.client.CoreV1().ConfigMaps(namespace).Patch(ctx, ledger.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = v.cluster.client.CoreV1().ConfigMaps(namespace).Patch(ctx, ledger.Name, types.MergePatchType,
+		annotationPatch(ledger.AnnotationPaused, why), metav1.PatchOptions{FieldManager: fieldManager})
 	return namespace, err
 }
 
