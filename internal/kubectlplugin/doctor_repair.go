@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,12 +75,7 @@ func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
 	if err != nil || nodes == 0 {
 		return err
 	}
-	var names []string
-	for t := range missing {
-		names = append(names, string(t))
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		d.note(fmt.Sprintf("no node has the condition %s, which reverify.onConditions names: its detector does "+
 			"not run, or sets the condition only when it finds a problem", name),
 			"compare the type with the conditions that the detector sets: kubectl get nodes -o "+
@@ -198,10 +194,7 @@ func (v *invocation) examineRepairers(ctx context.Context, d *diagnosis) error {
 		}
 		errs = append(errs, each(ctx, v.cluster.dynamic.Resource(gv.WithResource(resource.Name)).List, "",
 			func(o *unstructured.Unstructured) {
-				name := o.GetName()
-				if o.GetNamespace() != "" {
-					name = o.GetNamespace() + "/" + name
-				}
+				name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 				who := fmt.Sprintf("%s %s of %s", kind.kind, name, kind.product)
 				for _, path := range kind.paths {
 					for _, c := range entries(o, path...) {

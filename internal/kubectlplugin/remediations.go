@@ -177,11 +177,7 @@ func (r remediationView) objectName() string {
 	if r.Action == actionCondition {
 		return "node/" + r.Node
 	}
-	_, name, namespaced := strings.Cut(r.Name, "/")
-	if !namespaced {
-		name = r.Name
-	}
-	return strings.ToLower(r.Kind) + "/" + name
+	return strings.ToLower(r.Kind) + "/" + r.Name[strings.Index(r.Name, "/")+1:]
 }
 
 // remediationsOf are the actions that the ledger or the record of a node has, the newest first, each with what the
