@@ -34,27 +34,20 @@ var clusterAutoscalerKnows = []string{marks.RuleAutoscalerPrefix, "ignore-taint.
 var clusterAutoscalerPods = []string{"app=cluster-autoscaler", "k8s-app=cluster-autoscaler",
 	"app.kubernetes.io/name in (cluster-autoscaler,aws-cluster-autoscaler)"}
 
-// gates are the gating taints on the nodes of each autoscaler: those that the nodes carry, and those that new ones like
-// them get on creation.
-type gates struct {
-	pools     nodepool.Carried // by NodePool
-	elsewhere []marks.Taint    // on nodes that are not Karpenter's
-	// both is a node that carries the keys of both autoscalers; empty for none.
-	both string
-}
-
 func knownToKarpenter(t marks.Taint) bool { return strings.HasPrefix(t.Key, marks.RuleTaintPrefix) }
 
 func knownToClusterAutoscaler(t marks.Taint) bool {
 	return slices.ContainsFunc(clusterAutoscalerKnows, func(p string) bool { return strings.HasPrefix(t.Key, p) })
 }
 
-// gates reads the nodes.
-func (c *cluster) gates(ctx context.Context) (gates, error) {
-	g := gates{pools: nodepool.Carried{}}
+// gates are the gating taints on the nodes of each autoscaler: those that the nodes carry, and those that new ones like
+// them get on creation. elsewhere are those on nodes that are not Karpenter's. both is a node that carries the keys of
+// both autoscalers; empty for none.
+func (c *cluster) gates(ctx context.Context) (pools nodepool.Carried, elsewhere []marks.Taint, both string, err error) {
+	pools = nodepool.Carried{}
 	gating := c.config.Vocabulary().Gating
-	err := each(ctx, c.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
-		g.pools.Add(n, gating)
+	err = each(ctx, c.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
+		pools.Add(n, gating)
 		var taints []marks.Taint
 		for _, t := range n.Spec.Taints {
 			if c.config.Vocabulary().Gates(t) {
@@ -62,7 +55,7 @@ func (c *cluster) gates(ctx context.Context) (gates, error) {
 			}
 		}
 		if slices.ContainsFunc(taints, knownToKarpenter) && slices.ContainsFunc(taints, knownToClusterAutoscaler) {
-			g.both = n.Name
+			both = n.Name
 		}
 		if n.Labels[owner.LabelNodePool] != "" {
 			return
@@ -70,23 +63,23 @@ func (c *cluster) gates(ctx context.Context) (gates, error) {
 		if c.config.Admission.Mode != config.AdmissionOff {
 			taints = append(taints, decide.TaintsOnCreation(n, c.config)...)
 		}
-		g.elsewhere = append(g.elsewhere, taints...)
+		elsewhere = append(elsewhere, taints...)
 	})
-	return g, err
+	return pools, elsewhere, both, err
 }
 
 // examineAutoscaler looks for gating taints that the autoscaler does not expect to go away.
 func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
-	g, err := v.cluster.gates(ctx)
+	carried, elsewhere, both, err := v.cluster.gates(ctx)
 	if err != nil {
 		return err
 	}
-	if g.both != "" {
+	if both != "" {
 		d.found(fmt.Sprintf("node %s has gating taints with the keys of both Karpenter and Cluster "+
-			"Autoscaler: each treats the other's taint as permanent and launches more nodes than are needed", g.both),
+			"Autoscaler: each treats the other's taint as permanent and launches more nodes than are needed", both),
 			"create a profile with one key for the nodes of each autoscaler (docs/guides/zero-configuration.md)")
 	}
-	pools, err := v.cluster.nodePools(ctx, g.pools)
+	pools, err := v.cluster.nodePools(ctx, carried)
 	if err != nil {
 		return err
 	}
@@ -109,7 +102,7 @@ func examineAutoscaler(ctx context.Context, v *invocation, d *diagnosis) error {
 		}
 	}
 	return errors.Join(v.examineKarpenterVersion(ctx, d, gating, pools),
-		v.examineClusterAutoscaler(ctx, d, gating, len(pools) > 0, g.elsewhere))
+		v.examineClusterAutoscaler(ctx, d, gating, len(pools) > 0, elsewhere))
 }
 
 func startupTaintFix(t marks.Taint) string {

@@ -88,7 +88,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	}
 	add("Karpenter", n.Karpenter)
 	add("Next", v.timestamp(&n.Next.Time))
-	if l := n.Last; l != nil {
+	if l := n.Last; l.Outcome != "" {
 		add("Retries", fmt.Sprintf("%d of %d spent, %d attempts inconclusive", n.Attempts, n.MaxRetries, n.Inconclusive))
 		text := fmt.Sprintf("attempt %d, %s", l.Number, l.Outcome)
 		if l.DurationMs > 0 {
@@ -111,7 +111,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.timestamp(&d.Time)))
 	}
 	add("Record", n.RecordProblem)
-	if w := n.Worker; w != nil {
+	if w := n.Worker; w.Name != "" {
 		add("Worker", fmt.Sprintf("%s/%s, attempt %d, %s, created %s",
 			w.Namespace, w.Name, w.Attempt, w.State, v.timestamp(&w.Created)))
 	}

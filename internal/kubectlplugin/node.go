@@ -70,11 +70,20 @@ type summary struct {
 	Taints   []string `json:"taints,omitempty"`
 	Labelled bool     `json:"labelled"`
 	// Attempts that failed, of MaxRetries; Inconclusive ones do not count.
-	Attempts     int32        `json:"attempts"`
-	MaxRetries   int32        `json:"maxRetries"`
-	Inconclusive int32        `json:"inconclusive"`
-	Last         *lastAttempt `json:"last,omitempty"`
-	VerifiedTime *time.Time   `json:"verifiedTime,omitempty"`
+	Attempts     int32 `json:"attempts"`
+	MaxRetries   int32 `json:"maxRetries"`
+	Inconclusive int32 `json:"inconclusive"`
+	// Last is the last attempt that has a result.
+	Last struct {
+		Number     int32           `json:"number"`
+		Outcome    attempt.Outcome `json:"outcome"`
+		Check      string          `json:"check,omitempty"`
+		Reason     string          `json:"reason,omitempty"`
+		Message    string          `json:"message,omitempty"`
+		Time       *time.Time      `json:"time,omitempty"`
+		DurationMs int64           `json:"durationMs,omitempty"`
+	} `json:"last,omitzero"`
+	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
 	// Held is the remediation guard that holds the node's deletion.
 	Held struct {
 		Guard   string `json:"guard"`
@@ -95,30 +104,17 @@ type summary struct {
 	// Rules are the NodeReadinessRules that select the node.
 	Rules []ruleView `json:"rules,omitempty"`
 	// RecordProblem is why the record cannot be read.
-	RecordProblem string      `json:"recordProblem,omitempty"`
-	Worker        *workerView `json:"worker,omitempty"`
+	RecordProblem string `json:"recordProblem,omitempty"`
+	// Worker is the pod of the attempt under way.
+	Worker struct {
+		Namespace string          `json:"namespace"`
+		Name      string          `json:"name"`
+		Attempt   int32           `json:"attempt"`
+		State     workerpod.State `json:"state"`
+		Created   time.Time       `json:"created"`
+	} `json:"worker,omitzero"`
 	// Condition is node-ready/Verified as it is on the node.
 	Condition *corev1.NodeCondition `json:"condition,omitempty"`
-}
-
-// lastAttempt is the last attempt that has a result.
-type lastAttempt struct {
-	Number     int32           `json:"number"`
-	Outcome    attempt.Outcome `json:"outcome"`
-	Check      string          `json:"check,omitempty"`
-	Reason     string          `json:"reason,omitempty"`
-	Message    string          `json:"message,omitempty"`
-	Time       *time.Time      `json:"time,omitempty"`
-	DurationMs int64           `json:"durationMs,omitempty"`
-}
-
-// workerView is the pod of the attempt under way.
-type workerView struct {
-	Namespace string          `json:"namespace"`
-	Name      string          `json:"name"`
-	Attempt   int32           `json:"attempt"`
-	State     workerpod.State `json:"state"`
-	Created   time.Time       `json:"created"`
 }
 
 // summary is where a node stands; without a leader no next attempt is to come.
@@ -150,8 +146,9 @@ func (s nodeState) summary(now time.Time) summary {
 		}
 	}
 	if r.LastOutcome != "" {
-		out.Last = &lastAttempt{Number: r.Sequence, Outcome: r.LastOutcome, Check: r.LastCheck, Reason: r.LastReason,
-			Message: r.LastMessage, Time: r.LastTime, DurationMs: r.DurationMs}
+		l := &out.Last
+		l.Number, l.Outcome, l.Time, l.DurationMs = r.Sequence, r.LastOutcome, r.LastTime, r.DurationMs
+		l.Check, l.Reason, l.Message = r.LastCheck, r.LastReason, r.LastMessage
 	}
 	if r.Held != "" {
 		out.Held.Guard, out.Held.Message = r.Held, r.HeldMessage
@@ -162,8 +159,9 @@ func (s nodeState) summary(now time.Time) summary {
 	slices.Reverse(out.Remediations)
 	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
 		pod := s.pods[slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return string(p.UID) == o.UID })]
-		out.Worker = &workerView{Namespace: pod.Namespace, Name: o.Name, Attempt: o.Attempt.Number, State: o.State,
-			Created: pod.CreationTimestamp.UTC()}
+		w := &out.Worker
+		w.Namespace, w.Name, w.Created = pod.Namespace, o.Name, pod.CreationTimestamp.UTC()
+		w.Attempt, w.State = o.Attempt.Number, o.State
 	}
 	return out
 }

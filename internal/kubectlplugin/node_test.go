@@ -168,7 +168,7 @@ func TestSummary(t *testing.T) {
 			if !at(next, test.next) || !at(s.since(), test.since) {
 				t.Errorf("next %v, since %v; want %v, %v from now", next, s.since(), test.next, test.since)
 			}
-			if got.Worker == nil && test.worker != 0 || got.Worker != nil && got.Worker.Attempt != test.worker {
+			if got.Worker.Attempt != test.worker {
 				t.Errorf("worker %+v, want that of attempt %d", got.Worker, test.worker)
 			}
 			if want := strings.Replace(test.taints, "gate", "node-ready/unverified=true:NoSchedule", 1); strings.Join(got.Taints, ",") != want {

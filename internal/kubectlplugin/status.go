@@ -174,10 +174,10 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 	for _, s := range list {
 		n := v.summary(s)
 		retries, last, worker, next, why := "", "", "", "", singleLine(n.Why)
-		if n.Last != nil {
+		if n.Last.Outcome != "" {
 			retries, last = fmt.Sprintf("%d/%d", n.Attempts, n.MaxRetries), string(n.Last.Outcome)
 		}
-		if n.Worker != nil {
+		if n.Worker.Name != "" {
 			worker = n.Worker.Namespace + "/" + n.Worker.Name
 		}
 		if t := n.Next.Time; !t.IsZero() {
