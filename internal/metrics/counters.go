@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -205,11 +206,8 @@ func (c *Counters) UnknownTaints(unknown []decide.UnknownTaint) {
 
 // Recorded counts an attempt whose result was recorded, of a node that was created at the given time.
 func (c *Counters) Recorded(a decide.Recorded, created, now time.Time) {
-	status := map[attempt.Outcome]string{attempt.Passed: statusSuccess, attempt.Failed: statusFailed}[a.Result.Outcome]
-	if status == "" {
-		status = statusInconclusive
-	}
-	c.verifications.WithLabelValues(status).Inc()
+	known := map[attempt.Outcome]string{attempt.Passed: statusSuccess, attempt.Failed: statusFailed}
+	c.verifications.WithLabelValues(cmp.Or(known[a.Result.Outcome], statusInconclusive)).Inc()
 	if a.Verdict != "" {
 		c.verdicts.WithLabelValues(string(a.Verdict)).Inc()
 	}
