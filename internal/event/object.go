@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 )
 
 // reportingController is the source of our events.
@@ -69,15 +69,4 @@ func instance() string {
 }
 
 // cut returns s, made valid UTF-8 and at most limit bytes long. A cut is marked.
-func cut(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	const mark = "…"
-	end := limit - len(mark)
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + mark
-}
+func cut(s string, limit int) string { return result.Clip(strings.ToValidUTF8(s, "\uFFFD"), limit) }
