@@ -104,13 +104,7 @@ func (c *Check) validate() error {
 // clean makes s valid UTF-8 on one line: control and other unprintable characters (terminal
 // escapes, line breaks, text direction overrides) become spaces.
 func clean(s string) string {
-	ok := utf8.ValidString(s)
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			ok = false
-		}
-	}
-	if ok {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return s
 	}
 	s = strings.Map(func(r rune) rune {
