@@ -2,8 +2,8 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -55,6 +55,9 @@ func (o *ObjectAction) Validate(p *field.Path) field.ErrorList {
 	return append(faults, placeholders(template, o.Template)...)
 }
 
+// braced is a word in double braces, with them.
+var braced = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
+
 // placeholders reports words in double braces that nothing replaces.
 func placeholders(p *field.Path, value any) (faults field.ErrorList) {
 	switch v := value.(type) {
@@ -67,16 +70,10 @@ func placeholders(p *field.Path, value any) (faults field.ErrorList) {
 			faults = append(faults, placeholders(p.Index(i), inner)...)
 		}
 	case string:
-		for rest := v; ; {
-			_, after, open := strings.Cut(rest, "{{")
-			word, next, closed := strings.Cut(after, "}}")
-			if !open || !closed {
-				break
+		for _, word := range braced.FindAllString(v, -1) {
+			if !slices.Contains(Placeholders, word) {
+				faults = append(faults, field.NotSupported(p, word, Placeholders))
 			}
-			if known := "{{" + word + "}}"; !slices.Contains(Placeholders, known) {
-				faults = append(faults, field.NotSupported(p, known, Placeholders))
-			}
-			rest = next
 		}
 	}
 	return faults

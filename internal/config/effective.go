@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 	"time"
 
@@ -159,19 +160,12 @@ func (i Image) Reference(version string) string {
 // (https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests).
 const maxTagLength = 128
 
+// notInTag is what a tag cannot have.
+var notInTag = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
+
 func asTag(version string) string {
-	tag := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
-			return r
-		}
-		return '-'
-	}, version)
-	tag = strings.TrimLeft(tag, ".-")
-	if tag == "" {
-		return "latest"
-	}
-	return tag[:min(len(tag), maxTagLength)]
+	tag := strings.TrimLeft(notInTag.ReplaceAllString(version, "-"), ".-")
+	return cmp.Or(tag[:min(len(tag), maxTagLength)], "latest")
 }
 
 // SuspectTypes are the types of the conditions that make any node suspect.
