@@ -70,20 +70,10 @@ func (r Report) Sort() {
 
 // ExitCode is the exit code that goes with the report's outcome.
 func (r Report) ExitCode() int {
-	switch r.Outcome {
-	case Passed:
-		return ExitPassed
-	case Failed:
-		return ExitFailed
-	case ConfigError:
-		return ExitConfig
-	case ClientError:
-		return ExitClient
-	case Inconclusive:
-		return ExitInconclusive
-	default:
-		return ExitInternal
+	if code, ok := exitCodes[r.Outcome]; ok {
+		return code
 	}
+	return ExitInternal
 }
 
 // rank orders outcomes in a report: passed and unknown ones are last.

@@ -43,9 +43,7 @@ func Parse(termination []byte) (Report, error) {
 	if r.Version != Version {
 		return Report{}, fmt.Errorf("the report has version %d, this controller reads version %d", r.Version, Version)
 	}
-	switch r.Outcome {
-	case Passed, Failed, Inconclusive, ConfigError, ClientError, InternalError:
-	default:
+	if _, ok := exitCodes[r.Outcome]; !ok {
 		return Report{}, fmt.Errorf("the report has an unknown outcome %q", Clip(clean(string(r.Outcome)), maxNameBytes))
 	}
 	if len(r.Checks) > maxChecks {

@@ -28,13 +28,17 @@ const (
 	Failed  Outcome = "failed"
 	Warning Outcome = "warning" // failed, but its severity is warning; or passed with a warning
 	Skipped Outcome = "skipped" // a check it depends on did not pass, or it was not selected
-	// Inconclusive: it is unknown whether the node is at fault. Of a report: ExitInconclusive.
+	// Inconclusive: it is unknown whether the node is at fault.
 	Inconclusive Outcome = "inconclusive"
 
-	ConfigError   Outcome = "config-error"   // ExitConfig
-	ClientError   Outcome = "client-error"   // ExitClient
-	InternalError Outcome = "internal-error" // ExitInternal
+	ConfigError   Outcome = "config-error"
+	ClientError   Outcome = "client-error"
+	InternalError Outcome = "internal-error"
 )
+
+// exitCodes are the outcomes of a report, with the exit code that goes with each.
+var exitCodes = map[Outcome]int{Passed: ExitPassed, Failed: ExitFailed, Inconclusive: ExitInconclusive,
+	ConfigError: ExitConfig, ClientError: ExitClient, InternalError: ExitInternal}
 
 // Version is the report format's version, the only one that Parse accepts.
 const Version = 1
