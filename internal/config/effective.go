@@ -65,7 +65,33 @@ func (c *Config) For(nodeLabels map[string]string) Effective {
 // effective is what holds for a node of the profile.
 func (c *Config) effective(p *Profile) Effective {
 	e := c.base()
-	p.override(&e)
+	e.Profile = p.Name
+	if p.Checks != nil {
+		e.Checks = p.Checks
+	}
+	if len(p.DNSTestDomains) > 0 {
+		e.DNSTestDomains = p.DNSTestDomains
+	}
+	if p.TimeoutSeconds > 0 {
+		e.TimeoutSeconds = p.TimeoutSeconds
+	}
+	if p.VerificationDeadlineSeconds != nil {
+		e.VerificationDeadlineSeconds = *p.VerificationDeadlineSeconds
+	}
+	if len(p.Taints) > 0 {
+		e.Taints = p.Taints
+	}
+	if p.Prerequisites != nil {
+		e.Prerequisites = *p.Prerequisites
+	}
+	for _, part := range p.parts() {
+		if part.set {
+			part.use(&e)
+		}
+	}
+	if p.Reverify != nil {
+		e.SuspectConditions = p.Reverify.OnConditions
+	}
 	return e
 }
 
@@ -133,14 +159,10 @@ func (c *Config) GatingTaints() []marks.Taint {
 
 // Vocabulary is the configured part of the marks on nodes.
 func (c *Config) Vocabulary() marks.Vocabulary {
-	if c.vocabulary.Gating == nil { // a Config made by hand
-		return c.makeVocabulary()
+	if c.vocabulary.Gating != nil {
+		return c.vocabulary
 	}
-	return c.vocabulary
-}
-
-func (c *Config) makeVocabulary() marks.Vocabulary {
-	n := &c.NodeManagement
+	n := &c.NodeManagement // of a Config that Parse has not compiled, or that was made by hand
 	return marks.Vocabulary{Gating: c.GatingTaints(), Verified: n.VerifiedLabel, Completed: n.CompletedAnnotation}
 }
 
@@ -187,40 +209,10 @@ func (c *Config) WithoutDeadlines() {
 	}
 }
 
-func (p *Profile) override(e *Effective) {
-	e.Profile = p.Name
-	if p.Checks != nil {
-		e.Checks = p.Checks
-	}
-	if len(p.DNSTestDomains) > 0 {
-		e.DNSTestDomains = p.DNSTestDomains
-	}
-	if p.TimeoutSeconds > 0 {
-		e.TimeoutSeconds = p.TimeoutSeconds
-	}
-	if p.VerificationDeadlineSeconds != nil {
-		e.VerificationDeadlineSeconds = *p.VerificationDeadlineSeconds
-	}
-	if len(p.Taints) > 0 {
-		e.Taints = p.Taints
-	}
-	if p.Prerequisites != nil {
-		e.Prerequisites = *p.Prerequisites
-	}
-	for _, part := range p.parts() {
-		if part.set {
-			part.use(e)
-		}
-	}
-	if p.Reverify != nil {
-		e.SuspectConditions = p.Reverify.OnConditions
-	}
-}
-
 // compile prepares the selectors and the vocabulary, so that For, Selects and Vocabulary do not make them for every
 // node.
 func (c *Config) compile() {
-	c.vocabulary = c.makeVocabulary()
+	c.vocabulary = c.Vocabulary()
 	if n := &c.NodeManagement; n.NodeSelector != nil {
 		n.selector = selectorOf(n.NodeSelector)
 	}
