@@ -14,15 +14,9 @@ import (
 
 const module = "github.com/kube-node-ready/kube-node-ready/"
 
-// comments are the doc comments of the structs of this module's packages and their fields.
-type comments struct {
-	root     string
-	packages map[string]map[string]string // by package path, then by Type or Type.Field
-}
-
-// of is the comment of a field of t, or else of the field's type. A field without either is
-// an error: a key that nobody explains is not finished.
-func (c *comments) of(t reflect.Type, f reflect.StructField) (string, error) {
+// comment is the doc comment of a field of t, or else of the field's type. A field without either is an error: a key
+// that nobody explains is not finished.
+func (g *generator) comment(t reflect.Type, f reflect.StructField) (string, error) {
 	inner := f.Type
 	if inner.Kind() == reflect.Pointer {
 		inner = inner.Elem()
@@ -34,14 +28,14 @@ func (c *comments) of(t reflect.Type, f reflect.StructField) (string, error) {
 		if !strings.HasPrefix(place.pkg, module) {
 			continue
 		}
-		if _, ok := c.packages[place.pkg]; !ok {
-			found, err := readComments(filepath.Join(c.root, strings.TrimPrefix(place.pkg, module)))
+		if _, ok := g.comments[place.pkg]; !ok {
+			found, err := readComments(filepath.Join(g.root, strings.TrimPrefix(place.pkg, module)))
 			if err != nil {
 				return "", err
 			}
-			c.packages[place.pkg] = found
+			g.comments[place.pkg] = found
 		}
-		if text := c.packages[place.pkg][place.name]; text != "" {
+		if text := g.comments[place.pkg][place.name]; text != "" {
 			// Settings of a type of check, or of a kind of prerequisite, are called by its name.
 			return regexp.MustCompile(`^Settings\b`).ReplaceAllString(text, f.Name), nil
 		}

@@ -32,8 +32,11 @@ const header = "| key | type | default | meaning |\n|---|---|---|---|\n"
 const checks = module + "internal/worker/checks"
 
 type generator struct {
-	out      bytes.Buffer
-	comments comments
+	out  bytes.Buffer
+	root string
+	// comments are those of the structs of this module's packages and their fields: by package path, then by Type or
+	// Type.Field.
+	comments map[string]map[string]string
 	// homes is where the keys of a struct type were listed, for the second place it appears in.
 	homes map[reflect.Type]string
 	// later holds the structs that get a table of their own after the current one.
@@ -48,8 +51,7 @@ type table struct {
 
 // page is the whole of docs/reference/configuration.md.
 func page(root string) ([]byte, error) {
-	found := comments{root: root, packages: map[string]map[string]string{}}
-	g := &generator{comments: found, homes: map[reflect.Type]string{}}
+	g := &generator{root: root, comments: map[string]map[string]string{}, homes: map[reflect.Type]string{}}
 	g.out.WriteString("<!-- Written by go run ./internal/config/docgen (make docs). " +
 		"Change the comments in the sources instead. -->\n\n")
 	g.out.WriteString(intro)
@@ -68,7 +70,7 @@ func page(root string) ([]byte, error) {
 }
 
 func (g *generator) section(config reflect.Value, f reflect.StructField) error {
-	comment, err := g.comments.of(config.Type(), f)
+	comment, err := g.comment(config.Type(), f)
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (g *generator) rows(v reflect.Value, prefix, home string) error {
 		if len(f.Index) > 1 { // of an embedded struct
 			owner = owner.FieldByIndex(f.Index[:len(f.Index)-1]).Type
 		}
-		comment, err := g.comments.of(owner, f)
+		comment, err := g.comment(owner, f)
 		if err != nil {
 			return err
 		}
