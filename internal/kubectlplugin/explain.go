@@ -94,8 +94,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		if l.DurationMs > 0 {
 			text += " after " + (time.Duration(l.DurationMs) * time.Millisecond).String()
 		}
-		parts := []string{text, v.timestamp(l.Time), decide.LastFailure(s.in.Node.Record)}
-		add("Last", strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; "))
+		add("Last", joined("; ", text, v.timestamp(l.Time), decide.LastFailure(s.in.Node.Record)))
 	}
 	add("Verified", v.timestamp(n.VerifiedTime))
 	for _, line := range v.suspicionLines(n) {

@@ -173,7 +173,8 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 	}
 	for _, s := range list {
 		n := v.summary(s)
-		retries, last, worker, next, why := "", "", "", "", singleLine(n.Why)
+		retries, last, worker, next := "", "", "", ""
+		why := joined("; ", singleLine(heldByRule(n.Rules)), singleLine(n.suspect()), singleLine(n.Why))
 		if n.Last.Outcome != "" {
 			retries, last = fmt.Sprintf("%d/%d", n.Attempts, n.MaxRetries), string(n.Last.Outcome)
 		}
@@ -183,12 +184,6 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		if t := n.Next.Time; !t.IsZero() {
 			next = until(t, v.now)
 		}
-		if suspect := singleLine(n.suspect()); suspect != "" {
-			why = strings.TrimSuffix(suspect+"; "+why, "; ")
-		}
-		if held := singleLine(heldByRule(n.Rules)); held != "" {
-			why = strings.TrimSuffix(held+"; "+why, "; ")
-		}
 		row := []string{n.Name, n.Status, cmp.Or(age(s.since(), v.now), "-"), cmp.Or(retries, "-")}
 		if wide {
 			row = append(row, fmt.Sprint(n.Inconclusive), cmp.Or(last, "-"), cmp.Or(n.Pool, "-"), cmp.Or(n.Profile, "-"),
@@ -196,7 +191,7 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		} else {
 			if n.Karpenter != "" {
 				reason, _, _ := strings.Cut(n.Karpenter, ": ")
-				why = strings.TrimSuffix("Karpenter: "+reason+"; "+why, "; ")
+				why = joined("; ", "Karpenter: "+reason, why)
 			}
 			why = truncate(why, whyWidth)
 		}

@@ -108,7 +108,7 @@ func listPending(pending map[string]string) string {
 }
 
 // line is the status and the reason.
-func (n summary) line() string { return strings.TrimSuffix(n.Status+": "+singleLine(n.Why), ": ") }
+func (n summary) line() string { return joined(": ", n.Status, singleLine(n.Why)) }
 
 // indexNode indexes worker pods by their node's UID.
 const indexNode = "node"
