@@ -138,13 +138,10 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	default:
 		add(remediationsRow, strings.Join(o.Actions, ", then ")+": "+o.Remediations.line())
 	}
-	var statuses, totals []string
-	for _, s := range decide.Statuses() {
-		statuses = append(statuses, string(s))
-	}
-	for _, s := range append(statuses, excluded, unmanaged, deleting) {
-		if counts[s] > 0 {
-			totals = append(totals, fmt.Sprintf("%d %s", counts[s], s))
+	var totals []string
+	for _, s := range append(decide.Statuses(), excluded, unmanaged, deleting) {
+		if n := counts[string(s)]; n > 0 {
+			totals = append(totals, fmt.Sprintf("%d %s", n, s))
 		}
 	}
 	if len(totals) > 0 {
