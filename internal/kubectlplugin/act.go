@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	poll "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
@@ -338,22 +339,16 @@ func (v *invocation) awaitEnd(ctx context.Context, pod *corev1.Pod) (workerpod.O
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
 	o := workerpod.Observe(pod)
-	for {
+	err := poll.PollUntilContextCancel(ctx, checkPoll, true, func(ctx context.Context) (ended bool, err error) {
 		have, err := v.cluster.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil {
-			if o = workerpod.Observe(have); o.Attempt.Result != nil {
-				return o, nil
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(checkPoll):
-				continue
-			}
+			o = workerpod.Observe(have)
 		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return o, codedError{fmt.Errorf("pod %s/%s is %s after %s; %s",
-				pod.Namespace, pod.Name, o.State, v.timeout, o.Unschedulable), exitTime}
-		}
-		return o, errors.Join(err, ctx.Err())
+		return o.Attempt.Result != nil, err
+	})
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = codedError{fmt.Errorf("pod %s/%s is %s after %s; %s",
+			pod.Namespace, pod.Name, o.State, v.timeout, o.Unschedulable), exitTime}
 	}
+	return o, err
 }
