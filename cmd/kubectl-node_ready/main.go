@@ -14,8 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := kubectlplugin.Run(ctx, os.Args[1:], kubectlplugin.Streams{
-		Out: os.Stdout, Err: os.Stderr, Terminal: printers.AllowsColorOutput(os.Stdout)})
+	code := kubectlplugin.Run(ctx, os.Args[1:], os.Stdout, os.Stderr, printers.AllowsColorOutput(os.Stdout))
 	stop()
 	os.Exit(code)
 }

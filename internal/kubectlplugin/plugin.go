@@ -63,31 +63,24 @@ type invocation struct {
 	timeout                                             time.Duration
 }
 
-// Streams are the process's input and output.
-type Streams struct {
-	Out, Err io.Writer
-	// Terminal reports whether Out is a terminal that shows colours.
-	Terminal bool
-}
-
-// Run is the plugin's main: args are the command line's without the program's name. It
-// returns the exit code: 0, or one of those above.
-func Run(ctx context.Context, args []string, s Streams) int {
-	v := &invocation{stream: s.Out, warnings: s.Err, terminal: s.Terminal}
+// Run is the plugin's main: args are the command line's without the program's name, and terminal reports whether out is
+// a terminal that shows colours. It returns the exit code: 0, or one of those above.
+func Run(ctx context.Context, args []string, out, warnings io.Writer, terminal bool) int {
+	v := &invocation{stream: out, warnings: warnings, terminal: terminal}
 	v.connection = genericclioptions.NewConfigFlags(true)
 	v.connection.CacheDir = nil // nothing is cached
 	root := v.root()
 	root.SetArgs(args)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
+	root.SetOut(out)
+	root.SetErr(warnings)
 	err := root.ExecuteContext(ctx)
-	if _, failed := s.Out.Write(v.out.Bytes()); err == nil {
+	if _, failed := out.Write(v.out.Bytes()); err == nil {
 		err = failed
 	}
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintf(s.Err, "error: %v\n", connectionError(err)) // a failure cannot be reported anywhere else
+	_, _ = fmt.Fprintf(warnings, "error: %v\n", connectionError(err)) // a failure cannot be reported anywhere else
 	var invalid strictyaml.Faults
 	var own codedError
 	switch {

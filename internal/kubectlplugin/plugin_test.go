@@ -22,7 +22,7 @@ type ran struct {
 
 func run(ctx context.Context, terminal bool, args ...string) ran {
 	var out, err bytes.Buffer
-	code := Run(ctx, args, Streams{Out: &out, Err: &err, Terminal: terminal})
+	code := Run(ctx, args, &out, &err, terminal)
 	return ran{code, out.String(), err.String()}
 }
 

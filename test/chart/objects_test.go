@@ -304,7 +304,7 @@ func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interfa
 		t.Helper()
 		var out bytes.Buffer
 		args = append(args, "--kubeconfig", c.Kubeconfig(), "--as", who)
-		kubectlplugin.Run(t.Context(), args, kubectlplugin.Streams{Out: &out, Err: &out})
+		kubectlplugin.Run(t.Context(), args, &out, &out, false)
 		return out.String()
 	}
 	denied := func(said string) bool {

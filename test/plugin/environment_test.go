@@ -84,7 +84,7 @@ func (e *environment) onTerminal(ctx context.Context, args ...string) ran {
 
 func (e *environment) runOn(ctx context.Context, terminal bool, args []string) ran {
 	var out, err bytes.Buffer
-	code := kubectlplugin.Run(ctx, append(args, "--kubeconfig", e.cluster.Kubeconfig()), kubectlplugin.Streams{Out: &out, Err: &err, Terminal: terminal})
+	code := kubectlplugin.Run(ctx, append(args, "--kubeconfig", e.cluster.Kubeconfig()), &out, &err, terminal)
 	return ran{code, out.String(), err.String()}
 }
 

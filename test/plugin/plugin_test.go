@@ -375,7 +375,7 @@ func TestOnCluster(t *testing.T) {
 
 	t.Run("completion", func(t *testing.T) {
 		var out bytes.Buffer
-		kubectlplugin.Run(ctx, []string{"__complete", "--kubeconfig", e.cluster.Kubeconfig(), "explain", "sk"}, kubectlplugin.Streams{Out: &out, Err: io.Discard})
+		kubectlplugin.Run(ctx, []string{"__complete", "--kubeconfig", e.cluster.Kubeconfig(), "explain", "sk"}, &out, io.Discard, false)
 		if out.String() != "skipped\n:4\n" {
 			t.Errorf("nodes: %q", out.String())
 		}
