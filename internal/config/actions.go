@@ -119,10 +119,9 @@ func validateActions(path *field.Path, actions []Action) field.ErrorList {
 			case c.Type == marks.ConditionType || slices.Contains(ownedByOthers, c.Type):
 				faults = append(faults, field.Invalid(kind, c.Type, "belongs to Kubernetes or to kube-node-ready; choose a type "+
 					"that only your repairer uses"))
-			case types[c.Type]:
+			case again(types, c.Type):
 				faults = append(faults, field.Duplicate(kind, c.Type))
 			}
-			types[a.Condition.Type] = true
 		}
 	}
 	return faults

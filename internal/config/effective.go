@@ -144,8 +144,7 @@ func (c *Config) GatingTaints() []marks.Taint {
 	seen := map[marks.TaintID]bool{}
 	add := func(taints []marks.Taint) {
 		for _, t := range marks.WithFallbacks(taints) {
-			if !seen[t.ID()] {
-				seen[t.ID()] = true
+			if !again(seen, t.ID()) {
 				all = append(all, t)
 			}
 		}

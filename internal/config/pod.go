@@ -95,17 +95,16 @@ func (t PodTemplate) validateContainers(path func(string) *field.Path, claims ma
 	for i, v := range t.Volumes {
 		at := path("volumes").Index(i)
 		faults = append(faults, named(at.Child("name"), v.Name, validation.IsDNS1123Label)...)
-		if volumes[v.Name] && v.Name != "" {
+		if again(volumes, v.Name) && v.Name != "" {
 			faults = append(faults, field.Duplicate(at.Child("name"), v.Name))
 		}
-		volumes[v.Name] = true
 		if set := sources(v.VolumeSource); len(set) > 1 {
 			faults = append(faults, field.Invalid(at, strings.Join(set, ", "), "must have exactly one source"))
 		}
 	}
 	faults = append(faults, validateMounts(path("volumeMounts"), t.VolumeMounts, volumes)...)
 	faults = append(faults, validateEnv(path("env"), t.Env, ownEnv)...)
-	names := map[string]bool{workerContainer: true}
+	names := map[string]bool{}
 	for i := range t.InitContainers {
 		c, at := &t.InitContainers[i], path("initContainers").Index(i)
 		faults = append(faults, named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
@@ -113,10 +112,9 @@ func (t PodTemplate) validateContainers(path func(string) *field.Path, claims ma
 		case c.Name == workerContainer:
 			faults = append(faults, field.Invalid(at.Child("name"), c.Name,
 				"is the name of the container that runs the checks; choose another name"))
-		case names[c.Name] && c.Name != "":
+		case again(names, c.Name) && c.Name != "":
 			faults = append(faults, field.Duplicate(at.Child("name"), c.Name))
 		}
-		names[c.Name] = true
 		if strings.TrimSpace(c.Image) == "" {
 			faults = append(faults, field.Required(at.Child("image"), "name the container's image"))
 		}
@@ -133,10 +131,9 @@ func validateClaims(path *field.Path, claims []corev1.PodResourceClaim) (map[str
 	for i, c := range claims {
 		p := path.Index(i)
 		faults = append(faults, named(p.Child("name"), c.Name, validation.IsDNS1123Label)...)
-		if names[c.Name] && c.Name != "" {
+		if again(names, c.Name) && c.Name != "" {
 			faults = append(faults, field.Duplicate(p.Child("name"), c.Name))
 		}
-		names[c.Name] = true
 		switch claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName; {
 		case claim == nil && template == nil:
 			faults = append(faults, field.Required(p, "set resourceClaimTemplateName (each pod gets its own claim) or "+

@@ -111,10 +111,9 @@ func (c *Config) validateProfiles(path *field.Path) field.ErrorList {
 	names := map[string]bool{}
 	for i := range c.Profiles {
 		profile, p := &c.Profiles[i], path.Index(i)
-		if names[profile.Name] && profile.Name != "" {
+		if again(names, profile.Name) && profile.Name != "" {
 			faults = append(faults, field.Duplicate(p.Child("name"), profile.Name))
 		}
-		names[profile.Name] = true
 		faults = slices.Concat(faults, selector(p.Child("nodeSelector"), &profile.NodeSelector),
 			c.validateProfileChecks(p, profile), validateTaints(p.Child("taints"), profile.Taints),
 			validatePresets(p.Child("presets"), profile.Presets), c.validatePod(p, profile))
@@ -152,6 +151,13 @@ func each(p *field.Path, value any, messages []string) field.ErrorList {
 		faults = append(faults, field.Invalid(p, value, message))
 	}
 	return faults
+}
+
+// again reports whether the value was seen before, and notes that it was now.
+func again[T comparable](seen map[T]bool, value T) bool {
+	before := seen[value]
+	seen[value] = true
+	return before
 }
 
 // foreign lists the prefixes of taints that others add again while their reason lasts.

@@ -45,10 +45,9 @@ func validateSuspects(path *field.Path, conditions []SuspectCondition) field.Err
 		case c.Type == marks.ConditionType:
 			faults = append(faults, field.Invalid(p, c.Type,
 				"is the controller's own condition; name a condition that a detector of node problems sets"))
-		case types[c.Type]:
+		case again(types, c.Type):
 			faults = append(faults, field.Duplicate(p, c.Type))
 		}
-		types[c.Type] = true
 	}
 	return faults
 }

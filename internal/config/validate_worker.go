@@ -57,10 +57,9 @@ func validateMounts(path *field.Path, mounts []corev1.VolumeMount, volumes map[s
 		switch {
 		case m.MountPath == "":
 			faults = append(faults, field.Required(p.Child("mountPath"), "set the path where the volume is mounted"))
-		case seen[m.MountPath]:
+		case again(seen, m.MountPath):
 			faults = append(faults, field.Duplicate(p.Child("mountPath"), m.MountPath))
 		}
-		seen[m.MountPath] = true
 	}
 	return faults
 }
@@ -75,10 +74,9 @@ func validateEnv(path *field.Path, env []corev1.EnvVar, reserved []string) field
 		case slices.Contains(reserved, e.Name):
 			faults = append(faults, field.Invalid(p.Child("name"), e.Name,
 				"is set by the controller; use the key of the configuration that controls it"))
-		case seen[e.Name] && e.Name != "":
+		case again(seen, e.Name) && e.Name != "":
 			faults = append(faults, field.Duplicate(p.Child("name"), e.Name))
 		}
-		seen[e.Name] = true
 		if e.Value != "" && e.ValueFrom != nil {
 			faults = append(faults, field.Invalid(p.Child("valueFrom"), "{...}", "cannot be combined with value"))
 		}
@@ -97,10 +95,9 @@ func validateResources(p *field.Path, r corev1.ResourceRequirements, claims map[
 			faults = append(faults, field.Required(at.Child("name"), "name an entry of resourceClaims"))
 		case !claims[c.Name]:
 			faults = append(faults, field.NotFound(at.Child("name"), c.Name))
-		case seen[c]:
+		case again(seen, c):
 			faults = append(faults, field.Duplicate(at, c.Name))
 		}
-		seen[c] = true
 		if c.Request != "" {
 			faults = append(faults, each(at.Child("request"), c.Request, validation.IsDNS1123Label(c.Request))...)
 		}
