@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
@@ -75,20 +74,20 @@ func (c *Config) SetDefaults() {
 // setLateDefaults fills what a file can leave empty after the defaults were set: the entries of its lists, and values
 // that it sets to null. Every pointer that has a default is set from here on.
 func (c *Config) setLateDefaults() {
-	or(&c.Worker.FixedUser, ptr.To(true))
-	or(&c.Worker.KeepFailedSeconds, ptr.To[int32](600))
-	or(&c.LeaderElection.Enabled, ptr.To(true))
-	or(&c.Metrics.Enabled, ptr.To(true))
-	or(&c.Rules.Enabled, ptr.To(true))
-	or(&c.NodeManagement.Reverify.OnReboot, ptr.To(true))
+	or(&c.Worker.FixedUser, new(true))
+	or(&c.Worker.KeepFailedSeconds, new(int32(600)))
+	or(&c.LeaderElection.Enabled, new(true))
+	or(&c.Metrics.Enabled, new(true))
+	or(&c.Rules.Enabled, new(true))
+	or(&c.NodeManagement.Reverify.OnReboot, new(true))
 	m := &c.NodeManagement.Remediation
-	or(&m.MaxUnhealthy, ptr.To(intstr.FromString("20%")))
-	or(&m.MaxInFlight, ptr.To[int32](1))
-	or(&m.MaxDeletionsPerHour, ptr.To[int32](10))
-	or(&m.NeverVerifiedOnly, ptr.To(true))
-	or(&m.SparePodsOtherThanDaemonSets, ptr.To(true))
-	or(&m.ControlProbe, ptr.To(true))
-	or(&c.NodeManagement.Reverify.CooldownSeconds, ptr.To[int32](3600))
+	or(&m.MaxUnhealthy, new(intstr.FromString("20%")))
+	or(&m.MaxInFlight, new(int32(1)))
+	or(&m.MaxDeletionsPerHour, new(int32(10)))
+	or(&m.NeverVerifiedOnly, new(true))
+	or(&m.SparePodsOtherThanDaemonSets, new(true))
+	or(&m.ControlProbe, new(true))
+	or(&c.NodeManagement.Reverify.CooldownSeconds, new(int32(3600)))
 	if m.Actions == nil {
 		m.Actions = []Action{{Delete: &DeleteAction{}}}
 	}
@@ -121,14 +120,14 @@ func (i *Image) setDefaults(worker Image) {
 }
 
 func (a *Action) setDefaults() {
-	or(&a.WaitSeconds, ptr.To[int32](DefaultActionWaitSeconds))
+	or(&a.WaitSeconds, new(int32(DefaultActionWaitSeconds)))
 	if c := a.Condition; c != nil {
 		or(&c.Type, "node-ready/RemediationRequired")
 		or(&c.Status, corev1.ConditionTrue)
 		or(&c.Reason, "VerificationFailed")
 	}
 	if o := a.Object; o != nil {
-		or(&o.DeleteOnRecovery, ptr.To(true))
+		or(&o.DeleteOnRecovery, new(true))
 	}
 }
 
