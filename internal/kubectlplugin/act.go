@@ -225,8 +225,8 @@ func logs(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return err
 	}
-	at := s.lastWorker()
-	if at < 0 {
+	last := s.lastWorker()
+	if last == nil {
 		text := fmt.Sprintf("node %s has no worker pod; its status is %s", s.node.Name, s.status(v.now))
 		if r := s.in.Node.Record; r.LastOutcome != "" {
 			text += fmt.Sprintf(". The worker of attempt %d (%s) is gone: only the last failed worker is kept, for "+
@@ -234,10 +234,10 @@ func logs(ctx context.Context, v *invocation) error {
 		}
 		return errors.New(text)
 	}
-	pod := s.pods[at]
+	pod := s.pods[last.UID]
 	options := &corev1.PodLogOptions{Container: v.container, Follow: v.followLog}
 	stream, err := v.cluster.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if apierrors.IsBadRequest(err) && s.in.Pods[at].State == workerpod.Pending {
+	if apierrors.IsBadRequest(err) && last.State == workerpod.Pending {
 		return fmt.Errorf("worker %s/%s has not started: %w", pod.Namespace, pod.Name, err)
 	}
 	if err != nil {

@@ -33,8 +33,8 @@ var attention = []string{string(decide.StatusFailed), string(decide.StatusHeld),
 // nodeState is a node and its worker pods as the API server has them, and as the controller evaluates them.
 type nodeState struct {
 	node *corev1.Node
-	pods []corev1.Pod // those that the controller made
-	in   decide.Input // its Pods are those of pods, in the same order
+	pods map[string]*corev1.Pod // those that the controller made, by UID
+	in   decide.Input
 	// karpenter is why Karpenter does not call the node initialised.
 	karpenter string
 	// rules are the NodeReadinessRules that select the node.
@@ -42,12 +42,13 @@ type nodeState struct {
 }
 
 func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) nodeState {
-	s := nodeState{node: n, in: decide.Input{Config: cfg, Profile: cfg.For(n.Labels), Selected: cfg.Selects(n.Labels),
-		Node: marks.Observe(n, cfg.Vocabulary())}}
+	in := decide.Input{Config: cfg, Profile: cfg.For(n.Labels), Selected: cfg.Selects(n.Labels),
+		Node: marks.Observe(n, cfg.Vocabulary())}
+	s := nodeState{node: n, pods: map[string]*corev1.Pod{}, in: in}
 	target := workerpod.Target{Name: n.Name, UID: string(n.UID)}
 	for i := range pods {
-		if workerpod.Ours(&pods[i], pods[i].Namespace, target) {
-			s.pods, s.in.Pods = append(s.pods, pods[i]), append(s.in.Pods, workerpod.Observe(&pods[i]))
+		if p := &pods[i]; workerpod.Ours(p, p.Namespace, target) {
+			s.pods[string(p.UID)], s.in.Pods = p, append(s.in.Pods, workerpod.Observe(p))
 		}
 	}
 	return s
@@ -158,7 +159,7 @@ func (s nodeState) summary(now time.Time) summary {
 	out.Remediations = remediationsOf(nil, []nodeState{s}, true, now)
 	slices.Reverse(out.Remediations)
 	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
-		pod := s.pods[slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return string(p.UID) == o.UID })]
+		pod := s.pods[o.UID]
 		w := &out.Worker
 		w.Namespace, w.Name, w.Created = pod.Namespace, o.Name, pod.CreationTimestamp.UTC()
 		w.Attempt, w.State = o.Attempt.Number, o.State
@@ -187,12 +188,11 @@ func (s nodeState) since() *time.Time {
 	return cmp.Or(s.in.Node.Record.LastTime, s.in.Node.Record.VerifiedTime)
 }
 
-// lastWorker is the index of the verify pod with the highest attempt; -1 where there is none.
-func (s nodeState) lastWorker() int {
-	last := -1
+// lastWorker is the verify pod with the highest attempt; nil where there is none.
+func (s nodeState) lastWorker() (last *workerpod.Observation) {
 	for i, o := range s.in.Pods {
-		if o.Purpose == workerpod.PurposeVerify && (last < 0 || o.Attempt.Number > s.in.Pods[last].Attempt.Number) {
-			last = i
+		if o.Purpose == workerpod.PurposeVerify && (last == nil || o.Attempt.Number > last.Attempt.Number) {
+			last = &s.in.Pods[i]
 		}
 	}
 	return last
