@@ -107,8 +107,8 @@ func watchOf(path string, query url.Values, version string) string {
 
 // readProblem is why something could not be read, in a text that does not change from try to try.
 func readProblem(err error) string {
-	var s *apiserver.StatusError
-	if errors.As(err, &s) && s.Code < http.StatusInternalServerError && s.Code != http.StatusTooManyRequests {
+	s, ok := errors.AsType[*apiserver.StatusError](err)
+	if ok && s.Code < http.StatusInternalServerError && s.Code != http.StatusTooManyRequests {
 		return "cannot be read: " + s.Reason().String()
 	}
 	return "cannot be read: no usable answer from the API server"

@@ -135,8 +135,7 @@ func roots(file string) (*x509.CertPool, error) {
 
 // describe is an error without the local port, which would change the message every time.
 func describe(err error) string {
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err
 	}
 	var operation *net.OpError

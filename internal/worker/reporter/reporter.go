@@ -174,8 +174,7 @@ func (l *loop) failed(err error) {
 func backoff(failures int, err error) time.Duration {
 	wait := min(firstWait<<min(failures, 10), longestWait)
 	wait -= rand.N(wait / 2)
-	var status *apiserver.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*apiserver.StatusError](err); ok {
 		wait = max(wait, min(status.RetryAfter, maxRetryAfter))
 	}
 	return wait

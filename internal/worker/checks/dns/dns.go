@@ -144,8 +144,7 @@ type expectation struct {
 
 // evaluate returns the finding of one server's answer.
 func (q query) evaluate(e expectation, d Settings, a resolver.Answer, err error) check.Finding {
-	var failure *resolver.Error
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*resolver.Error](err); ok {
 		return check.Fail(failure.Code, "%s, asked over %s, %s",
 			q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
 	}

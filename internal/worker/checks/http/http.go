@@ -114,9 +114,8 @@ func (p request) client() (*http.Client, error) {
 }
 
 func (p request) failure(err error, progress *neterror.Progress) check.Finding {
-	var wrapped *url.Error
 	where := redacted(p.URL)
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		where = redacted(wrapped.URL) // where redirects led to
 		err = wrapped.Err
 	}

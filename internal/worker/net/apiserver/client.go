@@ -305,8 +305,7 @@ func (c *Client) verifyIgnoringTime(state tls.ConnectionState) error {
 		options.Intermediates.AddCert(cert)
 	}
 	_, err := leaf.Verify(options)
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
 		// The authority may be younger than the leaf's NotBefore, which is often backdated.
 		options.CurrentTime = leaf.NotAfter
 		_, err = leaf.Verify(options)

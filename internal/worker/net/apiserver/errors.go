@@ -77,8 +77,8 @@ func (e *StatusError) Reason() check.Reason {
 
 // HasStatus reports whether the error is a response with the given status.
 func HasStatus(err error, code int) bool {
-	var status *StatusError
-	return errors.As(err, &status) && status.Code == code
+	status, ok := errors.AsType[*StatusError](err)
+	return ok && status.Code == code
 }
 
 // BodyError is a response that cannot be decoded.

@@ -43,8 +43,7 @@ func Finding(peer string, err error) check.Finding {
 // Of returns why a network operation failed. The phrase completes a sentence that begins with the peer:
 // "10.0.0.1:443" + " " + "refused the connection".
 func Of(err error) (check.Reason, string) {
-	var coded Coded
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[Coded](err); ok {
 		return coded.Reason(), coded.Error()
 	}
 	if reason, phrase := classifyTLS(err); reason != check.NoReason {
@@ -79,9 +78,9 @@ var unreachable = []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, sys
 
 // IsTimeout reports whether a deadline of a connection or a context passed, or the operating system timed out.
 func IsTimeout(err error) bool {
-	var ne net.Error
+	ne, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, syscall.ETIMEDOUT) || (errors.As(err, &ne) && ne.Timeout())
+		errors.Is(err, syscall.ETIMEDOUT) || ok && ne.Timeout()
 }
 
 // classifyTLS returns why a TLS handshake failed. A certificate outside its validity may be due to this node's clock,
@@ -127,8 +126,7 @@ func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func errno(err error) string {
-	var e syscall.Errno
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e.Error()
 	}
 	return err.Error()

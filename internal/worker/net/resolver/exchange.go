@@ -76,8 +76,7 @@ func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer
 		if err == nil {
 			return answer, tries, nil
 		}
-		var e *Error
-		if ctx.Err() != nil || errors.As(err, &e) && e.Code != check.ReasonTimeout {
+		if e, ok := errors.AsType[*Error](err); ctx.Err() != nil || ok && e.Code != check.ReasonTimeout {
 			return nil, tries, err
 		}
 	}
@@ -233,11 +232,10 @@ var typesWithData = []uint16{mdns.TypeA, mdns.TypeAAAA, mdns.TypeCNAME, mdns.Typ
 	mdns.TypeSOA, mdns.TypeSRV, mdns.TypeTXT}
 
 func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Duration, err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	e = &Error{Server: s.Addr, Protocol: protocol, Name: name}
+	e := &Error{Server: s.Addr, Protocol: protocol, Name: name}
 	var malformed *mdns.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -152,12 +152,10 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 
 // add adds the answer for one type. The error is an *Error.
 func (a *Answer) add(r reply) error {
-	var panicked *recovery.Panic
-	if errors.As(r.err, &panicked) {
+	if panicked, ok := errors.AsType[*recovery.Panic](r.err); ok {
 		panic(panicked)
 	}
-	var e *Error
-	if errors.As(r.err, &e) {
+	if e, ok := errors.AsType[*Error](r.err); ok {
 		a.Notes = append(a.Notes, Note{r.qtype, e.Code, e.Text})
 		return e
 	}

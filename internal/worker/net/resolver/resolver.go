@@ -63,8 +63,7 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 		}
 		a, err := r.Config.Lookup(ctx, server, name, qtypes...)
 		reason := RcodeReason(a.Rcode)
-		var failure *Error
-		if errors.As(err, &failure) {
+		if failure, ok := errors.AsType[*Error](err); ok {
 			reason = failure.Code
 		}
 		if reason.Transient() {
