@@ -30,18 +30,15 @@ const Lost = 2500 * time.Millisecond
 // Answer is the result of one try.
 type Answer[T any] struct {
 	Value T
+	Err   error
 	// Again is why to retry; NoReason if the answer is final.
 	Again check.Reason
 	// Text explains Again for a person.
 	Text string
 	// After is how long the peer asks to wait. Default 0.
 	After time.Duration
-}
-
-// numbered is the answer to the nth try, from 1.
-type numbered[T any] struct {
-	Answer[T]
-	n        int
+	// N is the number of the try, from 1. Do sets it.
+	N        int
 	panicked *recovery.Panic
 }
 
@@ -49,14 +46,15 @@ type numbered[T any] struct {
 // not 0, Do calls ask again, in another goroutine, when an answer takes longer than that, and the first final answer
 // counts. If none is final, the result is the last answer that came in time, else that of the first try. ask must
 // return soon after its context ends.
-func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context) Answer[T]) T {
+func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context) Answer[T]) Answer[T] {
 	began := time.Now()
 	deadline, bounded := ctx.Deadline()
 	tries, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers, returned := make(chan numbered[T], 1), make(chan struct{})
+	answers, returned := make(chan Answer[T], 1), make(chan struct{})
 	defer close(returned)
-	deliver := func(a numbered[T]) {
+	deliver := func(nth int, a Answer[T]) {
+		a.N = nth
 		select {
 		case answers <- a:
 		case <-returned:
@@ -71,18 +69,18 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 		nth := n
 		next.Stop()
 		if lost == 0 {
-			answers <- numbered[T]{Answer: ask(tries), n: nth}
+			deliver(nth, ask(tries))
 			return
 		}
-		recovery.Go(func() { deliver(numbered[T]{Answer: ask(tries), n: nth}) },
-			func(p *recovery.Panic) { deliver(numbered[T]{n: nth, panicked: p}) })
+		recovery.Go(func() { deliver(nth, ask(tries)) },
+			func(p *recovery.Panic) { deliver(nth, Answer[T]{panicked: p}) })
 		if bounded {
 			next.Reset(lost)
 		}
 	}
 	try()
 
-	var last numbered[T]                              // returned if no answer is final
+	var last Answer[T]                                // returned if no answer is final
 	inTime, planned, done := false, false, ctx.Done() // inTime: last came in time; planned: another try follows
 	for wait := firstWait; pending > 0 || planned; {
 		select {
@@ -99,11 +97,11 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 			case a.panicked != nil:
 				panic(a.panicked)
 			case a.Again == check.NoReason:
-				recordOf(ctx).add(a.n, n, time.Since(began), last.Again, last.Text)
-				return a.Value
+				recordOf(ctx).add(a.N, n, time.Since(began), last.Again, last.Text)
+				return a
 			case ctx.Err() == nil:
 				last, inTime = a, true
-			case !inTime && (last.n == 0 || a.n < last.n):
+			case !inTime && (last.N == 0 || a.N < last.N):
 				last = a
 			}
 			next.Stop()
@@ -115,7 +113,7 @@ func Do[T any](ctx context.Context, lost time.Duration, ask func(context.Context
 		}
 	}
 	recordOf(ctx).failed(n, time.Since(began))
-	return last.Value
+	return last
 }
 
 // Finding is Do for findings: those with a transient reason are retried.
@@ -127,7 +125,7 @@ func Finding(ctx context.Context, lost time.Duration, ask check.Func) check.Find
 			a.Again, a.Text = f.Reason, f.Message
 		}
 		return a
-	})
+	}).Value
 }
 
 // Record lists what a check had to retry. A nil Record records nothing.

@@ -104,13 +104,9 @@ func isRefusalOrMissing(status int) bool { return isRefusal(status) || status ==
 func (c *Client) sendWithRetry(
 	ctx context.Context, retryable func(status int) bool, client *http.Client, host string, r Request,
 ) (Response, error) {
-	type result struct {
-		Response
-		err error
-	}
-	last := retry.Do(ctx, retry.Lost, func(ctx context.Context) retry.Answer[result] {
+	last := retry.Do(ctx, retry.Lost, func(ctx context.Context) retry.Answer[Response] {
 		response, err := c.send(ctx, client, host, r)
-		answer := retry.Answer[result]{Value: result{response, err}}
+		answer := retry.Answer[Response]{Value: response, Err: err}
 		switch {
 		case err != nil:
 			if reason, text := neterror.Of(err); reason.Transient() {
@@ -126,7 +122,7 @@ func (c *Client) sendWithRetry(
 		}
 		return answer
 	})
-	return last.Response, last.err
+	return last.Value, last.Err
 }
 
 // retryAfter reads the Retry-After header (RFC 9110): seconds or a date. It is 0 without one.

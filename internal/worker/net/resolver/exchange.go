@@ -163,22 +163,18 @@ func (s Server) send(
 // for its whole timeout of 5 s, and a check has time for only two of those. With packet loss, a lookup through the
 // search domains would then rarely finish. The result sent is the number of the query that was answered.
 func (s Server) datagram(ctx context.Context, query *mdns.Msg) (answer *mdns.Msg, sent int, err error) {
-	type reply struct {
-		msg *mdns.Msg
-		err error
-		nth int
-	}
 	var asked atomic.Int32
-	r := retry.Do(ctx, resendAfter, func(ctx context.Context) retry.Answer[reply] {
-		nth, q := int(asked.Add(1)), query.Copy()
+	last := retry.Do(ctx, resendAfter, func(ctx context.Context) retry.Answer[*mdns.Msg] {
+		asked.Add(1)
+		q := query.Copy()
 		q.Id = mdns.Id()
-		msg, err := s.once(ctx, q)
-		return retry.Answer[reply]{Value: reply{msg, err, nth}}
+		answer, err := s.once(ctx, q)
+		return retry.Answer[*mdns.Msg]{Value: answer, Err: err}
 	})
-	if r.err != nil {
-		return nil, int(asked.Load()), r.err
+	if last.Err != nil {
+		return nil, int(asked.Load()), last.Err
 	}
-	return r.msg, r.nth, nil
+	return last.Value, last.N, nil
 }
 
 // once sends a query over UDP, from a new port: the path that the kernel remembers for another may lead nowhere.

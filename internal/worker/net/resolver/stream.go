@@ -56,7 +56,7 @@ func (s *stream) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{raw: &mdns.Conn{Conn: raw}, waiting: map[uint16]chan outcome{}}
+	c := &connection{raw: &mdns.Conn{Conn: raw}, waiting: map[uint16]chan *mdns.Msg{}}
 	recovery.Go(c.read, func(p *recovery.Panic) { c.end(p) })
 	s.conn = c
 	return c, nil
@@ -82,31 +82,29 @@ func (s *stream) abandon(old *connection) {
 	}
 }
 
-// outcome of a query.
-type outcome struct {
-	answer *mdns.Msg
-	err    error
-}
-
 // connection is a TCP connection for several concurrent queries.
 type connection struct {
 	raw *mdns.Conn
 
 	mu sync.Mutex
-	// waiting has each query's channel, by its ID; nil after it has been answered or given up.
-	waiting  map[uint16]chan outcome
+	// waiting has each query's channel, by its ID; nil after it has been answered or given up. It is closed without an
+	// answer if the connection ends.
+	waiting  map[uint16]chan *mdns.Msg
 	answered bool
 	err      error
 }
 
 func (c *connection) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
-	answer := make(chan outcome, 1)
-	if err := c.send(ctx, query, answer); err != nil {
+	answers := make(chan *mdns.Msg, 1)
+	if err := c.send(ctx, query, answers); err != nil {
 		return nil, err
 	}
 	select {
-	case o := <-answer:
-		return o.answer, o.err
+	case answer, ok := <-answers:
+		if !ok {
+			return nil, c.ended()
+		}
+		return answer, nil
 	case <-ctx.Done():
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -115,7 +113,7 @@ func (c *connection) exchange(ctx context.Context, query *mdns.Msg) (*mdns.Msg, 
 	}
 }
 
-func (c *connection) send(ctx context.Context, query *mdns.Msg, answer chan outcome) error {
+func (c *connection) send(ctx context.Context, query *mdns.Msg, answer chan *mdns.Msg) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -147,7 +145,7 @@ func (c *connection) read() {
 			return
 		}
 		if waiting != nil {
-			waiting <- outcome{answer: answer}
+			waiting <- answer
 		}
 	}
 }
@@ -163,7 +161,7 @@ func (c *connection) end(err error) {
 	_ = c.raw.Close()
 	for id, waiting := range c.waiting {
 		if waiting != nil {
-			waiting <- outcome{err: err}
+			close(waiting)
 		}
 		c.waiting[id] = nil
 	}
