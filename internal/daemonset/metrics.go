@@ -8,9 +8,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/exposition"
 )
 
-// stalledAfter is how long /healthz tolerates no pass beyond the interval.
-const stalledAfter = 3 * time.Minute
-
 // Metrics are those of a node that verifies itself.
 type Metrics struct {
 	exposition.Server
@@ -21,7 +18,7 @@ type Metrics struct {
 // NewMetrics makes the metrics of a node that has a pass at least at every interval.
 func NewMetrics(node string, interval time.Duration) *Metrics {
 	m := &Metrics{node: node, Server: exposition.Server{
-		Probes: []string{"/healthz", "/readyz"}, Operation: "pass", Timeout: interval + stalledAfter}}
+		Probes: []string{"/healthz", "/readyz"}, Operation: "pass", Interval: interval}}
 	m.status = m.Gauge("node_check_status",
 		"1 if the node passed its last attempt; 0 if it failed, or if this pod has made no attempt yet.", "node")
 	m.dns = m.Gauge("node_check_dns_duration_seconds",

@@ -16,15 +16,27 @@ import (
 	"time"
 )
 
-// Registry holds metrics. Its methods, and those of its metrics, are safe for concurrent use.
-type Registry struct {
+// stalledAfter is how long a probe tolerates that no operation ends, beyond the interval. A pass or a check and all
+// requests that it makes take less, each at its timeout.
+const stalledAfter = 3 * time.Minute
+
+// Server serves its metrics at /metrics, and at Probes whether the process still works: a probe fails once no operation
+// has ended for Interval and three minutes. It does not fail when an API server or an agent is gone, which a restart
+// does not fix. Its methods, and those of its metrics, are safe for concurrent use.
+type Server struct {
+	Probes []string
+	// Operation is what ends regularly, in the singular, and Interval the time between two.
+	Operation string
+	Interval  time.Duration
+	last      atomic.Pointer[time.Time]
+
 	mu      sync.Mutex
 	metrics []*Metric
 }
 
 // Metric is a gauge, a counter or a histogram, with a series for each combination of its labels' values.
 type Metric struct {
-	registry         *Registry
+	server           *Server
 	name, help, kind string
 	labels           []string
 	buckets          []float64 // upper bounds, of a histogram
@@ -39,80 +51,64 @@ type series struct {
 }
 
 // Gauge registers a metric that goes up and down.
-func (r *Registry) Gauge(name, help string, labels ...string) *Metric {
-	return r.register(&Metric{name: name, help: help, kind: "gauge", labels: labels})
+func (s *Server) Gauge(name, help string, labels ...string) *Metric {
+	return s.register(&Metric{name: name, help: help, kind: "gauge", labels: labels})
 }
 
 // Counter registers a metric that only goes up.
-func (r *Registry) Counter(name, help string, labels ...string) *Metric {
-	return r.register(&Metric{name: name, help: help, kind: "counter", labels: labels})
+func (s *Server) Counter(name, help string, labels ...string) *Metric {
+	return s.register(&Metric{name: name, help: help, kind: "counter", labels: labels})
 }
 
 // Histogram registers a histogram with the given upper bounds, in ascending order, and serves it from the start.
-func (r *Registry) Histogram(name, help string, buckets []float64) *Metric {
+func (s *Server) Histogram(name, help string, buckets []float64) *Metric {
 	buckets = append(slices.Clone(buckets), math.Inf(1))
-	m := r.register(&Metric{name: name, help: help, kind: "histogram", buckets: buckets})
-	m.with(nil)
+	m := s.register(&Metric{name: name, help: help, kind: "histogram", buckets: buckets})
+	m.change(nil, func(*series) {})
 	return m
 }
 
-func (r *Registry) register(m *Metric) *Metric {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m.registry = r
-	r.metrics = append(r.metrics, m)
+func (s *Server) register(m *Metric) *Metric {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.server = s
+	s.metrics = append(s.metrics, m)
 	return m
 }
 
-// with returns the series of these label values. The caller holds the registry's mutex.
-func (m *Metric) with(values []string) *series {
-	for _, s := range m.series {
-		if slices.Equal(s.values, values) {
-			return s
-		}
+// change changes the series of these label values, which it makes if there is none.
+func (m *Metric) change(values []string, change func(*series)) {
+	m.server.mu.Lock()
+	defer m.server.mu.Unlock()
+	i := slices.IndexFunc(m.series, func(s *series) bool { return slices.Equal(s.values, values) })
+	if i < 0 {
+		i = len(m.series)
+		m.series = append(m.series, &series{values: values, counts: make([]uint64, len(m.buckets))})
 	}
-	s := &series{values: values, counts: make([]uint64, len(m.buckets))}
-	m.series = append(m.series, s)
-	return s
+	change(m.series[i])
 }
 
 // Set sets a gauge. The label values are in the order of the labels.
 func (m *Metric) Set(value float64, labelValues ...string) {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	m.with(labelValues).value = value
+	m.change(labelValues, func(s *series) { s.value = value })
 }
 
 // Add increases a counter. Adding 0 makes its series appear.
 func (m *Metric) Add(by float64, labelValues ...string) {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	m.with(labelValues).value += by
+	m.change(labelValues, func(s *series) { s.value += by })
 }
 
 // Observe adds a value to a histogram.
 func (m *Metric) Observe(value float64) {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	s := m.with(nil)
-	s.count++
-	s.value += value
-	for i, bound := range m.buckets {
-		if value <= bound {
-			s.counts[i]++
+	m.change(nil, func(s *series) {
+		s.count++
+		s.value += value
+		for i, bound := range m.buckets {
+			if value <= bound {
+				s.counts[i]++
+			}
 		}
-	}
-}
-
-// Server serves a registry at /metrics, and at Probes whether the process still works: a probe fails once no operation
-// has ended for Timeout. It does not fail when an API server or an agent is gone, which a restart does not fix.
-type Server struct {
-	Registry
-	Probes []string
-	// Operation is what ends regularly, in the singular.
-	Operation string
-	Timeout   time.Duration
-	last      atomic.Pointer[time.Time]
+	})
 }
 
 // OperationEnded records that an operation has ended, or that the process has started.
@@ -125,7 +121,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, s.text()) // a client that went away is no error
 	case !slices.Contains(s.Probes, r.URL.Path):
 		http.NotFound(w, r)
-	case since > s.Timeout:
+	case since > s.Interval+stalledAfter:
 		text := fmt.Sprintf("no %s has ended for %v", s.Operation, since.Round(time.Second))
 		http.Error(w, text, http.StatusServiceUnavailable)
 	default:
@@ -148,15 +144,15 @@ func (s *Server) Listen(address string) (serve func(), err error) {
 	return func() { _ = server.Serve(listener) }, nil
 }
 
-func (r *Registry) text() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *Server) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var b strings.Builder
-	for _, m := range r.metrics {
+	for _, m := range s.metrics {
 		if len(m.series) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", m.name, escape(m.help, false), m.name, m.kind)
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", m.name, escapeHelp.Replace(m.help), m.name, m.kind)
 		for _, s := range m.series {
 			m.write(&b, s)
 		}
@@ -181,23 +177,15 @@ func pairs(labels, values []string) string {
 	}
 	var all []string
 	for i, l := range labels {
-		all = append(all, l+`="`+escape(values[i], true)+`"`)
+		all = append(all, l+`="`+escapeLabel.Replace(values[i])+`"`)
 	}
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// escape follows the format: backslashes and line feeds, and in label values quotes.
-func escape(s string, quotes bool) string {
-	s = strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(s)
-	if quotes {
-		s = strings.ReplaceAll(s, `"`, `\"`)
-	}
-	return s
-}
+// The format escapes backslashes and line feeds, and in label values quotes.
+var (
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
 
-func number(f float64) string {
-	if math.IsInf(f, 1) {
-		return "+Inf"
-	}
-	return strconv.FormatFloat(f, 'g', -1, 64)
-}
+func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

@@ -53,7 +53,7 @@ func TestPrometheusReadsIt(t *testing.T) {
 
 // A histogram is there before anything was observed, for rates over it.
 func TestAHistogramIsServedFromTheStart(t *testing.T) {
-	var r Registry
+	var r Server
 	r.Histogram("took_seconds", "Times.", []float64{1})
 	if got := r.text(); !strings.Contains(got, `took_seconds_bucket{le="+Inf"} 0`) {
 		t.Error(got)
@@ -61,16 +61,16 @@ func TestAHistogramIsServedFromTheStart(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	s := Server{Probes: []string{"/healthz"}, Operation: "check", Timeout: time.Minute}
+	s := Server{Probes: []string{"/healthz"}, Operation: "check", Interval: time.Minute}
 	for _, c := range []struct {
 		path string
 		ago  time.Duration
 		want int
 	}{
 		{"/healthz", 0, 200},
-		{"/healthz", time.Minute - time.Second, 200},
-		{"/healthz", time.Minute + time.Second, 503},
-		{"/metrics", time.Minute + time.Second, 200},
+		{"/healthz", 4*time.Minute - time.Second, 200},
+		{"/healthz", 4*time.Minute + time.Second, 503},
+		{"/metrics", 4*time.Minute + time.Second, 200},
 		{"/readyz", 0, 404},
 		{"/", 0, 404},
 	} {

@@ -13,10 +13,6 @@ const (
 	resultSkipped = "skipped"
 )
 
-// stalledAfter is how long /healthz tolerates no check beyond the interval. A check and all requests of the slowest
-// write take less, each at its timeout.
-const stalledAfter = 3 * time.Minute
-
 // checkResults are the values of the label result of checks_total, by the reason of the observation.
 var checkResults = map[string]string{reasonOK: "healthy", reasonNotReady: "unhealthy", reasonConnectionError: "error"}
 
@@ -29,7 +25,7 @@ type Metrics struct {
 // NewMetrics makes the metrics of a reporter that checks at an interval.
 func NewMetrics(version string, interval time.Duration) *Metrics {
 	m := &Metrics{Server: exposition.Server{
-		Probes: []string{"/healthz"}, Operation: "check", Timeout: interval + stalledAfter}}
+		Probes: []string{"/healthz"}, Operation: "check", Interval: interval}}
 	m.Gauge("node_readiness_reporter_build_info", "1, labelled with the reporter's version.", "version").Set(1, version)
 	m.duration = m.Histogram("node_readiness_reporter_check_duration_seconds", "Duration of the checks of the endpoint.",
 		[]float64{.005, .1, .25, .5, 1, 2.5, 5, 10})
