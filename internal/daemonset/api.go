@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
@@ -18,9 +19,6 @@ const (
 
 	object = ""        // the Node itself
 	status = "/status" // its subresource
-
-	mergePatch          = "application/merge-patch+json"
-	strategicMergePatch = "application/strategic-merge-patch+json"
 )
 
 // read returns the node from the response to the last write, or else reads it.
@@ -38,13 +36,13 @@ func (p *Process) path() string { return nodes + "/" + url.PathEscape(p.Node) }
 // patch writes the node, or its status, and returns errAgain. A conflict means another writer, or another node of the
 // name: the next pass decides again.
 func (p *Process) patch(ctx context.Context, subresource string, body []byte) error {
-	kind := mergePatch
+	kind := types.MergePatchType
 	if subresource == status {
-		kind = strategicMergePatch
+		kind = types.StrategicMergePatchType
 	}
 	n := &corev1.Node{}
-	request := apiserver.Request{Method: http.MethodPatch, Path: p.path() + subresource, ContentType: kind, Body: body}
-	err := p.send(ctx, request, n)
+	err := p.send(ctx, apiserver.Request{Method: http.MethodPatch, Path: p.path() + subresource, ContentType: string(kind),
+		Body: body}, n)
 	switch {
 	case err == nil:
 		p.latest = n

@@ -6,7 +6,6 @@ package daemonset
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -36,8 +35,6 @@ const (
 	requestTimeout = 10 * time.Second
 	// shutdownGrace is the time to read and write the node at shutdown.
 	shutdownGrace = 5 * time.Second
-	// The backoff after failed requests doubles, less a jitter of up to half so that the nodes spread out.
-	firstWait, longestWait = time.Second, 10 * time.Second
 	// rewatch is how soon the node is read again after a watch has failed or ended.
 	rewatch = 5 * time.Second
 )
@@ -151,9 +148,8 @@ func (p *Process) wait(ctx context.Context, s schedule) {
 // failed records a failed request and returns the backoff. A new connection may lead to another API server.
 func (p *Process) failed(err error) schedule {
 	p.api, p.latest = nil, nil
-	wait := min(firstWait<<min(p.failures, 10), longestWait)
+	wait := apiserver.Backoff(p.failures)
 	p.failures++
-	wait -= rand.N(wait / 2)
 	if apiserver.HasStatus(err, http.StatusNotFound) {
 		p.Log.Warn("the node does not exist yet", zap.Duration("wait", wait))
 	} else {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -44,9 +45,9 @@ func (o *oneNode) Send(_ context.Context, r apiserver.Request) (apiserver.Respon
 		return apiserver.Response{}, err
 	}
 	switch r.ContentType {
-	case mergePatch:
+	case string(types.MergePatchType):
 		body, err = jsonpatch.MergePatch(body, r.Body)
-	case strategicMergePatch:
+	case string(types.StrategicMergePatchType):
 		body, err = strategicpatch.StrategicMergePatch(body, r.Body, &corev1.Node{})
 	}
 	if err != nil {
@@ -148,7 +149,7 @@ func TestARefusedRecordIsWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusing := true
 		refuse := func(r apiserver.Request) int {
-			if refusing && r.Method == http.MethodPatch && r.ContentType == mergePatch {
+			if refusing && r.Method == http.MethodPatch && r.ContentType == string(types.MergePatchType) {
 				return http.StatusForbidden
 			}
 			return 0
@@ -160,7 +161,7 @@ func TestARefusedRecordIsWrittenAgain(t *testing.T) {
 			api.mu.Lock()
 			refusing = false
 			api.mu.Unlock()
-			time.Sleep(2 * longestWait)
+			time.Sleep(20 * time.Second)
 			if n := api.look(); !verified(n) {
 				t.Errorf("not verified once writes are taken: %v %v", n.Spec.Taints, n.Labels)
 			}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
@@ -43,18 +45,14 @@ const (
 	reasonStopped         = "ReporterStopped"
 )
 
-// Statuses of a condition.
-const (
-	statusTrue    = "True"
-	statusFalse   = "False"
-	statusUnknown = "Unknown"
-)
-
 // observation is the result of a check, as the condition reports it.
-type observation struct{ status, reason, message string }
+type observation struct {
+	status          corev1.ConditionStatus
+	reason, message string
+}
 
 // newObservation makes the message safe for terminals, whatever the endpoint answered.
-func newObservation(status, reason, format string, a ...any) observation {
+func newObservation(status corev1.ConditionStatus, reason, format string, a ...any) observation {
 	return observation{status, reason, result.Clip(result.Sanitise(fmt.Sprintf(format, a...)), maxMessage)}
 }
 
@@ -73,7 +71,7 @@ func check(ctx context.Context, c Config) observation { return checkBy(ctx, c, d
 func checkBy(ctx context.Context, c Config, dial func(context.Context, string, string) (net.Conn, error)) observation {
 	where := redacted(c.Endpoint)
 	unreachable := func(err error) observation {
-		return newObservation(statusFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
+		return newObservation(corev1.ConditionFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -102,10 +100,10 @@ func checkBy(ctx context.Context, c Config, dial func(context.Context, string, s
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= 200 && response.StatusCode < 300 {
-		return newObservation(statusTrue, reasonOK, "Endpoint reports ready at %s", where)
+		return newObservation(corev1.ConditionTrue, reasonOK, "Endpoint reports ready at %s", where)
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body is shown too
-	return newObservation(statusFalse, reasonNotReady, "Endpoint returned non-2xx status code %d at %s: %s",
+	return newObservation(corev1.ConditionFalse, reasonNotReady, "Endpoint returned non-2xx status code %d at %s: %s",
 		response.StatusCode, where, result.Clip(result.Sanitise(string(body)), maxShown))
 }
 

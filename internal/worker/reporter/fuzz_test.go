@@ -12,6 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
@@ -64,8 +66,8 @@ func FuzzEndpoint(f *testing.F) {
 		}
 		o := ask()
 		switch {
-		case o.status == statusTrue && o.reason == reasonOK:
-		case o.status == statusFalse && (o.reason == reasonNotReady || o.reason == reasonConnectionError):
+		case o.status == corev1.ConditionTrue && o.reason == reasonOK:
+		case o.status == corev1.ConditionFalse && (o.reason == reasonNotReady || o.reason == reasonConnectionError):
 		default:
 			t.Errorf("%+v", o)
 		}
@@ -131,7 +133,7 @@ func FuzzNode(f *testing.F) {
 		if n.read(t.Context()) != nil {
 			return
 		}
-		err := n.write(t.Context(), observation{statusTrue, reasonOK, "m"}, noon)
+		err := n.write(t.Context(), observation{corev1.ConditionTrue, reasonOK, "m"}, noon)
 		var unreadable *apiserver.BodyError
 		if err != nil && !errors.As(err, &unreadable) {
 			t.Error(err)

@@ -10,6 +10,11 @@ import (
 	"net/url"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
@@ -25,10 +30,9 @@ const (
 	updateAttempts = 5
 	// messagePeriod limits how often the condition is written when only its message changes.
 	messagePeriod = 10 * time.Second
-
-	strategicMerge = "application/strategic-merge-patch+json"
-	plainJSON      = "application/json"
 )
+
+const patchType = string(types.StrategicMergePatchType)
 
 // errNoUID is returned for JSON that is no object of an API server, such as null.
 var errNoUID = errors.New("it has no UID")
@@ -43,7 +47,7 @@ type node struct {
 	useUpdate bool
 	uid       string
 	// present is nil if the Node does not have the condition.
-	present *condition
+	present *corev1.NodeCondition
 }
 
 // newNode makes the configured node. It sends no request.
@@ -57,7 +61,7 @@ func newNode(api API, c Config) *node {
 
 // read reads the Node's UID and condition, and finds out whether patch is permitted.
 func (n *node) read(ctx context.Context) error {
-	body, err := n.send(ctx, http.MethodPatch, n.path("/status"), strategicMerge, map[string]any{})
+	body, err := n.send(ctx, http.MethodPatch, "/status", patchType, map[string]any{})
 	if apiserver.HasStatus(err, http.StatusForbidden) {
 		object, getErr := n.get(ctx)
 		if apiserver.HasStatus(getErr, http.StatusForbidden) {
@@ -83,7 +87,7 @@ func (n *node) write(ctx context.Context, o observation, now time.Time) error {
 		return n.update(ctx, o, now)
 	}
 	// With the UID, the patch conflicts if the Node has been replaced by another of the same name.
-	body, err := n.send(ctx, http.MethodPatch, n.path("/status"), strategicMerge, map[string]any{
+	body, err := n.send(ctx, http.MethodPatch, "/status", patchType, map[string]any{
 		"metadata": map[string]any{"uid": n.uid},
 		"status":   map[string]any{"conditions": []any{nextCondition(n.present, n.condition, o, now)}},
 	})
@@ -111,7 +115,7 @@ func (n *node) update(ctx context.Context, o observation, now time.Time) error {
 			return &apiserver.BodyError{Cause: err}
 		}
 		setCondition(object, nextCondition(n.present, n.condition, o, now))
-		if body, err = n.send(ctx, http.MethodPut, n.path("/status"), plainJSON, object); err == nil {
+		if body, err = n.send(ctx, http.MethodPut, "/status", runtime.ContentTypeJSON, object); err == nil {
 			return n.observe(body)
 		}
 		if !apiserver.HasStatus(err, http.StatusConflict) {
@@ -122,7 +126,7 @@ func (n *node) update(ctx context.Context, o observation, now time.Time) error {
 }
 
 // setCondition sets a condition of a Node.
-func setCondition(object map[string]any, c condition) {
+func setCondition(object map[string]any, c corev1.NodeCondition) {
 	status, _ := object["status"].(map[string]any)
 	if status == nil {
 		status = map[string]any{}
@@ -130,7 +134,7 @@ func setCondition(object map[string]any, c condition) {
 	}
 	conditions, _ := status["conditions"].([]any)
 	for i := range conditions {
-		if present, _ := conditions[i].(map[string]any); present["type"] == c.Type {
+		if present, _ := conditions[i].(map[string]any); present["type"] == string(c.Type) {
 			conditions[i] = c
 			return
 		}
@@ -140,9 +144,9 @@ func setCondition(object map[string]any, c condition) {
 
 // get reads the Node, by get of nodes or else of nodes/status.
 func (n *node) get(ctx context.Context) ([]byte, error) {
-	body, err := n.send(ctx, http.MethodGet, n.path(""), "", nil)
+	body, err := n.send(ctx, http.MethodGet, "", "", nil)
 	if apiserver.HasStatus(err, http.StatusForbidden) {
-		body, err = n.send(ctx, http.MethodGet, n.path("/status"), "", nil)
+		body, err = n.send(ctx, http.MethodGet, "/status", "", nil)
 	}
 	return body, err
 }
@@ -154,7 +158,7 @@ func (n *node) observe(body []byte) error {
 			UID string `json:"uid"`
 		} `json:"metadata"`
 		Status struct {
-			Conditions []condition `json:"conditions"`
+			Conditions []corev1.NodeCondition `json:"conditions"`
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(body, &object); err != nil {
@@ -165,22 +169,19 @@ func (n *node) observe(body []byte) error {
 	}
 	n.uid, n.present = object.Metadata.UID, nil
 	for i := range object.Status.Conditions {
-		if object.Status.Conditions[i].Type == n.condition {
-			n.present = &object.Status.Conditions[i]
+		if c := &object.Status.Conditions[i]; string(c.Type) == n.condition {
+			n.present = c
 		}
 	}
 	return nil
 }
 
-func (n *node) path(subresource string) string {
-	return "/api/v1/nodes/" + url.PathEscape(n.name) + subresource
-}
-
 // send sends one request and returns the response's body. A status other than 200 is an *apiserver.StatusError.
-func (n *node) send(ctx context.Context, method, path, contentType string, object any) ([]byte, error) {
+func (n *node) send(ctx context.Context, method, subresource, contentType string, object any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	request := apiserver.Request{Method: method, Path: path, ContentType: contentType, Header: n.header}
+	request := apiserver.Request{Method: method, Path: "/api/v1/nodes/" + url.PathEscape(n.name) + subresource,
+		ContentType: contentType, Header: n.header}
 	if object != nil {
 		var err error
 		if request.Body, err = json.Marshal(object); err != nil {
@@ -197,22 +198,14 @@ func (n *node) send(ctx context.Context, method, path, contentType string, objec
 	return response.Body, nil
 }
 
-// condition is a v1 NodeCondition. Its times have the API's precision, a second.
-type condition struct {
-	Type               string    `json:"type"`
-	Status             string    `json:"status"`
-	LastHeartbeatTime  time.Time `json:"lastHeartbeatTime"`
-	LastTransitionTime time.Time `json:"lastTransitionTime"`
-	Reason             string    `json:"reason"`
-	Message            string    `json:"message"`
-}
-
-// nextCondition is the condition of an observation. The transition time changes only with the status of the present
-// condition, which may be nil.
-func nextCondition(present *condition, conditionType string, o observation, now time.Time) condition {
-	now = now.UTC().Truncate(time.Second)
-	c := condition{Type: conditionType, Status: o.status, LastHeartbeatTime: now, LastTransitionTime: now,
-		Reason: o.reason, Message: o.message}
+// nextCondition is the condition of an observation. Its times have the API's precision, a second. The transition time
+// changes only with the status of the present condition, which may be nil.
+func nextCondition(
+	present *corev1.NodeCondition, conditionType string, o observation, now time.Time,
+) corev1.NodeCondition {
+	at := metav1.NewTime(now.UTC().Truncate(time.Second))
+	c := corev1.NodeCondition{Type: corev1.NodeConditionType(conditionType), Status: o.status,
+		LastHeartbeatTime: at, LastTransitionTime: at, Reason: o.reason, Message: o.message}
 	if present != nil && present.Status == o.status && !present.LastTransitionTime.IsZero() {
 		c.LastTransitionTime = present.LastTransitionTime
 	}
@@ -221,14 +214,16 @@ func nextCondition(present *condition, conditionType string, o observation, now 
 
 // due reports whether to write an observation over the present condition. present may be nil, and written is when it
 // was written. failing is how long the endpoint has failed.
-func due(c Config, present *condition, written time.Time, o observation, failing time.Duration, now time.Time) bool {
+func due(
+	c Config, present *corev1.NodeCondition, written time.Time, o observation, failing time.Duration, now time.Time,
+) bool {
 	if present == nil {
 		return true
 	}
 	age := now.Sub(written)
 	elapsed := func(period time.Duration) bool { return age < 0 || age >= period } // a future time is from another clock
 	switch {
-	case present.Status == statusTrue && o.status == statusFalse:
+	case present.Status == corev1.ConditionTrue && o.status == corev1.ConditionFalse:
 		return failing >= c.Grace
 	case present.Status != o.status, present.Reason != o.reason:
 		return true

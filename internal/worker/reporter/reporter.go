@@ -6,21 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
 const (
-	// The backoff after a failed write doubles, less a jitter of up to half so that the reporters of many nodes spread
-	// out. The longest is the kubelet's nodeStatusUpdateFrequency: a new node may not reach the API server at first, and
-	// is held until it does.
-	firstWait   = time.Second
-	longestWait = 10 * time.Second
 	// maxRetryAfter limits how long the API server may ask the reporter to wait.
 	maxRetryAfter = 5 * time.Minute
 	// rereadPeriod is how often the Node is read while nothing is written: it may have been deleted and registered again,
@@ -76,7 +71,7 @@ func Run(ctx context.Context, c Config, connect func() (API, error), log *zap.Lo
 func (l *loop) pass(ctx context.Context, o observation, began time.Time) time.Duration {
 	now := time.Now()
 	switch {
-	case o.status == statusTrue:
+	case o.status == corev1.ConditionTrue:
 		l.failingSince = time.Time{}
 	case l.failingSince.IsZero():
 		l.failingSince = now
@@ -122,7 +117,7 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 	if present == nil || present.Status != o.status || l.failures > 0 {
 		level = zap.InfoLevel
 	}
-	l.log.Log(level, "condition written", zap.String("type", l.config.ConditionType), zap.String("status", o.status),
+	l.log.Log(level, "condition written", zap.String("type", l.config.ConditionType), zap.String("status", string(o.status)),
 		zap.String("reason", o.reason), zap.String("message", o.message), zap.Int("failedBefore", l.failures))
 	l.failures = 0
 	return nil
@@ -146,7 +141,7 @@ func (l *loop) readNode(ctx context.Context, now time.Time) error {
 	}
 	l.node, l.read, l.written = n, now, time.Time{}
 	if n.present != nil {
-		l.written = n.present.LastHeartbeatTime
+		l.written = n.present.LastHeartbeatTime.Time
 	}
 	return nil
 }
@@ -172,8 +167,7 @@ func (l *loop) failed(err error) {
 
 // backoff is how long to wait after an error that follows so many others.
 func backoff(failures int, err error) time.Duration {
-	wait := min(firstWait<<min(failures, 10), longestWait)
-	wait -= rand.N(wait / 2)
+	wait := apiserver.Backoff(failures)
 	if status, ok := errors.AsType[*apiserver.StatusError](err); ok {
 		wait = max(wait, min(status.RetryAfter, maxRetryAfter))
 	}
@@ -187,7 +181,7 @@ func (l *loop) shutDown() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	o := observation{statusUnknown, reasonStopped, "The reporter was stopped"}
+	o := observation{corev1.ConditionUnknown, reasonStopped, "The reporter was stopped"}
 	if err := l.node.write(ctx, o, time.Now()); err != nil {
 		l.log.Warn("cannot set the condition to Unknown", zap.Error(err))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
@@ -15,7 +16,7 @@ import (
 // oneNode is an API server with one Node, and counts its requests.
 type oneNode struct {
 	uid        string
-	conditions []condition
+	conditions []corev1.NodeCondition
 	requests   int
 }
 
@@ -23,7 +24,7 @@ func (o *oneNode) Send(_ context.Context, r apiserver.Request) (apiserver.Respon
 	o.requests++
 	var patch struct {
 		Metadata struct{ UID string }
-		Status   struct{ Conditions []condition }
+		Status   struct{ Conditions []corev1.NodeCondition }
 	}
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
 		return apiserver.Response{}, err
@@ -47,7 +48,7 @@ func TestTheNodeIsReadEachMinute(t *testing.T) {
 	at := func(after time.Duration) int {
 		t.Helper()
 		before := api.requests
-		if err := l.sync(t.Context(), observation{statusTrue, reasonOK, "fine"}, began.Add(after)); err != nil {
+		if err := l.sync(t.Context(), observation{corev1.ConditionTrue, reasonOK, "fine"}, began.Add(after)); err != nil {
 			t.Fatal(err)
 		}
 		return api.requests - before

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -123,6 +124,14 @@ func (c *Client) sendWithRetry(
 		return answer
 	})
 	return last.Value, last.Err
+}
+
+// Backoff is how long a process waits after so many failed requests in a row. It doubles from a second, less a jitter of
+// up to half so that many nodes spread out. The longest, 10 seconds, is the kubelet's nodeStatusUpdateFrequency: a new
+// node may not reach the API server at first, and is held until it does.
+func Backoff(before int) time.Duration {
+	wait := min(time.Second<<min(before, 10), 10*time.Second)
+	return wait - rand.N(wait/2)
 }
 
 // retryAfter reads the Retry-After header (RFC 9110): seconds or a date. It is 0 without one.
