@@ -2,7 +2,6 @@ package daemonset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -53,7 +52,7 @@ func (p *Process) patch(ctx context.Context, subresource string, body []byte) er
 	return err
 }
 
-// send sends one request and decodes the response. A status other than 200 is an *apiserver.StatusError.
+// send sends one request and decodes the response. Another status is an *apiserver.StatusError.
 func (p *Process) send(ctx context.Context, r apiserver.Request, into any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
@@ -68,13 +67,7 @@ func (p *Process) send(ctx context.Context, r apiserver.Request, into any) error
 	if err != nil {
 		return err
 	}
-	if response.Status != http.StatusOK {
-		return apiserver.NewStatusError(response)
-	}
-	if err := json.Unmarshal(response.Body, into); err != nil {
-		return &apiserver.BodyError{Cause: err}
-	}
-	return nil
+	return response.Decode(into)
 }
 
 // list reads a list of one page, and adds a watch from its version to the schedule.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,7 +22,7 @@ import (
 // unmet lists the prerequisites that are unmet, in the order of the configuration. It reads only the node's own
 // objects.
 func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequisites, s *schedule) []decide.Unmet {
-	unmet, c := []decide.Unmet{}, &cluster{ctx: ctx, process: p, schedule: s, read: map[string]listed{}}
+	unmet, c := []decide.Unmet{}, &cluster{ctx: ctx, process: p, schedule: s, read: map[string]func() ([]any, error){}}
 	for _, each := range pre.All() {
 		if u := each.Unmet(n, c); u.Why != "" {
 			unmet = append(unmet, decide.Unmet{Kind: each.Kind, Name: each.Name, Objects: u.Of, Message: u.Why,
@@ -36,29 +37,23 @@ type cluster struct {
 	ctx      context.Context
 	process  *Process
 	schedule *schedule
-	read     map[string]listed // by the key of the source
-}
-
-type listed struct {
-	objects []any
-	err     error
+	read     map[string]func() ([]any, error) // by the key of the source
 }
 
 // Find implements kind.Cluster.
 func (c *cluster) Find(s *kind.Source, index, value string) (objects []any, why string) {
-	found, ok := c.read[s.Key()]
-	if !ok {
-		found.objects, found.err = c.process.objects(c.ctx, s, c.schedule)
-		c.read[s.Key()] = found
+	if c.read[s.Key()] == nil {
+		c.read[s.Key()] = sync.OnceValues(func() ([]any, error) { return c.process.objects(c.ctx, s, c.schedule) })
 	}
+	objects, err := c.read[s.Key()]()
 	switch {
-	case found.err != nil:
-		return nil, readProblem(found.err)
+	case err != nil:
+		return nil, readProblem(err)
 	case index == kind.All:
-		return found.objects, ""
+		return objects, ""
 	}
 	other := func(o any) bool { return !slices.Contains(s.Indexes[index](o), value) }
-	return slices.DeleteFunc(slices.Clone(found.objects), other), ""
+	return slices.DeleteFunc(slices.Clone(objects), other), ""
 }
 
 // Shared implements kind.Cluster.

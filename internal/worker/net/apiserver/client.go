@@ -148,6 +148,17 @@ type Response struct {
 	Body   []byte
 }
 
+// Decode decodes the body. A status other than 200 and 201 is a *StatusError, another body a *BodyError.
+func (r Response) Decode(into any) error {
+	if r.Status != http.StatusOK && r.Status != http.StatusCreated {
+		return NewStatusError(r)
+	}
+	if err := json.Unmarshal(r.Body, into); err != nil {
+		return &BodyError{err}
+	}
+	return nil
+}
+
 // Send sends a request once, with the service account's token, and reads the response. A response is no error, whatever
 // its status.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
@@ -215,13 +226,7 @@ func (c *Client) call(
 	if err != nil {
 		return err
 	}
-	if response.Status != http.StatusOK && response.Status != http.StatusCreated {
-		return NewStatusError(response)
-	}
-	if err := json.Unmarshal(response.Body, into); err != nil {
-		return &BodyError{err}
-	}
-	return nil
+	return response.Decode(into)
 }
 
 // Watch sends a watch request, whose path has its query, and returns at the first change, or when the server ends the
