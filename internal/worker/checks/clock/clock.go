@@ -40,30 +40,23 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 			}
 			return progress.Finding(server, err)
 		}
-		return evaluate(server, skew(date, sent, received), allowed)
+		return evaluate(server, date, sent, received, allowed)
 	}
 	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, read) }
 }
 
-// bounds of the skew are positive if this node's clock is ahead.
-type bounds struct{ least, most time.Duration }
-
-// skew limits how far this node's clock is ahead of the server's. The Date header has whole seconds (RFC 9110, section
-// 5.6.7), so between sending and receiving the server's clock was between date and date+1s.
-func skew(date, sent, received time.Time) bounds {
-	return bounds{least: sent.Sub(date.Add(time.Second)), most: received.Sub(date)}
-}
-
-// evaluate fails only if both bounds of the skew exceed what is allowed.
-func evaluate(server string, b bounds, allowed time.Duration) check.Finding {
-	skew, direction := b.least, "ahead of"
-	if b.most < -allowed {
-		skew, direction = -b.most, "behind"
+// evaluate fails only if both bounds of the skew exceed what is allowed. The Date header has whole seconds (RFC 9110,
+// section 5.6.7), so between sending and receiving the server's clock was between date and date+1s.
+func evaluate(server string, date, sent, received time.Time, allowed time.Duration) check.Finding {
+	least, most := sent.Sub(date.Add(time.Second)), received.Sub(date) // how far this node's clock is ahead
+	skew, direction := least, "ahead of"
+	if most < -allowed {
+		skew, direction = -most, "behind"
 	}
 	if skew > allowed {
 		return check.Fail(check.ReasonClockSkew, "this node's clock is at least %s %s %s, at most %s are allowed: "+
 			"check time synchronisation (chrony, systemd-timesyncd)", skew.Round(time.Millisecond), direction, server, allowed)
 	}
 	return check.Pass("this node's clock is between %s and %s ahead of %s",
-		b.least.Round(time.Millisecond), b.most.Round(time.Millisecond), server)
+		least.Round(time.Millisecond), most.Round(time.Millisecond), server)
 }

@@ -22,37 +22,37 @@ import (
 
 // query is one query to one server over one protocol, with its result.
 type query struct {
-	target
-	protocol string
-	finding  check.Finding
+	addr netip.AddrPort
+	// name of the server's pod or Service, if known.
+	name, protocol string
+	finding        check.Finding
 	// notes are about an answer that passed.
 	notes []string
 	// warning is the reason of the worst note; NoReason if none is a warning.
 	warning check.Reason
 }
 
+// server describes the server.
+func (q query) server() string {
+	if q.name == "" {
+		return q.addr.String()
+	}
+	return fmt.Sprintf("%s (%s)", q.addr, q.name)
+}
+
 // New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
 	d, r := ptr.Deref(s, Settings{}), pod.Resolver
 	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
-	d.ExpectRcode = cmp.Or(d.ExpectRcode, mdns.RcodeToString[mdns.RcodeSuccess])
+	d.ExpectRcode = cmp.Or(d.ExpectRcode, noError)
 	if len(d.Protocols) == 0 {
 		d.Protocols = []string{resolver.UDP}
 	}
-	e := expectation{rcode: mdns.StringToRcode[d.ExpectRcode]}
-	if e.rcode == mdns.RcodeSuccess {
-		e.minAnswers = 1
-	}
-	if d.MinAnswers != nil {
-		e.minAnswers = int(*d.MinAnswers)
-	}
-	for _, c := range d.ExpectCIDRs {
-		if prefix, err := netip.ParsePrefix(c); err == nil {
-			e.prefixes = append(e.prefixes, prefix)
-		}
+	if d.MinAnswers == nil && d.ExpectRcode == noError {
+		d.MinAnswers = new(int32(1))
 	}
 	if addr, literal := d.literal(); literal {
-		return func(context.Context) check.Finding { return literalFinding(e, d, addr) }
+		return func(context.Context) check.Finding { return literalFinding(d, addr) }
 	}
 	return func(ctx context.Context) check.Finding {
 		if r.Err != nil {
@@ -62,7 +62,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		if failure != nil {
 			return *failure
 		}
-		f := summarise(d, runQueries(ctx, d, e, r.Config, targets))
+		f := summarise(d, runQueries(ctx, d, r.Config, targets))
 		if source != "" {
 			f.Message += "; asked: " + source
 		}
@@ -71,7 +71,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 }
 
 // literalFinding is the finding for an address in place of a name.
-func literalFinding(e expectation, d Settings, addr netip.Addr) check.Finding {
+func literalFinding(d Settings, addr netip.Addr) check.Finding {
 	var a resolver.Answer
 	switch {
 	case addr.Unmap().Is4() && d.RecordType != "AAAA":
@@ -79,23 +79,23 @@ func literalFinding(e expectation, d Settings, addr netip.Addr) check.Finding {
 	case !addr.Unmap().Is4() && d.RecordType != "A":
 		a.Records = []mdns.RR{&mdns.AAAA{AAAA: addr.AsSlice()}}
 	}
-	if f := e.evaluate(d, d.Name, a); !f.Passed() {
+	if f := evaluate(d, d.Name, a); !f.Passed() {
 		return f
 	}
 	return check.Pass("%s is already an address, so no server was asked", d.Name)
 }
 
 // runQueries queries every server over every protocol concurrently.
-func runQueries(ctx context.Context, d Settings, e expectation, config resolver.Config, targets []target) []query {
+func runQueries(ctx context.Context, d Settings, config resolver.Config, targets []target) []query {
 	var queries []query
 	for _, t := range targets {
 		for _, protocol := range d.Protocols {
-			if t.serves(protocol) {
-				queries = append(queries, query{target: t, protocol: protocol})
-			} else {
-				queries = append(queries, query{target: t, protocol: protocol, finding: check.Fail(check.ReasonNoServers,
-					"%s has no port for DNS over %s", t.name, strings.ToUpper(protocol))})
+			q := query{addr: netip.AddrPortFrom(t.ip, t.ports[protocol]), name: t.name, protocol: protocol}
+			if q.addr.Port() == 0 {
+				q.finding = check.Fail(check.ReasonNoServers,
+					"%s has no port for DNS over %s", t.name, strings.ToUpper(protocol))
 			}
+			queries = append(queries, q)
 		}
 	}
 	recovery.Each(len(queries), func(i int) {
@@ -104,12 +104,12 @@ func runQueries(ctx context.Context, d Settings, e expectation, config resolver.
 			return
 		}
 		var answer resolver.Answer
-		server := config.Server(q.addr(q.protocol), q.protocol)
+		server := config.Server(q.addr, q.protocol)
 		// Lookup resends lost queries itself.
 		q.finding = retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
 			var err error
 			answer, err = config.Lookup(ctx, server, d.Name, types(d.RecordType)...)
-			return q.evaluate(e, d, answer, err)
+			return q.evaluate(d, answer, err)
 		})
 		if q.finding.Passed() {
 			for _, n := range answer.Notes {
@@ -135,42 +135,38 @@ func types(recordType string) []uint16 {
 	return []uint16{mdns.StringToType[recordType]}
 }
 
-// expectation is what an answer must have.
-type expectation struct {
-	rcode      int
-	minAnswers int
-	prefixes   []netip.Prefix
-}
-
 // evaluate returns the finding of one server's answer.
-func (q query) evaluate(e expectation, d Settings, a resolver.Answer, err error) check.Finding {
+func (q query) evaluate(d Settings, a resolver.Answer, err error) check.Finding {
 	if failure, ok := errors.AsType[*resolver.Error](err); ok {
 		return check.Fail(failure.Code, "%s, asked over %s, %s",
-			q.describe(q.protocol), strings.ToUpper(failure.Protocol), failure.Text)
+			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
-	who := fmt.Sprintf("%s, asked for %s over %s,", q.describe(q.protocol), d.Name, strings.ToUpper(q.protocol))
-	return e.evaluate(d, who, a)
+	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), d.Name, strings.ToUpper(q.protocol))
+	return evaluate(d, who, a)
 }
 
-// evaluate compares an answer with the expectation.
-func (e expectation) evaluate(d Settings, who string, a resolver.Answer) check.Finding {
-	if a.Rcode != e.rcode {
-		reason := resolver.RcodeReason(a.Rcode)
-		if e.rcode != mdns.RcodeSuccess && !reason.Transient() {
+// evaluate compares an answer with what the settings expect.
+func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
+	if mdns.RcodeToString[a.Rcode] != d.ExpectRcode {
+		reason, answered := resolver.RcodeReason(a.Rcode), resolver.RcodeText(a.Rcode)
+		if d.ExpectRcode == noError {
+			return check.Fail(reason, "%s answered %s", who, answered)
+		}
+		if !reason.Transient() {
 			reason = check.ReasonUnexpectedRcode
 		}
-		if e.rcode != mdns.RcodeSuccess {
-			return check.Fail(reason, "%s answered %s, expected %s", who, resolver.RcodeText(a.Rcode), d.ExpectRcode)
-		}
-		return check.Fail(reason, "%s answered %s", who, resolver.RcodeText(a.Rcode))
+		return check.Fail(reason, "%s answered %s, expected %s", who, answered, d.ExpectRcode)
 	}
-	if len(a.Records) < e.minAnswers {
+	if least := int(ptr.Deref(d.MinAnswers, 0)); len(a.Records) < least {
 		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
-			who, len(a.Records), records(d.RecordType), e.minAnswers)
+			who, len(a.Records), records(d.RecordType), least)
 	}
 	for _, addr := range a.Addrs() {
-		inPrefix := func(p netip.Prefix) bool { return p.Contains(addr) }
-		if len(e.prefixes) > 0 && !slices.ContainsFunc(e.prefixes, inPrefix) {
+		within := func(cidr string) bool {
+			prefix, err := netip.ParsePrefix(cidr)
+			return err == nil && prefix.Contains(addr)
+		}
+		if len(d.ExpectCIDRs) > 0 && !slices.ContainsFunc(d.ExpectCIDRs, within) {
 			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s",
 				who, addr, strings.Join(d.ExpectCIDRs, ", "))
 		}
@@ -186,7 +182,7 @@ func summarise(d Settings, queries []query) check.Finding {
 	for _, q := range queries {
 		warning = cmp.Or(warning, q.warning)
 		for _, n := range q.notes {
-			notes += fmt.Sprintf("; %s over %s %s", q.describe(q.protocol), strings.ToUpper(q.protocol), n)
+			notes += fmt.Sprintf("; %s over %s %s", q.server(), strings.ToUpper(q.protocol), n)
 		}
 		if q.finding.Passed() {
 			passed++

@@ -28,6 +28,9 @@ const DefaultName = "kubernetes.default.svc"
 // recordAddress queries A and AAAA records, of which one is enough.
 const recordAddress = "address"
 
+// noError is the default response code.
+const noError = "NOERROR"
+
 // addressTypes are the record types whose answers are addresses.
 var addressTypes = []string{"", recordAddress, "A", "AAAA"}
 
@@ -104,7 +107,7 @@ func (s *Settings) Validate(p *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(p.Child("expectCIDRs"), strings.Join(s.ExpectCIDRs, ","),
 			"needs addresses to compare with; set recordType to address, A or AAAA"))
 	}
-	if n := ptr.Deref(s.MinAnswers, 0); n > 0 && s.ExpectRcode != "" && s.ExpectRcode != "NOERROR" {
+	if n := ptr.Deref(s.MinAnswers, 0); n > 0 && s.ExpectRcode != "" && s.ExpectRcode != noError {
 		errs = append(errs, field.Invalid(p.Child("minAnswers"), n,
 			"an answer with response code "+s.ExpectRcode+" has no records; remove it or expect NOERROR"))
 	}

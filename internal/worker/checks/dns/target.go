@@ -23,19 +23,6 @@ type target struct {
 	name string
 }
 
-func (t target) serves(protocol string) bool { return t.ports[protocol] != 0 }
-
-func (t target) addr(protocol string) netip.AddrPort {
-	return netip.AddrPortFrom(t.ip, t.ports[protocol])
-}
-
-func (t target) describe(protocol string) string {
-	if t.name == "" {
-		return t.addr(protocol).String()
-	}
-	return fmt.Sprintf("%s (%s)", t.addr(protocol), t.name)
-}
-
 func fixed(server netip.AddrPort) target {
 	return target{ip: server.Addr(), ports: map[string]uint16{resolver.UDP: server.Port(), resolver.TCP: server.Port()}}
 }
