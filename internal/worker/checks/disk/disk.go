@@ -63,8 +63,7 @@ func inspect(ctx context.Context, d Settings) check.Finding {
 	if err := unix.Statfs(d.Path, &st); err != nil {
 		return neterror.FileFinding(d.Path, err)
 	}
-	facts, failure := space(d, usage{blockSize: uint64(st.Bsize), blocks: st.Blocks, free: st.Bfree,
-		available: st.Bavail, files: st.Files, filesFree: st.Ffree})
+	facts, failure := space(d, &st)
 	if failure != nil {
 		return *failure
 	}
@@ -78,27 +77,18 @@ func inspect(ctx context.Context, d Settings) check.Finding {
 	return check.Pass("%s: %s", d.Path, strings.Join(facts, ", "))
 }
 
-// usage of a file system, as in statfs(2).
-type usage struct {
-	blockSize, blocks, free, available, files, filesFree uint64
-}
-
 // percentFree is the share of the space that unprivileged users can still use, as df(1) counts it: what is reserved for
 // root is neither used nor free.
-func (u usage) percentFree() float64 {
-	total := u.blocks - u.free + u.available
-	if total == 0 {
-		return 0
-	}
-	return 100 * float64(u.available) / float64(total)
+func percentFree(st *unix.Statfs_t) float64 {
+	return 100 * float64(st.Bavail) / float64(max(1, st.Blocks-st.Bfree+st.Bavail))
 }
 
 // space compares the free space and inodes with the settings.
-func space(d Settings, u usage) (facts []string, failure *check.Finding) {
+func space(d Settings, st *unix.Statfs_t) (facts []string, failure *check.Finding) {
 	fail := func(reason check.Reason, format string, args ...any) ([]string, *check.Finding) {
 		return nil, check.Failure(reason, "%s "+format, append([]any{d.Path}, args...)...)
 	}
-	available := u.available * u.blockSize
+	available := st.Bavail * uint64(st.Bsize)
 	if d.MinFreeBytes > 0 {
 		if available < uint64(d.MinFreeBytes) {
 			return fail(check.ReasonLowSpace, "has %s free, expected at least %s", size(available), size(uint64(d.MinFreeBytes)))
@@ -106,16 +96,17 @@ func space(d Settings, u usage) (facts []string, failure *check.Finding) {
 		facts = append(facts, size(available)+" free")
 	}
 	if d.MinFreePercent > 0 {
-		if u.percentFree() < float64(d.MinFreePercent) {
-			return fail(check.ReasonLowSpace, "has %.1f%% free, expected at least %d%%", u.percentFree(), d.MinFreePercent)
+		percent := percentFree(st)
+		if percent < float64(d.MinFreePercent) {
+			return fail(check.ReasonLowSpace, "has %.1f%% free, expected at least %d%%", percent, d.MinFreePercent)
 		}
-		facts = append(facts, fmt.Sprintf("%.1f%% free", u.percentFree()))
+		facts = append(facts, fmt.Sprintf("%.1f%% free", percent))
 	}
 	if d.MinFreeInodesPercent > 0 {
-		if u.files == 0 { // btrfs and others create inodes as needed
+		if st.Files == 0 { // btrfs and others create inodes as needed
 			return append(facts, "inodes without limit"), nil
 		}
-		percent := 100 * float64(u.filesFree) / float64(u.files)
+		percent := 100 * float64(st.Ffree) / float64(st.Files)
 		if percent < float64(d.MinFreeInodesPercent) {
 			return fail(check.ReasonLowInodes, "has %.1f%% of its inodes free, expected at least %d%%",
 				percent, d.MinFreeInodesPercent)

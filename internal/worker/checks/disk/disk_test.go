@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 )
@@ -44,10 +46,10 @@ func TestARealDisk(t *testing.T) {
 
 func TestSpace(t *testing.T) {
 	// 1000 blocks, of which 100 are free, half of them reserved for root.
-	u := usage{blockSize: 4096, blocks: 1000, free: 100, available: 50, files: 200, filesFree: 20}
+	u := unix.Statfs_t{Bsize: 4096, Blocks: 1000, Bfree: 100, Bavail: 50, Files: 200, Ffree: 20}
 	for _, c := range []struct {
 		settings Settings
-		usage    usage
+		usage    unix.Statfs_t
 		reason   check.Reason
 		says     string
 	}{
@@ -55,10 +57,10 @@ func TestSpace(t *testing.T) {
 		{Settings{MinFreeBytes: 50*4096 + 1}, u, check.ReasonLowSpace, "has 200.0Ki free"},
 		{Settings{MinFreePercent: 6}, u, check.ReasonLowSpace, "has 5.3% free, expected at least 6%"}, // 50 of 950
 		{Settings{MinFreeInodesPercent: 11}, u, check.ReasonLowInodes, "10.0% of its inodes free"},
-		{Settings{MinFreeInodesPercent: 11}, usage{blocks: 1, available: 1}, check.NoReason, "inodes without limit"},
-		{Settings{MinFreePercent: 1}, usage{}, check.ReasonLowSpace, "0.0% free"},
+		{Settings{MinFreeInodesPercent: 11}, unix.Statfs_t{Blocks: 1, Bavail: 1}, check.NoReason, "inodes without limit"},
+		{Settings{MinFreePercent: 1}, unix.Statfs_t{}, check.ReasonLowSpace, "0.0% free"},
 	} {
-		facts, failure := space(c.settings, c.usage)
+		facts, failure := space(c.settings, &c.usage)
 		got := check.Finding{Message: strings.Join(facts, ", ")}
 		if failure != nil {
 			got = *failure
