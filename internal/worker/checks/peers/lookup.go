@@ -144,42 +144,33 @@ type Peer struct {
 // depends on this node, so that many nodes spread their connections over all peers, and is the same at every attempt,
 // so that a retry repeats what failed.
 func Sample(peers []Peer, node string, n int) []Peer {
-	type candidate struct {
-		Peer
-		rank uint64
-		// nth counts the candidates of one node, best rank first.
-		nth int
-	}
-	candidates := make([]candidate, len(peers))
-	for i, p := range peers {
+	rank := func(p Peer) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(node + "\x00" + p.UID))
-		candidates[i] = candidate{Peer: p, rank: mix(h.Sum64())}
+		return mix(h.Sum64())
 	}
-	byRank := func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.UID, b.UID))
-	}
-	slices.SortFunc(candidates, byRank)
+	ranked := slices.SortedFunc(slices.Values(peers), func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.UID, b.UID))
+	})
+	rounds := make([][]Peer, len(peers)) // the best of each node, then the second of each, ...
 	perNode := map[string]int{}
-	for i := range candidates {
-		candidates[i].nth = perNode[candidates[i].Node]
-		perNode[candidates[i].Node]++
+	for _, p := range ranked {
+		rounds[perNode[p.Node]] = append(rounds[perNode[p.Node]], p)
+		perNode[p.Node]++
 	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.nth, b.nth) })
-
-	zones := map[string][]candidate{}
+	zones := map[string][]Peer{}
 	var order []string
-	for _, c := range candidates {
-		if _, seen := zones[c.Zone]; !seen {
-			order = append(order, c.Zone)
+	for _, p := range slices.Concat(rounds...) {
+		if len(zones[p.Zone]) == 0 {
+			order = append(order, p.Zone)
 		}
-		zones[c.Zone] = append(zones[c.Zone], c)
+		zones[p.Zone] = append(zones[p.Zone], p)
 	}
 	var sample []Peer
 	for len(sample) < min(n, len(peers)) {
 		for _, z := range order {
 			if len(zones[z]) > 0 && len(sample) < n {
-				sample = append(sample, zones[z][0].Peer)
+				sample = append(sample, zones[z][0])
 				zones[z] = zones[z][1:]
 			}
 		}

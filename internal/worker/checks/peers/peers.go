@@ -96,7 +96,8 @@ func (p peersCheck) run(ctx context.Context) check.Finding {
 		return check.Fail(check.ReasonTooFewPeers, "found %s on other nodes (%s), expected at least %d",
 			check.Count(len(found.peers), "ready pod"), found.of, p.MinPeers)
 	case len(found.peers) > 0:
-		return p.evaluate(p.connectAll(ctx, Sample(found.peers, p.node, p.sample())))
+		sample := Sample(found.peers, p.node, p.sample())
+		return p.evaluate(sample, p.connectAll(ctx, sample))
 	case found.all == 0:
 		return check.Warn(check.ReasonTooFewPeers, "found no running pod (%s), so there was none to connect to", found.of)
 	case found.elsewhere:
@@ -109,20 +110,15 @@ func (p peersCheck) run(ctx context.Context) check.Finding {
 
 func (p peersCheck) sample() int { return int(ptr.Deref(p.Sample, defaultSample)) }
 
-// attempt is a connection to one peer.
-type attempt struct {
-	peer    Peer
-	finding check.Finding
-}
-
 // extraTime is how long peers are still tried after enough others have connected for the check to pass.
 const extraTime = time.Second
 
-// connectAll connects to every peer of the sample. It retries those that do not connect until enough do.
-func (p peersCheck) connectAll(ctx context.Context, sample []Peer) []attempt {
+// connectAll connects to every peer of the sample, and returns a finding for each. It retries those that do not connect
+// until enough do.
+func (p peersCheck) connectAll(ctx context.Context, sample []Peer) []check.Finding {
 	enough, cancel := context.WithCancel(ctx)
 	defer cancel()
-	attempts := make([]attempt, len(sample))
+	findings := make([]check.Finding, len(sample))
 	var failing atomic.Int32
 	failing.Store(int32(len(sample)))
 	recovery.Each(len(sample), func(i int) {
@@ -134,12 +130,12 @@ func (p peersCheck) connectAll(ctx context.Context, sample []Peer) []attempt {
 			took := time.Since(began).Round(time.Millisecond)
 			f = check.Fail(check.ReasonTimeout, "%s did not answer within %s", describe(sample[i], p.Port), took)
 		}
-		attempts[i] = attempt{sample[i], f}
+		findings[i] = f
 		if f.Passed() && !p.tooMany(int(failing.Add(-1)), len(sample)) {
 			time.AfterFunc(extraTime, cancel)
 		}
 	})
-	return attempts
+	return findings
 }
 
 // tooMany reports whether the failures of a sample reach the share at which the check fails.
@@ -165,25 +161,25 @@ func describe(peer Peer, port int32) string {
 }
 
 // evaluate fails if the share of failures reaches the threshold.
-func (p peersCheck) evaluate(attempts []attempt) check.Finding {
+func (p peersCheck) evaluate(sample []Peer, findings []check.Finding) check.Finding {
 	zones := map[string]bool{}
 	var failures []string
-	for _, a := range attempts {
-		zones[a.peer.Zone] = true
-		if a.finding.Reason == check.ReasonInterrupted {
-			return a.finding
+	for i, f := range findings {
+		zones[sample[i].Zone] = true
+		if f.Reason == check.ReasonInterrupted {
+			return f
 		}
-		if !a.finding.Passed() {
-			failures = append(failures, a.finding.Message)
+		if !f.Passed() {
+			failures = append(failures, f.Message)
 		}
 	}
-	summary := fmt.Sprintf("%d of %s in %s connect", len(attempts)-len(failures),
-		check.Count(len(attempts), "peer"), check.Count(len(zones), "zone"))
+	summary := fmt.Sprintf("%d of %s in %s connect", len(sample)-len(failures),
+		check.Count(len(sample), "peer"), check.Count(len(zones), "zone"))
 	if len(failures) == 0 {
 		return check.Pass("%s", summary)
 	}
 	summary += ": " + strings.Join(failures, "; ")
-	if !p.tooMany(len(failures), len(attempts)) {
+	if !p.tooMany(len(failures), len(sample)) {
 		return check.Warn(check.ReasonPeersUnreachable, "%s", summary)
 	}
 	return check.Fail(check.ReasonPeersUnreachable, "%s", summary)
