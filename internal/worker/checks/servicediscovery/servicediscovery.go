@@ -57,23 +57,17 @@ func (s *Settings) NeedsAPI() bool { return true }
 
 // serviceCheck is a check with its settings.
 type serviceCheck struct {
-	namespace, service string
-	minReady           int
-	clusterDomain      string
-	srv                []string
-	resolver           *resolver.Resolver
-	api                *apiserver.Client
+	Settings
+	resolver *resolver.Resolver
+	api      *apiserver.Client
 }
 
 // New prepares the check.
 func (s *Settings) New(pod environment.Pod) check.Func {
-	d := ptr.Deref(s, Settings{})
-	return serviceCheck{
-		namespace: cmp.Or(d.Namespace, "default"), service: cmp.Or(d.Service, "kubernetes"),
-		minReady: int(ptr.Deref(d.MinReadyEndpoints, 1)), srv: d.SRV,
-		clusterDomain: cmp.Or(strings.TrimSuffix(d.ClusterDomain, "."), pod.Resolver.Config.ClusterDomain()),
-		resolver:      pod.Resolver, api: pod.API,
-	}.run
+	p := serviceCheck{Settings: ptr.Deref(s, Settings{}), resolver: pod.Resolver, api: pod.API}
+	p.Namespace, p.Service = cmp.Or(p.Namespace, "default"), cmp.Or(p.Service, "kubernetes")
+	p.ClusterDomain = cmp.Or(strings.TrimSuffix(p.ClusterDomain, "."), pod.Resolver.Config.ClusterDomain())
+	return p.run
 }
 
 func (p serviceCheck) run(ctx context.Context) check.Finding {
@@ -81,15 +75,15 @@ func (p serviceCheck) run(ctx context.Context) check.Finding {
 	if failure != nil {
 		return *failure
 	}
-	if endpoints.ready < p.minReady {
+	if least := int(ptr.Deref(p.MinReadyEndpoints, 1)); endpoints.ready < least {
 		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
-			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, p.minReady)
+			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, least)
 	}
 	lost, failure := p.compare(ctx, service, endpoints)
 	if failure != nil {
 		return *failure
 	}
-	for _, port := range p.srv {
+	for _, port := range p.SRV {
 		if f := p.lookUpSRV(ctx, service, port); f != nil {
 			return *f
 		}
@@ -103,10 +97,10 @@ func (p serviceCheck) run(ctx context.Context) check.Finding {
 	return f
 }
 
-func (p serviceCheck) full() string { return p.namespace + "/" + p.service }
+func (p serviceCheck) full() string { return p.Namespace + "/" + p.Service }
 
 func (p serviceCheck) name() string {
-	return p.service + "." + p.namespace + ".svc." + p.clusterDomain + "."
+	return p.Service + "." + p.Namespace + ".svc." + p.ClusterDomain + "."
 }
 
 // read reads the Service and its slices concurrently.
@@ -118,9 +112,9 @@ func (p serviceCheck) read(ctx context.Context) (apiserver.Service, endpoints, *
 	)
 	recovery.Each(2, func(i int) {
 		if i == 0 {
-			service, err = p.api.Service(ctx, p.namespace, p.service)
+			service, err = p.api.Service(ctx, p.Namespace, p.Service)
 		} else {
-			list, slicesErr = p.api.EndpointSlices(ctx, p.namespace, p.service)
+			list, slicesErr = p.api.EndpointSlices(ctx, p.Namespace, p.Service)
 		}
 	})
 	switch {
