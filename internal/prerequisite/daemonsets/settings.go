@@ -23,20 +23,17 @@ import (
 // node with the node's present taints, including the gating taints; auto means all of those. Default none.
 type Settings struct {
 	// Mode is none or auto, as without a mapping. Default none.
-	Mode Mode `json:"mode,omitempty" enum:"none auto"`
+	Mode string `json:"mode,omitempty" enum:"none auto"`
 	// Exclude lists DaemonSets that auto does not wait for.
 	Exclude []Name `json:"exclude,omitempty"`
 	// Named lists DaemonSets by name, each of which must exist, or by a selector, as in a list without a mapping.
 	Named []Entry `json:"named,omitempty"`
 }
 
-// Mode is which DaemonSets count where none is named.
-type Mode string
-
-// The Mode settings.
+// The modes: which DaemonSets count where none is named.
 const (
-	None Mode = "none"
-	Auto Mode = "auto"
+	None = "none"
+	Auto = "auto"
 )
 
 // Entry is met when the DaemonSet exists and its pod, on nodes that it comes to, is Ready; of a selector, when that
@@ -249,7 +246,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 			exclude = append(exclude, e.Names()...)
 		}
 		rest := selected{in("", "", false), exclude, ""}
-		all = append(all, kind.Prerequisite{Name: string(Auto), Sources: rest.sources(), Unmet: rest.unmet})
+		all = append(all, kind.Prerequisite{Name: Auto, Sources: rest.sources(), Unmet: rest.unmet})
 	}
 	return all
 }

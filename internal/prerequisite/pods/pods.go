@@ -33,17 +33,14 @@ type Entry struct {
 	ReadyAnnotation string `json:"readyAnnotation,omitempty"`
 	// ReadyBy is what counts with a readyAnnotation: any (the annotation or the condition Ready), annotation (only that)
 	// or both. Default any.
-	ReadyBy ReadyBy `json:"readyBy,omitempty" enum:"any annotation both"`
+	ReadyBy string `json:"readyBy,omitempty" enum:"any annotation both"`
 }
 
-// ReadyBy is which sign makes a pod ready.
-type ReadyBy string
-
-// The ReadyBy settings.
+// The signs that make a pod ready.
 const (
-	ReadyByAny        ReadyBy = "any"
-	ReadyByAnnotation ReadyBy = "annotation"
-	ReadyByBoth       ReadyBy = "both"
+	ReadyByAny        = "any"
+	ReadyByAnnotation = "annotation"
+	ReadyByBoth       = "both"
 )
 
 // SetDefaults says what makes a pod ready that has a readyAnnotation.

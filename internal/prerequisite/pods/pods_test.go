@@ -30,7 +30,7 @@ func TestReadyBy(t *testing.T) {
 	const notReady, notWarm = "p is not Ready", "p does not carry annotation warm/done=true"
 	for _, test := range []struct {
 		annotation string
-		by         ReadyBy
+		by         string
 		pod        *corev1.Pod
 		why        string
 	}{

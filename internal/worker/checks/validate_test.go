@@ -49,7 +49,7 @@ func TestValidateAccepts(t *testing.T) {
 		{Name: "endpoints", Type: "dns", Table: checks.Table{DNS: &dns.Settings{Resolver: "endpoints", Service: "kube-system/rke2-coredns", ExpectCIDRs: []string{"10.0.0.0/8", "fd00::/8"}}}},
 		{Name: "nx", Type: "dns", Table: checks.Table{DNS: &dns.Settings{Name: "no.example", ExpectRcode: "NXDOMAIN"}}},
 		{Name: "api", Type: "kubernetesAPI", Table: checks.Table{KubernetesAPI: &kubernetesapi.Settings{Path: "/version", Via: []string{"dns"}}}},
-		{Name: "tcp", Type: "tcp", Table: checks.Table{TCP: &tcp.Settings{Addresses: []string{"10.0.0.1:1", "[::1]:65535", "db.example:5432"}, Expect: "closed", IPFamilies: []tcp.IPFamily{"IPv6"}}}},
+		{Name: "tcp", Type: "tcp", Table: checks.Table{TCP: &tcp.Settings{Addresses: []string{"10.0.0.1:1", "[::1]:65535", "db.example:5432"}, Expect: "closed", IPFamilies: []string{"IPv6"}}}},
 		{Name: "http", Type: "http", Table: checks.Table{HTTP: &http.Settings{URL: "https://h:8443/x?y", Proxy: "http://proxy.example:3128", Method: "HEAD", Headers: map[string]string{"X-A": "b c"}, ExpectStatus: []int32{200, 301}}}},
 		{Name: "sd", Type: "serviceDiscovery", Table: checks.Table{ServiceDiscovery: &servicediscovery.Settings{Namespace: "a", Service: "b", SRV: []string{"web"}, ClusterDomain: "corp.local"}}},
 		{Name: "peers-service", Type: "peers", Table: checks.Table{Peers: &peers.Settings{Namespace: "kube-system", Service: "kube-dns", Port: 53}}},
@@ -124,7 +124,7 @@ func TestValidateRefuses(t *testing.T) {
 		{of(checks.Table{TCP: &tcp.Settings{Addresses: []string{"h_/x:80"}}}), "tcp.addresses[0]", "the host label"},
 		{of(checks.Table{TCP: &tcp.Settings{KubernetesService: new(false)}}), "tcp.addresses", "nothing to connect to"},
 		{of(checks.Table{TCP: &tcp.Settings{Expect: "shut"}}), "tcp.expect", `"closed"`},
-		{of(checks.Table{TCP: &tcp.Settings{IPFamilies: []tcp.IPFamily{"ipv4"}}}), "tcp.ipFamilies[0]", `"IPv4"`},
+		{of(checks.Table{TCP: &tcp.Settings{IPFamilies: []string{"ipv4"}}}), "tcp.ipFamilies[0]", `"IPv4"`},
 
 		{spec("a", "http"), "http.url", "what to request"},
 		{of(checks.Table{HTTP: &http.Settings{URL: "ftp://h/"}}), "http.url", "http or https"},

@@ -22,13 +22,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
 )
 
-// IPFamily is IPv4 or IPv6.
-type IPFamily string
-
 // The IP families.
 const (
-	IPv4 IPFamily = "IPv4"
-	IPv6 IPFamily = "IPv6"
+	IPv4 = "IPv4"
+	IPv6 = "IPv6"
 )
 
 // What is expected of an address.
@@ -51,7 +48,7 @@ type Settings struct {
 	Expect string `json:"expect,omitempty" enum:"open closed"`
 	// IPFamilies to try, IPv4 and IPv6. A host must have an address in each listed family, and one of each must connect
 	// (with expect: closed, none may). Default: one family is enough.
-	IPFamilies []IPFamily `json:"ipFamilies,omitempty" enum:"IPv4 IPv6"`
+	IPFamilies []string `json:"ipFamilies,omitempty" enum:"IPv4 IPv6"`
 }
 
 // Validate checks the rules that concern more than one setting.
@@ -154,7 +151,7 @@ func anyOf(ctx context.Context, host string, addrs []netip.Addr, port string) ch
 	return f
 }
 
-func familyOf(a netip.Addr) IPFamily {
+func familyOf(a netip.Addr) string {
 	if a.Is4() {
 		return IPv4
 	}

@@ -86,7 +86,7 @@ func TestAddresses(t *testing.T) {
 		{"closed because refused", &tcp.Settings{Addresses: []string{refuses}, Expect: "closed"}, check.NoReason, "ConnectionRefused"},
 		{"closed because dropped", &tcp.Settings{Addresses: []string{hole}, Expect: "closed"}, check.NoReason, "Timeout"},
 		{"open although it should not be", &tcp.Settings{Addresses: []string{refuses, open}, Expect: "closed"}, check.ReasonUnexpectedlyOpen, open + " accepts connections"},
-		{"one family", &tcp.Settings{Addresses: []string{open}, IPFamilies: []tcp.IPFamily{tcp.IPv6}}, check.ReasonNoAddress, "no IPv6 address"},
+		{"one family", &tcp.Settings{Addresses: []string{open}, IPFamilies: []string{tcp.IPv6}}, check.ReasonNoAddress, "no IPv6 address"},
 	} {
 		f := run(c.settings, nil, open)
 		if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
@@ -107,7 +107,7 @@ func TestNames(t *testing.T) {
 		"dead.example.": {"A 127.0.0.2", "AAAA ::1"},
 	}})
 	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: time.Second, Attempts: 1}}
-	both := []tcp.IPFamily{tcp.IPv4, tcp.IPv6}
+	both := []string{tcp.IPv4, tcp.IPv6}
 	for _, c := range []struct {
 		name     string
 		settings tcp.Settings
@@ -158,14 +158,14 @@ func TestClosedInAFamilyThatTheHostLacks(t *testing.T) {
 	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Ndots: 1, Timeout: time.Second, Attempts: 1}}
 	for _, c := range []struct {
 		address  string
-		families []tcp.IPFamily
+		families []string
 		reason   check.Reason
 		says     string
 	}{
-		{"127.0.0.1:1", []tcp.IPFamily{tcp.IPv6}, check.ReasonNoAddress, "127.0.0.1 has no IPv6 address"},
-		{"four.example:1", []tcp.IPFamily{tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address"},
-		{"four.example:1", []tcp.IPFamily{tcp.IPv4, tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address; 1 of 2 addresses are as expected"},
-		{"four.example:1", []tcp.IPFamily{tcp.IPv4}, check.NoReason, "is closed"},
+		{"127.0.0.1:1", []string{tcp.IPv6}, check.ReasonNoAddress, "127.0.0.1 has no IPv6 address"},
+		{"four.example:1", []string{tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address"},
+		{"four.example:1", []string{tcp.IPv4, tcp.IPv6}, check.ReasonNoAddress, "four.example has no IPv6 address; 1 of 2 addresses are as expected"},
+		{"four.example:1", []string{tcp.IPv4}, check.NoReason, "is closed"},
 		{"four.example:1", nil, check.NoReason, "is closed"},
 	} {
 		f := run(&tcp.Settings{Addresses: []string{c.address}, Expect: tcp.ExpectClosed, IPFamilies: c.families}, r, "")
