@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,14 +72,12 @@ func insert[K, V comparable](sets map[K]map[V]struct{}, key K, value V) {
 func (w *waiting) changed(dependencies ...dependency) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	enqueued := map[string]struct{}{} // a node may already be taken from the queue when its next dependency is looked at
+	nodes := map[string]struct{}{} // one that was added twice could be taken from the queue in between
 	for _, d := range dependencies {
-		for node := range w.nodes[d] {
-			if _, ok := enqueued[node]; !ok {
-				enqueued[node] = struct{}{}
-				w.queue.Add(node)
-			}
-		}
+		maps.Copy(nodes, w.nodes[d])
+	}
+	for node := range nodes {
+		w.queue.Add(node)
 	}
 }
 
