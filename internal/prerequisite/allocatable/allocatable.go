@@ -47,17 +47,18 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 		least := s[name]
 		unmet := func(n *corev1.Node, _ kind.Cluster) kind.Unmet {
 			have, ok := n.Status.Allocatable[name]
-			switch {
-			case !ok:
-				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers none)", least.String(), name),
-					Hint: hints[name]}
-			case have.IsZero():
-				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers 0)", least.String(), name),
-					Hint: hints[name]}
-			case have.Cmp(least) < 0:
-				return kind.Unmet{Why: fmt.Sprintf("%s %s allocatable (the node offers %s)", least.String(), name, have.String())}
+			if ok && have.Cmp(least) >= 0 {
+				return kind.Unmet{}
 			}
-			return kind.Unmet{}
+			offers := "none"
+			if ok {
+				offers = have.String()
+			}
+			u := kind.Missing(fmt.Sprintf("%s %s allocatable", least.String(), name), "the node offers "+offers)
+			if have.IsZero() {
+				u.Hint = hints[name]
+			}
+			return u
 		}
 		all = append(all, kind.Prerequisite{Kind: Kind, Name: string(name), Unmet: unmet})
 	}

@@ -2,7 +2,6 @@
 package csinodes
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -28,16 +27,9 @@ type Entry struct {
 }
 
 // Validate reports drivers that are given twice.
-func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
-	seen := map[string]bool{}
-	for i, c := range s {
-		name := strings.ToLower(c.Driver)
-		if seen[name] {
-			faults = append(faults, field.Duplicate(p.Index(i).Child("driver"), name))
-		}
-		seen[name] = name != ""
-	}
-	return faults
+func (s Settings) Validate(p *field.Path) field.ErrorList {
+	name := func(c Entry) string { return strings.ToLower(c.Driver) }
+	return kind.Duplicates(s, name, func(i int) *field.Path { return p.Index(i).Child("driver") })
 }
 
 // With adds drivers; a volume limit is asked for if either asks.
@@ -75,17 +67,7 @@ var csiNodes = &kind.Source{
 // Prerequisites are the drivers.
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, c := range s {
-		unmet := func(n *corev1.Node, in kind.Cluster) kind.Unmet {
-			own, why := in.Find(csiNodes, kind.ByNode, n.Name)
-			if why == "" {
-				why = c.missing(n, own)
-			}
-			if why == "" {
-				return kind.Unmet{}
-			}
-			return kind.Unmet{Why: fmt.Sprintf("CSI driver %s (%s)", c.Driver, why)}
-		}
-		all = append(all, kind.Prerequisite{Name: c.Driver, Sources: []*kind.Source{csiNodes}, Unmet: unmet})
+		all = append(all, kind.OfNode(c.Driver, "CSI driver "+c.Driver, csiNodes, c.missing))
 	}
 	return all
 }

@@ -135,7 +135,7 @@ type selected struct {
 func (u selected) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
 	sets, own, why := u.find(n, c, kind.All, "")
 	if why != "" {
-		return kind.Unmet{Why: fmt.Sprintf("Ready pods of %s (%s)", cmp.Or(u.selector, "all DaemonSets"), why)}
+		return kind.Missing("Ready pods of "+cmp.Or(u.selector, "all DaemonSets"), why)
 	}
 	reasons := map[string]string{}
 	for _, o := range sets {
@@ -215,10 +215,7 @@ func (e named) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
 		return reason == ""
 	})
 	reason = cmp.Or(unknown, reason)
-	if reason == "" {
-		return kind.Unmet{}
-	}
-	unmet := kind.Unmet{Why: fmt.Sprintf("a Ready pod of DaemonSet %s (%s)", e.String(), reason)}
+	unmet := kind.Missing("a Ready pod of DaemonSet "+e.String(), reason)
 	if reason == noSuchDaemonSet { // one under another name does not come by waiting
 		unmet.Remedy = e.Remedy()
 	}

@@ -102,13 +102,9 @@ func (s *Settings) Validate(p *field.Path) (faults field.ErrorList) {
 	if s.Mode != "" || len(s.Exclude) > 0 {
 		list = p.Child("named")
 	}
-	for i, entry := range s.Named {
-		same := func(other Entry) bool { return other.String() == entry.String() }
-		if slices.IndexFunc(s.Named, same) < i {
-			faults = append(faults, field.Duplicate(list.Index(i), entry.String()))
-		}
-	}
-	return append(faults, duplicates(p.Child("exclude"), s.Exclude)...)
+	name := func(e Entry) string { return e.String() }
+	faults = append(faults, kind.Duplicates(s.Named, name, list.Index)...)
+	return append(faults, kind.Duplicates(s.Exclude, Name.String, p.Child("exclude").Index)...)
 }
 
 // Validate reports an entry that names nothing, or names it in two ways.
@@ -117,7 +113,7 @@ func (e *Entry) Validate(p *field.Path) (faults field.ErrorList) {
 		return e.validateSelector(p)
 	}
 	if len(e.AnyOf) > 0 {
-		faults = duplicates(p.Child("anyOf"), e.AnyOf)
+		faults = kind.Duplicates(e.AnyOf, Name.String, p.Child("anyOf").Index)
 		if e.Namespace != "" || e.Name != "" {
 			faults = append(faults, field.Forbidden(p.Child("anyOf"), "cannot be combined with namespace and name; put them "+
 				"into the list"))
@@ -143,15 +139,6 @@ func (e *Entry) validateSelector(p *field.Path) field.ErrorList {
 	}
 	if e.Provides != nil {
 		faults = append(faults, field.Forbidden(p.Child("provides"), "works only in an entry that names its DaemonSet"))
-	}
-	return faults
-}
-
-func duplicates(p *field.Path, names []Name) (faults field.ErrorList) {
-	for i, n := range names {
-		if slices.Index(names, n) < i {
-			faults = append(faults, field.Duplicate(p.Index(i), n.String()))
-		}
 	}
 	return faults
 }

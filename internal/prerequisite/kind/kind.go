@@ -4,6 +4,7 @@
 package kind
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
@@ -53,6 +55,14 @@ type Unmet struct {
 	Hint string
 	// Of are the objects that are missing, where the prerequisite is about all objects of a kind.
 	Of []string
+}
+
+// Missing is what is unmet: what must hold, with why it does not. Without a reason it holds.
+func Missing(what, why string) Unmet {
+	if why == "" {
+		return Unmet{}
+	}
+	return Unmet{Why: fmt.Sprintf("%s (%s)", what, why)}
 }
 
 // Cluster is what a prerequisite reads besides the node.
@@ -160,6 +170,32 @@ func Of(table any) (all []Prerequisite) {
 		}
 	})
 	return all
+}
+
+// OfNode is a prerequisite of the objects of a source that the index ByNode has for the node. missing says what is
+// missing of them, and what begins the message.
+func OfNode(name, what string, s *Source, missing func(n *corev1.Node, own []any) string) Prerequisite {
+	unmet := func(n *corev1.Node, c Cluster) Unmet {
+		own, why := c.Find(s, ByNode, n.Name)
+		if why == "" {
+			why = missing(n, own)
+		}
+		return Missing(what, why)
+	}
+	return Prerequisite{Name: name, Sources: []*Source{s}, Unmet: unmet}
+}
+
+// Duplicates reports the entries whose key an earlier one has; at is an entry's path. An empty key is none.
+func Duplicates[T any](entries []T, key func(T) string, at func(i int) *field.Path) (faults field.ErrorList) {
+	seen := map[string]bool{}
+	for i, e := range entries {
+		k := key(e)
+		if seen[k] {
+			faults = append(faults, field.Duplicate(at(i), k))
+		}
+		seen[k] = k != ""
+	}
+	return faults
 }
 
 // PodReady reports whether the pod's condition Ready is True.

@@ -123,6 +123,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 			Indexes: kind.Index(kind.ByNode, func(p *corev1.Pod) string { return p.Spec.NodeName }), Slim: kind.Slim(slimPod),
 			Why: "to wait for them. The namespace must exist when the chart is installed",
 		}
+		what := fmt.Sprintf("a pod %s in namespace %s", selector, e.Namespace)
 		read := []*kind.Source{pods}
 		if e.CurrentRevision {
 			read = append(read, revisions(e.Namespace))
@@ -132,10 +133,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 			if why == "" {
 				why = e.missing(found, func(uid string) ([]any, string) { return in.Find(read[1], byOwner, uid) })
 			}
-			if why == "" {
-				return kind.Unmet{}
-			}
-			return kind.Unmet{Why: fmt.Sprintf("a pod %s in namespace %s (%s)", selector, e.Namespace, why)}
+			return kind.Missing(what, why)
 		}
 		all = append(all, kind.Prerequisite{Name: e.Namespace + "/" + selector, Sources: read, Unmet: unmet})
 	}

@@ -190,14 +190,11 @@ func forNode(text, nodeName string) string { return strings.ReplaceAll(text, pla
 // unmet: the condition must hold on every match, and there must be one.
 func (r resource) unmet(n *corev1.Node, in kind.Cluster) kind.Unmet {
 	text := forNode(r.Selector, n.Name)
-	why, what := r.missing(n.Name, text, in), r.Kind
-	if why == "" {
-		return kind.Unmet{}
-	}
+	what := r.Kind
 	if text != "" {
 		what += " (" + text + ")"
 	}
-	return kind.Unmet{Why: fmt.Sprintf("%s %s to be %s (%s)", what, r.Condition, r.Status, why)}
+	return kind.Missing(fmt.Sprintf("%s %s to be %s", what, r.Condition, r.Status), r.missing(n.Name, text, in))
 }
 
 func (r resource) missing(nodeName, text string, in kind.Cluster) string {

@@ -43,15 +43,9 @@ func (Settings) InDaemonSetMode() string {
 }
 
 // Validate reports drivers that are given twice.
-func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
-	seen := map[string]bool{}
-	for i, e := range s {
-		if seen[e.Driver] {
-			faults = append(faults, field.Duplicate(p.Index(i).Child("driver"), e.Driver))
-		}
-		seen[e.Driver] = e.Driver != ""
-	}
-	return faults
+func (s Settings) Validate(p *field.Path) field.ErrorList {
+	name := func(e Entry) string { return e.Driver }
+	return kind.Duplicates(s, name, func(i int) *field.Path { return p.Index(i).Child("driver") })
 }
 
 // With adds drivers; of two numbers of devices the larger counts.
@@ -101,18 +95,7 @@ func slicesOf(driver string) *kind.Source {
 // Prerequisites are the drivers.
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, e := range s {
-		source := slicesOf(e.Driver)
-		unmet := func(n *corev1.Node, in kind.Cluster) kind.Unmet {
-			found, why := in.Find(source, kind.ByNode, n.Name)
-			if why == "" {
-				why = e.missing(found, n)
-			}
-			if why == "" {
-				return kind.Unmet{}
-			}
-			return kind.Unmet{Why: fmt.Sprintf("ResourceSlices of driver %s (%s)", e.Driver, why)}
-		}
-		all = append(all, kind.Prerequisite{Name: e.Driver, Sources: []*kind.Source{source}, Unmet: unmet})
+		all = append(all, kind.OfNode(e.Driver, "ResourceSlices of driver "+e.Driver, slicesOf(e.Driver), e.missing))
 	}
 	return all
 }
@@ -126,7 +109,7 @@ type pool struct {
 // missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices
 // there are. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices
 // (ResourcePool in k8s.io/api/resource/v1).
-func (e Entry) missing(found []any, n *corev1.Node) string {
+func (e Entry) missing(n *corev1.Node, found []any) string {
 	pools := map[string]pool{}
 	for _, o := range found {
 		s := o.(*slice)
