@@ -303,9 +303,9 @@ func attempt(ctx context.Context, j Job) check.Finding {
 // answer in time. A cancelled context would mean that the worker is stopped.
 type expirable struct {
 	context.Context
+	once sync.Once
 	done chan struct{}
-
-	mu      sync.Mutex
+	// err, and whether expire was its cause, are set before done is closed.
 	err     error
 	expired bool
 }
@@ -319,29 +319,25 @@ func newExpirable(parent context.Context) *expirable {
 func (e *expirable) expire() { e.end(context.DeadlineExceeded, true) }
 
 func (e *expirable) end(err error, expired bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err == nil {
+	e.once.Do(func() {
 		e.err, e.expired = err, expired
 		close(e.done)
-	}
+	})
 }
 
 func (e *expirable) Done() <-chan struct{} { return e.done }
 
 func (e *expirable) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
+	select {
+	case <-e.done:
+		return e.err
+	default:
+		return nil
+	}
 }
 
 // hasExpired reports whether expire ended the context.
 func hasExpired(ctx context.Context) bool {
 	e, ok := ctx.(*expirable)
-	if !ok {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.expired
+	return ok && e.Err() != nil && e.expired
 }
