@@ -201,20 +201,6 @@ func redacted(raw string) string {
 	return u.String()
 }
 
-// proxyError is the error of a proxy that opens no tunnel.
-type proxyError struct {
-	proxy  string
-	status int
-}
-
-func (e *proxyError) Error() string {
-	return fmt.Sprintf("was not reached: the proxy %s answered CONNECT with status %d %s",
-		e.proxy, e.status, http.StatusText(e.status))
-}
-
-// Reason is the check's reason.
-func (e *proxyError) Reason() check.Reason { return check.ReasonUnexpectedStatus }
-
 // useProxy sends the transport's requests through the proxy of the settings. It ignores the environment.
 func (p request) useProxy(t *http.Transport) error {
 	if p.Proxy == "" {
@@ -226,8 +212,9 @@ func (p request) useProxy(t *http.Transport) error {
 	}
 	t.Proxy = http.ProxyURL(proxy)
 	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
-		if response.StatusCode != http.StatusOK {
-			return &proxyError{p.Proxy, response.StatusCode}
+		if status := response.StatusCode; status != http.StatusOK {
+			return &neterror.Error{Code: check.ReasonUnexpectedStatus, Text: fmt.Sprintf(
+				"was not reached: the proxy %s answered CONNECT with status %d %s", p.Proxy, status, http.StatusText(status))}
 		}
 		return nil
 	}

@@ -11,13 +11,8 @@ import (
 	"strings"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
-
-// alteredError is an echo that is not what was sent.
-type alteredError struct{ text string }
-
-func (e alteredError) Error() string        { return e.text }
-func (e alteredError) Reason() check.Reason { return check.ReasonPayloadAltered }
 
 // exchange writes the payload at once and waits for the protocol's answer.
 func (p path) exchange(conn net.Conn, host string, size int) error {
@@ -48,7 +43,8 @@ func echo(conn net.Conn, size int) error {
 		return err
 	}
 	if !bytes.Equal(sent, back) {
-		return alteredError{fmt.Sprintf("sent back other bytes than the %d bytes that it received", size)}
+		text := fmt.Sprintf("sent back other bytes than the %d bytes that it received", size)
+		return &neterror.Error{Code: check.ReasonPayloadAltered, Text: text}
 	}
 	return nil
 }

@@ -28,6 +28,17 @@ type Coded interface {
 	Reason() check.Reason
 }
 
+// Error is a Coded error. Text completes a sentence that begins with the peer.
+type Error struct {
+	Code check.Reason
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Reason is the check's reason.
+func (e *Error) Reason() check.Reason { return e.Code }
+
 // Finding is the finding of an operation on a peer that failed. The text of an error with a method Sentence is a
 // sentence of its own; any other text continues the sentence that begins with the peer.
 func Finding(peer string, err error) check.Finding {
