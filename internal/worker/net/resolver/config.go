@@ -124,11 +124,9 @@ func (c Config) ClusterDomain() string {
 	return append(found, DefaultClusterDomain)[0]
 }
 
-// Hosts are the addresses of a hosts(5) file by name, in lower case and without a trailing dot.
-type Hosts map[string][]netip.Addr
-
-// LoadHosts reads a hosts file. A missing file is empty.
-func LoadHosts(path string) (Hosts, error) {
+// LoadHosts reads the addresses of a hosts(5) file by name, in lower case and without a trailing dot. A missing file is
+// empty.
+func LoadHosts(path string) (map[string][]netip.Addr, error) {
 	data, err := input.ReadFile(path, maxHostsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -140,8 +138,8 @@ func LoadHosts(path string) (Hosts, error) {
 }
 
 // parseHosts ignores invalid lines, as libc does.
-func parseHosts(data []byte) Hosts {
-	hosts := Hosts{}
+func parseHosts(data []byte) map[string][]netip.Addr {
+	hosts := map[string][]netip.Addr{}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		line, _, _ := strings.Cut(lines.Text(), "#")
 		fields := strings.Fields(line)

@@ -36,7 +36,6 @@ const (
 type Error struct {
 	Server   netip.AddrPort
 	Protocol string
-	Name     string
 	Code     check.Reason
 	// Text completes a sentence that begins with the server.
 	Text string
@@ -109,7 +108,7 @@ func (s Server) attempt(
 		return answer, sent, nil
 	}
 	if s.Protocol == TCP {
-		return nil, sent, &Error{s.Addr, TCP, name, check.ReasonMalformedAnswer,
+		return nil, sent, &Error{s.Addr, TCP, check.ReasonMalformedAnswer,
 			"sent an answer over TCP that is marked as truncated, which is invalid"}
 	}
 	answer, _, err = s.query(attempt, TCP, name, qtype)
@@ -118,7 +117,7 @@ func (s Server) attempt(
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 			return nil, sent, cause
 		}
-		return nil, sent, &Error{s.Addr, UDP, name, check.ReasonTruncated, "truncated its answer for " + name +
+		return nil, sent, &Error{s.Addr, UDP, check.ReasonTruncated, "truncated its answer for " + name +
 			"; asked again over TCP, it " + cause.Text}
 	}
 	return answer, sent, nil
@@ -154,7 +153,7 @@ func (s Server) send(
 		return nil, sent, err
 	}
 	if text := cmp.Or(mismatch(query, answer), emptyRecord(answer)); text != "" {
-		return nil, sent, &Error{s.Addr, protocol, query.Question[0].Name, check.ReasonMalformedAnswer, text}
+		return nil, sent, &Error{s.Addr, protocol, check.ReasonMalformedAnswer, text}
 	}
 	return answer, sent, nil
 }
@@ -231,7 +230,7 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	e := &Error{Server: s.Addr, Protocol: protocol, Name: name}
+	e := &Error{Server: s.Addr, Protocol: protocol}
 	var malformed *mdns.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -18,8 +18,8 @@ import (
 // Resolver resolves host names for the checks that connect to them.
 type Resolver struct {
 	Config Config
-	// Hosts take precedence over DNS.
-	Hosts Hosts
+	// Hosts are from LoadHosts, and take precedence over DNS.
+	Hosts map[string][]netip.Addr
 	// Err is why there is no configuration; every lookup of a name fails with it.
 	Err error
 }
