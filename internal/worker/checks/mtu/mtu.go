@@ -154,7 +154,7 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 	start := time.Now()
 	exchanged := make(chan error, 1)
 	recovery.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *recovery.Panic) { exchanged <- p })
-	after, answer, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
+	after, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
 	took := time.Since(start).Round(100 * time.Microsecond)
 	switch {
 	case err != nil:
@@ -162,7 +162,7 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 	case size > after.mss:
 		return p.tooSmall(size, after)
 	}
-	if err := <-answer; err != nil {
+	if err := <-exchanged; err != nil {
 		return p.unanswered(ctx, size, took, err)
 	}
 	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
@@ -210,38 +210,31 @@ func (p path) lost(ctx context.Context, size int, before, after state, took time
 }
 
 // awaitAck waits until the target has acknowledged so many bytes, or the connection or the exchange has failed. It
-// returns the channel that delivers the end of the exchange.
-func awaitAck(
-	ctx context.Context, conn *net.TCPConn, acked uint64, exchanged <-chan error,
-) (state, <-chan error, error) {
+// leaves the end of an exchange in its channel for the caller.
+func awaitAck(ctx context.Context, conn *net.TCPConn, acked uint64, exchanged chan error) (s state, err error) {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	answer := make(chan error, 1)
-	var s state
-	for {
+	for ended := exchanged; ; {
 		now, err := inspect(conn)
 		if err != nil {
-			return s, answer, err
+			return s, err
 		}
 		s = now
-		if s.acked >= acked {
-			if len(answer) == 0 {
-				return s, exchanged, nil
-			}
-			return s, answer, nil
-		}
-		if s.closed {
-			return s, answer, syscall.ECONNRESET
+		switch {
+		case s.acked >= acked:
+			return s, nil
+		case s.closed:
+			return s, syscall.ECONNRESET
 		}
 		select {
 		case <-ctx.Done():
-			return s, answer, ctx.Err()
-		case err := <-exchanged:
+			return s, ctx.Err()
+		case err := <-ended:
 			if err != nil && ctx.Err() == nil {
-				return s, answer, err
+				return s, err
 			}
-			answer <- err
-			exchanged = nil
+			exchanged <- err
+			ended = nil
 		case <-ticker.C:
 		}
 	}
