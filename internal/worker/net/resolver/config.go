@@ -66,9 +66,6 @@ func Load(path string) (Config, error) {
 // Parse parses a resolv.conf. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353, and one that is no
 // IP address is an error.
 func Parse(data []byte) (Config, error) {
-	if len(data) > maxFileBytes {
-		return Config{}, fmt.Errorf("%d bytes are too many, at most %d are read", len(data), maxFileBytes)
-	}
 	parsed, err := mdns.ClientConfigFromReader(bytes.NewReader(data))
 	if err != nil {
 		return Config{}, err

@@ -67,9 +67,8 @@ func TestTheClusterDomainOfANamespaceCalledSvc(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for in, says := range map[string]string{
-		"nameserver dns.example":      `nameserver "dns.example" is not an IP address`,
-		"nameserver 10.0.0.1:x":       "not an IP address",
-		strings.Repeat("#", 64<<10+1): "too many",
+		"nameserver dns.example": `nameserver "dns.example" is not an IP address`,
+		"nameserver 10.0.0.1:x":  "not an IP address",
 	} {
 		if _, err := resolver.Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %q", err, says)
