@@ -117,7 +117,11 @@ func Run(ctx context.Context, o Options) result.Report {
 	}
 	timeout := time.Duration(o.Config.TimeoutSeconds) * time.Second
 	timeout -= min(exitMargin, timeout/4) + time.Since(start)
-	return run.Run(ctx, jobs, run.Options{Node: node, Timeout: timeout, OnFinish: o.OnFinish})
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	report := run.Run(ctx, jobs, o.OnFinish)
+	report.Node = node
+	return report
 }
 
 // podFromEnv reads a pod's environment and files. The error is why there is no API client.

@@ -204,7 +204,9 @@ func TestAFaultMustLast(t *testing.T) {
 		add("peers "+way, reason, settings, environment.Pod{Resolver: asking(), Node: "me", API: api})
 	}
 
-	report := run.Run(context.Background(), jobs, run.Options{Timeout: 20 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	report := run.Run(ctx, jobs, nil)
 	if report.Outcome != result.Passed {
 		t.Errorf("got %s", report.Outcome)
 	}

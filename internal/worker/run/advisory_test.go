@@ -53,7 +53,7 @@ func TestAWarningIsNotWaitedForLong(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				r, got := perform(t.Context(), run.Options{Timeout: 20 * s}, c.jobs...)
+				r, got := perform(t.Context(), 20*s, c.jobs...)
 				if took := time.Since(start); got != c.checks || took != c.took {
 					t.Errorf("got %s after %s", got, took)
 				}
@@ -73,7 +73,7 @@ func TestAnInterruptedWarning(t *testing.T) { synctest.Test(t, anInterruptedWarn
 func anInterruptedWarning(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(run.ErrInterrupted) })
-	_, got := perform(ctx, run.Options{}, job("a", pass), slow(advisory(job("b", sleeper(5*time.Second)))))
+	_, got := perform(ctx, enough, job("a", pass), slow(advisory(job("b", sleeper(5*time.Second)))))
 	if got != "a passed, b skipped Interrupted" {
 		t.Errorf("got %s", got)
 	}
@@ -88,7 +88,7 @@ func TestAWarningThatIsAskedAgain(t *testing.T) {
 			})
 		}
 		start := time.Now()
-		r, got := perform(t.Context(), run.Options{}, job("a", pass), slow(advisory(job("b", refused))))
+		r, got := perform(t.Context(), enough, job("a", pass), slow(advisory(job("b", refused))))
 		if took := time.Since(start); got != "a passed, b warning ConnectionRefused" || took > time.Second {
 			t.Errorf("got %s after %s: %+v", got, took, r)
 		}
@@ -113,7 +113,7 @@ func TestAttemptsCountWrongAnswers(t *testing.T) {
 		}
 		j := job("a", flaky)
 		j.Spec.TimeoutSeconds, j.Spec.Attempts = new(int32(10)), new(int32(2))
-		if _, got := perform(t.Context(), run.Options{Timeout: time.Minute}, j); got != "a passed" || wrong != 1 {
+		if _, got := perform(t.Context(), time.Minute, j); got != "a passed" || wrong != 1 {
 			t.Errorf("got %s after %d wrong answers", got, wrong)
 		}
 	})

@@ -38,16 +38,6 @@ type Job struct {
 	Skip check.Finding
 }
 
-// Options of a run.
-type Options struct {
-	// Node is the node's name, for the report.
-	Node string
-	// Timeout of the whole run.
-	Timeout time.Duration
-	// OnFinish, if set, is called with each check as it ends, one at a time.
-	OnFinish func(result.Check)
-}
-
 // completion is the result of one check.
 type completion struct {
 	index int
@@ -56,11 +46,10 @@ type completion struct {
 	blocks bool
 }
 
-// Run performs the jobs, whose specs are valid, and returns the report.
-func Run(ctx context.Context, jobs []Job, o Options) result.Report {
+// Run performs the jobs, whose specs are valid, before the context's deadline and returns the report, which names no
+// node. It calls onFinish, if set, with each check as it ends, one at a time.
+func Run(ctx context.Context, jobs []Job, onFinish func(result.Check)) result.Report {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
 
 	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)),
 		results: make(chan completion, len(jobs))}
@@ -86,11 +75,11 @@ func Run(ctx context.Context, jobs []Job, o Options) result.Report {
 			r.state[e.index] = stateBlocks
 		}
 		checks[e.index] = e.check
-		if o.OnFinish != nil {
-			o.OnFinish(e.check)
+		if onFinish != nil {
+			onFinish(e.check)
 		}
 	}
-	report := result.Report{Version: result.Version, Node: o.Node, Outcome: outcome(checks),
+	report := result.Report{Version: result.Version, Outcome: outcome(checks),
 		DurationMs: time.Since(start).Milliseconds(), Checks: checks}
 	report.Sort()
 	return report

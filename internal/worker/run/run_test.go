@@ -35,12 +35,14 @@ func advisory(j run.Job) run.Job {
 	return j
 }
 
+// enough is for runs that end before.
+const enough = 5 * time.Second
+
 // perform runs the jobs and lists "name outcome reason" of each.
-func perform(ctx context.Context, o run.Options, jobs ...run.Job) (result.Report, string) {
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
-	}
-	r := run.Run(ctx, jobs, o)
+func perform(ctx context.Context, timeout time.Duration, jobs ...run.Job) (result.Report, string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r := run.Run(ctx, jobs, nil)
 	var lines []string
 	for _, c := range r.Checks {
 		lines = append(lines, strings.TrimSpace(c.Name+" "+string(c.Outcome)+" "+c.Reason))
@@ -96,11 +98,11 @@ func TestOutcomes(t *testing.T) {
 			result.Passed, "a passed, b warning Configuration"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, got := perform(context.Background(), run.Options{Node: "n"}, c.jobs...)
+			r, got := perform(context.Background(), enough, c.jobs...)
 			if r.Outcome != c.outcome || got != c.checks {
 				t.Errorf("got %s: %s; want %s: %s", r.Outcome, got, c.outcome, c.checks)
 			}
-			if r.Node != "n" || r.Version != result.Version {
+			if r.Version != result.Version {
 				t.Errorf("got %+v", r)
 			}
 		})
@@ -109,7 +111,7 @@ func TestOutcomes(t *testing.T) {
 
 func TestPanicNamesItsPlace(t *testing.T) {
 	n := 1
-	r, _ := perform(context.Background(), run.Options{}, job("a", func(context.Context) check.Finding {
+	r, _ := perform(context.Background(), enough, job("a", func(context.Context) check.Finding {
 		var none []string
 		return check.Pass("%s", none[n])
 	}))
@@ -126,7 +128,7 @@ func TestIndependentChecksRunAtOnce(t *testing.T) {
 		meeting.Wait()
 		return check.Pass("met")
 	}
-	if r, got := perform(context.Background(), run.Options{}, job("a", meet), job("b", meet), job("c", meet)); r.Outcome != result.Passed {
+	if r, got := perform(context.Background(), enough, job("a", meet), job("b", meet), job("c", meet)); r.Outcome != result.Passed {
 		t.Error(got)
 	}
 }
@@ -146,7 +148,7 @@ func dependenciesEndFirst(t *testing.T) {
 		}
 		return check.Pass("")
 	}
-	if r, got := perform(t.Context(), run.Options{}, job("b", after, "a"), job("a", slow)); r.Outcome != result.Passed {
+	if r, got := perform(t.Context(), enough, job("b", after, "a"), job("a", slow)); r.Outcome != result.Passed {
 		t.Error(got)
 	}
 }
@@ -169,7 +171,7 @@ func attempts(t *testing.T) {
 		j.Spec.Attempts = new(int32(3))
 		j.Spec.IntervalSeconds = new(int32(1))
 		start := time.Now()
-		r, _ := perform(t.Context(), run.Options{}, j)
+		r, _ := perform(t.Context(), enough, j)
 		if r.Outcome != c.outcome || r.Checks[0].Message != c.says {
 			t.Errorf("passes at %d: got %s %q", c.passesAt, r.Outcome, r.Checks[0].Message)
 		}
@@ -183,7 +185,7 @@ func TestEachAttemptHasItsTimeout(t *testing.T) { synctest.Test(t, eachAttemptHa
 
 func eachAttemptHasItsTimeout(t *testing.T) {
 	start := time.Now()
-	r, got := perform(t.Context(), run.Options{}, job("a", hang))
+	r, got := perform(t.Context(), enough, job("a", hang))
 	if took := time.Since(start); took != time.Second || got != "a failed Timeout" || r.Checks[0].Message != "10.0.0.1 did not answer" {
 		t.Errorf("%s after %s: %+v", got, took, r)
 	}
@@ -197,7 +199,7 @@ func aCheckThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)
 	start := time.Now()
-	_, got := perform(t.Context(), run.Options{}, job("a", func(context.Context) check.Finding { <-stuck; return check.Pass("") }))
+	_, got := perform(t.Context(), enough, job("a", func(context.Context) check.Finding { <-stuck; return check.Pass("") }))
 	if took := time.Since(start); took != 1200*time.Millisecond || got != "a failed Timeout" { // its timeout, and a grace
 		t.Errorf("%s after %s", got, took)
 	}
@@ -208,7 +210,7 @@ func TestTheWholeRunHasADeadline(t *testing.T) { synctest.Test(t, theWholeRunHas
 func theWholeRunHasADeadline(t *testing.T) {
 	j := job("b", hang)
 	j.Spec.TimeoutSeconds = new(int32(60))
-	r, got := perform(t.Context(), run.Options{Timeout: 100 * time.Millisecond}, job("a", pass), j, job("c", pass, "b"))
+	r, got := perform(t.Context(), 100*time.Millisecond, job("a", pass), j, job("c", pass, "b"))
 	if r.Outcome != result.Failed || got != "a passed, b failed DeadlineExceeded, c skipped DependencyFailed" {
 		t.Errorf("got %s: %s", r.Outcome, got)
 	}
@@ -225,7 +227,7 @@ func interruption(t *testing.T) {
 	j := job("c", hang)
 	j.Spec.TimeoutSeconds = new(int32(60))
 	start := time.Now()
-	r, got := perform(ctx, run.Options{}, job("a", pass), job("b", fail), j, job("d", pass, "c"))
+	r, got := perform(ctx, enough, job("a", pass), job("b", fail), j, job("d", pass, "c"))
 	if took := time.Since(start); took != 50*time.Millisecond {
 		t.Errorf("took %s", took)
 	}
@@ -242,7 +244,7 @@ func interruptionBetweenAttempts(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, func() { cancel(run.ErrInterrupted) })
 	j := job("a", fail)
 	j.Spec.Attempts, j.Spec.IntervalSeconds = new(int32(2)), new(int32(60))
-	r, got := perform(ctx, run.Options{}, j)
+	r, got := perform(ctx, enough, j)
 	if got != "a skipped Interrupted" || !strings.Contains(r.Checks[0].Message, "until then: no answer") {
 		t.Errorf("got %+v", r)
 	}
@@ -250,10 +252,9 @@ func interruptionBetweenAttempts(t *testing.T) {
 
 func TestMessagesHoldNoSecrets(t *testing.T) {
 	var seen []result.Check
-	r, _ := perform(context.Background(), run.Options{OnFinish: func(c result.Check) { seen = append(seen, c) }},
-		job("a", func(context.Context) check.Finding {
-			return check.Fail(check.ReasonTimeout, "Get https://me:secret@host: Authorization: Bearer abcdefgh\nmore")
-		}))
+	r := run.Run(context.Background(), []run.Job{job("a", func(context.Context) check.Finding {
+		return check.Fail(check.ReasonTimeout, "Get https://me:secret@host: Authorization: Bearer abcdefgh\nmore")
+	})}, func(c result.Check) { seen = append(seen, c) })
 	const want = "Get https://[redacted]@host: Authorization: [redacted] more"
 	if r.Checks[0].Message != want || len(seen) != 1 || seen[0].Message != want {
 		t.Errorf("got %+v and %+v", r, seen)
