@@ -39,7 +39,7 @@ func (t Table) All() []kind.Prerequisite { return kind.Of(t) }
 // SetDefaults fills the defaults of entries.
 func (t Table) SetDefaults() {
 	kind.Each(t, func(_ string, s kind.Settings) {
-		if d, ok := s.(kind.Defaulter); ok {
+		if d, ok := s.(interface{ SetDefaults() }); ok {
 			d.SetDefaults()
 		}
 	})
@@ -48,7 +48,7 @@ func (t Table) SetDefaults() {
 // ValidateDaemonSet reports what DaemonSet mode cannot wait for.
 func (t Table) ValidateDaemonSet(p *field.Path) (faults field.ErrorList) {
 	kind.Each(t, func(key string, s kind.Settings) {
-		if wide, ok := s.(kind.ClusterWide); ok && len(s.Prerequisites()) > 0 {
+		if wide, ok := s.(interface{ InDaemonSetMode() string }); ok && len(s.Prerequisites()) > 0 {
 			const why = "DaemonSet mode reads only the node's own objects, so %s has no effect: %s, or use deploymentMode " +
 				"controller"
 			faults = append(faults, field.Invalid(p.Child(key), "(not shown)", fmt.Sprintf(why, key, wide.InDaemonSetMode())))

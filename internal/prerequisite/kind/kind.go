@@ -19,19 +19,11 @@ import (
 )
 
 // Settings are what the folder of a kind provides: the value of its key in the file. They may also have the methods of
-// limits.Validator, of Defaulter and of ClusterWide.
+// limits.Validator, and SetDefaults if entries have defaults. Those that are about more than the node's own objects,
+// which is all that DaemonSet mode reads, have InDaemonSetMode, which says what to configure there instead.
 type Settings interface {
 	// Prerequisites lists what must hold, in the order of the file.
 	Prerequisites() []Prerequisite
-}
-
-// Defaulter are settings whose entries have defaults.
-type Defaulter interface{ SetDefaults() }
-
-// ClusterWide are settings that are about more than the node's own objects, which is all that DaemonSet mode reads.
-type ClusterWide interface {
-	// InDaemonSetMode says what to configure there instead.
-	InDaemonSetMode() string
 }
 
 // Prerequisite is one thing that must hold before a node's first worker starts.
