@@ -52,8 +52,9 @@ var (
 type Client struct {
 	// Host and Port are KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 	Host, Port string
+	// Token returns the bearer token, which is empty for a user with a client certificate.
+	Token func() (string, error)
 
-	token    func() (string, error)
 	roots    *x509.CertPool
 	resolver *resolver.Resolver
 	http     *http.Client
@@ -74,7 +75,7 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 	}
 	c := &Client{
 		Host: strings.Trim(host, "[]"), Port: port,
-		token:    tokenFrom(filepath.Join(serviceAccountDir, "token")),
+		Token:    tokenFrom(filepath.Join(serviceAccountDir, "token")),
 		roots:    x509.NewCertPool(),
 		resolver: r,
 	}
@@ -92,9 +93,6 @@ func New(host, port, serviceAccountDir string, r *resolver.Resolver) (*Client, e
 	c.http = c.HTTP()
 	return c, nil
 }
-
-// Token is the bearer token; it is empty for a user with a client certificate.
-func (c *Client) Token() (string, error) { return c.token() }
 
 // tokenFrom reads a service account's token for each request, because the kubelet rotates it.
 func tokenFrom(path string) func() (string, error) {

@@ -30,7 +30,7 @@ func FuzzAPIServer(f *testing.F) {
 		f.Add(503, []byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		c := &Client{Host: "a", Port: "1", token: func() (string, error) { return "t", nil }, http: &http.Client{Transport: answering{100 + max(status, -status)%500, body}}}
+		c := &Client{Host: "a", Port: "1", Token: func() (string, error) { return "t", nil }, http: &http.Client{Transport: answering{100 + max(status, -status)%500, body}}}
 		ctx := t.Context() // without a deadline there is no retry
 		_, err := c.Watch(ctx, "/")
 		errs := []error{err}

@@ -127,16 +127,16 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 
 // authenticate sets the user's credentials.
 func (c *Client) authenticate(u kubeUser, dir string) error {
-	c.token = func() (string, error) { return u.Token, nil }
+	c.Token = func() (string, error) { return u.Token, nil }
 	switch {
 	case u.TokenFile != "":
-		c.token = tokenFrom(absolute(u.TokenFile, dir))
+		c.Token = tokenFrom(absolute(u.TokenFile, dir))
 	case u.Exec != nil:
 		token, err := runCredentialPlugin(u, dir)
 		if err != nil {
 			return fmt.Errorf("credential plugin %s: %w", u.Exec.Command, err)
 		}
-		c.token = func() (string, error) { return token, nil }
+		c.Token = func() (string, error) { return token, nil }
 	}
 	cert, err := inlineOrFile(u.CertData, u.Cert, dir)
 	key, keyErr := inlineOrFile(u.KeyData, u.Key, dir)
