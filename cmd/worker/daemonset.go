@@ -172,8 +172,7 @@ func serve(p *daemonset.Process) {
 			continue
 		}
 		recovery.Go(serve, func(caught *recovery.Panic) {
-			log.Error("the server on this port stopped because of an "+
-				"error", zap.Error(caught))
+			log.Error("the server on this port stopped because of an error", zap.Error(caught))
 		})
 	}
 }

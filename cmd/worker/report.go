@@ -79,8 +79,7 @@ func reportCondition(ctx context.Context, args []string, getenv func(string) str
 		log.Warn("cannot serve metrics: set METRICS_BIND_ADDRESS to a free address, or to 0 to turn them off", zap.Error(err))
 	} else {
 		recovery.Go(serve, func(p *recovery.Panic) {
-			log.Error("the metrics server stopped because of an error",
-				zap.Error(p))
+			log.Error("the metrics server stopped because of an error", zap.Error(p))
 		})
 	}
 	log.Info("reporting", zap.String("type", c.ConditionType), zap.Duration("interval", c.Interval),

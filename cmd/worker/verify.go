@@ -140,7 +140,7 @@ func printList(w io.Writer, form string, o worker.Options) error {
 	for _, s := range specs {
 		if selected[s.Name] {
 			kept = append(kept, s)
-			rows = append(rows, []string{s.Name, string(s.Type), string(s.Severity), s.Timeout().String(),
+			rows = append(rows, []string{s.Name, string(s.Type), s.Severity, s.Timeout().String(),
 				fmt.Sprint(s.MaxAttempts()), strings.Join(s.DependsOn, ", ")})
 		}
 	}

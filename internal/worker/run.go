@@ -205,7 +205,7 @@ func Aborted(node string, outcome result.Outcome, what string, err error) result
 		reason = check.ReasonClientSetup
 	}
 	return result.Report{Version: result.Version, Node: node, Outcome: outcome, Checks: []result.Check{{
-		Name: what, Type: "worker", Severity: string(checks.Required), Outcome: result.Failed,
+		Name: what, Type: "worker", Severity: checks.Required, Outcome: result.Failed,
 		Reason: reason.String(), Message: result.Sanitise(err.Error()),
 	}}}
 }

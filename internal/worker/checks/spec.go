@@ -17,14 +17,12 @@ import (
 // Type is a kind of check: one of its Values.
 type Type string
 
-// Severity is what a failing check means for the node.
-type Severity string
-
+// The severities: what a failing check means for the node.
 const (
 	// Required checks must pass for the node to be verified.
-	Required Severity = "required"
+	Required = "required"
 	// Advisory checks are reported as warnings if they fail, and do not keep the node unverified.
-	Advisory Severity = "warning"
+	Advisory = "warning"
 )
 
 // Defaults of the envelope.
@@ -42,7 +40,7 @@ type Spec struct {
 	// Type says what is checked, and which key below holds its settings.
 	Type Type `json:"type" required:""`
 	// Severity of a failure. A failure with warning is only reported. Default required.
-	Severity Severity `json:"severity,omitempty" enum:"required warning"`
+	Severity string `json:"severity,omitempty" enum:"required warning"`
 	// TimeoutSeconds limits one attempt, in which refused and lost requests are repeated. It must be at most
 	// worker.timeoutSeconds. Default worker.checkTimeoutSeconds.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty" minimum:"1" maximum:"3600"`

@@ -183,7 +183,7 @@ func (r *run) dependencies(s checks.Spec) (blocker string, ready bool) {
 // newResult is the result of a check before it is performed.
 func newResult(j Job) result.Check {
 	severity := cmp.Or(j.Spec.Severity, checks.Required)
-	return result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: string(severity)}
+	return result.Check{Name: j.Spec.Name, Type: string(j.Spec.Type), Severity: severity}
 }
 
 // perform makes the attempts at one check.
