@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -71,12 +72,12 @@ func (p *Process) send(ctx context.Context, r apiserver.Request, into any) error
 }
 
 // list reads a list of one page, and adds a watch from its version to the schedule.
-func list[T any](ctx context.Context, p *Process, path string, query url.Values, s *schedule) ([]T, error) {
+func (p *Process) list(ctx context.Context, path string, query url.Values, s *schedule) ([]json.RawMessage, error) {
 	var page struct {
 		Metadata struct {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
-		Items []T `json:"items"`
+		Items []json.RawMessage `json:"items"`
 	}
 	request := apiserver.Request{Method: http.MethodGet, Path: path + "?" + query.Encode()}
 	if err := p.send(ctx, request, &page); err != nil {
@@ -86,8 +87,6 @@ func list[T any](ctx context.Context, p *Process, path string, query url.Values,
 	s.watches = append(s.watches, watchOf(path, query, page.Metadata.ResourceVersion))
 	return page.Items, nil
 }
-
-func field(name, value string) url.Values { return url.Values{"fieldSelector": {name + "=" + value}} }
 
 // watchOf is the path of a watch of what the query selects, from a version on.
 func watchOf(path string, query url.Values, version string) string {

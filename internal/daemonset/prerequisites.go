@@ -87,7 +87,7 @@ func (p *Process) objects(ctx context.Context, s *kind.Source, next *schedule) (
 	if s.Namespace != "" {
 		path += "/namespaces/" + url.PathEscape(s.Namespace)
 	}
-	found, err := list[json.RawMessage](ctx, p, path+"/"+resource.Resource, query, next)
+	found, err := p.list(ctx, path+"/"+resource.Resource, query, next)
 	for _, item := range found {
 		o := reflect.New(reflect.TypeOf(s.Object).Elem()).Interface()
 		if err := json.Unmarshal(item, o); err != nil {

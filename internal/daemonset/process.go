@@ -77,7 +77,7 @@ func (p *Process) Run(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	defer func() { p.cancelAttempt() }()
+	defer p.cancelAttempt()
 	for ctx.Err() == nil {
 		next, err := p.pass(ctx)
 		p.Metrics.OperationEnded()

@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,8 +25,8 @@ func (p *Process) pass(ctx context.Context) (schedule, error) {
 		return schedule{}, err
 	}
 	in := p.observe(n)
-	next := schedule{wait: p.Config.Reconciliation.Interval(),
-		watches: []string{watchOf(nodes, field("metadata.name", p.Node), n.ResourceVersion)}}
+	own := url.Values{"fieldSelector": {"metadata.name=" + p.Node}}
+	next := schedule{wait: p.Config.Reconciliation.Interval(), watches: []string{watchOf(nodes, own, n.ResourceVersion)}}
 	plan, err := p.decide(ctx, in, n, &next)
 	if err != nil {
 		return schedule{}, err
