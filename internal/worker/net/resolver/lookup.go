@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,36 +192,24 @@ func relevant(msg *mdns.Msg, name string, qtype uint16) []mdns.RR {
 	return records
 }
 
+// rcodes are the response codes that messages explain, with the reason that each stands for.
+var rcodes = map[int]struct {
+	reason check.Reason
+	text   string
+}{
+	mdns.RcodeSuccess:       {check.ReasonNoAnswers, "NOERROR (the name exists, without such records)"},
+	mdns.RcodeNameError:     {check.ReasonNXDomain, "NXDOMAIN (the name does not exist)"},
+	mdns.RcodeServerFailure: {check.ReasonServerFailure, "SERVFAIL (the server or its upstream is broken)"},
+	mdns.RcodeRefused: {check.ReasonQueryRefused,
+		"REFUSED (the server does not answer this client, or not for this name)"},
+}
+
 // RcodeText is a response code with what it means.
 func RcodeText(rcode int) string {
-	name, known := mdns.RcodeToString[rcode]
-	if !known {
-		name = fmt.Sprintf("response code %d", rcode)
-	}
-	switch rcode {
-	case mdns.RcodeSuccess:
-		return "NOERROR (the name exists, without such records)"
-	case mdns.RcodeNameError:
-		return "NXDOMAIN (the name does not exist)"
-	case mdns.RcodeServerFailure:
-		return "SERVFAIL (the server or its upstream is broken)"
-	case mdns.RcodeRefused:
-		return "REFUSED (the server does not answer this client, or not for this name)"
-	}
-	return name
+	return cmp.Or(rcodes[rcode].text, mdns.RcodeToString[rcode], fmt.Sprintf("response code %d", rcode))
 }
 
 // RcodeReason is the reason that a response code stands for.
 func RcodeReason(rcode int) check.Reason {
-	switch rcode {
-	case mdns.RcodeNameError:
-		return check.ReasonNXDomain
-	case mdns.RcodeServerFailure:
-		return check.ReasonServerFailure
-	case mdns.RcodeRefused:
-		return check.ReasonQueryRefused
-	case mdns.RcodeSuccess:
-		return check.ReasonNoAnswers
-	}
-	return check.ReasonUnexpectedRcode
+	return cmp.Or(rcodes[rcode].reason, check.ReasonUnexpectedRcode)
 }
