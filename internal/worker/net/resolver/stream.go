@@ -21,9 +21,8 @@ import (
 type stream struct {
 	addr netip.AddrPort
 	mu   sync.Mutex
-	conn *connection
-	// silent are connections on which an answer timed out.
-	silent []*connection
+	conn *connection // nil after a timeout
+	all  []*connection
 }
 
 // exchange sends a query and waits for its answer. A server may close a connection at any time: if it has answered on
@@ -58,17 +57,14 @@ func (s *stream) connect(ctx context.Context) (*connection, error) {
 	}
 	c := &connection{raw: &mdns.Conn{Conn: raw}, waiting: map[uint16]chan *mdns.Msg{}}
 	recovery.Go(c.read, func(p *recovery.Panic) { c.end(p) })
-	s.conn = c
+	s.conn, s.all = c, append(s.all, c)
 	return c, nil
 }
 
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn != nil {
-		s.conn.end(net.ErrClosed)
-	}
-	for _, c := range s.silent {
+	for _, c := range s.all {
 		c.end(net.ErrClosed)
 	}
 }
@@ -78,7 +74,7 @@ func (s *stream) abandon(old *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == old {
-		s.conn, s.silent = nil, append(s.silent, old)
+		s.conn = nil
 	}
 }
 
