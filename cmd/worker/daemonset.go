@@ -44,54 +44,50 @@ Flags:
 
 // parseDaemonSet parses the command line of the DaemonSet's process.
 func parseDaemonSet(args []string, getenv func(string) string) (*flags, error) {
-	d := &flags{set: newFlagSet(commandDaemonSet)}
-	d.set.StringVar(&d.config, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
+	f := newFlags(commandDaemonSet)
+	f.set.StringVar(&f.config, "config", "", "the controller's configuration `file`; default "+config.DefaultPath+
 		"; a dry run without that file uses the default settings")
-	d.set.BoolVar(&d.dryRun, "dry-run", false, "run the checks once and log the changes that would follow; outside a "+
+	f.set.BoolVar(&f.dryRun, "dry-run", false, "run the checks once and log the changes that would follow; outside a "+
 		"cluster, checks that use the API server need a kubeconfig")
-	d.set.StringVar(&d.kubeconfig, "kubeconfig", "", kubeconfigHelp)
-	d.set.StringVar(&d.logLevel, "log-level", getenv("LOG_LEVEL"),
-		"`level`: debug, info, warn or error; overrides logging.level (LOG_LEVEL)")
-	d.set.StringVar(&d.logFormat, "log-format", getenv("LOG_FORMAT"),
-		"`format`: json or console; overrides logging.format (LOG_FORMAT)")
-	d.set.BoolVar(&d.version, "version", false, "print the version")
-	if err := d.set.Parse(args); err != nil {
-		return d, err
+	f.set.StringVar(&f.kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	f.addCommon(getenv("LOG_LEVEL"), "; overrides logging.level", getenv("LOG_FORMAT"), "; overrides logging.format")
+	if err := f.set.Parse(args); err != nil {
+		return f, err
 	}
 	switch {
-	case d.set.NArg() > 0:
-		return d, fmt.Errorf("unexpected argument %q", d.set.Arg(0))
-	case d.kubeconfig != "" && !d.dryRun:
-		return d, errors.New("--kubeconfig needs --dry-run: without --dry-run, the program uses the service account of " +
+	case f.set.NArg() > 0:
+		return f, fmt.Errorf("unexpected argument %q", f.set.Arg(0))
+	case f.kubeconfig != "" && !f.dryRun:
+		return f, errors.New("--kubeconfig needs --dry-run: without --dry-run, the program uses the service account of " +
 			"its pod")
-	case getenv(worker.EnvNodeName) == "" && !d.dryRun && !d.version:
-		return d, errors.New("NODE_NAME is not set: set it in the pod from the field spec.nodeName")
+	case getenv(worker.EnvNodeName) == "" && !f.dryRun && !f.version:
+		return f, errors.New("NODE_NAME is not set: set it in the pod from the field spec.nodeName")
 	}
-	return d, nil
+	return f, nil
 }
 
-// loadDaemonSet reads the configuration.
-func loadDaemonSet(d *flags) (*config.Config, error) {
-	cfg, err := config.LoadDaemonSet(cmp.Or(d.config, config.DefaultPath))
-	if errors.Is(err, fs.ErrNotExist) && d.config == "" && d.dryRun {
+// loadDaemonSet reads the configuration of the DaemonSet's process.
+func loadDaemonSet(f *flags) (*config.Config, error) {
+	cfg, err := config.LoadDaemonSet(cmp.Or(f.config, config.DefaultPath))
+	if errors.Is(err, fs.ErrNotExist) && f.config == "" && f.dryRun {
 		cfg, err = config.ParseDaemonSet(nil, "defaults")
 	}
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logging.Level = cmp.Or(d.logLevel, cfg.Logging.Level)
-	cfg.Logging.Format = cmp.Or(d.logFormat, cfg.Logging.Format)
+	cfg.Logging.Level = cmp.Or(f.logLevel, cfg.Logging.Level)
+	cfg.Logging.Format = cmp.Or(f.logFormat, cfg.Logging.Format)
 	return cfg, nil
 }
 
 // verifyOwnNode runs the DaemonSet's process and returns the exit code.
 func verifyOwnNode(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	d, err := parseDaemonSet(args, getenv)
-	usage := daemonSetUsage + d.set.FlagUsages()
-	if code, done := answer(program+" daemonset", err, d.version, usage, stdout, stderr); done {
+	f, err := parseDaemonSet(args, getenv)
+	usage := daemonSetUsage + f.set.FlagUsages()
+	if code, done := answer(program+" daemonset", err, f.version, usage, stdout, stderr); done {
 		return code
 	}
-	cfg, err := loadDaemonSet(d)
+	cfg, err := loadDaemonSet(f)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
 		return result.ExitConfig
@@ -110,11 +106,11 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 		Metrics: daemonset.NewMetrics(node, cfg.Reconciliation.Interval()),
 		Connect: func() (daemonset.API, error) { return worker.Client(getenv) },
 		Verify: func(ctx context.Context, c worker.Config) result.Report {
-			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: d.dryRun, Kubeconfig: d.kubeconfig,
+			return worker.Run(ctx, worker.Options{Config: c, Getenv: getenv, DryRun: f.dryRun, Kubeconfig: f.kubeconfig,
 				OnFinish: logCheck(log)})
 		}}
-	if d.dryRun {
-		return dryRun(ctx, d, p, getenv)
+	if f.dryRun {
+		return dryRun(ctx, f.kubeconfig, p, getenv)
 	}
 	if _, err := worker.Client(getenv); err != nil { // waiting would not help
 		log.Error("cannot use the API server to read and write the node", zap.Error(err))
@@ -130,9 +126,9 @@ func verifyOwnNode(ctx context.Context, args []string, getenv func(string) strin
 }
 
 // dryRun runs the checks once. In a pod it then waits until it is stopped, since the kubelet would restart it.
-func dryRun(ctx context.Context, d *flags, p *daemonset.Process, getenv func(string) string) int {
+func dryRun(ctx context.Context, kubeconfig string, p *daemonset.Process, getenv func(string) string) int {
 	inPod := getenv(worker.EnvServiceHost) != ""
-	switch api, err := worker.DryRunClient(getenv, d.kubeconfig); {
+	switch api, err := worker.DryRunClient(getenv, kubeconfig); {
 	case errors.Is(err, apiserver.ErrNoCluster):
 		p.Log.Info("dry run outside a cluster: only the checks that need no API server run")
 		p.Connect = nil

@@ -22,7 +22,7 @@ const (
 // kubeconfigHelp is the help of --kubeconfig.
 const kubeconfigHelp = "kubeconfig `file` for --dry-run outside a cluster; default KUBECONFIG, else ~/.kube/config"
 
-// flags are a command line, with the environment's defaults.
+// flags are the command line of a command, with the environment's defaults. Each command has some of them.
 type flags struct {
 	set                                             *pflag.FlagSet
 	config, kubeconfig, output, logLevel, logFormat string
@@ -30,16 +30,23 @@ type flags struct {
 	dryRun, list, version                           bool
 }
 
-func newFlagSet(name string) *pflag.FlagSet {
-	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+func newFlags(command string) *flags {
+	set := pflag.NewFlagSet(command, pflag.ContinueOnError)
 	set.Usage = func() {}
 	set.SortFlags = false
-	return set
+	return &flags{set: set}
+}
+
+// addCommon adds the flags that every command has, with the defaults of the level and the format and what the help adds.
+func (f *flags) addCommon(level, levelHelp, format, formatHelp string) {
+	f.set.StringVar(&f.logLevel, "log-level", level, "`level`: debug, info, warn or error"+levelHelp+" (LOG_LEVEL)")
+	f.set.StringVar(&f.logFormat, "log-format", format, "`format`: json or console"+formatHelp+" (LOG_FORMAT)")
+	f.set.BoolVar(&f.version, "version", false, "print the version")
 }
 
 // parseFlags parses the command line; terminal reports whether standard output is one.
 func parseFlags(args []string, getenv func(string) string, terminal bool) (*flags, error) {
-	f := &flags{set: newFlagSet(program)}
+	f := newFlags(program)
 	f.set.StringVar(&f.config, "config", "",
 		"configuration `file`; default: the environment variable KUBE_NODE_READY_CONFIG, or else the built-in checks")
 	f.set.BoolVar(&f.dryRun, "dry-run", false, "write no termination log; outside a cluster, checks that use the API "+
@@ -50,11 +57,7 @@ func parseFlags(args []string, getenv func(string) string, terminal bool) (*flag
 	f.set.StringSliceVar(&f.only, "only", nil, "run only the checks with these `names`")
 	f.set.StringSliceVar(&f.skip, "skip", nil, "do not run the checks with these `names`")
 	f.set.BoolVar(&f.list, "list", false, "list the checks and do not run them")
-	f.set.StringVar(&f.logLevel, "log-level", getenv("LOG_LEVEL"),
-		"`level`: debug, info, warn or error; default info, with text output error (LOG_LEVEL)")
-	f.set.StringVar(&f.logFormat, "log-format", getenv("LOG_FORMAT"),
-		"`format`: json or console; default json (LOG_FORMAT)")
-	f.set.BoolVar(&f.version, "version", false, "print the version")
+	f.addCommon(getenv("LOG_LEVEL"), "; default info, with text output error", getenv("LOG_FORMAT"), "; default json")
 
 	if err := f.set.Parse(args); err != nil {
 		return f, err

@@ -42,21 +42,18 @@ Flags:
 
 // reportCondition runs the reporter and returns the exit code.
 func reportCondition(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	set := newFlagSet(commandReport)
-	level := set.String("log-level", cmp.Or(getenv("LOG_LEVEL"), worker.DefaultLogLevel),
-		"`level`: debug, info, warn or error (LOG_LEVEL)")
-	format := set.String("log-format", cmp.Or(getenv("LOG_FORMAT"), worker.DefaultLogFormat),
-		"`format`: json or console (LOG_FORMAT)")
-	showVersion := set.Bool("version", false, "print the version")
-	err := set.Parse(args)
-	if err == nil && set.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
+	f := newFlags(commandReport)
+	f.addCommon(cmp.Or(getenv("LOG_LEVEL"), worker.DefaultLogLevel), "",
+		cmp.Or(getenv("LOG_FORMAT"), worker.DefaultLogFormat), "")
+	err := f.set.Parse(args)
+	if err == nil && f.set.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", f.set.Arg(0))
 	}
-	usage := reportUsage + set.FlagUsages()
-	if code, done := answer(program+" report", err, *showVersion, usage, stdout, stderr); done {
+	usage := reportUsage + f.set.FlagUsages()
+	if code, done := answer(program+" report", err, f.version, usage, stdout, stderr); done {
 		return min(code, exitReport)
 	}
-	log, err := newLogger(*level, *format, stderr)
+	log, err := newLogger(f.logLevel, f.logFormat, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "%s report: %v\n", program, err)
 		return exitReport
