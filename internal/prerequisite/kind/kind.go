@@ -6,6 +6,7 @@ package kind
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,12 +193,9 @@ func Duplicates[T any](entries []T, key func(T) string, at func(i int) *field.Pa
 
 // PodReady reports whether the pod's condition Ready is True.
 func PodReady(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Identity is an object of which only its identity is left, with another status.
