@@ -97,23 +97,15 @@ func sample(targets []target, node string, n int) []target {
 
 // isInUse reports whether resolv.conf has an address of the Service.
 func isInUse(s apiserver.Service, config resolver.Config) bool {
-	for _, ip := range s.IPs() {
-		addr, err := netip.ParseAddr(ip)
-		sameAddr := func(server netip.AddrPort) bool { return server.Addr() == addr }
-		if err == nil && slices.ContainsFunc(config.Servers, sameAddr) {
-			return true
-		}
-	}
-	return false
+	own := s.Addrs()
+	return slices.ContainsFunc(config.Servers, func(a netip.AddrPort) bool { return slices.Contains(own, a.Addr()) })
 }
 
 // serviceTargets are the DNS Service's cluster IPs.
 func serviceTargets(name string, service apiserver.Service) ([]target, *check.Finding) {
 	var targets []target
-	for _, s := range service.IPs() {
-		if ip, err := netip.ParseAddr(s); err == nil {
-			targets = append(targets, target{ip: ip, ports: dnsPorts(service.Spec.Ports), name: "Service " + name})
-		}
+	for _, ip := range service.Addrs() {
+		targets = append(targets, target{ip: ip, ports: dnsPorts(service.Spec.Ports), name: "Service " + name})
 	}
 	if len(targets) == 0 {
 		return nil, check.Failure(check.ReasonNoServers, "Service %s has no cluster IP", name)

@@ -131,12 +131,7 @@ func (p serviceCheck) read(ctx context.Context) (apiserver.Service, endpoints, *
 func (p serviceCheck) compare(
 	ctx context.Context, service apiserver.Service, e endpoints,
 ) ([]resolver.Note, *check.Finding) {
-	var want []netip.Addr
-	for _, ip := range service.IPs() {
-		if addr, err := netip.ParseAddr(ip); err == nil {
-			want = append(want, addr)
-		}
-	}
+	want := service.Addrs()
 	own := want
 	if service.Headless() {
 		own = e.addresses

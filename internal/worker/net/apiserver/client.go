@@ -213,14 +213,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, host string, r R
 
 // get reads the object at path into the given value. A status other than 200 is a *StatusError.
 func (c *Client) get(ctx context.Context, retryable func(status int) bool, path string, into any) error {
-	return c.call(ctx, retryable, c.http, c.Host, Request{Method: http.MethodGet, Path: path}, into)
-}
-
-// call sends a request and decodes the response.
-func (c *Client) call(
-	ctx context.Context, retryable func(status int) bool, client *http.Client, host string, r Request, into any,
-) error {
-	response, err := c.sendWithRetry(ctx, retryable, client, host, r)
+	response, err := c.sendWithRetry(ctx, retryable, c.http, c.Host, Request{Method: http.MethodGet, Path: path})
 	if err != nil {
 		return err
 	}

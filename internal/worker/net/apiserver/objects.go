@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -44,6 +45,16 @@ func (s Service) IPs() []string {
 		return nil
 	}
 	return []string{s.Spec.ClusterIP}
+}
+
+// Addrs are the cluster IPs as addresses.
+func (s Service) Addrs() (all []netip.Addr) {
+	for _, ip := range s.IPs() {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			all = append(all, addr)
+		}
+	}
+	return all
 }
 
 // EndpointSlice holds what the checks read of a discovery.k8s.io/v1 EndpointSlice.
@@ -180,10 +191,13 @@ func (c *Client) WhoAmI(ctx context.Context, client *http.Client, host string) (
 			} `json:"userInfo"`
 		} `json:"status"`
 	}
-	err := c.call(ctx, isRefusal, client, host, Request{
+	response, err := c.Do(ctx, client, host, Request{
 		Method: http.MethodPost, Path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", ContentType: "application/json",
 		Body: []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`),
-	}, &review)
+	})
+	if err == nil {
+		err = response.Decode(&review)
+	}
 	return review.Status.UserInfo.Username, err
 }
 
