@@ -50,12 +50,11 @@ type completion struct {
 // node. It calls onFinish, if set, with each check as it ends, one at a time.
 func Run(ctx context.Context, jobs []Job, onFinish func(result.Check)) result.Report {
 	start := time.Now()
-
-	r := run{jobs: jobs, index: map[string]int{}, state: make([]state, len(jobs)),
+	r := run{jobs: jobs, known: map[string]bool{}, started: make([]bool, len(jobs)), blocks: map[string]bool{},
 		results: make(chan completion, len(jobs))}
 	required := 0
-	for i, j := range jobs {
-		r.index[j.Spec.Name] = i
+	for _, j := range jobs {
+		r.known[j.Spec.Name] = true
 		if j.Spec.IsRequired() {
 			required++
 		}
@@ -70,10 +69,7 @@ func Run(ctx context.Context, jobs []Job, onFinish func(result.Check)) result.Re
 				defer time.AfterFunc(advisoryGrace, advisory.expire).Stop()
 			}
 		}
-		r.state[e.index] = stateDone
-		if e.blocks {
-			r.state[e.index] = stateBlocks
-		}
+		r.blocks[e.check.Name] = e.blocks
 		checks[e.index] = e.check
 		if onFinish != nil {
 			onFinish(e.check)
@@ -116,19 +112,11 @@ func outcome(checks []result.Check) result.Outcome {
 	return own
 }
 
-type state int
-
-const (
-	stateWaiting state = iota
-	stateRunning
-	stateDone   // what depends on it may run
-	stateBlocks // what depends on it is skipped
-)
-
 type run struct {
 	jobs    []Job
-	index   map[string]int
-	state   []state
+	known   map[string]bool // the names of all checks
+	started []bool
+	blocks  map[string]bool // of each check that has ended: what depends on it is skipped, or else may run
 	results chan completion
 }
 
@@ -136,14 +124,14 @@ type run struct {
 // with the second.
 func (r *run) startReady(required, advisory context.Context) {
 	for i, j := range r.jobs {
-		if r.state[i] != stateWaiting {
+		if r.started[i] {
 			continue
 		}
 		blocker, ready := r.dependencies(j.Spec)
 		if !ready {
 			continue
 		}
-		r.state[i] = stateRunning
+		r.started[i] = true
 		if blocker != "" {
 			j.Check = nil
 			j.Skip = check.Fail(check.ReasonDependencyFailed,
@@ -166,16 +154,11 @@ func (r *run) startReady(required, advisory context.Context) {
 func (r *run) dependencies(s checks.Spec) (blocker string, ready bool) {
 	ready = true
 	for _, name := range s.DependsOn {
-		i, selected := r.index[name]
-		if !selected {
-			continue
-		}
-		switch r.state[i] {
-		case stateBlocks:
+		blocks, ended := r.blocks[name]
+		if blocks {
 			return name, true
-		case stateWaiting, stateRunning:
-			ready = false
 		}
+		ready = ready && (ended || !r.known[name])
 	}
 	return "", ready
 }
