@@ -37,7 +37,8 @@ func newFlags(command string) *flags {
 	return &flags{set: set}
 }
 
-// addCommon adds the flags that every command has, with the defaults of the level and the format and what the help adds.
+// addCommon adds the flags that every command has, with the defaults of the level and the format. The help texts follow
+// the values that each may have.
 func (f *flags) addCommon(level, levelHelp, format, formatHelp string) {
 	f.set.StringVar(&f.logLevel, "log-level", level, "`level`: debug, info, warn or error"+levelHelp+" (LOG_LEVEL)")
 	f.set.StringVar(&f.logFormat, "log-format", format, "`format`: json or console"+formatHelp+" (LOG_FORMAT)")

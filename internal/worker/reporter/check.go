@@ -71,7 +71,8 @@ func check(ctx context.Context, c Config) observation { return checkBy(ctx, c, d
 func checkBy(ctx context.Context, c Config, dial func(context.Context, string, string) (net.Conn, error)) observation {
 	where := redacted(c.Endpoint)
 	unreachable := func(err error) observation {
-		return newObservation(corev1.ConditionFalse, reasonConnectionError, "Failed to reach endpoint %s: %s", where, describe(err))
+		return newObservation(corev1.ConditionFalse, reasonConnectionError, "Failed to reach endpoint %s: %s",
+			where, describe(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -117,8 +117,9 @@ func (l *loop) sync(ctx context.Context, o observation, now time.Time) error {
 	if present == nil || present.Status != o.status || l.failures > 0 {
 		level = zap.InfoLevel
 	}
-	l.log.Log(level, "condition written", zap.String("type", l.config.ConditionType), zap.String("status", string(o.status)),
-		zap.String("reason", o.reason), zap.String("message", o.message), zap.Int("failedBefore", l.failures))
+	l.log.Log(level, "condition written", zap.String("type", l.config.ConditionType),
+		zap.String("status", string(o.status)), zap.String("reason", o.reason), zap.String("message", o.message),
+		zap.Int("failedBefore", l.failures))
 	l.failures = 0
 	return nil
 }

@@ -126,9 +126,9 @@ func (c *Client) sendWithRetry(
 	return last.Value, last.Err
 }
 
-// Backoff is how long a process waits after so many failed requests in a row. It doubles from a second, less a jitter of
-// up to half so that many nodes spread out. The longest, 10 seconds, is the kubelet's nodeStatusUpdateFrequency: a new
-// node may not reach the API server at first, and is held until it does.
+// Backoff is how long a process waits after a failed request that follows so many others. It doubles from a second,
+// less a jitter of up to half so that many nodes spread out. The longest, 10 seconds, is the kubelet's
+// nodeStatusUpdateFrequency: a new node may not reach the API server at first, and is held until it does.
 func Backoff(before int) time.Duration {
 	wait := min(time.Second<<min(before, 10), 10*time.Second)
 	return wait - rand.N(wait/2)
