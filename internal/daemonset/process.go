@@ -148,7 +148,7 @@ func (p *Process) wait(ctx context.Context, s schedule) {
 // failed records a failed request and returns the backoff. A new connection may lead to another API server.
 func (p *Process) failed(err error) schedule {
 	p.api, p.latest = nil, nil
-	wait := apiserver.Backoff(p.failures)
+	wait := apiserver.Backoff(p.failures, err)
 	p.failures++
 	if apiserver.HasStatus(err, http.StatusNotFound) {
 		p.Log.Warn("the node does not exist yet", zap.Duration("wait", wait))

@@ -1,15 +1,11 @@
 package reporter
 
 import (
-	"errors"
-	"net/http"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 5e8, time.UTC)
@@ -64,31 +60,6 @@ func TestDue(t *testing.T) {
 	} {
 		if got := due(c, x.present, noon.Add(-x.age), x.o, x.failing, noon); got != x.want {
 			t.Errorf("%s: got %v", x.name, got)
-		}
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	asked := func(d time.Duration) error {
-		return &apiserver.StatusError{Code: http.StatusTooManyRequests, RetryAfter: d}
-	}
-	for _, c := range []struct {
-		name        string
-		before      int
-		err         error
-		least, most time.Duration
-	}{
-		{"the first", 0, errors.New("refused"), time.Second / 2, time.Second},
-		{"the third", 2, errors.New("refused"), 2 * time.Second, 4 * time.Second},
-		{"the hundredth", 100, errors.New("refused"), 5 * time.Second, 10 * time.Second},
-		{"the server asks for more", 0, asked(42 * time.Second), 42 * time.Second, 42 * time.Second},
-		{"the server asks for less", 3, asked(time.Second), 4 * time.Second, 8 * time.Second},
-		{"the server asks for a year", 0, asked(365 * 24 * time.Hour), 5 * time.Minute, 5 * time.Minute},
-	} {
-		for range 100 {
-			if got := backoff(c.before, c.err); got < c.least || got > c.most {
-				t.Fatalf("%s: got %v, want %v to %v", c.name, got, c.least, c.most)
-			}
 		}
 	}
 }

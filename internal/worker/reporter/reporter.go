@@ -4,7 +4,6 @@ package reporter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -16,8 +15,6 @@ import (
 )
 
 const (
-	// maxRetryAfter limits how long the API server may ask the reporter to wait.
-	maxRetryAfter = 5 * time.Minute
 	// rereadPeriod is how often the Node is read while nothing is written: it may have been deleted and registered again,
 	// without the condition that a rule waits for.
 	rereadPeriod = time.Minute
@@ -152,7 +149,7 @@ func (l *loop) failed(err error) {
 	l.metrics.written(resultError)
 	l.node = nil
 	now := time.Now()
-	wait := backoff(l.failures, err)
+	wait := apiserver.Backoff(l.failures, err)
 	l.failures++
 	l.retryAt = now.Add(wait)
 	if !l.logged.IsZero() && now.Sub(l.logged) < logPeriod {
@@ -164,15 +161,6 @@ func (l *loop) failed(err error) {
 	}
 	l.log.Warn("cannot write the condition; retrying",
 		zap.Error(err), zap.Int("failures", l.failures), zap.Duration("wait", wait))
-}
-
-// backoff is how long to wait after an error that follows so many others.
-func backoff(failures int, err error) time.Duration {
-	wait := apiserver.Backoff(failures)
-	if status, ok := errors.AsType[*apiserver.StatusError](err); ok {
-		wait = max(wait, min(status.RetryAfter, maxRetryAfter))
-	}
-	return wait
 }
 
 // shutDown writes Unknown to the node that was read last; there is no time to read it again.

@@ -39,7 +39,7 @@ func NewStatusError(r Response) *StatusError {
 		message = status.Message
 	}
 	message = strings.TrimSpace(message)
-	message = message[:min(len(message), maxStatusMessage)]
+	message = strings.ToValidUTF8(message[:min(len(message), maxStatusMessage)], "") // not half a character
 	return &StatusError{Code: r.Status, Message: message, RetryAfter: retryAfter(r.Header, time.Now())}
 }
 
@@ -126,12 +126,20 @@ func (c *Client) sendWithRetry(
 	return last.Value, last.Err
 }
 
+// maxRetryAfter limits how long the API server may ask a process to wait.
+const maxRetryAfter = 5 * time.Minute
+
 // Backoff is how long a process waits after a failed request that follows so many others. It doubles from a second,
 // less a jitter of up to half so that many nodes spread out. The longest, 10 seconds, is the kubelet's
-// nodeStatusUpdateFrequency: a new node may not reach the API server at first, and is held until it does.
-func Backoff(before int) time.Duration {
+// nodeStatusUpdateFrequency: a new node may not reach the API server at first, and is held until it does. If the API
+// server asks for a longer wait (Retry-After), that counts, up to 5 minutes.
+func Backoff(before int, err error) time.Duration {
 	wait := min(time.Second<<min(before, 10), 10*time.Second)
-	return wait - rand.N(wait/2)
+	wait -= rand.N(wait / 2)
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		wait = max(wait, min(status.RetryAfter, maxRetryAfter))
+	}
+	return wait
 }
 
 // retryAfter reads the Retry-After header (RFC 9110): seconds or a date. It is 0 without one.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
@@ -45,6 +46,16 @@ type kubeconfig struct {
 		Name string
 		User kubeUser
 	}
+}
+
+// user is the user of the name; nil for none.
+func (k *kubeconfig) user(name string) *kubeUser {
+	for i := range k.Users {
+		if k.Users[i].Name == name {
+			return &k.Users[i].User
+		}
+	}
+	return nil
 }
 
 type kubeUser struct {
@@ -114,11 +125,10 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 				return nil, fmt.Errorf("cluster %s: its certificate authority holds no PEM certificate", cluster)
 			}
 		}
-		for j := range k.Users {
-			if k.Users[j].Name == user {
-				err = c.authenticate(k.Users[j].User, dir)
-			}
+		if user != "" && k.user(user) == nil {
+			return nil, fmt.Errorf("there is no user %q, which the current context %q names", user, k.CurrentContext)
 		}
+		err = c.authenticate(ptr.Deref(k.user(user), kubeUser{}), dir)
 		c.http = c.HTTP()
 		return c, err
 	}

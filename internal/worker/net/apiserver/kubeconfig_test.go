@@ -52,6 +52,8 @@ func TestKubeconfig(t *testing.T) {
 		{"a plugin without a token", contexts + cluster + "users: [{name: u, user: {exec: {command: ./plugin}}}]", "it returned no token"},
 		{"a plugin that is not there", contexts + cluster + "users: [{name: u, user: {exec: {command: ./none}}}]", "credential plugin ./none"},
 		{"no such context", "current-context: gone\n" + cluster, `no cluster for the current context "gone"`},
+		{"no such user", contexts + cluster + "users: [{name: other, user: {token: t0ken}}]", `no user "u", which the current context "here" names`},
+		{"a context without a user", strings.ReplaceAll(contexts, ", user: u", "") + cluster, "401"},
 		{"nothing", "", "no cluster for the current context"},
 		{"no YAML", "\t", "yaml"},
 		{"unverified", contexts + "clusters: [{name: c, cluster: {server: 'https://a', insecure-skip-tls-verify: true}}]", "would prove nothing"},

@@ -93,3 +93,28 @@ func TestARefusalOutlivesASilence(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestBackoff(t *testing.T) {
+	asked := func(d time.Duration) error {
+		return &apiserver.StatusError{Code: http.StatusTooManyRequests, RetryAfter: d}
+	}
+	for _, c := range []struct {
+		name        string
+		before      int
+		err         error
+		least, most time.Duration
+	}{
+		{"the first", 0, errors.New("refused"), time.Second / 2, time.Second},
+		{"the third", 2, errors.New("refused"), 2 * time.Second, 4 * time.Second},
+		{"the hundredth", 100, errors.New("refused"), 5 * time.Second, 10 * time.Second},
+		{"the server asks for more", 0, asked(42 * time.Second), 42 * time.Second, 42 * time.Second},
+		{"the server asks for less", 3, asked(time.Second), 4 * time.Second, 8 * time.Second},
+		{"the server asks for a year", 0, asked(365 * 24 * time.Hour), 5 * time.Minute, 5 * time.Minute},
+	} {
+		for range 100 {
+			if got := apiserver.Backoff(c.before, c.err); got < c.least || got > c.most {
+				t.Fatalf("%s: got %v, want %v to %v", c.name, got, c.least, c.most)
+			}
+		}
+	}
+}
