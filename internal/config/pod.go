@@ -177,7 +177,7 @@ func (c *Config) validatePod(p *field.Path, profile *Profile) field.ErrorList {
 	kept := field.NewPath("worker")
 	template := c.effective(profile).PodTemplate
 	var faults field.ErrorList
-	broken := c.Worker.PodTemplate.validate(func(key string) *field.Path { return kept.Child(key) })
+	broken := c.Worker.validate(func(key string) *field.Path { return kept.Child(key) })
 	for _, fault := range template.validate(func(key string) *field.Path {
 		if own[key] {
 			return p.Child(key)

@@ -28,7 +28,7 @@ var (
 // Validate reports errors that the limits of single values do not cover.
 func (w *Worker) Validate(p *field.Path) field.ErrorList {
 	faults := w.Config.Validate(p) // of the part that a worker reads
-	return append(faults, w.PodTemplate.validate(func(key string) *field.Path { return p.Child(key) })...)
+	return append(faults, w.validate(func(key string) *field.Path { return p.Child(key) })...)
 }
 
 // sources names the sources that are set in a volume.

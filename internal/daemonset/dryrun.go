@@ -39,8 +39,8 @@ func (p *Process) DryRun(ctx context.Context) (result.Report, error) {
 	p.Metrics.attemptStarted(c.Expand())
 	report := p.Verify(ctx, c)
 	p.Metrics.attemptEnded(report, time.Now())
-	if ctx.Err() != nil { // somebody ended the run
-		return report, nil
+	if ctx.Err() != nil {
+		return report, nil //nolint:nilerr // somebody ended the run
 	}
 	p.self.Began, p.self.Attempt.Result = time.Now(), resultOf(report)
 	p.Log.Info("dry run: the checks ended", zap.String("outcome", string(report.Outcome)))
