@@ -94,13 +94,13 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	}
 	nodes.Items = nil
 	for n := range all {
-		nodes.Items = append(nodes.Items, *n)
+		nodes.Items = append(nodes.Items, *n.DeepCopy())
 	}
 	return nil
 }
 
-// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, only one of them is held at a
-// time, because tens of thousands of Nodes take several times the memory of the cache.
+// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, it fills the same Node each time,
+// because tens of thousands take several times the memory of the cache. Keep no Node, map or slice of it.
 func Each(ctx context.Context, r client.Reader, opts ...client.ListOption) (iter.Seq[*corev1.Node], error) {
 	if c, ok := r.(*Cache); ok {
 		return c.each(ctx, opts)
@@ -139,8 +139,7 @@ func (c *Cache) each(ctx context.Context, opts []client.ListOption) (iter.Seq[*c
 	}, nil
 }
 
-// unpacked yields the Nodes that a store holds, sorted by name: one after the other, since all of them take several
-// times the memory of the store.
+// unpacked yields the Nodes that a store holds, sorted by name, each in the same Node.
 func unpacked(stored []any) iter.Seq[*corev1.Node] {
 	all := make([]*packed, 0, len(stored))
 	for _, o := range stored {
@@ -148,8 +147,10 @@ func unpacked(stored []any) iter.Seq[*corev1.Node] {
 	}
 	slices.SortFunc(all, byName)
 	return func(yield func(*corev1.Node) bool) {
+		n := &corev1.Node{}
 		for _, p := range all {
-			if !yield(p.node()) {
+			p.fill(n)
+			if !yield(n) {
 				return
 			}
 		}

@@ -154,9 +154,15 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting 
 	for _, c := range changed {
 		r.EnqueueRule(c.Name)
 	}
+	for name := range awaiting { // first: a look at all nodes takes a while
+		r.EnqueueNode(name)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
 	return r.enqueueNodes(ctx, func(n *corev1.Node) bool {
 		owned := marks.OwnedOn(n)
-		return awaiting[n.Name] || slices.ContainsFunc(changed, func(c rule.Rule) bool {
+		return slices.ContainsFunc(changed, func(c rule.Rule) bool {
 			_, owns := owned[c.UID]
 			return owns || c.Concerns(n.Labels)
 		})

@@ -182,10 +182,13 @@ func (r *Rules) reportState(ctx context.Context) {
 			r.EnqueueRule(o.Name)
 		}
 	}
+	for name := range awaiting { // first: a look at all nodes takes a while
+		r.EnqueueNode(name)
+	}
 	// No other node has a decision that depends on it, and there may be tens of thousands.
 	gating := marks.Vocabulary{Gating: r.Gating}
 	if err := r.enqueueNodes(ctx, func(n *corev1.Node) bool {
-		return awaiting[n.Name] || len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, gating) || set != nil && set.concerns(n)
+		return len(marks.OwnedOn(n)) > 0 || marks.HasRuleTaint(n, gating) || set != nil && set.concerns(n)
 	}); err != nil {
 		l.Error(err, "cannot enqueue nodes") // the cache; they are also reconciled periodically
 	}

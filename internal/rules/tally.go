@@ -35,6 +35,9 @@ func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
 	for _, s := range r.nodes {
 		s.counted = nil
 	}
+	if len(r.set.rules) == 0 {
+		return r.tallies, nil
+	}
 	for n := range nodes {
 		plan := rule.Next(r.observed(n), r.set.rules, r.Config.StaleAfter.Duration, r.Now())
 		r.recount(n.Name, plan.Evaluations)
