@@ -154,9 +154,7 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting 
 	for _, c := range changed {
 		r.EnqueueRule(c.Name)
 	}
-	for name := range awaiting { // first: a look at all nodes takes a while
-		r.EnqueueNode(name)
-	}
+	r.enqueueAwaiting(awaiting)
 	if len(changed) == 0 {
 		return nil
 	}
@@ -167,6 +165,14 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting 
 			return owns || c.Concerns(n.Labels)
 		})
 	})
+}
+
+// enqueueAwaiting has the node reconciler look at the nodes that waited for the rules. Call it before enqueueNodes,
+// whose look at all nodes takes a while.
+func (r *Rules) enqueueAwaiting(nodes map[string]bool) {
+	for name := range nodes {
+		r.EnqueueNode(name)
+	}
 }
 
 // enqueueNodes has the node reconciler look at the nodes that match.

@@ -182,9 +182,7 @@ func (r *Rules) reportState(ctx context.Context) {
 			r.EnqueueRule(o.Name)
 		}
 	}
-	for name := range awaiting { // first: a look at all nodes takes a while
-		r.EnqueueNode(name)
-	}
+	r.enqueueAwaiting(awaiting)
 	// No other node has a decision that depends on it, and there may be tens of thousands.
 	gating := marks.Vocabulary{Gating: r.Gating}
 	if err := r.enqueueNodes(ctx, func(n *corev1.Node) bool {

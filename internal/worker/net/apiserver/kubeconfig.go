@@ -125,10 +125,11 @@ func parseKubeconfig(data []byte, dir string, r *resolver.Resolver) (*Client, er
 				return nil, fmt.Errorf("cluster %s: its certificate authority holds no PEM certificate", cluster)
 			}
 		}
-		if user != "" && k.user(user) == nil {
+		credentials := k.user(user)
+		if credentials == nil && user != "" {
 			return nil, fmt.Errorf("there is no user %q, which the current context %q names", user, k.CurrentContext)
 		}
-		err = c.authenticate(ptr.Deref(k.user(user), kubeUser{}), dir)
+		err = c.authenticate(ptr.Deref(credentials, kubeUser{}), dir)
 		c.http = c.HTTP()
 		return c, err
 	}
