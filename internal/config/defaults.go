@@ -17,8 +17,6 @@ const (
 	// DefaultTaintKey and DefaultLabelKey are the marks on a node.
 	DefaultTaintKey = "node-ready/unverified"
 	DefaultLabelKey = "node-ready/verified"
-	// DefaultActionWaitSeconds is how long after an action the node is verified again.
-	DefaultActionWaitSeconds = 600
 )
 
 // SetDefaults sets every zero value that has a default. Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag
@@ -88,12 +86,9 @@ func (c *Config) setLateDefaults() {
 	or(&m.SparePodsOtherThanDaemonSets, new(true))
 	or(&m.ControlProbe, new(true))
 	or(&c.NodeManagement.Reverify.CooldownSeconds, new(int32(3600)))
-	if m.Actions == nil {
-		m.Actions = []Action{{Delete: &DeleteAction{}}}
-	}
-	for i := range m.Actions {
-		m.Actions[i].setDefaults()
-	}
+	or(&m.Action, ActionDelete)
+	or(&m.Condition.Type, "node-ready/RemediationRequired")
+	or(&m.Condition.Status, corev1.ConditionTrue)
 	c.NodeManagement.Prerequisites.SetDefaults()
 	setSuspectDefaults(c.NodeManagement.Reverify.OnConditions)
 	for i := range c.Profiles {
@@ -117,18 +112,6 @@ func (i *Image) setDefaults(worker Image) {
 	or(&i.Repository, worker.Repository)
 	or(&i.Tag, worker.Tag)
 	or(&i.PullPolicy, worker.PullPolicy)
-}
-
-func (a *Action) setDefaults() {
-	or(&a.WaitSeconds, new(int32(DefaultActionWaitSeconds)))
-	if c := a.Condition; c != nil {
-		or(&c.Type, "node-ready/RemediationRequired")
-		or(&c.Status, corev1.ConditionTrue)
-		or(&c.Reason, "VerificationFailed")
-	}
-	if o := a.Object; o != nil {
-		or(&o.DeleteOnRecovery, new(true))
-	}
 }
 
 func setSuspectDefaults(conditions []SuspectCondition) {

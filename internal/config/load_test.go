@@ -347,6 +347,12 @@ func TestFaults(t *testing.T) {
 			"1: nodeManagement.remediation.maxUnhealthy: Invalid", "1: nodeManagement.remediation.window: Invalid", "1: nodeManagement.remediation.maxDeletionsPerHour: Invalid"}},
 		{"nodeManagement: {remediation: {maxUnhealthyPerZone: 101%, maxInFlight: 0}}", []string{
 			"1: nodeManagement.remediation.maxUnhealthyPerZone: Invalid", "1: nodeManagement.remediation.maxInFlight: Invalid"}},
+		{"nodeManagement: {remediation: {action: reboot, condition: {type: a b, status: Yes}}}", []string{
+			"1: nodeManagement.remediation.action: Unsupported", "1: nodeManagement.remediation.condition.type: Invalid", "1: nodeManagement.remediation.condition.status: Unsupported"}},
+		{"nodeManagement: {remediation: {action: condition, condition: {type: Ready}}}", []string{"1: nodeManagement.remediation.condition.type: Invalid value: \"Ready\": belongs to Kubernetes"}},
+		{"nodeManagement: {remediation: {condition: {type: node-ready/Verified}}}", []string{"1: nodeManagement.remediation.condition.type: Invalid"}},
+		{"nodeManagement: {reverify: {onConditions: [{type: node-ready/RemediationRequired}]}}", []string{"1: nodeManagement.reverify.onConditions[0].type: Invalid"}},
+		{"nodeManagement: {remediation: {actions: [{delete: {}}]}}", []string{"1: nodeManagement.remediation.actions: unknown key"}},
 		{"nodeManagement: {remediation: {maxUnhealthy: -1}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
 		{"nodeManagement: {remediation: {maxUnhealthy: ten}}", []string{"1: nodeManagement.remediation.maxUnhealthy: Invalid"}},
 

@@ -235,10 +235,10 @@ type NodeManagement struct {
 	Presets []Preset `json:"presets,omitempty"`
 	// Reverify is when a verified node is verified again.
 	Reverify Reverify `json:"reverify"`
-	// DeleteFailedNodes deletes a node's NodeClaim, or the Node if it has no NodeClaim, once the retries are exhausted and
-	// no guard holds. Default false.
+	// DeleteFailedNodes takes remediation.action on a node once its retries are exhausted and no guard holds. The default
+	// action deletes the node's NodeClaim, or the Node if it has no NodeClaim. Default false.
 	DeleteFailedNodes bool `json:"deleteFailedNodes,omitempty"`
-	// Remediation guards deletion.
+	// Remediation is the action on failed nodes, and what guards it.
 	Remediation Remediation `json:"remediation"`
 }
 
@@ -259,8 +259,9 @@ type Reverify struct {
 	// had a status for a time. A pass clears the suspicion. After a failure, the gating taints are added only if a control
 	// probe passed on another node, whatever the values of remediation.controlProbe and deleteFailedNodes. Default: none.
 	OnConditions []SuspectCondition `json:"onConditions,omitempty"`
-	// CooldownSeconds is how long after a pass the same transition of a condition (its lastTransitionTime) does not verify
-	// the node again. Another transition verifies it at once. Default 3600.
+	// CooldownSeconds is how long a condition counts less after a pass that cleared it. Until then, no condition of that
+	// type closes the gate. The same transition (lastTransitionTime) does not verify the node again, and other transitions
+	// do so at most once a minute. Default 3600.
 	CooldownSeconds *int32 `json:"cooldownSeconds,omitempty" minimum:"0" maximum:"31536000"`
 }
 
@@ -287,13 +288,13 @@ type Remediation struct {
 	// NodePool, because an outage of a zone is not the fault of its nodes. It does not apply to nodes without that label.
 	// Default: no limit.
 	MaxUnhealthyPerZone *intstr.IntOrString `json:"maxUnhealthyPerZone,omitempty" minimum:"0" format:"percentage"`
-	// MaxInFlight is how many nodes of a NodePool, or of the cluster without NodePools, may be deleted at once. The next
-	// deletion waits until an earlier node is gone. Default 1.
+	// MaxInFlight is how many nodes of a NodePool, or of the cluster without NodePools, may be deleted or repaired at
+	// once. The next action waits until an earlier node is gone or passes. Default 1.
 	MaxInFlight *int32 `json:"maxInFlight,omitempty" minimum:"1"`
-	// Window is how long a deletion counts towards MaxUnhealthy and MaxUnhealthyPerZone. Default 1h.
+	// Window is how long an action counts towards MaxUnhealthy and MaxUnhealthyPerZone. Default 1h.
 	Window metav1.Duration `json:"window,omitempty"`
-	// MaxDeletionsPerHour is how many actions of any kind, including deletions, may begin within an hour in the whole
-	// cluster. The count survives restarts. Default 10.
+	// MaxDeletionsPerHour is on how many nodes of the whole cluster an action, a deletion or a condition, may begin within
+	// an hour. The count survives restarts. Default 10.
 	MaxDeletionsPerHour *int32 `json:"maxDeletionsPerHour,omitempty" minimum:"0"`
 	// NeverVerifiedOnly quarantines (taints) a node that was verified before, instead of deleting it. Default true.
 	NeverVerifiedOnly *bool `json:"neverVerifiedOnly,omitempty"`
@@ -302,50 +303,35 @@ type Remediation struct {
 	// ControlProbe runs the same checks on a verified node of the same profile before a failure counts against a node.
 	// Default true.
 	ControlProbe *bool `json:"controlProbe,omitempty"`
-	// DryRun only reports which actions would be taken on failed nodes. Default false.
+	// DryRun only reports which action would be taken on failed nodes. Default false.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Actions are taken on a failed node, in this order, if deleteFailedNodes is on and no guard holds. After each action
-	// the node is verified again. The next action follows only if its retries are exhausted again. Default
-	// [{"delete":{},"waitSeconds":600}].
-	Actions []Action `json:"actions,omitempty"`
+	// Action is what is done about a failed node if deleteFailedNodes is on and no guard holds: delete or condition. With
+	// delete, its NodeClaim is deleted, or the Node if it has no NodeClaim. With condition, the Node has a condition on
+	// which a repairer acts: a Cluster API MachineHealthCheck, a medik8s NodeHealthCheck, a Karpenter repair policy.
+	// Default delete.
+	Action RemediationAction `json:"action,omitempty" required:"" enum:"delete condition"`
+	// Condition is what action condition keeps on a Node. It is there exactly while the node has exhausted its retries and
+	// no guard holds. Its reason is always NodeReadyVerificationFailed. The controller removes any condition with that
+	// reason that a node should not have, whatever its type.
+	Condition RemediationCondition `json:"condition"`
 }
 
-// Action is one entry of remediation.actions: it has exactly one of delete, condition and object.
-type Action struct {
-	// Delete deletes the node's NodeClaim, or the Node if it has no NodeClaim. It can only be the last entry.
-	Delete *DeleteAction `json:"delete,omitempty"`
-	// Condition sets a condition on the Node, on which a repairer acts: a Cluster API MachineHealthCheck, a medik8s
-	// NodeHealthCheck, a Karpenter repair policy. It is removed when the node passes, when a guard begins to hold before
-	// the node's owner is being deleted, and before the next entry is tried.
-	Condition *ConditionAction `json:"condition,omitempty"`
-	// Object creates an object, for example a remediation resource of medik8s or a Job that reboots the node.
-	Object *ObjectAction `json:"object,omitempty"`
-	// WaitSeconds is how long after the action the node is verified again. After a reboot, it is verified at once. Default
-	// 600.
-	WaitSeconds *int32 `json:"waitSeconds,omitempty" minimum:"1" maximum:"31536000"`
-}
+// RemediationAction is what is done about a failed node.
+type RemediationAction string
 
-// DeleteAction has no settings.
-type DeleteAction struct{}
+// The actions.
+const (
+	ActionDelete    RemediationAction = "delete"
+	ActionCondition RemediationAction = "condition"
+)
 
-// ConditionAction is the condition to set.
-type ConditionAction struct {
-	// Type of the condition. A condition that another program set is not changed. Default node-ready/RemediationRequired.
+// RemediationCondition is the condition that asks a repairer to act on a node.
+type RemediationCondition struct {
+	// Type of the condition. A condition of the type that another program set is not changed, and the node is held.
+	// Default node-ready/RemediationRequired.
 	Type corev1.NodeConditionType `json:"type,omitempty" required:"" format:"qualified-name"`
 	// Status of the condition: True, False or Unknown. Default True.
 	Status corev1.ConditionStatus `json:"status,omitempty" required:"" enum:"True False Unknown"`
-	// Reason of the condition. Default VerificationFailed.
-	Reason string `json:"reason,omitempty" required:"" format:"condition-reason"`
-}
-
-// ObjectAction is the object to create.
-type ObjectAction struct {
-	// Template is the object: apiVersion, kind and its other fields. In its strings, {{node}}, {{nodeUID}},
-	// {{providerID}}, {{reason}}, {{check}} and {{attempt}} are replaced. It must not have metadata.name: the controller
-	// derives the name from the node's UID and the attempt, so that it creates the object only once.
-	Template map[string]any `json:"template" required:"with apiVersion and kind"`
-	// DeleteOnRecovery deletes the object when the node passes. Default true.
-	DeleteOnRecovery *bool `json:"deleteOnRecovery,omitempty"`
 }
 
 // LeaderElection is the Lease that lets one replica act.

@@ -48,7 +48,7 @@ func (r *Reconciliation) Validate(p *field.Path) field.ErrorList {
 
 // Validate reports a window in which nothing would count.
 func (r *Remediation) Validate(p *field.Path) field.ErrorList {
-	faults := validateActions(p.Child("actions"), r.Actions)
+	faults := r.Condition.validate(p.Child("condition", "type"))
 	if r.Window.Duration <= 0 {
 		faults = append(faults, field.Invalid(p.Child("window"), r.Window.Duration.String(), "must be more than 0s"))
 	}

@@ -52,16 +52,14 @@ func validateSuspects(path *field.Path, conditions []SuspectCondition) field.Err
 	return faults
 }
 
-// validateSuspects reports conditions that an action sets: an action would accuse the node that it is about.
+// validateSuspects reports the condition that action condition sets: it would accuse the node that it is about.
 func (c *Config) validateSuspects() field.ErrorList {
 	var faults field.ErrorList
 	report := func(path *field.Path, conditions []SuspectCondition) {
 		for i, s := range conditions {
-			if slices.ContainsFunc(c.NodeManagement.Remediation.Actions, func(a Action) bool {
-				return a.Condition != nil && a.Condition.Type == s.Type
-			}) {
+			if s.Type == c.NodeManagement.Remediation.Condition.Type {
 				faults = append(faults, field.Invalid(path.Index(i).Child("type"), s.Type,
-					"is set by remediation.actions; name a condition that a detector of node problems sets"))
+					"is remediation.condition.type; name a condition that a detector of node problems sets"))
 			}
 		}
 	}
@@ -72,6 +70,20 @@ func (c *Config) validateSuspects() field.ErrorList {
 		}
 	}
 	return faults
+}
+
+// ownedByOthers are conditions that the kubelet and the node controller write
+// (https://kubernetes.io/docs/reference/node/node-status/#condition).
+var ownedByOthers = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+	corev1.NodePIDPressure, corev1.NodeNetworkUnavailable}
+
+// validate reports a type that somebody else writes.
+func (c RemediationCondition) validate(p *field.Path) field.ErrorList {
+	if c.Type != marks.ConditionType && !slices.Contains(ownedByOthers, c.Type) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p, c.Type,
+		"belongs to Kubernetes or to kube-node-ready; choose a type that only your repairer uses")}
 }
 
 // validateCompleted faults the keys of annotations that something else is read from.

@@ -49,41 +49,6 @@ type trackedNode struct {
 	waits    []decide.WaitingLabels // what the node waits for
 	// refused are the reasons why the API server refuses requests about the node, by request.
 	refused map[string]string
-	// reverts are the objects of actions that the API server refused to delete, by name.
-	reverts map[string]revert
-}
-
-// revert is when the deletion of an object is tried again, and the wait after the last refusal.
-type revert struct {
-	at    time.Time
-	after time.Duration
-}
-
-// revertFirst and revertMost bound the wait before the deletion of an object is tried again. The wait doubles with each
-// refusal.
-const revertFirst, revertMost = time.Second, time.Minute
-
-// RevertRefused records that the API server refused to delete the object of an action, and returns after what time that
-// is tried again.
-func (s *Tracker) RevertRefused(in decide.Input, object string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.node(in.Node.Name, types.UID(in.Node.UID))
-	if n.reverts == nil {
-		n.reverts = map[string]revert{}
-	}
-	after := min(max(revertFirst, 2*n.reverts[object].after), revertMost)
-	n.reverts[object] = revert{s.Now().Add(after), after}
-	return after
-}
-
-// Reverted records that an action on the node was taken back.
-func (s *Tracker) Reverted(in decide.Input, object string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.nodes[in.Node.Name]; n != nil {
-		delete(n.reverts, object)
-	}
 }
 
 // refusal is when the API server first refused the pod of a name.
@@ -262,12 +227,6 @@ func (s *Tracker) ofNode(in *decide.Input) {
 	defer s.mu.Unlock()
 	if n := s.nodes[in.Node.Name]; n != nil && n.uid == types.UID(in.Node.UID) {
 		in.VanishedAttempt, in.DryRunDone, in.GateOpenSeen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
-		for object, next := range n.reverts {
-			if in.RevertRetries == nil {
-				in.RevertRetries = make(map[string]time.Time, len(n.reverts))
-			}
-			in.RevertRetries[object] = next.at
-		}
 	}
 }
 

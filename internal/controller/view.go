@@ -153,6 +153,11 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	return in
 }
 
+// Closed reports whether the gate of a node is closed.
+func (v *View) Closed(n *corev1.Node) bool {
+	return v.input(n, marks.Observe(n, v.Config.Vocabulary())).Closed()
+}
+
 // Gather is Observe with the node's pods and their observations. It returns ErrVanished while the cache and the
 // observations disagree about a pod of the node. Otherwise an attempt whose end is missing would look as if it had
 // never been made.

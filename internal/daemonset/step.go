@@ -54,7 +54,7 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 	in := decide.Input{Config: p.Config, Profile: p.Config.For(n.Labels), Selected: p.Config.Selects(n.Labels),
 		Node: marks.Observe(n, p.Config.Vocabulary()), LocalWorker: &p.self}
 	in.Checks = p.builder.Checks(in.Profile.Profile)
-	if !in.Node.Gated {
+	if !in.Closed() {
 		p.self.Attempt.Basis.Gated = false // if the running attempt passes, it opens no gate that is closed later
 	}
 	switch {

@@ -63,8 +63,8 @@ func TestBackfill(t *testing.T) {
 		return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect}) }
 	}
 	recorded := func(r marks.Record) func(*corev1.Node) { return annotated(marks.AnnotationRecord, r.Encode()) }
-	failed := marks.Record{NodeUID: "u1", Sequence: 2, Attempts: 2, LastOutcome: "failed", LastTime: ago(time.Second)}
-	passed := marks.Record{NodeUID: "u1", Sequence: 1, LastOutcome: "passed", LastTime: ago(time.Second), VerifiedTime: ago(time.Second)}
+	failed := marks.Record{NodeUID: "u1", Checks: checks, Sequence: 2, Attempts: 2, LastOutcome: "failed", LastTime: ago(time.Second)}
+	passed := marks.Record{NodeUID: "u1", Checks: checks, Sequence: 1, LastOutcome: "passed", LastTime: ago(time.Second), VerifiedTime: ago(time.Second)}
 	before := passed
 	before.NodeUID = "u0"
 	const gpu = "profiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: a}}, taints: [{key: gpu/unverified, value: v, effect: NoExecute}, {key: node-ready/unverified, effect: NoSchedule}]}]\n"

@@ -76,7 +76,7 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker started")
 	case b.Checks != d.in.Checks:
 		return checksChanged()
-	case r.Outcome == attempt.Passed && d.in.Node.Gated && !b.Gated:
+	case r.Outcome == attempt.Passed && d.in.Closed() && !b.Gated:
 		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint was added "+
 			"again")
 	}
@@ -162,9 +162,9 @@ func probesBeforeDeletion(c *config.Config) bool {
 // the gate was open. A pass while the gate is open counts: there is no gate that it could open.
 func (d *decision) gateRemoved(pod workerpod.Observation) *attempt.Result {
 	switch {
-	case !pod.Attempt.Basis.Gated || !d.in.Node.Gated && pod.Attempt.Result != nil:
+	case !pod.Attempt.Basis.Gated || !d.in.Closed() && pod.Attempt.Result != nil:
 		return nil
-	case !d.in.Node.Gated, d.in.GateOpenSeen.After(pod.Seen.First):
+	case !d.in.Closed(), d.in.GateOpenSeen.After(pod.Seen.First):
 		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was removed after the worker started")
 	case pod.Terminating && pod.Passed():
 		// A node without a record that loses its gate gets no record, and its worker is deleted. Nothing else shows it.

@@ -18,7 +18,7 @@ var failedAt = now.Add(-time.Second)
 // failed is a node whose n-th attempt failed a second ago, with deletion on.
 func failed(n int32, change ...func(*Input)) Input {
 	return failing(0, append([]func(*Input){deleting, managed, func(in *Input) {
-		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: n - 1}
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Checks: checks, Sequence: n - 1}
 		if n > 1 {
 			in.Node.Record.LastOutcome, in.Node.Record.LastTime = attempt.Inconclusive, ago(time.Minute)
 		}

@@ -145,6 +145,9 @@ func (d *decision) betweenAttempts() *marks.Condition {
 	case d.exhausted():
 		if r.Deletion != nil {
 			then = beingDeleted(*r.Deletion)
+		} else if d.carriesCondition() {
+			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
+				then)
 		} else if then == "" {
 			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -38,7 +39,7 @@ func (d *decision) beginRound(current *workerpod.Observation) bool {
 	_, began := RoundStart(d.in, d.now)
 	setSince := d.in.Profile.VerificationDeadlineSeconds > 0 && !began
 	closeGate := d.in.Config.NodeManagement.Reverify.Taint && current == nil && d.spent.first && r.Suspicion == nil &&
-		!d.in.Node.Gated &&
+		!d.in.Closed() &&
 		!protected(d.in) && d.in.Node.Leaving == ""
 	if !setSince && !closeGate {
 		return false
@@ -220,14 +221,16 @@ func (d *decision) comparePrerequisites() {
 // passing.
 func (d *decision) causeKnown() bool {
 	o := d.in.Node.Record.DeadlineCause
-	return o != nil && recent(&o.Time, d.now) && !otherBoot(o.BootID, d.in.Node.BootID)
+	return o != nil && recent(&o.Time, d.now) && !otherBoot(o.BootID, d.in.Node.BootID) && o.Checks == d.in.Checks
 }
 
 // nodeAtFault reports whether a node past its deadline may be deleted for the recorded cause. The cause must still keep
 // the node from passing, so the caller checks unmet prerequisites again.
 func (d *decision) nodeAtFault() bool {
 	r := d.in.Node.Record
-	if !d.in.Config.NodeManagement.DeleteFailedNodes || !d.causeKnown() || r.DeadlineCause.Fault != marks.FaultNode ||
+	deletes := d.in.Config.NodeManagement.DeleteFailedNodes &&
+		d.in.Config.NodeManagement.Remediation.Action == config.ActionDelete
+	if !deletes || !d.causeKnown() || r.DeadlineCause.Fault != marks.FaultNode ||
 		unavailableReason(d.in) != "" || !d.deadlinePassed() {
 		return false
 	}
@@ -248,7 +251,7 @@ func (d *decision) recordCause(f failure, fault, message string) {
 	}
 	r := &d.Change.Record
 	r.DeadlineCause = &marks.DeadlineCause{Time: timestamp(d.now), BootID: d.in.Node.BootID,
-		Fault: fault, Message: attempt.Text(message)}
+		Checks: d.in.Checks, Fault: fault, Message: attempt.Text(message)}
 	if fault == marks.FaultNode && before.Held != GuardControlProbe {
 		// The guard is evaluated again, and only a change emits an event.
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage

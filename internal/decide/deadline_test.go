@@ -25,13 +25,13 @@ func missedDeadline(in *Input) {
 	in.Config.NodeManagement.DeleteFailedNodes = true
 	in.Node.HasRecord = true
 	if in.Node.Record.NodeUID == "" {
-		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1"}
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Checks: checks}
 	}
 }
 
 func blamed(fault string, age time.Duration) func(*Input) {
 	return func(in *Input) {
-		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: now.Add(-age), BootID: "b1", Fault: fault, Message: "what it was"}
+		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: now.Add(-age), BootID: "b1", Checks: checks, Fault: fault, Message: "what it was"}
 	}
 }
 

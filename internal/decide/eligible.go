@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Eligible reports whether the node may be verified at all. Only Linux nodes may. A protected node is verified only if
@@ -20,6 +21,12 @@ func Eligible(in Input) bool {
 // verification.
 func protected(in Input) bool {
 	return in.Node.Virtual || in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane
+}
+
+// Closed reports whether the node's gate is closed. A gating taint of effect PreferNoSchedule closes it only if the
+// node's profile has no stronger one.
+func (in Input) Closed() bool {
+	return in.Node.Gated && (!marks.PreferOnly(in.Node.GatedBy) || marks.PreferOnly(in.Profile.Taints))
 }
 
 // NeedsVerification reports whether the node must be verified now. A node that never had the taint and was never

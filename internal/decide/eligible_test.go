@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -261,5 +262,41 @@ func TestAGatedControlPlaneIsVerifiedAndReleasedNeverTaintedOrDeleted(t *testing
 	plan, _ = ask(t, failing(5, controlplane, includeControlPlane, deleting), deletable())
 	if plan.Step != StepDelete {
 		t.Errorf("includeControlPlane makes it a node like any other: %+v", plan)
+	}
+}
+
+// A taint that only asks to keep pods off closes no gate where the profile has one that keeps them off. The node must be
+// verified all the same, as an open node, and a failure closes its gate.
+func TestPreferredTaintIsNoClosedGate(t *testing.T) {
+	prefer := marks.Taint{Key: "example.com/prefer", Effect: corev1.TaintEffectPreferNoSchedule}
+	strict := marks.Taint{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule}
+	for name, tc := range map[string]struct {
+		on, configured []marks.Taint
+		closed         bool
+	}{
+		"preferred, and a stronger one is configured": {[]marks.Taint{prefer}, []marks.Taint{prefer, strict}, false},
+		"both":                          {[]marks.Taint{prefer, strict}, []marks.Taint{prefer, strict}, true},
+		"no stronger one is configured": {[]marks.Taint{prefer}, []marks.Taint{prefer}, true},
+		"the stronger one of a profile": {[]marks.Taint{strict}, []marks.Taint{prefer}, true},
+		"no gating taint":               {nil, []marks.Taint{prefer, strict}, false},
+	} {
+		in := failing(5, deleting, heldBy(GuardPaused), func(in *Input) {
+			in.Node.Gated, in.Node.GatedBy, in.Profile.Taints = len(tc.on) > 0, tc.on, tc.configured
+		})
+		if in.Closed() != tc.closed || in.NextAttempt().Basis.Gated != tc.closed {
+			t.Errorf("%s: closed %t", name, in.Closed())
+		}
+		if !NeedsVerification(in, now) {
+			t.Errorf("%s: it need not be verified", name)
+		}
+		w := deletable()
+		w.ledger.Paused = "for a while"
+		if plan, _ := ask(t, in, w); (plan.Change.Gate == gateClose) == tc.closed {
+			t.Errorf("%s: the gate of a held node: %v", name, plan.Change.Gate)
+		}
+		due(&in)
+		if plan, _ := ask(t, in, world{}); tc.closed != (plan.Scheduling == config.SchedulingDirect) {
+			t.Errorf("%s: its worker is bound by %q", name, plan.Scheduling)
+		}
 	}
 }

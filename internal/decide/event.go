@@ -65,11 +65,11 @@ var (
 	EventInconclusive      = Warning("VerificationInconclusive", "Verify", RankOutcome)
 	EventExhausted         = Warning("RetriesExhausted", "Verify", RankDecision)
 	EventHeld              = Warning("RemediationHeld", "Delete", RankDecision)
-	// EventRemediationStarted is of an action other than a deletion.
+	// EventRemediationStarted is of an action that begins, a deletion or a condition.
 	EventRemediationStarted = Warning("RemediationStarted", "Remediate", RankDecision)
-	// EventRevertRefused is of a node whose action is to be taken back, and the API server does not delete its object.
-	EventRevertRefused = Warning("RemediationRevertRefused", "Remediate", RankDecision)
-	EventQuarantined   = Warning("Quarantined", "Quarantine", RankDecision)
+	// EventConditionStays is of a node whose condition asks for remediation, although it should not.
+	EventConditionStays = Warning("RemediationConditionStays", "Remediate", RankDecision)
+	EventQuarantined    = Warning("Quarantined", "Quarantine", RankDecision)
 	// EventSuspicionCleared is of a node that a condition made suspect and whose checks pass.
 	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
 	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)

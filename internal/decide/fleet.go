@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // NodeSummary is what decisions about other nodes need to know of a node.
@@ -16,13 +17,13 @@ type NodeSummary struct {
 	Created                                time.Time
 	// Excluded: the node is not verified. It counts only while it is being deleted.
 	Excluded bool
-	// Unhealthy: it failed or exceeded its deadline, and has not passed since.
+	// Unhealthy: it failed under its present checks, or exceeded its deadline, and has not passed since.
 	Unhealthy bool
 	// CanHostProbe: it is verified and healthy, so a probe may run on it.
 	CanHostProbe bool
 	// Verified is when it last passed; zero for never.
 	Verified time.Time
-	// DeletionIntended: its record contains an intended deletion, or another action after which it has not passed.
+	// DeletionIntended: its record contains an intended deletion, or a condition asks a repairer to act on it.
 	DeletionIntended bool
 	// Settled is the result of the function Settled.
 	Settled bool
@@ -33,11 +34,11 @@ func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
 		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
-		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || lastAction(r) != nil,
+		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || len(f.RemediationConditions) > 0,
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
-		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed || ReportsDeadlineExceeded(in) ||
-			r.Suspicion != nil && f.Gated,
+		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks || ReportsDeadlineExceeded(in) ||
+			r.Suspicion != nil && in.Closed(),
 		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed &&
 			r.Suspicion == nil,
 	}
@@ -93,7 +94,7 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 	for _, e := range entries {
 		inLedger[e.UID] = e
 	}
-	tallies := map[group]*tally{}
+	tallies, excluded := map[group]*tally{}, map[string]bool{}
 	each := func(pool, zone string, do func(*tally)) {
 		for _, g := range groups(pool, zone) {
 			if tallies[g] == nil {
@@ -114,6 +115,7 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 			c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools})
 		}
 		if m.Excluded {
+			excluded[m.UID] = true
 			continue
 		}
 		c.healthy[m.UID] = !m.Unhealthy
@@ -125,7 +127,9 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 		})
 	}
 	for _, d := range inLedger {
-		if _, present := c.healthy[d.UID]; !present && now.Sub(d.Time.Time) < window {
+		_, counted := c.healthy[d.UID]
+		stays := d.Kind == marks.KindCondition && excluded[d.UID] // nothing was deleted
+		if !counted && !stays && now.Sub(d.Time.Time) < window {
 			each(d.Pool, d.Zone, func(t *tally) { t.deleted = append(t.deleted, d.Time.Time) })
 		}
 	}

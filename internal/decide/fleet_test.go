@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 func TestSummaryOf(t *testing.T) {
@@ -121,5 +122,18 @@ func TestControl(t *testing.T) {
 func TestGroupsAreLabelValues(t *testing.T) {
 	if g := ProbeGroup(given(managed)); len(g) == 0 || len(g) > 63 || g == ProbeGroup(given()) {
 		t.Errorf("%q", g)
+	}
+}
+
+// A node that got a condition and is excluded since was not deleted. One that a repairer deleted was.
+func TestExcludedNodeWithAConditionIsNotDeleted(t *testing.T) {
+	entry := ledger.Entry{Time: metav1.NewTime(now), UID: "u2", Kind: marks.KindCondition}
+	fleet := []NodeSummary{{Name: "n", UID: "u1"}}
+	if got := CountNodes(fleet, []ledger.Entry{entry}, time.Hour, now).groups[group{}]; got != (count{1, 2}) {
+		t.Errorf("it is gone: %+v", got)
+	}
+	fleet = append(fleet, NodeSummary{Name: "o", UID: "u2", Excluded: true})
+	if got := CountNodes(fleet, []ledger.Entry{entry}, time.Hour, now).groups[group{}]; got != (count{0, 1}) {
+		t.Errorf("it is excluded: %+v", got)
 	}
 }

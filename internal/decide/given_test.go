@@ -40,7 +40,7 @@ func given(change ...func(*Input)) Input {
 func verified(change ...func(*Input)) Input {
 	return given(append([]func(*Input){func(in *Input) {
 		in.Node.Gated, in.Node.Labelled, in.Node.HasRecord = false, true, true
-		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: 1, LastOutcome: attempt.Passed,
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Checks: checks, Sequence: 1, LastOutcome: attempt.Passed,
 			LastTime: ago(time.Hour), VerifiedTime: ago(time.Hour)}
 	}}, change...)...)
 }
@@ -49,7 +49,7 @@ func verified(change ...func(*Input)) Input {
 func failing(attempts int32, change ...func(*Input)) Input {
 	return given(append([]func(*Input){func(in *Input) {
 		in.Node.HasRecord = true
-		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: attempts, Attempts: attempts,
+		in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Checks: checks, Sequence: attempts, Attempts: attempts,
 			LastOutcome: attempt.Failed, LastCheck: "dns", LastReason: "Timeout", LastMessage: "no answer", LastTime: ago(0)}
 	}}, change...)...)
 }
@@ -194,16 +194,15 @@ func subject(s string) func(*workerpod.Observation) {
 
 // world is the evidence that can be loaded in addition to an Input.
 type world struct {
-	waits         []Unmet
-	elsewhere     []Unmet // on the verified node that is asked about
-	full          bool    // there is no slot
-	probes        []workerpod.Observation
-	probeRefused  string
-	fleet         []NodeSummary
-	ledger        Ledger
-	workloads     Workloads
-	owner         owner.Owner
-	actionProblem string
+	waits        []Unmet
+	elsewhere    []Unmet // on the verified node that is asked about
+	full         bool    // there is no slot
+	probes       []workerpod.Observation
+	probeRefused string
+	fleet        []NodeSummary
+	ledger       Ledger
+	workloads    Workloads
+	owner        owner.Owner
 	// fresh is the node as the API server has it, if that differs from the cache.
 	fresh *Input
 }
@@ -214,7 +213,7 @@ func nodeClaim(name, uid string) owner.Target {
 
 // needs lists them in the order of their cost.
 var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedLedger, NeedCounts,
-	NeedOccupants, NeedWorkloads, NeedAction, NeedOwner}
+	NeedOccupants, NeedWorkloads, NeedOwner}
 
 // loaders load the evidence of the world. Each need is passed to asked first.
 func (w world) loaders(in *Input, ev *Evidence, asked func(Plan)) Loaders {
@@ -253,8 +252,6 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 		ev.Counts = ptr.To(CountNodes(w.fleet, w.ledger.Entries, in.Config.NodeManagement.Remediation.Window.Duration, now))
 	case NeedWorkloads, NeedOccupants:
 		ev.Workloads = &w.workloads
-	case NeedAction:
-		ev.ActionProblem = &w.actionProblem
 	case NeedOwner:
 		found := w.owner
 		if found == (owner.Owner{}) {

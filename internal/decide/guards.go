@@ -39,8 +39,7 @@ const (
 	GuardSparePods           = "sparePodsOtherThanDaemonSets"
 	GuardDryRun              = "dryRun"
 	GuardControlProbe        = "controlProbe"
-	GuardActions             = "actions"
-	GuardAction              = "action"
+	GuardCondition           = "condition"
 )
 
 // guards is the list that every look at a held node goes through.
@@ -55,8 +54,8 @@ func Guards() []Guard {
 			"the node is a control-plane node, and `includeControlPlane` is off", (*decision).controlPlane},
 		{GuardNeverVerifiedOnly, nil,
 			"the node was verified before, so its taint quarantines it", (*decision).verifiedBefore},
-		{GuardActions, nil, "every entry of `remediation.actions` was tried, and the node still fails",
-			(*decision).actionsExhausted},
+		{GuardCondition, nil, "with `remediation.action: condition`, another program already set the condition",
+			(*decision).foreignCondition},
 		{GuardControlProbe, []Need{NeedProbes},
 			"the same checks also fail on a verified node, or no verified node can run them", nil},
 		{GuardPaused, []Need{NeedLedger},
@@ -75,9 +74,6 @@ func Guards() []Guard {
 			"the NodePool, or the cluster, has reached its limit of nodes that are being deleted or repaired",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
-		{GuardAction, []Need{NeedAction},
-			"the API server rejects the action's object, or another program already set its condition",
-			(*decision).actionRefused},
 		{owner.Guard, []Need{NeedOwner},
 			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") is missing or ambiguous",
 			func(d *decision) string { return d.ev.Owner.Problem }},
@@ -153,12 +149,8 @@ func (d *decision) dryRun() string {
 	if !d.in.Config.NodeManagement.Remediation.DryRun {
 		return ""
 	}
-	switch a := NextAction(d.in); {
-	case a.Condition != nil:
-		return fmt.Sprintf("would set condition %s=%s", a.Condition.Type, a.Condition.Status)
-	case a.Object != nil:
-		_, kind, _ := a.Object.Identity()
-		return "would create an object of kind " + kind
+	if m := d.in.Config.NodeManagement.Remediation; m.Action == config.ActionCondition {
+		return fmt.Sprintf("would set condition %s=%s", m.Condition.Type, m.Condition.Status)
 	}
 	return fmt.Sprintf("would delete %s %s", d.ev.Owner.Kind, d.ev.Owner.Name)
 }
@@ -177,9 +169,12 @@ func (d *decision) deletedPerHour() string {
 			"until %s",
 			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
+	if d.counted() {
+		return ""
+	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, entry := range d.ev.Ledger.Entries {
-		if !d.enteredBefore(entry) && d.now.Sub(entry.Time.Time) < time.Hour {
+		if entry.UID != d.in.Node.UID && d.now.Sub(entry.Time.Time) < time.Hour {
 			n++
 		}
 	}
@@ -187,6 +182,11 @@ func (d *decision) deletedPerHour() string {
 		return ""
 	}
 	return fmt.Sprintf("%d actions were taken within the last hour, the limit is %d", n, limit)
+}
+
+// counted reports whether the limit counted the node's action when it began. It is not held again by what began later.
+func (d *decision) counted() bool {
+	return d.carriesCondition() || Entered(d.in, *d.ev.Ledger, d.targetKind(), d.now)
 }
 
 func (d *decision) unhealthy() string {

@@ -81,7 +81,7 @@ func TestEveryNeedCanBeLoaded(t *testing.T) {
 func TestEvidenceIsAskedForByCost(t *testing.T) {
 	_, asked := ask(t, exhausted(), pool())
 	at := slices.Index(asked, NeedFresh)
-	if want := []Need{NeedLedger, NeedCounts, NeedWorkloads, NeedAction, NeedOwner}; at < 0 || !slices.Equal(asked[:at], want) ||
+	if want := []Need{NeedLedger, NeedCounts, NeedWorkloads, NeedOwner}; at < 0 || !slices.Equal(asked[:at], want) ||
 		!slices.Equal(asked[at+1:], want) {
 		t.Errorf("asked for %v", asked)
 	}

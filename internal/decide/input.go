@@ -5,6 +5,7 @@
 //   - eligible.go: whether the node must be verified
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
 //   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
+//   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
 //   - next.go, backoff.go, prerequisites.go, namespaces.go: whether and when the next attempt starts
 //   - deadline.go: the round, its deadline, and the cause of missing it
@@ -52,9 +53,6 @@ type Input struct {
 	NotReadySeen time.Time
 	// SuspectSince is when this process first saw the present transition of the conditions that make the node suspect.
 	SuspectSince map[corev1.NodeConditionType]time.Time
-	// RevertRetries is when the deletion of an object that an action created is tried again, by FullName: the API server
-	// refused it.
-	RevertRetries map[string]time.Time
 	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
 	DryRunDone bool
 }
@@ -62,7 +60,7 @@ type Input struct {
 // NextAttempt is the attempt that would start now, without its result.
 func (in Input) NextAttempt() attempt.Attempt {
 	return attempt.Attempt{Number: in.Node.Record.Sequence + 1,
-		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Node.Gated,
+		Basis: attempt.Basis{BootID: in.Node.BootID, Checks: in.Checks, Gated: in.Closed(),
 			Request: PendingRequest(in.Node.Record)}}
 }
 
@@ -92,7 +90,6 @@ const (
 	NeedCounts               Need = "counts"        // in memory; after a fresh node a list of all nodes
 	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
 	NeedWorkloads            Need = "workloads"     // the same list, for a deletion
-	NeedAction               Need = "action"        // a dry run of the creation of an object
 	NeedOwner                Need = "owner"         // a list of all objects that may own a node
 )
 
@@ -123,9 +120,6 @@ type Evidence struct {
 	Counts *Counts
 	// Workloads are the ordinary pods on the node.
 	Workloads *Workloads
-	// ActionProblem says why the API server refuses the object of the next action; empty if it does not, or if the action
-	// is another one.
-	ActionProblem *string
 	// Owner is the object that owns the node.
 	Owner *owner.Owner
 }
@@ -159,11 +153,10 @@ const (
 	StepRecord Step = "record"
 	// StepDelete: write Plan.Change, which holds the intent, delete Plan.Target, then emit Plan.Events.
 	StepDelete Step = "delete"
-	// StepAct: write Plan.Change, which holds the intent, carry out Plan.Action, write Plan.Started, then emit
-	// Plan.Events.
-	StepAct Step = "act"
-	// StepRevert: take Plan.Action back, then write Plan.Change.
-	StepRevert Step = "revert"
+	// StepSetCondition: set remediation.condition, then emit Plan.Events.
+	StepSetCondition Step = "set condition"
+	// StepRemoveConditions: remove Plan.RemoveConditions.
+	StepRemoveConditions Step = "remove conditions"
 )
 
 // Plan is what Next decided.
@@ -182,11 +175,12 @@ type Plan struct {
 	Recorded *Recorded
 	// Suspect is the type of the condition for which Change begins a suspicion; empty if it begins none.
 	Suspect corev1.NodeConditionType
-	// Target is what StepDelete deletes. For a deletion that is held only its Kind is set.
+	// Target is what StepDelete deletes, or the condition of StepSetCondition. For an action that is held only its Kind is
+	// set.
 	Target owner.Target
-	// Action is what StepAct carries out, or StepRevert takes back.
-	Action *marks.Remediation
-	// Cause is what led to StepDelete or StepAct.
+	// RemoveConditions are the types of conditions with our reason that the node should not have.
+	RemoveConditions []corev1.NodeConditionType
+	// Cause is what led to StepDelete or StepSetCondition.
 	Cause string
 	// Events are emitted after the step or, without a step, after the condition is written.
 	Events []Event

@@ -27,6 +27,8 @@ var settings = []string{
 	"nodeManagement: {deleteFailedNodes: true, remediation: {maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, maxRetries: 2}",
 	"nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true, controlProbe: false, maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, maxRetries: 1}\nworker: {keepFailedSeconds: 0}",
 	"nodeManagement: {reverify: {taint: true, interval: 1h}, minimumHoldSeconds: 60}\nworker: {keepFailedSeconds: 0}",
+	"nodeManagement: {deleteFailedNodes: true, remediation: {action: condition, controlProbe: false, maxUnhealthy: 100%}}\nreconciliation: {maxRetries: 1}",
+	"nodeManagement: {deleteFailedNodes: true, remediation: {action: condition, maxUnhealthy: 100%, neverVerifiedOnly: false}}\nreconciliation: {maxRetries: 2}",
 	"nodeManagement: {deleteFailedNodes: true, reverify: {onConditions: [{type: KernelDeadlock, forSeconds: 5, taint: true}], cooldownSeconds: 60}}",
 	"nodeManagement: {taints: [{key: node-ready/unverified, effect: NoSchedule}, {key: node-ready/evict, effect: NoExecute}], verifyUntainted: true}\nreconciliation: {verificationDeadlineSeconds: 60, retryBackoff: linear}",
 }
@@ -115,7 +117,7 @@ func (m *model) describe() string {
 // TestModel puts two nodes through random histories and checks these properties. Every decision terminates and gives
 // the same result twice. It takes at most one step, and writes nothing that is already there. Decisions settle. A node
 // is released only for a pass of that node, boot and checks. No two workers run on a node, and every state has a way
-// out. The histories are the same in each run. For other and longer ones, use: go test ./internal/decide -run Model
+// out. A condition asks for remediation only on a node that exhausted its retries under its checks, in its boot. The histories are the same in each run. For other and longer ones, use: go test ./internal/decide -run Model
 // -rapid.checks 100000.
 func TestModel(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
@@ -209,6 +211,7 @@ func TestModel(t *testing.T) {
 			"leaving":               tainted(corev1.Taint{Key: leavingTaint, Effect: corev1.TaintEffectNoSchedule}),
 			"the label goes":        changed(func(n *corev1.Node) { delete(n.Labels, "node-ready/verified") }),
 			"the label is forged":   changed(func(n *corev1.Node) { n.Labels["node-ready/verified"] = "true" }),
+			"a condition is forged": changed(func(n *corev1.Node) { forgeCondition(n) }),
 			"another profile":       changed(func(n *corev1.Node) { toggle(n.Labels, "gpu", "") }),
 			"Karpenter":             changed(func(n *corev1.Node) { n.Labels[owner.LabelNodePool] = "pool" }),
 			"Karpenter registers":   changed(func(n *corev1.Node) { n.Labels[owner.LabelRegistered] = "true" }),
@@ -243,7 +246,7 @@ func TestModel(t *testing.T) {
 		})
 		m.escapes(rapid.Bool().Draw(t, "workers hang"))
 	})
-	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
+	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, decide.StepSetCondition, decide.StepRemoveConditions, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
 		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, rests} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out

@@ -88,7 +88,7 @@ func newModel(failed func(string, ...any), reached map[string]int, settings stri
 	control.Spec.Taints = nil
 	control.Labels["node-ready/verified"] = "true"
 	at := m.now
-	control.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(control.UID), BootID: "b1", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &at, VerifiedTime: &at}.Encode()
+	control.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(control.UID), BootID: "b1", Checks: b.Checks(""), Sequence: 1, LastOutcome: attempt.Passed, LastTime: &at, VerifiedTime: &at}.Encode()
 	m.join(joining)
 	return m
 }
@@ -203,10 +203,11 @@ func (m *model) reconcile(name string) bool {
 		m.view.Tracker.NodeGone(name)
 		return false
 	}
+	remediated := m.remediate(name)
 	for try := 0; try < 8; try++ {
 		changed, again := m.step(n, try > 0)
 		if !again {
-			return changed
+			return changed || remediated
 		}
 		if n = m.nodes[name]; n == nil {
 			return false
@@ -214,6 +215,52 @@ func (m *model) reconcile(name string) bool {
 	}
 	m.failed("%s: eight decisions in a row were overtaken, and nobody else writes", name)
 	return false
+}
+
+// remediate does the same with the condition that asks for remediation as the deletion reconciler. It reports whether it
+// changed the node.
+func (m *model) remediate(name string) bool {
+	n := m.nodes[name]
+	if n == nil {
+		return false
+	}
+	in, ev := m.gather(n), decide.Evidence{}
+	loaders := decide.Loaders{decide.NeedFresh: func(decide.Plan) error { ev.Fresh = true; return nil }}
+	for _, need := range []decide.Need{decide.NeedLedger, decide.NeedCounts, decide.NeedWorkloads, decide.NeedOwner} {
+		loaders[need] = func(decide.Plan) error { m.load(&ev, need, in); return nil }
+	}
+	plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, func() time.Time { return m.now }, loaders)
+	if err != nil {
+		m.failed("%s", err)
+	}
+	want := m.cfg.NodeManagement.Remediation.Condition
+	switch m.reached[string(plan.Step)]++; plan.Step {
+	case decide.StepSetCondition:
+		if r := in.Node.Record; r.Attempts < m.cfg.Reconciliation.MaxRetries || r.Checks != in.Checks || r.BootID != in.Node.BootID || r.LastOutcome != attempt.Failed {
+			m.failed("%s gets a condition that asks for remediation: %+v", name, in.Node)
+		}
+		if !decide.Entered(in, *ev.Ledger, plan.Target.Kind, m.now) {
+			m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Kind: plan.Target.Kind})
+		}
+		return m.patch(n, marks.SetCondition(n, corev1.NodeCondition{Type: want.Type, Status: want.Status, Reason: marks.ReasonVerificationFailed}), strategic)
+	case decide.StepRemoveConditions:
+		if !m.patch(n, marks.RemoveConditions(n, plan.RemoveConditions), strategic) {
+			m.failed("%s: nothing to remove: %v", name, plan.RemoveConditions)
+		}
+		return true
+	}
+	return false
+}
+
+// forgeCondition sets a condition that asks for remediation, as anybody may who writes the node's status.
+func forgeCondition(n *corev1.Node) {
+	for i, c := range n.Status.Conditions {
+		if c.Reason == marks.ReasonVerificationFailed {
+			n.Status.Conditions = slices.Delete(n.Status.Conditions, i, i+1)
+			return
+		}
+	}
+	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "node-ready/RemediationRequired", Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed})
 }
 
 // rounds bounds how often a decision may ask for evidence: once for each need, and once more after the node was read.
@@ -231,7 +278,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
 		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
-		decide.NeedWorkloads, decide.NeedOwner, decide.NeedAction} {
+		decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
 				m.failed("%s: still asks for %s", n.Name, need)
@@ -341,8 +388,6 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		if m.busy && in.Node.Name == joining {
 			ev.Workloads.Names = []string{"default/app"}
 		}
-	case decide.NeedAction:
-		ev.ActionProblem = ptr.To("")
 	case decide.NeedOwner:
 		ev.Owner = ptr.To(owner.OfNode(in.Node.Name, in.Node.UID))
 	default:
@@ -400,8 +445,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		if ok := m.write(n, p.Change); !ok {
 			return false, true
 		}
-		index, round := decide.ActionID(in)
-		m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Index: &index, Round: round})
+		m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Kind: p.Target.Kind})
 		m.remove(n.Name)
 		return true, false
 	}

@@ -48,7 +48,6 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	}
 	switch {
 	case in.DryRunDone:
-	case d.revert():
 	case verify:
 		d.verify(current)
 	default:
@@ -98,7 +97,8 @@ func (d *decision) verify(current *workerpod.Observation) {
 	d.reportDeadline()
 }
 
-// budget is how many retries the present run has spent. A run begins after a pass and after a reboot.
+// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node gets
+// other checks.
 type budget struct {
 	attempts, inconclusive int32
 	shared                 int32 // see marks.Record.Shared
@@ -107,7 +107,7 @@ type budget struct {
 
 func budgetOf(in Input) budget {
 	r := in.Node.Record
-	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || verifiesAction(r) {
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Checks != in.Checks {
 		return budget{first: true}
 	}
 	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
@@ -119,14 +119,10 @@ func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Rec
 // startOrRemediate decides what follows the last attempt, if no attempt is in progress.
 func (d *decision) startOrRemediate() {
 	r := d.in.Node.Record
-	remediated := r.Held != "" || r.Deletion != nil || lastAction(r) != nil
-	if remediated && !d.in.Config.NodeManagement.DeleteFailedNodes {
+	if (r.Held != "" || r.Deletion != nil) && !d.in.Config.NodeManagement.DeleteFailedNodes {
 		// deleteFailedNodes was switched off.
-		r.Held, r.HeldMessage, r.Deletion, r.Remediations = "", "", nil, afterPass(r.Remediations)
+		r.Held, r.HeldMessage, r.Deletion = "", "", nil
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
-		return
-	}
-	if d.awaitAction() {
 		return
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
@@ -224,7 +220,7 @@ func (d *decision) startAttempt() {
 	// A kubelet that knows nothing of an extended resource admits a pod that is bound directly and asks for it
 	// (removeMissingExtendedResources in k8s.io/kubernetes pkg/kubelet/lifecycle), and the worker would run without.
 	offered := d.in.Node.Offers(d.in.Profile.ExtendedResources())
-	if !d.in.Node.Gated || !offered || r.LastReason == attempt.ReasonKubeletRejected {
+	if !d.in.Closed() || !offered || r.LastReason == attempt.ReasonKubeletRejected {
 		d.Scheduling = config.SchedulingScheduler
 	}
 }

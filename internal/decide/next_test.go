@@ -348,7 +348,7 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 	refused := SlotHolder{Pod: "verify-o-1", Node: "o", Due: now.Add(-time.Second), Until: now.Add(59 * time.Second),
 		Refused: `pods "verify-o-1" is forbidden`}
 	failed := func(in *Input) {
-		in.Node.HasRecord, in.Node.Record = true, marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, Sequence: 1,
+		in.Node.HasRecord, in.Node.Record = true, marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, Checks: in.Checks, Sequence: 1,
 			Attempts: 1, LastOutcome: attempt.Failed, LastCheck: "dns", LastTime: &now}
 	}
 	for name, tc := range map[string]struct {
@@ -365,8 +365,8 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 		"two": {given(), []SlotHolder{holder, refused}, marks.ReasonWaitingForSlot, []string{"verify-m-1", "so do 1 more"}},
 		"a failed node": {given(failed), []SlotHolder{holder}, marks.ReasonWaitingForSlot,
 			[]string{"verify-m-1", "; previous result: check dns"}},
-		"a held node": {given(failed, heldBy(GuardAction)), []SlotHolder{holder}, marks.ReasonRemediationHeld,
-			[]string{"held by action", "verify-m-1"}},
+		"a held node": {given(failed, heldBy(GuardCondition)), []SlotHolder{holder}, marks.ReasonRemediationHeld,
+			[]string{"held by condition", "verify-m-1"}},
 	} {
 		d := newDecision(tc.in, Evidence{Slot: new(false), SlotHolders: &tc.holders}, now)
 		if d.slotFree() || d.Condition == nil || d.Condition.Reason != tc.reason {

@@ -61,7 +61,7 @@ func (d *decision) firstVerdict(before, r marks.Record) Verdict {
 func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	before := d.in.Node.Record
 	r := before
-	r.NodeUID, r.BootID = d.in.Node.UID, d.in.Node.BootID
+	r.NodeUID, r.BootID, r.Checks = d.in.Node.UID, d.in.Node.BootID, d.in.Checks
 	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
 		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
 	}
@@ -87,7 +87,6 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	switch result.Outcome {
 	case attempt.Passed:
 		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
-		r.Remediations = afterPass(r.Remediations)
 		d.Change.Label = ptr.To(true)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen

@@ -2,12 +2,12 @@ package decide
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
@@ -18,6 +18,8 @@ import (
 // ledger still has its Version.
 type Ledger struct {
 	ledger.Contents
+	// Earlier are entries that no limit counts any more, as far as the ledger keeps them.
+	Earlier []ledger.Entry
 	// Problem is why the actions are unknown, so no limit can be checked.
 	Problem string
 }
@@ -75,22 +77,36 @@ func (d *decision) remediate(confirmed bool) {
 		return
 	}
 	target := d.ev.Owner.Target
-	switch last := lastAction(r); {
+	switch {
 	case d.ev.Owner.Terminating:
 		d.recordIntent(target)
 		return
-	case last != nil && last.State == marks.RemediationStarted && last.Condition != "":
-		r.Remediations = withState(r.Remediations, marks.RemediationReverting) // before the next entry is tried
-		d.Step, d.Change = StepRecord, marks.Change{Record: r}
-		return
-	case NextAction(d.in).Delete == nil:
-		d.startAction()
+	case d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition:
+		d.recordUnheld() // RemediationCondition does the rest
 		return
 	}
 	d.recordIntent(target)
-	d.Step, d.Target, d.Cause = StepDelete, target, d.deletionCause()
-	d.Events = []Event{{Reason: EventDeleted(target.Kind), Key: target.UID,
-		Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
+	d.Step, d.Target, d.Cause = StepDelete, target, d.remediationCause()
+	d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
+		{Reason: EventDeleted(target.Kind), Key: target.UID,
+			Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
+}
+
+// recordUnheld records that no guard holds the action any more, and closes the gate. It does nothing if the record and
+// the gate show that.
+func (d *decision) recordUnheld() {
+	r := d.in.Node.Record
+	if r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in)) {
+		return
+	}
+	r.Held, r.HeldMessage, r.Deletion = "", "", nil
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	d.closeGate()
+}
+
+// remediationStarted is the event about an action that begins.
+func remediationStarted(r marks.Record, what, cause string) Event {
+	return Event{Reason: EventRemediationStarted, Key: eventKey(r), Message: fmt.Sprintf("Remediation: %s: %s", what, cause)}
 }
 
 // resolveIntent handles an intended deletion before the result of an attempt that was running when the deletion was
@@ -107,8 +123,8 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 	return true
 }
 
-// deletionCause says why the node is to be deleted.
-func (d *decision) deletionCause() string {
+// remediationCause says why an action is taken on the node.
+func (d *decision) remediationCause() string {
 	r := d.in.Node.Record
 	if d.exhausted() && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
 		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
@@ -117,13 +133,11 @@ func (d *decision) deletionCause() string {
 	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.DeadlineCause.Message))
 }
 
-// targetKind is the kind of the object that a deletion of the node would delete, as far as that is known.
+// targetKind is the kind of the object that a deletion of the node would delete, as far as that is known, or
+// marks.KindCondition.
 func (d *decision) targetKind() string {
-	if a := NextAction(d.in); a.Condition != nil {
+	if d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition {
 		return marks.KindCondition
-	} else if a.Object != nil {
-		_, kind, _ := a.Object.Identity()
-		return kind
 	}
 	if d.ev.Owner != nil && d.ev.Owner.Name != "" {
 		return d.ev.Owner.Kind
@@ -149,10 +163,8 @@ func (d *decision) recordHeld(guard, message string) {
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	r.Remediations = cancelIntended(r)
-	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil) &&
-		slices.Equal(r.Remediations, d.in.Node.Record.Remediations)
-	if r.Held == guard && sameIntent && (d.in.Node.Gated || protected(d.in)) {
+	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil)
+	if r.Held == guard && sameIntent && (d.in.Closed() || protected(d.in)) {
 		return
 	}
 	d.Target.Kind = d.targetKind()
@@ -170,4 +182,24 @@ func (d *decision) recordHeld(guard, message string) {
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	d.closeGate()
+}
+
+// heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds, or
+// if the plan needs evidence first.
+func (d *decision) heldBy() (guard, message string) {
+	for _, g := range guards {
+		if g.holds == nil {
+			continue
+		}
+		for _, need := range g.Needs {
+			if !d.ev.has(need) {
+				d.Need = need
+				return "", ""
+			}
+		}
+		if message := g.holds(d); message != "" {
+			return g.Name, message
+		}
+	}
+	return "", ""
 }

@@ -104,6 +104,11 @@ func going(pool string) func(*world) {
 	}
 }
 
+func anyNode(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }
+
+// own is the ledger's entry about the node under test.
+var own = ledger.Entry{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "NodeClaim"}
+
 func TestRemediate(t *testing.T) {
 	running := func(names ...string) func(*world) {
 		return func(w *world) { w.workloads.Names = names }
@@ -138,34 +143,32 @@ func TestRemediate(t *testing.T) {
 		"without a pool all nodes count":      {failing(5, deleting), pool(sick(4), func(w *world) { w.owner = owner.Owner{} }), GuardMaxUnhealthy, ""},
 		"ten deletions in an hour":            {exhausted(), pool(deletions(10, "other", 59*time.Minute)), GuardMaxDeletionsPerHour, ""},
 		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", "NodeClaim"},
-		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{its(0, "")} }), "", "NodeClaim"},
-		"an entry of an older version": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
-			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "NodeClaim"}}
+		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{own} }), "", "NodeClaim"},
+		"nor does one of another round":       {exhausted(maxDeletionsPerHour(1), verifiedOnce, anyNode), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{own} }), "", "NodeClaim"},
+		"nor does its other action": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
+			w.ledger.Entries = []ledger.Entry{{Time: own.Time, UID: "u1", Kind: marks.KindCondition}}
 		}), "", "NodeClaim"},
-		"an older version's other action": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
-			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Pool: "pool", Kind: "Job"}}
-		}), GuardMaxDeletionsPerHour, ""},
-		"an action of the round before":    {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{its(0, "2026-01-01T00:00:00Z")} }), GuardMaxDeletionsPerHour, ""},
-		"no deletions allowed":             {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
-		"a ledger that cannot be read":     {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
-		"dry run":                          {exhausted(dryRun), pool(), GuardDryRun, ""},
-		"a NodeClaim that opts out":        {exhausted(), pool(func(w *world) { w.owner.OptedOut = owner.AnnotationDoNotDisrupt }), GuardDoNotDelete, ""},
-		"a zone that fails":                {exhausted(perZone), pool(zone(4)), GuardMaxUnhealthyPerZone, ""},
-		"a zone of which some fail":        {exhausted(perZone), pool(zone(3)), "", "NodeClaim"},
-		"a zone that fails, no limit":      {exhausted(func(in *Input) { in.Node.Zone = "z" }), pool(zone(4)), "", "NodeClaim"},
-		"a node without a zone":            {exhausted(perZone, func(in *Input) { in.Node.Zone = "" }), pool(zone(4)), "", "NodeClaim"},
-		"deletions in the zone":            {exhausted(perZone), pool(zone(3), deletedInZone("z")), GuardMaxUnhealthyPerZone, ""},
-		"deletions in another zone":        {exhausted(perZone), pool(zone(3), deletedInZone("y")), "", "NodeClaim"},
-		"the last one is still there":      {exhausted(), pool(going("pool")), GuardMaxInFlight, ""},
-		"the last one is gone":             {exhausted(), pool(deletions(1, "pool", time.Minute)), "", "NodeClaim"},
-		"the last one of another pool":     {exhausted(), pool(going("other")), "", "NodeClaim"},
-		"the last one, excluded since":     {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
-		"the last one, two may go at once": {exhausted(maxInFlight(2)), pool(going("pool")), "", "NodeClaim"},
-		"another one is intended":          {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended = true }), GuardMaxInFlight, ""},
-		"one of another pool is intended":  {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
-		"an excluded one was intended":     {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
+		"what began after it does not hold it": {exhausted(maxDeletionsPerHour(1)), pool(deletions(1, "other", time.Minute), func(w *world) { w.ledger.Entries = append(w.ledger.Entries, own) }), "", "NodeClaim"},
+		"no deletions allowed":                 {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
+		"a ledger that cannot be read":         {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},
+		"dry run":                              {exhausted(dryRun), pool(), GuardDryRun, ""},
+		"a NodeClaim that opts out":            {exhausted(), pool(func(w *world) { w.owner.OptedOut = owner.AnnotationDoNotDisrupt }), GuardDoNotDelete, ""},
+		"a zone that fails":                    {exhausted(perZone), pool(zone(4)), GuardMaxUnhealthyPerZone, ""},
+		"a zone of which some fail":            {exhausted(perZone), pool(zone(3)), "", "NodeClaim"},
+		"a zone that fails, no limit":          {exhausted(func(in *Input) { in.Node.Zone = "z" }), pool(zone(4)), "", "NodeClaim"},
+		"a node without a zone":                {exhausted(perZone, func(in *Input) { in.Node.Zone = "" }), pool(zone(4)), "", "NodeClaim"},
+		"deletions in the zone":                {exhausted(perZone), pool(zone(3), deletedInZone("z")), GuardMaxUnhealthyPerZone, ""},
+		"deletions in another zone":            {exhausted(perZone), pool(zone(3), deletedInZone("y")), "", "NodeClaim"},
+		"the last one is still there":          {exhausted(), pool(going("pool")), GuardMaxInFlight, ""},
+		"the last one is gone":                 {exhausted(), pool(deletions(1, "pool", time.Minute)), "", "NodeClaim"},
+		"the last one of another pool":         {exhausted(), pool(going("other")), "", "NodeClaim"},
+		"the last one, excluded since":         {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
+		"the last one, two may go at once":     {exhausted(maxInFlight(2)), pool(going("pool")), "", "NodeClaim"},
+		"another one is intended":              {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended = true }), GuardMaxInFlight, ""},
+		"one of another pool is intended":      {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
+		"an excluded one was intended":         {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
 		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
-			w.fleet[9].DeletionIntended, w.ledger.Entries = true, []ledger.Entry{its(0, "")}
+			w.fleet[9].DeletionIntended, w.ledger.Entries = true, []ledger.Entry{own}
 		}), "", "NodeClaim"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +180,7 @@ func TestRemediate(t *testing.T) {
 			if plan.Change.Gate != gateClose && tc.held != GuardControlPlane || plan.Change.Label == nil || *plan.Change.Label {
 				t.Errorf("the gate must be closed: %+v", plan.Change)
 			}
-			if len(plan.Events) != 1 {
+			if want := map[bool]int{true: 2, false: 1}[plan.Step == StepDelete]; len(plan.Events) != want {
 				t.Errorf("events %+v", plan.Events)
 			}
 			if tc.held != "" {

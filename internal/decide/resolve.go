@@ -32,7 +32,7 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 	return ResolveWith(Next, in, ev, now, loaders)
 }
 
-// ResolveWith is Resolve for another decision than Next, such as Supervise.
+// ResolveWith is Resolve for another decision than Next, such as RemediationCondition.
 func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time,
 	loaders Loaders) (Plan, error) {
 	for {
@@ -82,8 +82,6 @@ func (ev Evidence) has(n Need) bool {
 		return ev.Workloads != nil && !ev.Workloads.Stale
 	case NeedWorkloads:
 		return ev.Workloads != nil
-	case NeedAction:
-		return ev.ActionProblem != nil
 	case NeedOwner:
 		return ev.Owner != nil
 	}

@@ -16,7 +16,7 @@ const (
 	StatusPending   Status = "pending"   // must be verified, no worker yet
 	StatusVerifying Status = "verifying" // an attempt is under way
 	StatusVerified  Status = "verified"
-	StatusFailed    Status = "failed" // the last attempt failed, an action is waited for, or the deadline is past
+	StatusFailed    Status = "failed" // the last attempt failed, or the deadline is past
 	StatusHeld      Status = "held"   // a remediation guard holds its deletion
 )
 
@@ -34,11 +34,11 @@ func Settled(in Input) bool {
 }
 
 // Done reports whether a new leader has nothing to do for an existing node, apart from its pods. The node is settled,
-// its condition shows that, and no action on it must be undone.
+// its condition shows that, and no condition asks for its remediation.
 func Done(in Input) bool {
 	c := in.Node.Condition
 	shown := c != nil && c.Status == corev1.ConditionTrue && showsPass(in)
-	return Settled(in) && shown && len(in.Node.Record.Remediations) == 0
+	return Settled(in) && shown && len(in.Node.RemediationConditions) == 0
 }
 
 // StatusOf is a node's status; empty for a node that kube-node-ready does not manage.
@@ -57,7 +57,7 @@ func StatusOf(in Input, now time.Time) Status {
 		return StatusFailed
 	case CurrentPod(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying
-	case budgetOf(in).attempts > 0, verifiesAction(in.Node.Record):
+	case budgetOf(in).attempts > 0:
 		return StatusFailed
 	}
 	return StatusPending

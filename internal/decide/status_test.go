@@ -24,8 +24,8 @@ func TestDone(t *testing.T) {
 		"somebody removed the record":          {in: verified(shown, func(in *Input) { in.Node.HasRecord, in.Node.Record = false, marks.Record{} })},
 		"it failed":                            {in: failing(2, shown)},
 		"a request":                            {in: verified(shown, requests("a"))},
-		"an action is to be undone": {in: verified(shown, func(in *Input) {
-			in.Node.Record.Remediations = []marks.Remediation{{}}
+		"a condition asks for its remediation": {in: verified(shown, func(in *Input) {
+			in.Node.RemediationConditions = []corev1.NodeCondition{{Type: "a/B"}}
 		})},
 		"the last attempt was inconclusive": {in: verified(shown, func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive })},
 	} {

@@ -13,9 +13,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// requestEvery is the shortest time between two requested verifications of one node. Otherwise anybody who may annotate
-// nodes could run workers on it without a pause.
-const requestEvery = time.Minute
+// accusedEvery is the shortest time between two requested verifications of one node. It is also the shortest time from a
+// pass to the next verification for a condition of a type that the pass cleared. Otherwise anybody who may annotate
+// nodes, or a detector that flaps, could run workers on a node without a pause.
+const accusedEvery = time.Minute
 
 // maxRequest is the longest ID of a request, in bytes: it is kept in the record.
 const maxRequest = 253
@@ -72,8 +73,13 @@ func suspectCondition(in Input, now time.Time) (*marks.Suspicion, config.Suspect
 			since = now
 		}
 		at := since.Add(time.Duration(by.ForSeconds) * time.Second)
-		if cooled := cooldown(in, *c, now); cooled.After(at) {
-			at = cooled
+		if cleared, until := cooldown(in, c.Type, now); now.Before(until) {
+			if !cleared.Same(*c) {
+				until = cleared.Time.Add(accusedEvery)
+			}
+			if until.After(at) {
+				at = until
+			}
 		}
 		if left := at.Sub(now); left > 0 {
 			if wait == 0 || left < wait {
@@ -103,15 +109,15 @@ func SuspectConditionOf(n marks.Facts, by config.SuspectCondition) *corev1.NodeC
 	return &n.Conditions[i]
 }
 
-// cooldown is when a transition that a pass cleared makes the node suspect again, or zero if no pass cleared it. A time
-// in the future is forged or from a fast clock, and does not count.
-func cooldown(in Input, c corev1.NodeCondition, now time.Time) time.Time {
-	i := slices.IndexFunc(in.Node.Record.Cleared, func(s marks.Suspicion) bool { return s.Same(c) })
+// cooldown is the last suspicion of the type that a pass cleared, and until when it makes conditions of the type count
+// less; zero if no pass cleared one. A time in the future is forged or from a fast clock, and does not count.
+func cooldown(in Input, of corev1.NodeConditionType, now time.Time) (cleared marks.Suspicion, until time.Time) {
+	i := slices.IndexFunc(in.Node.Record.Cleared, func(s marks.Suspicion) bool { return s.Type == of })
 	if i < 0 || in.Node.Record.Cleared[i].Time.After(now.Add(clockTolerance)) {
-		return time.Time{}
+		return marks.Suspicion{}, time.Time{}
 	}
-	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
-	return in.Node.Record.Cleared[i].Time.Add(cooldown)
+	cleared = in.Node.Record.Cleared[i]
+	return cleared, cleared.Time.Add(time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second)
 }
 
 // newRequest is the request that the record does not show yet; empty for none. later is when one may be answered.
@@ -125,7 +131,7 @@ func newRequest(in Input, now time.Time) (id string, later time.Duration) {
 	case r.RequestTime == nil || r.RequestTime.After(now.Add(clockTolerance)):
 		return id, 0
 	}
-	if left := r.RequestTime.Add(requestEvery).Sub(now); left > 0 {
+	if left := r.RequestTime.Add(accusedEvery).Sub(now); left > 0 {
 		return "", left
 	}
 	return id, 0
@@ -162,7 +168,8 @@ func (d *decision) recordSuspicion() bool {
 	if s == nil {
 		return false
 	}
-	closes := by.Taint && !d.in.Node.Gated && !protected(d.in)
+	_, cooling := cooldown(d.in, by.Type, d.now)
+	closes := by.Taint && !d.in.Closed() && !protected(d.in) && !d.now.Before(cooling)
 	if closes {
 		switch { // maxUnhealthy limits how many gates are closed; with deletion off there is no ledger
 		case d.in.Config.NodeManagement.DeleteFailedNodes && d.ev.Ledger == nil:
@@ -252,7 +259,7 @@ func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome)
 	case s == nil || s.Type == "":
 	case outcome == attempt.Passed:
 		return s.Type, SuspicionCleared
-	case outcome == attempt.Failed && d.spent.attempts == 0 && lastAction(before) == nil:
+	case outcome == attempt.Failed && d.spent.attempts == 0:
 		return s.Type, SuspicionConfirmed
 	}
 	return "", ""
@@ -267,7 +274,7 @@ func suspicionClearedEvents(in Input, r marks.Record) []Event {
 	}
 	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
 	return []Event{{Reason: EventSuspicionCleared, Key: eventKey(r), Message: fmt.Sprintf(
-		"%s, although condition %s is %s. The same transition starts no further verification within %s",
+		"%s, although condition %s is %s. Within %s, the same transition starts no further verification, and no condition of this type closes the gate",
 		passedMessage(r), attempt.Text(string(s.Type)), attempt.Text(string(s.Status)), cooldown)}}
 }
 

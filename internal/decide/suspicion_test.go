@@ -47,6 +47,9 @@ func accused(status corev1.ConditionStatus) func(*Input) {
 	}
 }
 
+// earlier is another transition than the present one.
+func earlier(s *marks.Suspicion) { s.Transition = ago(2 * time.Hour) }
+
 // clearedAgo is a node that passed under the condition's present transition.
 func clearedAgo(age time.Duration, change ...func(*marks.Suspicion)) func(*Input) {
 	return func(in *Input) {
@@ -135,7 +138,9 @@ func TestSuspicionBegins(t *testing.T) {
 		"it is seen for the first time":      {in: verified(suspects(forSeconds(60)), is, func(in *Input) { in.SuspectSince = nil }), wait: time.Minute},
 		"a pass cleared the transition":      {in: verified(suspects(), is, clearedAgo(time.Minute)), wait: 59 * time.Minute},
 		"the cooldown is over":               {in: verified(suspects(), is, clearedAgo(time.Hour)), begins: true},
-		"a pass cleared an earlier one":      {in: verified(suspects(), is, clearedAgo(time.Minute, func(s *marks.Suspicion) { s.Transition = ago(time.Hour) })), begins: true},
+		"another transition too soon":        {in: verified(suspects(), is, clearedAgo(20*time.Second, earlier)), wait: 40 * time.Second},
+		"there is no cooldown":               {in: verified(suspects(), is, clearedAgo(time.Second), func(in *Input) { in.Config.NodeManagement.Reverify.CooldownSeconds = ptr.To[int32](0) }), begins: true},
+		"a pass cleared an earlier one":      {in: verified(suspects(), is, clearedAgo(time.Minute, earlier)), begins: true},
 		"it was cleared in the future":       {in: verified(suspects(), is, clearedAgo(-time.Hour)), begins: true},
 		"the node is leaving":                {in: verified(suspects(), is, leaving)},
 		"it is excluded":                     {in: verified(suspects(), is, unselected)},
@@ -199,6 +204,8 @@ func TestSuspicionCloses(t *testing.T) {
 		"no other node is closed":        {in, closed(0), true, "[counts fresh node counts]"},
 		"one other":                      {in, closed(1), true, "[counts fresh node counts]"},
 		"too many":                       {in, closed(2), false, "[counts]"},
+		"a pass cleared its type lately": {verified(suspects(closing), accused(corev1.ConditionTrue), clearedAgo(59*time.Minute, earlier)), closed(0), false, "[]"},
+		"and long ago":                   {verified(suspects(closing), accused(corev1.ConditionTrue), clearedAgo(time.Hour, earlier)), closed(0), true, "[counts fresh node counts]"},
 		"deletions count, with deletion": {deletes, closed(0), true, "[ledger counts fresh node ledger counts]"},
 		"a control-plane node":           {verified(suspects(closing), accused(corev1.ConditionTrue), controlplane, gated), closed(0), false, ""},
 	} {
@@ -371,5 +378,31 @@ func TestRequestDoesNotWaitForBackoff(t *testing.T) {
 	in.Node.Record.RequestTime = ptr.To(now.Add(-2 * time.Minute))
 	if plan, _ := ask(t, in, world{}); plan.Step != StepRecord || plan.Change.Record.Suspicion.Request != "b" {
 		t.Errorf("%q, want the next request to be written down", plan.Step)
+	}
+}
+
+// A detector that flaps for ten minutes on a node that passes causes one verification a minute, and closes no gate after
+// the first.
+func TestFlappingDetector(t *testing.T) {
+	in := verified(suspects(closing), accused(corev1.ConditionTrue))
+	began, closed := 0, 0
+	for second := range 600 {
+		at := now.Add(time.Duration(second) * time.Second)
+		in.Node.Conditions[0].LastTransitionTime = metav1.NewTime(at)
+		in.SuspectSince[deadlock] = at
+		plan, _ := askAt(t, in, world{fleet: append(healthyNodes(9, ""), NodeSummary{Name: "n", UID: "u1"})}, at)
+		if plan.Step != StepRecord || plan.Change.Record.Suspicion == nil {
+			continue
+		}
+		if began++; plan.Change.Gate == gateClose {
+			closed++
+		}
+		in.Node.Record = plan.Change.Record
+		d := newDecision(in, Evidence{}, at)
+		d.record(attempt.Attempt{Number: in.Node.Record.Sequence + 1}, &attempt.Result{Outcome: attempt.Passed})
+		in.Node.Record = d.Change.Record
+	}
+	if began < 9 || began > 10 || closed != 1 {
+		t.Errorf("%d verifications, %d of them behind a closed gate", began, closed)
 	}
 }

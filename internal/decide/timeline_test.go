@@ -44,7 +44,7 @@ func TestTimeline(t *testing.T) {
 		return func(in *Input) {
 			in.Node.HasRecord = true
 			recorded := at(last)
-			in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Sequence: failures, Attempts: failures, LastOutcome: attempt.Failed, LastTime: &recorded}
+			in.Node.Record = marks.Record{NodeUID: "u1", BootID: "b1", Checks: checks, Sequence: failures, Attempts: failures, LastOutcome: attempt.Failed, LastTime: &recorded}
 		}
 	}
 	none, yes, no := []Unmet{}, true, false

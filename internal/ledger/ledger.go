@@ -26,9 +26,6 @@ const (
 // AnnotationPaused on the ConfigMap stops remediation: its value says why, or just true. Empty and false are none.
 const AnnotationPaused = "node-ready/paused"
 
-// RoundUnknown is the Round of an action on a node that may have passed before at an unknown time.
-const RoundUnknown = "unknown"
-
 // History is how many actions are kept, with their reasons, beyond the time that the limits look back.
 const History = 200
 
@@ -36,8 +33,8 @@ const (
 	// The API server refuses objects over 1 MiB or so. Names are of no fixed length, hence the second bound.
 	maxEntries = 5000
 	maxBytes   = 768 << 10
-	// maxField is the longest that a name in Kubernetes can be.
-	maxField = 253
+	// maxField is the longest name in Kubernetes, the type of a condition: a prefix, a slash and a name.
+	maxField = 253 + 1 + 63
 	// clockSlack is how far ahead the clock of the one who made an entry may be before the entry is corrected.
 	clockSlack = time.Minute
 )
@@ -45,7 +42,7 @@ const (
 // ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
 var ErrUnreadable = errors.New("cannot parse the ledger of remediations")
 
-// Entry is one action on a node: a deletion, or another entry of remediation.actions. It is written before the action
+// Entry is one action on a node: a deletion, or a condition that asks a repairer to act. It is written before the action
 // is carried out.
 type Entry struct {
 	Time metav1.Time `json:"time"`
@@ -53,15 +50,10 @@ type Entry struct {
 	UID  string      `json:"nodeUID"`
 	Pool string      `json:"pool,omitempty"`
 	Zone string      `json:"zone,omitempty"`
-	// Kind is what was deleted or created, or marks.KindCondition.
+	// Kind is what was deleted, or marks.KindCondition.
 	Kind string `json:"kind"`
-	// Name is that of the object of Kind, with its namespace, or the type of the condition.
+	// Name is that of the object of Kind, or the type of the condition.
 	Name string `json:"name,omitempty"`
-	// Index is the place of the action in remediation.actions, from 0; nil in an entry that an older version wrote.
-	Index *int32 `json:"index,omitempty"`
-	// Round is when the node had last passed before the action, as RFC 3339; empty where it never had, RoundUnknown where
-	// its record was lost.
-	Round string `json:"round,omitempty"`
 	// Reason is what led to it. Only the last History entries have one.
 	Reason string `json:"reason,omitempty"`
 }
@@ -112,19 +104,13 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 
 func (e Entry) valid() bool {
 	return !e.Time.IsZero() && e.UID != "" &&
-		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name), len(e.Round)) <= maxField
+		max(len(e.Node), len(e.UID), len(e.Pool), len(e.Zone), len(e.Kind), len(e.Name)) <= maxField
 }
 
-// Same reports whether both entries are about one action. An action that is tried again, because the controller was
-// stopped or a write was refused, is the same. Another action on the node is not, nor is the same one after a pass.
-func (e Entry) Same(o Entry) bool {
-	switch {
-	case e.UID != o.UID:
-		return false
-	case e.Index == nil || o.Index == nil: // an older version had one entry for each node
-		return e.Kind == o.Kind
-	}
-	return *e.Index == *o.Index && e.Round == o.Round
+// Repeats reports whether the entry is about the same action as an earlier one: an action on the same node since its
+// last pass. An action that is tried again, because the controller was stopped or a write was refused, counts once.
+func (e Entry) Repeats(earlier Entry, passed time.Time) bool {
+	return e.UID == earlier.UID && e.Kind == earlier.Kind && earlier.Time.After(passed)
 }
 
 // Validate returns an error unless the entry may be written.

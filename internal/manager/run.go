@@ -167,7 +167,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
 		return nil, nil, err
 	}
-	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes(), cfg.ActionKinds()...)
+	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes())
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
 		return nil, nil, err
@@ -185,7 +185,6 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		// A renewal of the lease allows writes for this long. So evidence that is no older covers the deletion.
 		EvidenceFor: leader.RenewDeadline,
 		Owners:      remediation.New(mgr.GetAPIReader(), marked),
-		Actions:     remediation.Actions{Reader: mgr.GetAPIReader(), Writer: marked, Config: cfg},
 		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}

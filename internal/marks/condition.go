@@ -27,6 +27,11 @@ const (
 	ReasonRulesUnavailable        = "RulesUnavailable"        // Unknown
 )
 
+// ReasonVerificationFailed is the reason of every condition that asks a repairer to act on a node, whatever its type
+// (nodeManagement.remediation.condition). The controller knows its own conditions by it, also those of an earlier
+// configuration.
+const ReasonVerificationFailed = "NodeReadyVerificationFailed"
+
 // Condition is the state of ConditionType that a decision asks for.
 type Condition struct {
 	Status  corev1.ConditionStatus
@@ -57,7 +62,7 @@ func (c Condition) Patch(uid string, have *corev1.NodeCondition) []byte {
 
 // RemoveCondition renders a strategic merge patch of nodes/status that removes ConditionType from the node of this UID.
 func RemoveCondition(uid string) []byte {
-	return RemoveConditionOf(uid, ConditionType)
+	return conditionPatch(map[string]any{"uid": uid}, removal(ConditionType))
 }
 
 // SetCondition renders a strategic merge patch of nodes/status that sets a condition of another type. It fails if
@@ -66,15 +71,22 @@ func SetCondition(n *corev1.Node, c corev1.NodeCondition) []byte {
 	return conditionPatch(map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, c)
 }
 
-// RemoveConditionOf is RemoveCondition for another type.
-func RemoveConditionOf(uid string, kind corev1.NodeConditionType) []byte {
-	return conditionPatch(map[string]any{"uid": uid}, map[string]any{"$patch": "delete", "type": kind})
+// RemoveConditions renders a strategic merge patch of nodes/status that removes conditions of other types. It fails if
+// anybody has written the node since n was read, because another writer may have set one of them.
+func RemoveConditions(n *corev1.Node, types []corev1.NodeConditionType) []byte {
+	var all []any
+	for _, t := range types {
+		all = append(all, removal(t))
+	}
+	return conditionPatch(map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, all...)
 }
 
-func conditionPatch(metadata map[string]any, condition any) []byte {
+func removal(t corev1.NodeConditionType) any { return map[string]any{"$patch": "delete", "type": t} }
+
+func conditionPatch(metadata map[string]any, conditions ...any) []byte {
 	b, err := json.Marshal(map[string]any{
 		"metadata": metadata,
-		"status":   map[string]any{"conditions": []any{condition}},
+		"status":   map[string]any{"conditions": conditions},
 	})
 	if err != nil {
 		panic(err) // strings and times only

@@ -4,6 +4,7 @@ package marks
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ type Facts struct {
 	Zone string
 	// Owner is what the Node shows of the object that owns it.
 	Owner owner.Signs
-	Gated bool // carries at least one gating taint
+	Gated bool // carries at least one gating taint, so it must be verified
 	// GatedBy are the gating taints that it carries.
 	GatedBy           []Taint
 	Labelled          bool // carries the verified label with its value
@@ -104,6 +105,8 @@ type Facts struct {
 	Requested string
 	// Conditions are all of the node's. They must not be modified.
 	Conditions []corev1.NodeCondition
+	// RemediationConditions are those of the reason ReasonVerificationFailed, whatever their type.
+	RemediationConditions []corev1.NodeCondition
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
 	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
@@ -130,7 +133,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 // observe is Observe without the record.
 func observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
-		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Created: n.CreationTimestamp.Time,
+		Name: n.Name, UID: string(n.UID), BootID: bootID(n), Created: n.CreationTimestamp.Time,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
 		Owner:     owner.Of(n),
 		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
@@ -158,6 +161,9 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 		}
 	}
 	for i, c := range n.Status.Conditions {
+		if c.Reason == ReasonVerificationFailed && c.Type != ConditionType {
+			f.RemediationConditions = append(f.RemediationConditions, c)
+		}
 		switch c.Type {
 		case ConditionType:
 			f.Condition = &n.Status.Conditions[i]
@@ -168,6 +174,19 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	}
 	f.Leaving = leaving(n)
 	return f
+}
+
+// bootID is the node's boot ID. The kubelet reports it; a UUID has 36 bytes. A longer text is cut, since the record must
+// hold it.
+func bootID(n *corev1.Node) string {
+	id := n.Status.NodeInfo.BootID
+	return strings.ToValidUTF8(id[:min(len(id), maxText)], "")
+}
+
+// PreferOnly reports whether there are taints, and all of them have effect PreferNoSchedule, which keeps no pod off.
+func PreferOnly(taints []Taint) bool {
+	strict := func(t Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
+	return len(taints) > 0 && !slices.ContainsFunc(taints, strict)
 }
 
 func hasKey[K comparable, V any](m map[K]V, key K) bool {

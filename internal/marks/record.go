@@ -20,6 +20,9 @@ type Record struct {
 	NodeUID string `json:"nodeUID"`
 	// BootID is the boot that the last verdict is for.
 	BootID string `json:"bootID,omitempty"`
+	// Checks identifies the checks, with the rest of the pod template, that Attempts and Inconclusive were counted under
+	// (decide.Input.Checks). Under other checks they count for nothing.
+	Checks string `json:"checks,omitempty"`
 	// Sequence is the number of the last recorded attempt; the next is Sequence+1. It never decreases, so an attempt is
 	// counted once.
 	Sequence int32 `json:"sequence"`
@@ -71,9 +74,6 @@ type Record struct {
 	// was last decided on.
 	Request     string     `json:"request,omitempty"`
 	RequestTime *time.Time `json:"requestTime,omitempty"`
-	// Remediations are the actions other than a deletion that were decided on since the node last passed, in their order.
-	// Earlier actions are kept until they are undone.
-	Remediations []Remediation `json:"remediations,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
@@ -100,8 +100,9 @@ func (s Suspicion) Same(c corev1.NodeCondition) bool {
 type DeadlineCause struct {
 	// Time is when it was found.
 	Time time.Time `json:"time"`
-	// BootID is the node's boot at that time. After a reboot the cause is void.
+	// BootID is the node's boot at that time, Checks its checks (see Record.Checks). Under others the cause is void.
 	BootID string `json:"bootID,omitempty"`
+	Checks string `json:"checks,omitempty"`
 	// Fault is one of the Fault constants.
 	Fault string `json:"fault"`
 	// Message is why the node did not pass or, unless the node is at fault, why it is not deleted.
@@ -125,59 +126,8 @@ type Deletion struct {
 	Time time.Time `json:"time"`
 }
 
-// Remediation is an action that was decided on, other than a deletion. It is written before it is carried out.
-type Remediation struct {
-	// Action is the place of its entry in nodeManagement.remediation.actions, from 0.
-	Action int32 `json:"action"`
-	// State is one of the Remediation constants.
-	State string `json:"state"`
-	// Condition, Status and Reason are what is set on the node; empty for an object.
-	Condition corev1.NodeConditionType `json:"condition,omitempty"`
-	Status    corev1.ConditionStatus   `json:"status,omitempty"`
-	Reason    string                   `json:"reason,omitempty"`
-	// APIVersion, Kind, Namespace and Name are those of the object that is created; empty for a condition. Namespace is
-	// empty for a cluster-scoped one.
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name,omitempty"`
-	// Keep leaves the object where it is when the node passes.
-	Keep bool `json:"keep,omitempty"`
-	// Time is when it was decided on, BootID and Sequence the node's boot and the last recorded attempt at that time.
-	Time     time.Time `json:"time"`
-	BootID   string    `json:"bootID,omitempty"`
-	Sequence int32     `json:"sequence"`
-}
-
-// The values of Remediation.State.
-const (
-	RemediationIntended  = "intended"  // it may not have been carried out
-	RemediationStarted   = "started"   // it was
-	RemediationReverting = "reverting" // it is to be taken back
-	RemediationEnded     = "ended"     // it was taken back, and the next entry of remediation.actions follows
-)
-
-// KindCondition is the kind of an action that sets a condition, in metrics and the ledger.
+// KindCondition is the kind of the action that sets a condition, in metrics and the ledger.
 const KindCondition = "Condition"
-
-// TargetKind is the kind of what the action makes, in metrics and the ledger.
-func (r Remediation) TargetKind() string {
-	if r.Condition != "" {
-		return KindCondition
-	}
-	return r.Kind
-}
-
-// FullName is the name of what the action makes: of an object with its namespace.
-func (r Remediation) FullName() string {
-	switch {
-	case r.Condition != "":
-		return string(r.Condition)
-	case r.Namespace != "":
-		return r.Namespace + "/" + r.Name
-	}
-	return r.Name
-}
 
 // MayHaveVerified reports whether the node ever passed. It is also true if that is unknown, because then less is
 // deleted.
@@ -193,10 +143,6 @@ func (r Record) Encode() string {
 	return string(b)
 }
 
-// maxCount limits the counts of a valid record. At one attempt per second, a count reaches it after seventeen years.
-// The sum of two counts does not overflow.
-const maxCount = 1 << 29
-
 // readRecord reads a node's record. If there is no record, or it belongs to another node of the same name, the result
 // is the zero Record. If the record cannot be read, problem gives the reason, and the result keeps only what protects
 // the node from deletion.
@@ -205,39 +151,70 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 	if !ok {
 		return Record{}, ""
 	}
-	err := json.Unmarshal([]byte(raw), &r)
-	switch {
-	case err != nil:
+	if len(raw) > maxRecord {
+		problem = fmt.Sprintf("is longer than %d bytes", maxRecord)
+	} else if err := json.Unmarshal([]byte(raw), &r); err != nil {
 		problem = "is not a record: " + attempt.Text(err.Error())
-	case r.NodeUID != string(n.UID):
+	} else if r.NodeUID != string(n.UID) {
 		return Record{}, ""
-	case !plausibleCount(r.Sequence) || !plausibleCount(r.Attempts) || !plausibleCount(r.Inconclusive) ||
-		!plausibleCount(r.Superseded) || !plausibleCount(r.Shared) || r.DurationMs < 0:
-		problem = fmt.Sprintf("has a count that is negative or above %d", maxCount)
-	case !encodableTime(r.LastTime) || !encodableTime(r.VerifiedTime) || !encodableTime(r.NextAttemptTime) ||
-		!encodableTime(r.Since) || !encodableTime(r.RequestTime) ||
-		slices.ContainsFunc(r.Remediations, func(a Remediation) bool { return !encodableTime(&a.Time) }) ||
-		r.Suspicion != nil && !r.Suspicion.encodable() ||
-		slices.ContainsFunc(r.Cleared, func(s Suspicion) bool { return !s.encodable() }) ||
-		r.Deletion != nil && !encodableTime(&r.Deletion.Time) ||
-		r.DeadlineCause != nil && !encodableTime(&r.DeadlineCause.Time):
-		problem = "has a time before 1970 or after 9999"
-	default:
+	} else if problem = r.invalid(); problem == "" {
 		return r, ""
 	}
 	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
 		"; the node gets a new record, and counts as verified before"
 }
 
+// Bounds of a readable record.
+const (
+	// maxCount limits the counts. At one attempt per second, a count reaches it after seventeen years. The sum of two
+	// counts does not overflow.
+	maxCount = 1 << 29
+	// maxRecord and maxText are in bytes. A record with two messages of attempt.MaxMessage and a dozen of cleared
+	// suspicions has 6 KiB; a name, a type or an ID has at most 316 bytes.
+	maxRecord, maxText = 64 << 10, 1 << 10
+	// maxCleared is beyond the number of conditions that a node has.
+	maxCleared = 100
+)
+
+// invalid says which bound the record breaks; empty if none.
+func (r Record) invalid() string {
+	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
+	texts := []string{r.NodeUID, r.BootID, r.Checks, string(r.LastOutcome), r.LastCheck, r.LastReason, r.LastMessage,
+		r.Request, r.Held, r.HeldMessage}
+	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.RequestTime}
+	suspicions := r.Cleared
+	if r.Suspicion != nil {
+		suspicions = append(slices.Clone(suspicions), *r.Suspicion)
+	}
+	for _, s := range suspicions {
+		texts, times = append(texts, string(s.Type), string(s.Status), s.Request), append(times, &s.Time, s.Transition)
+	}
+	if d := r.Deletion; d != nil {
+		texts, times = append(texts, d.Kind, d.Name, d.UID), append(times, &d.Time)
+	}
+	if c := r.DeadlineCause; c != nil {
+		texts, times = append(texts, c.BootID, c.Checks, c.Fault, c.Message), append(times, &c.Time)
+	}
+	switch {
+	case slices.ContainsFunc(counts, func(n int32) bool { return n < 0 || n > maxCount }), r.DurationMs < 0,
+		r.DurationMs > maxDuration.Milliseconds():
+		return fmt.Sprintf("has a count that is negative or above %d, or a duration of more than %s", maxCount, maxDuration)
+	case slices.ContainsFunc(times, func(t *time.Time) bool { return !encodableTime(t) }):
+		return "has a time before 1970 or after 9999"
+	case len(r.Cleared) > maxCleared, slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
+		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, maxCleared)
+	}
+	return ""
+}
+
+// maxDuration is more than a worker may run (worker.timeoutSeconds).
+const maxDuration = 366 * 24 * time.Hour
+
 // CarriesRecord reports whether the node's annotation begins as Encode writes a record of this node. For tens of
 // thousands of nodes that is much less work than to read the records.
 func CarriesRecord(n *corev1.Node) bool {
 	return strings.HasPrefix(n.Annotations[AnnotationRecord], `{"nodeUID":"`+string(n.UID)+`"`)
 }
-
-func (s Suspicion) encodable() bool { return encodableTime(&s.Time) && encodableTime(s.Transition) }
-
-func plausibleCount(n int32) bool { return n >= 0 && n <= maxCount }
 
 // encodableTime reports whether t can be written again in UTC, as in conditions. JSON has no years beyond 9999 (RFC
 // 3339).

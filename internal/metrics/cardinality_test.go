@@ -212,23 +212,3 @@ func TestSuspicionsAreCounted(t *testing.T) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 }
-
-// The end of the wait after an action is exported until the node passes.
-func TestWaitAfterAnActionIsExported(t *testing.T) {
-	c := newCluster(t, config.PerNodeAll)
-	c.replace(0, 1)
-	at := time.Unix(1000, 0)
-	r := &c.present[0].Node.Record
-	r.Remediations = []marks.Remediation{{State: marks.RemediationStarted, Condition: "c", Time: at, Sequence: 1}}
-	const name = "remediation_wait_end_timestamp_seconds"
-	if got := c.values(t, name, "node"); !maps.Equal(got, map[string]float64{"node-0-0": 1600}) {
-		t.Errorf("waiting: %v", got)
-	}
-	if got := c.values(t, "verification_status", "status"); got["failed"] != 1 {
-		t.Errorf("a node on which an action is waited for is %v", got)
-	}
-	r.Remediations[0].State = marks.RemediationReverting
-	if got := c.values(t, name, "node"); len(got) != 0 {
-		t.Errorf("taken back: %v", got)
-	}
-}

@@ -34,7 +34,6 @@ type Collector struct {
 
 	status, duration, pods, retries, healthyDesc, leaderDesc *prometheus.Desc
 	nodes, waitingDesc, held, deadlineExceeded, build        *prometheus.Desc
-	actionWaitEnd                                            *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are
@@ -60,9 +59,6 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 			"Nodes that wait for a prerequisite (by kind and name), for a slot, or for registration by Karpenter. A node "+
 				"that waits for several of them counts for each.", "for", "nodepool"),
 		held: desc("remediation_held", "Failed nodes whose next action is held, by guard.", "guard"),
-		actionWaitEnd: desc("remediation_wait_end_timestamp_seconds",
-			"Time at which the wait after the node's last action ends or ended, in Unix seconds. Deletions have none. It "+
-				"ends when the node passes or is deleted, or the action is undone.", "node"),
 		deadlineExceeded: desc("deadline_exceeded",
 			"1 for a node with the condition reason DeadlineExceeded, whatever the cause.", "node"),
 		build: desc("build_info",
@@ -73,7 +69,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes,
-		c.waitingDesc, c.held, c.deadlineExceeded, c.build, c.actionWaitEnd} {
+		c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
 		ch <- d
 	}
 }
@@ -172,9 +168,6 @@ func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *d
 	ch <- NodeGauge(c.status, name[0], status)
 	if decide.ReportsDeadlineExceeded(in) {
 		ch <- NodeGauge(c.deadlineExceeded, name...)
-	}
-	if end, ok := decide.ActionWaitEnd(in, now); ok {
-		ch <- &series{desc: c.actionWaitEnd, labels: name, value: float64(end.Unix())}
 	}
 	r := in.Node.Record
 	if r.LastOutcome != "" {

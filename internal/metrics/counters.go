@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
@@ -47,8 +48,8 @@ type Counters struct {
 
 // NewCounters makes the metrics. checks maps the names of the configured checks to their types, suspects has the types
 // of the conditions that make nodes suspect. Only these become labels, because reports and records are not trusted to
-// name series. actions are the kinds of the configured actions other than a deletion (config.Config.ActionKinds).
-func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType]bool, actions ...string) *Counters {
+// name series.
+func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType]bool) *Counters {
 	c := &Counters{known: map[string]string{}, suspects: suspects}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if len(c.known) < maxCheckNames {
@@ -83,8 +84,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.checkDuration = histogram("check_duration_seconds", "Duration of single checks that workers reported.",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, "check")
 	c.remediations = counter("remediations_total",
-		"Remediations of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+", Condition, or the kind of the object "+
-			"that an action creates) and result (deleted, started, held, error).",
+		"Remediations of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+" or Condition) and result (deleted; started, "+
+			"of a condition that was set; held; error).",
 		"kind", "result")
 	c.backfills = counter("backfills_total",
 		"Nodes that admission missed, by result: tainted, or occupied (untainted because it runs ordinary pods).", "result")
@@ -113,10 +114,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 			c.remediations.WithLabelValues(k, r)
 		}
 	}
-	for _, k := range actions {
-		for _, r := range []string{RemediationStarted, RemediationHeld, RemediationError} {
-			c.remediations.WithLabelValues(k, r)
-		}
+	for _, r := range []string{RemediationStarted, RemediationHeld, RemediationError} {
+		c.remediations.WithLabelValues(marks.KindCondition, r)
 	}
 	for _, condition := range slices.Sorted(maps.Keys(suspects)) {
 		for _, r := range decide.SuspicionResults() {
@@ -162,13 +161,12 @@ func (c *Counters) Released(spent map[decide.Phase]time.Duration, pool string) {
 // Results of a remediation.
 const (
 	RemediationDeleted = "deleted"
-	RemediationStarted = "started" // an action other than a deletion
+	RemediationStarted = "started" // a condition was set
 	RemediationHeld    = "held"
 	RemediationError   = "error"
 )
 
-// Remediation counts the result of a deletion of a kind (owner.Kinds), or of another action
-// (marks.Remediation.TargetKind).
+// Remediation counts the result of a deletion of a kind (owner.Kinds), or of marks.KindCondition.
 func (c *Counters) Remediation(kind, result string) {
 	c.remediations.WithLabelValues(kind, result).Inc()
 }

@@ -57,7 +57,8 @@ type owner struct {
 
 type ownerKind struct{ apiVersion, kind string }
 
-// condition is a condition of a Node. Of others' conditions the reason and the message are not kept.
+// condition is a condition of a Node. Of others' conditions the reason and the message are not kept. Of a condition that
+// asks for remediation the message is not kept.
 type condition struct {
 	text                  unique.Handle[conditionText]
 	transition, heartbeat int64
@@ -136,8 +137,11 @@ func pack(n *corev1.Node, k Keep) *packed {
 	}
 	for _, c := range n.Status.Conditions {
 		text := conditionText{conditionType: c.Type, status: c.Status}
-		if c.Type == marks.ConditionType { // of others' the status decides
+		switch { // of others' the status decides
+		case c.Type == marks.ConditionType:
 			text.reason, text.message = c.Reason, c.Message
+		case c.Reason == marks.ReasonVerificationFailed:
+			text.reason = c.Reason
 		}
 		kept := condition{text: unique.Make(text), transition: seconds(c.LastTransitionTime), heartbeat: none}
 		if k.Heartbeats {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -74,10 +73,11 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		may("get list watch", "nodes", cluster, "to see nodes. get reads a node afresh before a worker is created or "+
 			"something is deleted. list also counts unhealthy nodes before a deletion"),
 		may("patch", "nodes", cluster, "taints, label and record, in one patch. RBAC cannot limit it to fields"),
-		may("patch", "nodes/status", cluster, condition),
+		may("patch", "nodes/status", cluster, condition+", and conditions that ask a repairer to act on a node"),
 		may("list", "nodepools.karpenter.sh", cluster, "to report a gating taint that `startupTaints` does not list"),
 		may("get list watch create patch delete", "pods", cmp.Or(cfg.Worker.Namespace, namespace),
 			"the worker pods; patch marks an ended pod that is kept for its log"),
+		may("get", "configmaps", namespace, remediations).named(ledger.Name),
 		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes are in this namespace"),
 	}
 	for _, k := range owner.Kinds() {
@@ -117,14 +117,10 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 				"`/metrics`"))
 	}
 	if n := cfg.NodeManagement; n.DeleteFailedNodes {
-		const why = "the ledger of remediations. The chart creates it; create is for a ledger that somebody deleted. Then " +
-			"no action is taken for an hour"
-		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"),
-			may("get", "configmaps", namespace, why).named(ledger.Name))
+		all = append(all, may("list", "pods", cluster, "to see whether ordinary pods run on the node"))
 		if !n.Remediation.DryRun && !dryRun {
-			deletes := slices.ContainsFunc(n.Remediation.Actions, func(a config.Action) bool { return a.Delete != nil })
 			for _, k := range owner.Kinds() {
-				if !deletes {
+				if n.Remediation.Action != config.ActionDelete {
 					break
 				}
 				if k.Name == owner.Node {
@@ -133,16 +129,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 					all = append(all, may("delete", k.Resource.GroupResource().String(), cluster, "the deletion of a node's "+k.Name))
 				}
 			}
-			for _, a := range n.Remediation.Actions {
-				if a.Object != nil {
-					version, kind, where := a.Object.Identity()
-					plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(version, kind))
-					all = append(all, may("create get delete", plural.GroupResource().String(), where, "the object of an entry of "+
-						"`remediation.actions`, which is deleted after a pass. "+guessedPlural).guessed(true))
-				}
-			}
-			all = append(all, may("create", "configmaps", namespace, why),
-				may("update", "configmaps", namespace, why).named(ledger.Name))
+			all = append(all, may("create", "configmaps", namespace, remediations),
+				may("update", "configmaps", namespace, remediations).named(ledger.Name))
 		}
 	}
 	evicts := func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
@@ -157,8 +145,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 	return append(all, prerequisites(cfg)...)
 }
 
-const guessedPlural = "The chart uses the regular plural of the kind; add a rule for another plural to " +
-	"`controller.extraRules`"
+const remediations = "the ledger of remediations. The chart creates it; create is for a ledger that somebody deleted. Then " +
+	"no action is taken for an hour"
 
 const condition = "the condition `node-ready/Verified`"
 

@@ -103,6 +103,16 @@ func TestNoPermissionIsOpenEnded(t *testing.T) {
 	}
 }
 
+// With action condition, a repairer deletes the node, and not the controller.
+func TestAConditionNeedsNoDeletion(t *testing.T) {
+	cfg := parse(t, config.Parse, "nodeManagement: {deleteFailedNodes: true, remediation: {action: condition}}")
+	for _, r := range Controller(cfg, "own", false) {
+		if slices.Contains(r.Verbs, "delete") && r.Resource != "pods" {
+			t.Errorf("it may %v %v", r.Verbs, r)
+		}
+	}
+}
+
 // A dry run changes no node and no ledger.
 func TestADryRunMayChangeNothing(t *testing.T) {
 	for _, r := range Controller(parse(t, config.Parse, everything), "own", true) {

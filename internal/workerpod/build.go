@@ -172,12 +172,6 @@ func ProbeName(t Target, subject string) string {
 	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
 }
 
-// RemediationName is the name of the object of an action on the node (its place in remediation.actions), decided on
-// after the attempt of the number. It is deterministic.
-func RemediationName(t Target, attempt, action int32) string {
-	return name("remediate", t.Name, hash(t.UID, t.Name, strconv.Itoa(int(action))), strconv.Itoa(int(attempt)))
-}
-
 // Group names the nodes whose failures one probe explains: same pool, same profile. It is a label value.
 func Group(pool, profile string) string { return hash("group", pool, profile) }
 

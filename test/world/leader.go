@@ -72,8 +72,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		f(l)
 	}
 	w.podNamespaces[w.PodNamespace()] = true
-	builder, err := workerpod.NewBuilder(w.Config, w.PodNamespace(), w.Config.Worker.Image.Reference("test"))
-	w.Must(err)
+	builder := w.Builder()
 	live, cache, writer := l.Live(), l.cache(), l.Writer()
 	marked := client.Client(writer)
 	if l.DryRun {
@@ -92,7 +91,6 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Waits:       prerequisites{w}.Evaluate,
 		EvidenceFor: time.Minute,
 		Owners:      remediation.New(live, marked),
-		Actions:     remediation.Actions{Reader: live, Writer: marked, Config: w.Config},
 		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},
 	}
 	l.Nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.Versions, Fleet: l.Fleet, Counters: counters, Events: w,

@@ -25,7 +25,8 @@ func (w *World) OncePerTransition() {
 	defer w.mu.Unlock()
 	for of, keys := range w.Events {
 		for key, times := range keys {
-			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]decide.Reason{decide.EventDeleted(owner.Node), decide.EventDeleted("NodeClaim"), decide.EventStarted, rule.EventTaintAdopted},
+			if times > 1 && !strings.HasPrefix(key, "deadline@") && !slices.ContainsFunc([]decide.Reason{decide.EventDeleted(owner.Node), decide.EventDeleted("NodeClaim"), decide.EventRemediationStarted,
+				decide.EventStarted, rule.EventTaintAdopted},
 				func(reason decide.Reason) bool { return strings.HasSuffix(of, reason.Name) }) {
 				w.Errorf("event %s %s was emitted %d times", of, key, times)
 			}

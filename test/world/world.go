@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
@@ -228,11 +230,20 @@ func (w *World) Failures(count int32) marks.Record {
 	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
 }
 
-// WriteRecord writes a node's record.
+// WriteRecord writes a node's record, under the node's present checks if the record has none.
 func (w *World) WriteRecord(n *corev1.Node, r marks.Record) {
 	w.Helper()
 	r.NodeUID = string(n.UID)
+	r.Checks = cmp.Or(r.Checks, w.Builder().Checks(w.Config.For(n.Labels).Profile))
 	w.Annotate(n.Name, marks.AnnotationRecord, r.Encode())
+}
+
+// Builder builds worker pods as a leader of the present configuration does.
+func (w *World) Builder() *workerpod.Builder {
+	w.Helper()
+	b, err := workerpod.NewBuilder(w.Config, w.PodNamespace(), w.Config.Worker.Image.Reference("test"))
+	w.Must(err)
+	return b
 }
 
 // Annotate annotates a node.
@@ -323,6 +334,6 @@ func (w *World) FillLedger(entries int) {
 		have, err := l.Read(w.Ctx, w.Clock.Now(), true)
 		w.Must(err)
 		e := ledger.Entry{Time: metav1.NewTime(w.Clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: owner.Node}
-		w.Must(l.Append(w.Ctx, e, have.Version))
+		w.Must(l.Append(w.Ctx, e, time.Time{}, have.Version))
 	}
 }

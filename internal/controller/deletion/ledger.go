@@ -51,12 +51,14 @@ func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Le
 		return decide.Ledger{}, err
 	}
 	settled := have.Prune(now, l.keep())
-	settled.Entries = ledger.NewerThan(settled.Entries, now, l.keep())
+	all := settled.Entries
+	settled.Entries = ledger.NewerThan(all, now, l.keep())
+	earlier := all[:len(all)-len(settled.Entries)] // they are sorted by time
 	settled.Paused = attempt.Text(settled.Paused)
 	if settled.CompleteSince.IsZero() {
 		settled.CompleteSince = now
 	}
-	return decide.Ledger{Contents: settled}, nil
+	return decide.Ledger{Contents: settled, Earlier: earlier}, nil
 }
 
 func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Contents, error) {
@@ -87,10 +89,10 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 }
 
 // Append adds an action that is about to happen at e.Time, the present, and that was decided on the given version of
-// the ledger. An action that is added again keeps one entry with the later time, because it has not happened yet. A
-// Conflict error means that somebody else has written the ledger since. Decide again, because the limits may no longer
+// the ledger. passed is when the node last passed, or zero. An action that is added again keeps one entry with the later
+// time, because it has not happened yet. A Conflict error means that somebody else has written the ledger since. Decide again, because the limits may no longer
 // allow the action.
-func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) error {
+func (l *Ledger) Append(ctx context.Context, e ledger.Entry, passed time.Time, decidedOn string) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
@@ -103,7 +105,9 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, decidedOn string) e
 			return fmt.Errorf("write the ledger of remediations: %w", conflict("it changed after it was read"))
 		}
 		c = c.Prune(e.Time.Time, l.keep())
-		c.Entries = append(slices.DeleteFunc(c.Entries, e.Same), e)
+		c.Entries = append(slices.DeleteFunc(c.Entries, func(earlier ledger.Entry) bool {
+			return e.Repeats(earlier, passed)
+		}), e)
 		_, err = l.save(ctx, cm, c)
 		return err
 	})

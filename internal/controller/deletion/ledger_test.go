@@ -46,15 +46,15 @@ func read(t *testing.T, l *Ledger, now time.Time) string {
 	return strings.Join(out, " ")
 }
 
-func deletionOf(uid string, at time.Time) ledger.Entry { return actionOn(uid, at, 0, "", "NodeClaim") }
+func deletionOf(uid string, at time.Time) ledger.Entry { return actionOn(uid, at, "NodeClaim") }
 
-func actionOn(uid string, at time.Time, index int32, round, kind string) ledger.Entry {
-	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: kind, Index: &index, Round: round}
+func actionOn(uid string, at time.Time, kind string) ledger.Entry {
+	return ledger.Entry{Time: metav1.NewTime(at), Node: "n-" + uid, UID: uid, Pool: "default", Kind: kind}
 }
 
 func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
 	t.Helper()
-	return l.Append(t.Context(), deletionOf(uid, now), l.Reader.(*apiServer).version())
+	return l.Append(t.Context(), deletionOf(uid, now), time.Time{}, l.Reader.(*apiServer).version())
 }
 
 func TestLedgerKeepsDeletions(t *testing.T) {
@@ -87,27 +87,29 @@ func TestLedgerRefreshesAnEntry(t *testing.T) {
 	mustBe(t, "one entry, with the later time", read(t, l, noon), "b@01T11:59 a@01T12:00")
 }
 
-// Each action on a node has one entry of its own, however often it is tried.
+// Each action on a node has one entry of its own since the node last passed, however often it is tried.
 func TestLedgerHasEveryAction(t *testing.T) {
-	const verified = "2026-01-01T06:00:00Z"
-	l, s := ledgerOf("[" + at("a", noon.Add(-3*time.Hour)) + "]") // of an older version, which had one entry for a node
-	for i, e := range []ledger.Entry{
-		actionOn("a", noon, 0, "", "Job"),
-		actionOn("a", noon.Add(time.Minute), 0, "", "Job"), // again
-		actionOn("a", noon.Add(2*time.Minute), 1, "", "Condition"),
-		actionOn("a", noon.Add(3*time.Minute), 0, verified, "Job"),       // it has passed meanwhile
-		actionOn("a", noon.Add(4*time.Minute), 2, verified, "NodeClaim"), // what the older version may have begun
+	passed := noon.Add(150 * time.Second)
+	l, s := ledgerOf("[" + at("a", noon.Add(-30*time.Minute)) + "]")
+	for i, step := range []struct {
+		e      ledger.Entry
+		passed time.Time
+	}{
+		{actionOn("a", noon, "NodeClaim"), time.Time{}}, // again
+		{actionOn("a", noon.Add(time.Minute), "Condition"), time.Time{}},
+		{actionOn("a", noon.Add(2*time.Minute), "Condition"), time.Time{}}, // again
+		{actionOn("a", noon.Add(3*time.Minute), "Condition"), passed},      // it has passed meanwhile
 	} {
-		if err := l.Append(t.Context(), e, s.version()); err != nil {
+		if err := l.Append(t.Context(), step.e, step.passed, s.version()); err != nil {
 			t.Errorf("entry %d: %v", i, err)
 		}
 	}
-	got, err := l.Read(t.Context(), noon.Add(time.Hour), true)
+	got, err := l.Read(t.Context(), noon.Add(10*time.Minute), true)
 	var list []string
 	for _, d := range got.Entries {
-		list = append(list, fmt.Sprintf("%s %d %q %s", d.Kind, *d.Index, d.Round, d.Time.UTC().Format("15:04")))
+		list = append(list, fmt.Sprintf("%s %s", d.Kind, d.Time.UTC().Format("15:04")))
 	}
-	want := []string{`Job 0 "" 12:01`, `Condition 1 "" 12:02`, `Job 0 "` + verified + `" 12:03`, `NodeClaim 2 "` + verified + `" 12:04`}
+	want := []string{`NodeClaim 12:00`, `Condition 12:02`, `Condition 12:03`}
 	if err != nil || !slices.Equal(list, want) {
 		t.Errorf("%v, want %v; %v", list, want, err)
 	}
@@ -141,7 +143,7 @@ func TestLedgerConflicts(t *testing.T) {
 
 	first, _ := l.Read(t.Context(), noon, true)
 	mustBe(t, "written since", enter(t, l, "b", noon), nil)
-	err := l.Append(t.Context(), deletionOf("c", noon), first.Version)
+	err := l.Append(t.Context(), deletionOf("c", noon), time.Time{}, first.Version)
 	mustBe(t, "the limits were asked before that", apierrors.IsConflict(err), true)
 	mustBe(t, "and the entry is not there", read(t, l, noon), "a@01T12:00 b@01T12:00")
 
@@ -164,7 +166,7 @@ func TestLedgerUnreadable(t *testing.T) {
 	mustBe(t, "read", errors.Is(err, ledger.ErrUnreadable), true)
 	mustBe(t, "enter", errors.Is(enter(t, l, "b", noon), ledger.ErrUnreadable), true)
 	mustBe(t, "writes", s.writes, 0)
-	mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), deletionOf("", noon), "0") != nil, true)
+	mustBe(t, "a deletion that could not be read again", l.Append(t.Context(), deletionOf("", noon), time.Time{}, "0") != nil, true)
 	mustBe(t, "writes", s.writes, 0)
 }
 
@@ -185,7 +187,7 @@ func TestLedgerIsBegun(t *testing.T) {
 		got, err := l.Read(t.Context(), noon, true)
 		mustBe(t, name+": begun", err == nil && got.CompleteSince.Equal(noon) && got.Version == s.version(), true)
 		mustBe(t, name+": what was there", read(t, l, noon), tc.want)
-		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), deletionOf("b", noon), got.Version), nil)
+		mustBe(t, name+": a deletion can be decided on it", l.Append(t.Context(), deletionOf("b", noon), time.Time{}, got.Version), nil)
 		got, err = l.Read(t.Context(), noon.Add(time.Hour), true)
 		mustBe(t, name+": it stays begun", err == nil && got.CompleteSince.Equal(noon), true)
 		mustBe(t, name+": writes", s.writes, 2)

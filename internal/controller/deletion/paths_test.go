@@ -76,7 +76,7 @@ func deletionPaths() map[string]world.Path {
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
 			Want: world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1}},
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1, decide.EventRemediationStarted: 1}},
 
 		"delete a Node past its deadline, whose kubelet rejects": {Settings: world.PastDeadline, Rounds: 8,
 			Begin: func(w *world.World) *corev1.Node {
@@ -90,7 +90,7 @@ func deletionPaths() map[string]world.Path {
 				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
 				"patch Node", "update ConfigMap", "delete Pod", "delete Node", "delete Pod"},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventHeld: 0}},
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1, decide.EventHeld: 0}},
 
 		"delete a Node past its deadline, which lacks what others have": {Settings: world.PastDeadline, Rounds: 8,
 			Begin: func(w *world.World) *corev1.Node {
@@ -101,7 +101,7 @@ func deletionPaths() map[string]world.Path {
 			},
 			Writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "update ConfigMap", "delete Node", "delete Pod"},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventHeld: 0}},
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1, decide.EventHeld: 0}},
 
 		"delete a Node": {Settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + world.Deletes + `, "remediation": {"controlProbe": false}}}`,
 			Begin: func(w *world.World) *corev1.Node {
@@ -110,7 +110,7 @@ func deletionPaths() map[string]world.Path {
 			},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1}},
+			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
 	}
 }
 

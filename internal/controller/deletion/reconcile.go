@@ -1,6 +1,7 @@
-// Package deletion deletes the owner of a node that failed for good. It collects the evidence of the guards, decides,
-// writes the intent into the node's record, adds the deletion to the ledger, and deletes. It handles one node at a time
-// in its own queue, so the release of a healthy node never waits for it.
+// Package deletion acts on nodes that failed for good. It collects the evidence of the guards, decides, writes the intent
+// into the node's record, adds the deletion to the ledger, and deletes the node's owner. Or it keeps the condition on the
+// node that asks a repairer to act. It handles one node at a time in its own queue, so the release of a healthy node
+// never waits for it.
 package deletion
 
 import (
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -50,9 +52,7 @@ type Reconciler struct {
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
 	// Owners finds the object that owns a node and deletes it.
-	Owners remediation.Backends
-	// Actions carries out what remediation.actions lists besides a deletion.
-	Actions  remediation.Actions
+	Owners   remediation.Backends
 	Ledger   *Ledger
 	Counters *metrics.Counters
 	Events   controller.Emitter
@@ -206,26 +206,82 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		decide.NeedProbes:               leave,
 		decide.NeedFleet:                leave,
 		decide.NeedControlPrerequisites: leave,
-		decide.NeedAction: decide.Loader(&ev.ActionProblem, func() (string, error) {
-			return r.Actions.Problem(ctx, n, decide.NextAction(in), in.Node.Record)
-		}),
 	}
-	if decide.SupervisesCondition(in) {
-		plan, err := decide.ResolveWith(decide.Supervise, &in, &ev, r.View.Tracker.Now, loaders)
-		if err != nil {
+	var refused error
+	if decide.MayChangeCondition(in) {
+		plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, r.View.Tracker.Now, loaders)
+		switch {
+		case err != nil:
 			return false, err
-		}
-		if plan.Step != decide.StepNone {
-			return false, r.act(ctx, n, in, ev, plan)
+		case plan.Step == decide.StepSetCondition:
+			return true, r.setCondition(ctx, n, in, ev, plan)
+		case plan.Step == decide.StepRemoveConditions:
+			if refused, err = r.removeConditions(ctx, n, plan); err != nil {
+				return false, err
+			}
 		}
 	}
 	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
 	if err != nil || plan.Need != decide.NeedNothing {
-		return false, err
+		return len(in.Node.RemediationConditions) > 0, errors.Join(refused, err)
 	}
 	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held,
 		"wait", plan.RequeueAfter)
-	return ev.Ledger != nil || ev.Owner != nil, r.act(ctx, n, in, ev, plan)
+	awaits = ev.Ledger != nil || ev.Owner != nil || len(in.Node.RemediationConditions) > 0
+	return awaits, errors.Join(refused, r.act(ctx, n, in, ev, plan))
+}
+
+// setCondition adds the action to the ledger, unless the ledger has it already, and sets the condition on the node that
+// was decided on. If it is interrupted at any point, the next look continues.
+func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
+	plan decide.Plan) error {
+	now, want := r.View.Tracker.Now(), in.Config.NodeManagement.Remediation.Condition
+	if !decide.Entered(in, *ev.Ledger, marks.KindCondition, now) {
+		if err := r.enter(ctx, in, plan, now, ev.Ledger.Version); err != nil {
+			return err
+		}
+	}
+	patch := marks.SetCondition(n, corev1.NodeCondition{Type: want.Type, Status: want.Status,
+		Reason: marks.ReasonVerificationFailed, Message: attempt.Text(plan.Cause),
+		LastTransitionTime: metav1.NewTime(now), LastHeartbeatTime: metav1.NewTime(now)})
+	if err := r.patchStatus(ctx, n, patch); err != nil {
+		if !apierrors.IsConflict(err) {
+			r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
+		}
+		return fmt.Errorf("set condition %s: %w", want.Type, err)
+	}
+	log.FromContext(ctx).Info("condition set", "type", want.Type, "cause", plan.Cause)
+	r.Counters.Remediation(marks.KindCondition, metrics.RemediationStarted)
+	for _, e := range plan.Events {
+		r.Events.Emit(n, now, e)
+	}
+	return nil
+}
+
+// removeConditions removes conditions that the node should not have. refused is the error of a removal that the API server
+// does not allow, which holds nothing else up and is tried again with a backoff.
+func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan decide.Plan) (refused, err error) {
+	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, plan.RemoveConditions))
+	switch why := controller.Refusal(err); {
+	case why != "":
+		r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
+		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionRemovalRefused(plan.RemoveConditions, why))
+		return fmt.Errorf("remove conditions %v: %w", plan.RemoveConditions, err), nil
+	case err == nil:
+		log.FromContext(ctx).Info("conditions removed", "types", plan.RemoveConditions)
+	}
+	return nil, client.IgnoreNotFound(err)
+}
+
+// patchStatus patches the status of a node, and keeps the version that the patch made for the writes that follow.
+func (r *Reconciler) patchStatus(ctx context.Context, n *corev1.Node, patch []byte) error {
+	target := &corev1.Node{}
+	target.Name = n.Name
+	err := r.Writer.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
+	if err == nil {
+		n.ResourceVersion = target.ResourceVersion
+	}
+	return err
 }
 
 // countsFor is how long the counts of the fleet are reused for nodes that are held anyway.
@@ -275,17 +331,11 @@ func unexplained(err error) error {
 	return err
 }
 
-// act records the decision, and carries out a deletion or an action.
+// act records the decision, and carries out a deletion.
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
-	switch {
-	case plan.Recorded != nil, plan.Step == decide.StepNone, plan.Step == decide.StepStart, plan.Step == decide.StepProbe:
+	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
 		return nil // what is next is not a remediation
-	case plan.Step == decide.StepRevert:
-		if err := r.revert(ctx, n, in, *plan.Action); err != nil {
-			return err
-		}
-		log.FromContext(ctx).Info("undid a remediation", "kind", plan.Action.TargetKind(), "name", plan.Action.FullName())
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
 	target := &corev1.Node{}
@@ -298,9 +348,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	if rec.Held != "" && rec.Held != in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}
-	if plan.Step == decide.StepDelete || plan.Step == decide.StepAct {
-		n.ResourceVersion = target.ResourceVersion
-		if err := r.carryOut(ctx, n, in, plan, ev.Ledger.Version); err != nil {
+	if plan.Step == decide.StepDelete {
+		if err := r.delete(ctx, in, plan, ev.Ledger.Version); err != nil {
 			if !apierrors.IsConflict(err) {
 				r.Counters.Remediation(plan.Target.Kind, metrics.RemediationError)
 			}
@@ -316,49 +365,17 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// revert takes an action back. If the API server refuses that, the error is a controller.RetryLater, so that everything
-// else about the node goes on.
-func (r *Reconciler) revert(ctx context.Context, n *corev1.Node, in decide.Input, a marks.Remediation) error {
-	err := r.Actions.Revert(ctx, n, a)
-	why := remediation.RevertRefused(a, err)
-	switch {
-	case why != "":
-		r.Counters.Remediation(a.TargetKind(), metrics.RemediationError)
-		r.Events.Emit(n, r.View.Tracker.Now(), decide.RevertRefused(a, why))
-		log.FromContext(ctx).Error(err, "the object of a remediation stays")
-		err = controller.RetryLater{After: r.View.Tracker.RevertRefused(in, a.FullName())}
-	case err == nil:
-		r.View.Tracker.Reverted(in, a.FullName())
-	default:
-		return err
-	}
-	r.View.Tracker.Refused(in, a.FullName()+" cannot be deleted", why)
-	return err
-}
-
-// carryOut adds the remediation to the ledger and ends the node's workers. Then it carries out the action, or deletes
-// the target on condition of its UID. If it is interrupted at any point, the remediation is decided again, and the
-// ledger counts it once.
-func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Input, plan decide.Plan,
-	decidedOn string) error {
+// delete adds the deletion to the ledger and ends the node's workers. Then it deletes the target on condition of its UID.
+// If it is interrupted at any point, the deletion is decided again, and the ledger counts it once.
+func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
-	if plan.Action != nil {
-		t.Name = plan.Action.FullName()
-	}
-	index, round := decide.ActionID(in)
-	e := ledger.Entry{Time: metav1.NewTime(r.View.Tracker.Now()), Node: in.Node.Name, UID: in.Node.UID,
-		Pool: in.Node.Owner.Pool, Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause,
-		Index: &index, Round: round}
-	if err := r.Ledger.Append(ctx, e, decidedOn); err != nil {
-		return fmt.Errorf("write the remediation of %s %s to the ledger: %w", t.Kind, t.Name, err)
+	if err := r.enter(ctx, in, plan, r.View.Tracker.Now(), decidedOn); err != nil {
+		return err
 	}
 	for _, p := range in.Pods {
 		if err := r.Pods.Delete(ctx, in, p); err != nil {
 			return err
 		}
-	}
-	if plan.Action != nil {
-		return r.start(ctx, n, plan)
 	}
 	if err := r.Owners.Act(ctx, t); client.IgnoreNotFound(err) != nil {
 		return err
@@ -369,16 +386,13 @@ func (r *Reconciler) carryOut(ctx context.Context, n *corev1.Node, in decide.Inp
 	return nil
 }
 
-// start carries out an action that the record has as intended, and then records that it was started.
-func (r *Reconciler) start(ctx context.Context, n *corev1.Node, plan decide.Plan) error {
-	a := *plan.Action
-	if err := r.Actions.Start(ctx, n, a, plan.Change.Record, plan.Cause, r.View.Tracker.Now()); err != nil {
-		return err
+// enter adds the action of the plan to the ledger.
+func (r *Reconciler) enter(ctx context.Context, in decide.Input, plan decide.Plan, now time.Time, decidedOn string) error {
+	t := plan.Target
+	e := ledger.Entry{Time: metav1.NewTime(now), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool,
+		Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
+	if err := r.Ledger.Append(ctx, e, decide.Passed(in, now), decidedOn); err != nil {
+		return fmt.Errorf("write the remediation of %s %s to the ledger: %w", t.Kind, t.Name, err)
 	}
-	log.FromContext(ctx).Info("remediation started", "kind", a.TargetKind(), "name", a.FullName(), "cause", plan.Cause)
-	r.Counters.Remediation(a.TargetKind(), metrics.RemediationStarted)
-	target := &corev1.Node{}
-	target.Name = n.Name
-	patch := marks.Change{Record: plan.Started()}.Patch(n, r.View.Config.Vocabulary())
-	return r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	return nil
 }

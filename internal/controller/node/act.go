@@ -37,9 +37,6 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 	switch d.plan.Step {
 	case decide.StepStart:
 		err = r.start(ctx, d)
-	case decide.StepRevert:
-		r.Deletions.Consider(d.node.Name)
-		return d.plan.RequeueAfter, nil
 	case decide.StepProbe:
 		err = r.probe(ctx, d)
 	case decide.StepRecord:
@@ -112,7 +109,7 @@ func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err erro
 
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
-	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Node.Gated,
+	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Closed(),
 		Request: decide.PendingRequest(d.in.Node.Record)}
 	if unseen, err := r.endRefused(ctx, d, t); unseen || err != nil {
 		return err // its end is a watch event

@@ -199,9 +199,6 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	}
 	r.View.Tracker.Decided(d.in, d.plan)
 	d.log(ctx)
-	if decide.SupervisesCondition(d.in) {
-		r.Deletions.Consider(n.Name)
-	}
 	if d.rules.Unavailable != "" {
 		wait, err = r.setCondition(ctx, d)
 		return r.nextLook(d, wait), urgency(d.in.Node), err
@@ -255,7 +252,10 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 		return d, nil
 	case err != nil:
 		return d, err
-	case !decide.InScope(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns():
+	case len(d.in.Node.RemediationConditions) > 0:
+		r.Deletions.Consider(n.Name) // whether the node should have them
+	}
+	if !decide.InScope(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns() {
 		r.View.Tracker.Decided(d.in, decide.Plan{})
 		return d, errNothingToDo
 	}
@@ -330,7 +330,6 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedCounts:    handOver,
 		decide.NeedWorkloads: handOver,
 		decide.NeedOwner:     handOver,
-		decide.NeedAction:    handOver,
 	}
 }
 

@@ -226,8 +226,8 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 
 // observeGate records that a gate opened or closed. A queue that merges events would hide a gate that does both.
 func (r *Reconciler) observeGate(old, now *corev1.Node) {
-	gates := r.View.Config.Vocabulary().Gates
-	if old.UID == now.UID && slices.ContainsFunc(old.Spec.Taints, gates) != slices.ContainsFunc(now.Spec.Taints, gates) {
+	if old.UID == now.UID && !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) &&
+		r.View.Closed(old) != r.View.Closed(now) {
 		r.View.Tracker.GateChanged(r.View.Observe(now))
 	}
 }

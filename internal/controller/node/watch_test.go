@@ -251,10 +251,8 @@ func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
 		"no condition":             {node: done(func(n *corev1.Node) { n.Status.Conditions = nil }), want: 1},
 		"condition says otherwise": {node: done(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }), want: 1},
 		"rebooted":                 {node: done(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "another" }), want: 1},
-		"an action on it is not taken back": {node: done(func(n *corev1.Node) {
-			record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed,
-				Remediations: []marks.Remediation{{Condition: "a/B", State: marks.RemediationStarted, Time: time.Now()}}}
-			n.Annotations[marks.AnnotationRecord] = record.Encode()
+		"a condition asks for its remediation": {node: done(func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "a/B", Reason: marks.ReasonVerificationFailed})
 		}), want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

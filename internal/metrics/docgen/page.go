@@ -84,7 +84,6 @@ func sample() (*prometheus.Registry, error) {
 		Config: cfg, Selected: true,
 		Node: marks.Facts{Name: "n", UID: "u", Gated: true, HasRecord: true, Record: marks.Record{
 			NodeUID: "u", Sequence: 1, Attempts: 1, LastOutcome: attempt.Failed, LastTime: &now, Held: decide.GuardDryRun,
-			Remediations: []marks.Remediation{{State: marks.RemediationStarted, Condition: "c", Time: now}},
 		}, Condition: &corev1.NodeCondition{Type: marks.ConditionType, Reason: marks.ReasonDeadlineExceeded}},
 	}
 	counters := metrics.NewCounters(map[string]string{"dns": "dns"},

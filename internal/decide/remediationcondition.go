@@ -1,0 +1,144 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// With remediation.action condition, a condition asks a repairer to act on the node. It is a state, derived at every
+// look: it is on the node exactly while requiresRemediation is true. What it needs to remember, that the limits counted
+// it, is in the ledger.
+
+// MayChangeCondition reports whether RemediationCondition may have something to do: the node carries the condition, or
+// its retries are exhausted. It costs nothing.
+func MayChangeCondition(in Input) bool {
+	return len(in.Node.RemediationConditions) > 0 || exhaustedHere(in)
+}
+
+// RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step is
+// StepRemoveConditions, StepSetCondition or none.
+func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
+	d := newDecision(in, ev, now)
+	if in.Node.Deleting || !MayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
+		return d.Plan
+	}
+	required := d.requiresRemediation()
+	if !in.Selected && ev.Ledger == nil {
+		d.Need = NeedLedger
+	}
+	if d.Need != NeedNothing {
+		return Plan{Need: d.Need}
+	}
+	if !in.Selected && !d.asked() {
+		return d.Plan // another installation's, which serves this node
+	}
+	want := in.Config.NodeManagement.Remediation.Condition
+	carries := false
+	for _, c := range in.Node.RemediationConditions {
+		if required && c.Type == want.Type {
+			carries = c.Status == want.Status
+			continue
+		}
+		d.RemoveConditions = append(d.RemoveConditions, c.Type)
+	}
+	switch {
+	case len(d.RemoveConditions) > 0:
+		d.Step = StepRemoveConditions
+	case !required || carries:
+	case !ev.Fresh:
+		return Plan{Need: NeedFresh}
+	default:
+		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, d.remediationCause(), marks.KindCondition,
+			string(want.Type)
+		d.Events = []Event{remediationStarted(in.Node.Record, fmt.Sprintf("condition %s=%s was set", want.Type, want.Status), d.Cause)}
+	}
+	return d.Plan
+}
+
+// requiresRemediation reports whether the node should carry the condition now: its retries are exhausted under the
+// present checks in this boot, and every guard lets an action through. If evidence is missing, the plan names it, and the
+// result is false.
+func (d *decision) requiresRemediation() bool {
+	c := d.in.Config.NodeManagement
+	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(d.in) ||
+		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
+		return false
+	}
+	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
+		return false // another attempt must confirm an old failure; others act already on a node that is leaving
+	}
+	guard, _ := d.heldBy()
+	return guard == "" && d.Need == NeedNothing
+}
+
+// asked reports whether the ledger, which is this installation's, shows that it set a condition on the node.
+func (d *decision) asked() bool {
+	return slices.ContainsFunc(slices.Concat(d.ev.Ledger.Entries, d.ev.Ledger.Earlier), func(e ledger.Entry) bool {
+		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition
+	})
+}
+
+// exhaustedHere reports whether the node's retries are exhausted, under the present checks and in the present boot. An
+// inconclusive attempt changes nothing about that.
+func exhaustedHere(in Input) bool {
+	spent := budgetOf(in)
+	return !spent.first && spent.attempts >= in.Config.Reconciliation.MaxRetries &&
+		!otherBoot(in.Node.Record.BootID, in.Node.BootID)
+}
+
+// heldByProbe reports whether no control probe passed beside the last failure, although one is needed.
+func (d *decision) heldByProbe() bool {
+	r := d.in.Node.Record
+	return r.Held == GuardControlProbe || r.LastOutcome == attempt.Failed && !r.Probed && needsControlProbe(d.in)
+}
+
+// carriesCondition reports whether the node carries the configured condition.
+func (d *decision) carriesCondition() bool {
+	want := d.in.Config.NodeManagement.Remediation.Condition
+	return slices.ContainsFunc(d.in.Node.RemediationConditions, func(c corev1.NodeCondition) bool {
+		return c.Type == want.Type && c.Status == want.Status
+	})
+}
+
+// foreignCondition holds an action whose condition another program already set.
+func (d *decision) foreignCondition() string {
+	m := d.in.Config.NodeManagement.Remediation
+	if m.Action != config.ActionCondition || !slices.ContainsFunc(d.in.Node.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == m.Condition.Type && c.Reason != marks.ReasonVerificationFailed
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("another program set the condition %s on the node; set remediation.condition.type to one that only "+
+		"your repairer uses", m.Condition.Type)
+}
+
+// Passed is when the node last passed; zero for never. A time in the future is forged, and ignored.
+func Passed(in Input, now time.Time) time.Time {
+	if at := ptr.Deref(in.Node.Record.VerifiedTime, time.Time{}); !at.After(now.Add(clockTolerance)) {
+		return at
+	}
+	return time.Time{}
+}
+
+// Entered reports whether the ledger already has an action of the kind on the node since it last passed.
+func Entered(in Input, l Ledger, kind string, now time.Time) bool {
+	e := ledger.Entry{UID: in.Node.UID, Kind: kind}
+	return slices.ContainsFunc(l.Entries, func(earlier ledger.Entry) bool { return e.Repeats(earlier, Passed(in, now)) })
+}
+
+// ConditionRemovalRefused is the event about a condition that the API server does not let the controller remove.
+func ConditionRemovalRefused(types []corev1.NodeConditionType, why string) Event {
+	return Event{Reason: EventConditionStays, Key: fmt.Sprint(types), Message: fmt.Sprintf("The API server refuses to "+
+		"remove the node's conditions %v, which ask a repairer to act on it; this is tried again: %s", types,
+		cmp.Or(why, "no reason given"))}
+}

@@ -1,0 +1,232 @@
+package decide
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+)
+
+const required corev1.NodeConditionType = "node-ready/RemediationRequired"
+
+func asksForRepair(in *Input) { in.Config.NodeManagement.Remediation.Action = config.ActionCondition }
+
+// carrying is a node with conditions of our reason.
+func carrying(types ...corev1.NodeConditionType) func(*Input) {
+	return func(in *Input) {
+		for _, t := range types {
+			c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed}
+			in.Node.RemediationConditions = append(in.Node.RemediationConditions, c)
+			in.Node.Conditions = append(in.Node.Conditions, c)
+		}
+	}
+}
+
+// conditionPlan is what RemediationCondition decides with the evidence of the world.
+func conditionPlan(t *testing.T, in Input, w world) (Plan, []Need) {
+	t.Helper()
+	ev, asked := Evidence{}, []Need(nil)
+	plan, err := ResolveWith(RemediationCondition, &in, &ev, func() time.Time { return now }, w.loaders(&in, &ev, func(p Plan) {
+		asked = append(asked, p.Need)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan, asked
+}
+
+// Each row says whether the condition is set on a node without it, and removed from a node that carries it.
+func TestRemediationCondition(t *testing.T) {
+	node := func(change ...func(*Input)) Input {
+		return failing(5, append([]func(*Input){deleting, asksForRepair}, change...)...)
+	}
+	paused, busy, going := deletable(), deletable(), deletable()
+	paused.ledger.Paused = "for a while"
+	busy.workloads.Names = []string{"default/app"}
+	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "-mu0", Kind: marks.KindCondition}}
+	lately, longAgo := deletable(), deletable()
+	lately.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Kind: marks.KindCondition}}
+	longAgo.ledger.Earlier = []ledger.Entry{{Time: metav1.NewTime(*ago(5 * time.Hour)), UID: "u1", Kind: marks.KindCondition}}
+	opts := func(change func(*config.Config)) func(*Input) { return func(in *Input) { change(in.Config) } }
+	for name, tc := range map[string]struct {
+		in      Input
+		world   world
+		sets    bool // on a node without it
+		removes bool // from a node with it
+		foreign bool // not even a condition of another type goes
+	}{
+		"exhausted":            {in: node(), sets: true},
+		"and leaving":          {in: node(leaving)},
+		"another attempt runs": {in: node(with(pod(6))), sets: true},
+		"an old failure":       {in: node(recordedAgo(11 * time.Minute))},
+		"an inconclusive attempt after it": {in: node(func(in *Input) {
+			in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Probed = attempt.Inconclusive, attempt.ReasonImagePull, false
+		})},
+		"a failure that verified nodes share": {in: node(func(in *Input) {
+			in.Node.Record.LastOutcome, in.Node.Record.Held = attempt.Inconclusive, GuardControlProbe
+		}), removes: true},
+		"not compared with a verified node": {in: node(unprobed), removes: true},
+		"no control probe is needed":        {in: node(unprobed, noProbe), sets: true},
+		"not all retries are spent":         {in: failing(4, deleting, asksForRepair), removes: true},
+		"never tried":                       {in: given(deleting, asksForRepair), removes: true},
+		"passed":                            {in: verified(deleting, asksForRepair), removes: true},
+		"under other checks":                {in: node(func(in *Input) { in.Checks = "c2" }), removes: true},
+		"in another boot":                   {in: node(rebootedTo("b2")), removes: true},
+		"in another boot, onReboot off": {in: node(rebootedTo("b2"), opts(func(c *config.Config) {
+			c.NodeManagement.Reverify.OnReboot = ptr.To(false)
+		})), removes: true},
+		"skip":                      {in: node(skipped), removes: true},
+		"do-not-delete":             {in: node(optOut), removes: true},
+		"paused":                    {in: node(), world: paused, removes: true},
+		"a dry run":                 {in: node(dryRun), removes: true},
+		"deleteFailedNodes off":     {in: node(opts(func(c *config.Config) { c.NodeManagement.DeleteFailedNodes = false })), removes: true},
+		"action delete":             {in: node(opts(func(c *config.Config) { c.NodeManagement.Remediation.Action = config.ActionDelete })), removes: true},
+		"not selected":              {in: node(unselected), world: lately, removes: true},
+		"not selected, long ago":    {in: node(unselected), world: longAgo, removes: true},
+		"another installation's":    {in: node(unselected), foreign: true},
+		"the record was removed":    {in: node(func(in *Input) { in.Node.Record, in.Node.HasRecord = marks.Record{}, false }), removes: true},
+		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{HistoryLost: true} }), removes: true},
+		"a control plane":           {in: node(controlplane), removes: true},
+		"a virtual node":            {in: node(virtual), removes: true},
+		"Windows":                   {in: node(windows), removes: true},
+		"verified before":           {in: node(verifiedOnce), removes: true},
+		"ordinary pods":             {in: node(), world: busy, removes: true},
+		"another node is in flight": {in: node(), world: going, removes: true},
+		"the owner is ambiguous":    {in: node(), world: world{fleet: deletable().fleet, owner: owner.Owner{Problem: "two"}}, removes: true},
+		"too many fail":             {in: node(maxUnhealthy(*ptrTo("0"))), removes: true},
+		"the node is being deleted": {in: node(func(in *Input) { in.Node.Deleting = true })},
+		"another program's condition": {in: node(func(in *Input) {
+			in.Node.Conditions = []corev1.NodeCondition{{Type: required, Status: corev1.ConditionFalse, Reason: "Theirs"}}
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := tc.world
+			if w.fleet == nil {
+				w.fleet = deletable().fleet
+			}
+			plan, asked := conditionPlan(t, tc.in, w)
+			if (plan.Step == StepSetCondition) != tc.sets || plan.Step == StepRemoveConditions {
+				t.Errorf("without the condition: %q", plan.Step)
+			}
+			if fresh := slices.Index(asked, NeedFresh); tc.sets && (fresh < 0 || !slices.Contains(asked[fresh:], NeedOwner) || !slices.Contains(asked[fresh:], NeedLedger)) {
+				t.Errorf("all evidence is loaded again after the fresh read of the node: %v", asked)
+			}
+			if name == "another program's condition" {
+				if plan, _ := ask(t, tc.in, w); plan.Change.Record.Held != GuardCondition {
+					t.Errorf("held by %q", plan.Change.Record.Held)
+				}
+				return
+			}
+			with := tc.in
+			carrying(required, "example.com/Earlier")(&with)
+			plan, _ = conditionPlan(t, with, w)
+			want := []corev1.NodeConditionType{"example.com/Earlier"} // of an earlier configuration: always goes
+			if tc.removes {
+				want = append([]corev1.NodeConditionType{required}, want...)
+			}
+			if tc.in.Node.Deleting || tc.foreign {
+				want = nil
+			}
+			if !slices.Equal(plan.RemoveConditions, want) || (plan.Step == StepRemoveConditions) != (want != nil) {
+				t.Errorf("with the condition: %q, removes %v, want %v", plan.Step, plan.RemoveConditions, want)
+			}
+			if plan, _ := ask(t, with, w); plan.Step == StepDelete && name != "action delete" {
+				t.Error("the node is deleted")
+			}
+		})
+	}
+}
+
+// The limits count an action once. Neither the node's own entries hold it, nor what began after it.
+func TestConditionCountsOnce(t *testing.T) {
+	entry := func(uid string, age time.Duration) ledger.Entry {
+		return ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: uid, Node: uid, Kind: marks.KindCondition}
+	}
+	for name, tc := range map[string]struct {
+		with    []ledger.Entry
+		carries bool
+		step    Step
+	}{
+		"first":                           {step: StepSetCondition},
+		"entered, and not set yet":        {with: []ledger.Entry{entry("u1", time.Second)}, step: StepSetCondition},
+		"set":                             {with: []ledger.Entry{entry("u1", time.Minute)}, carries: true},
+		"another node's later":            {with: []ledger.Entry{entry("u1", time.Minute), entry("gone", time.Second)}, carries: true},
+		"set, and its entry is gone":      {with: []ledger.Entry{entry("gone", time.Minute)}, carries: true},
+		"another node's before it":        {with: []ledger.Entry{entry("gone", time.Minute)}, step: StepNone},
+		"removed meanwhile, counted once": {with: []ledger.Entry{entry("u1", 2*time.Minute), entry("gone", time.Minute)}, step: StepSetCondition},
+	} {
+		in, w := failing(5, deleting, asksForRepair, maxDeletionsPerHour(1)), deletable()
+		if tc.carries {
+			carrying(required)(&in)
+		}
+		w.ledger.Entries = tc.with
+		if plan, _ := conditionPlan(t, in, w); plan.Step != tc.step {
+			t.Errorf("%s: %q, want %q", name, plan.Step, tc.step)
+		}
+	}
+	if Entered(failing(5), Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) != true {
+		t.Error("an entry since the node was created")
+	}
+	passed := verified(func(in *Input) { in.Node.Record.VerifiedTime = ago(time.Minute) })
+	if Entered(passed, Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) {
+		t.Error("an entry of before the node passed")
+	}
+	passed.Node.Record.VerifiedTime = ptr.To(now.Add(time.Hour))
+	if !Passed(passed, now).IsZero() {
+		t.Error("a pass in the future is forged")
+	}
+}
+
+// A failure under other checks counts for nothing. A node whose checks were corrected is tried again, with all retries,
+// before anything is done about it.
+func TestFailureBelongsToItsChecks(t *testing.T) {
+	corrected := func(in *Input) { in.Checks = "c2" }
+	for name, in := range map[string]Input{
+		"exhausted":          failing(5, deleting, corrected),
+		"a deletion intent":  failing(5, deleting, corrected, intended),
+		"held":               failing(5, deleting, corrected, heldBy(GuardPaused)),
+		"with the condition": failing(5, deleting, asksForRepair, corrected),
+	} {
+		w := deletable()
+		plan, _ := ask(t, in, w)
+		for range 3 { // an intent is dropped first
+			if plan.Step != StepRecord {
+				break
+			}
+			in.Node.Record = plan.Change.Record
+			plan, _ = ask(t, in, w)
+		}
+		if plan.Step != StepStart {
+			t.Errorf("%s: %q: %+v", name, plan.Step, plan.Change.Record)
+		}
+		in.Pods = append(in.Pods, pod(6, ended(attempt.Failed)))
+		in.Pods[0].Attempt.Basis.Checks = "c2"
+		w.probes = nil
+		in.Config.NodeManagement.Remediation.ControlProbe = ptr.To(false)
+		plan, _ = ask(t, in, w)
+		if r := plan.Change.Record; plan.Step != StepRecord || r.Attempts != 1 || r.Checks != "c2" {
+			t.Errorf("%s: the first failure under the corrected checks: %q %+v", name, plan.Step, r)
+		}
+	}
+	if s := SummaryOf(failing(5, deleting)); !s.Unhealthy {
+		t.Error("a failed node is healthy")
+	}
+	if s := SummaryOf(failing(5, deleting, corrected)); s.Unhealthy {
+		t.Error("a node that failed other checks counts as unhealthy")
+	}
+	cause := func(in *Input) {
+		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: now, BootID: "b1", Checks: checks, Fault: marks.FaultNode}
+	}
+	if d := newDecision(failing(1, deleting, cause, corrected), Evidence{}, now); d.causeKnown() {
+		t.Error("the cause of a missed deadline counts under other checks")
+	}
+}
