@@ -125,16 +125,12 @@ func (s nodeState) refusesReverify() error {
 
 // startAfresh is the patch that removes the verified label and restores the full retry budget. The record is reset and
 // not removed, because it holds facts that must survive. The number of the last attempt keeps an attempt from being
-// counted twice. That the node was verified before keeps it from being deleted as a node that never was. The actions
-// that are yet to be taken back stay listed.
+// counted twice. That the node was verified before keeps it from being deleted as a node that never was.
 func (s nodeState) startAfresh() []byte {
 	n, r := s.in.Node, s.in.Node.Record
 	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,
 		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded, Cleared: r.Cleared,
-		Request: r.Request, RequestTime: r.RequestTime, Remediations: slices.Clone(r.Remediations)}}
-	if last := len(r.Remediations) - 1; last >= 0 && r.Remediations[last].Sequence == r.Sequence {
-		change.Record.Remediations[last].Sequence-- // nobody waits for what comes of the action any longer
-	}
+		Request: r.Request, RequestTime: r.RequestTime}}
 	if n.Labelled {
 		change.Label = ptr.To(false)
 	}
@@ -272,7 +268,7 @@ func check(ctx context.Context, v *invocation) error {
 	if s.in.Profile.Unchecked() {
 		return fmt.Errorf("profile %q of node %s has no checks", s.in.Profile.Profile, n.Name)
 	}
-	target := workerpod.Target{Name: n.Name, UID: n.UID, BootID: n.BootID, Gated: n.Gated}
+	target := workerpod.Target{Name: n.Name, UID: n.UID, BootID: n.BootID, Gated: s.in.Closed()}
 	via := config.SchedulingDirect
 	if !n.Offers(s.in.Profile.ExtendedResources()) {
 		via = config.SchedulingScheduler // bound directly the pod would run without them

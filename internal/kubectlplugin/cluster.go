@@ -138,10 +138,15 @@ func parse(m corev1.ConfigMap, kind string) (*config.Config, error) {
 	return read([]byte(m.Data[configKey]), kind+m.Namespace+"/"+m.Name)
 }
 
+// controllersSelector selects the chart's objects of controllers, in either deploymentMode.
+func controllersSelector() string {
+	return fmt.Sprintf("%s=%s,%s in (%s,%s)", workerpod.LabelName, workerpod.Name, workerpod.LabelComponent,
+		componentController, componentDaemonSet)
+}
+
 func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
 	list, err := c.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: fmt.Sprintf("%s=%s,%s in (%s,%s)", workerpod.LabelName, workerpod.Name,
-			workerpod.LabelComponent, componentController, componentDaemonSet)})
+		LabelSelector: controllersSelector()})
 	if err != nil {
 		return nil, err
 	}

@@ -150,11 +150,10 @@ func (v *invocation) readers() []*cobra.Command {
 			Example: "  kubectl node-ready doctor", Args: cobra.NoArgs,
 		}, doctor),
 		v.onCluster(&cobra.Command{
-			Use: "remediations", Aliases: []string{"deletions"},
-			Short: "List the actions on failed nodes, their causes and their results",
+			Use: "remediations", Short: "List the actions on failed nodes, their causes and their results",
 			Example: `  kubectl node-ready remediations
-  # The nodes that wait for the result of an action
-  kubectl node-ready remediations -o json | jq -r '.remediations[] | select(.state == "waiting").node'`,
+  # The nodes with a condition that asks a repairer to act on them
+  kubectl node-ready remediations -o json | jq -r '.remediations[] | select(.state == "set").node'`,
 			Args: cobra.NoArgs,
 		}, remediations),
 	}
@@ -176,7 +175,29 @@ tainted only after a failure that no verified node shares.`,
 	reverify.Flags().BoolVar(&v.await, "wait", false,
 		"Request a verification and wait for its result; a verified node keeps its label")
 	reverify.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait, with --wait; 0 means no limit")
-	return []*cobra.Command{reverify,
+	remove := v.onNodes(&cobra.Command{
+		Use: "remove-marks [NODE...]", Short: "Uninstall: remove every mark of kube-node-ready from nodes",
+		Long: `Uninstall: remove every mark of kube-node-ready from nodes, by default from all.
+
+The marks are the verified label, the gating taints, the annotations of the controller, the taints and annotations of
+its rules, and its conditions. The opt-outs node-ready/skip and node-ready/do-not-delete stay, because a person sets
+them.
+
+Run it after helm uninstall: a controller that runs would write the marks again. If the controller had its own taints,
+verified label or completedAnnotation, set them with --taint and --label, or pass its configuration with --config.`,
+		Example: `  # What would be removed
+  kubectl node-ready remove-marks --dry-run
+  kubectl node-ready remove-marks
+  # Taints and a label of its own
+  kubectl node-ready remove-marks --taint example.com/unverified:NoSchedule --label example.com/verified`,
+		Args: cobra.ArbitraryArgs,
+	}, -1, reporting(removeMarks))
+	flags := remove.Flags()
+	flags.StringArrayVar(&v.gatingTaints, "taint", nil, "A gating taint to remove, as KEY:EFFECT; may be repeated")
+	flags.StringVar(&v.verifiedLabel, "label", "", "Key of the verified label to remove")
+	flags.BoolVar(&v.dryRun, "dry-run", false, "Only print what would be removed")
+	flags.BoolVar(&v.force, "force", false, "Remove the marks even if a controller still runs")
+	return []*cobra.Command{reverify, remove,
 		v.onNodes(&cobra.Command{
 			Use: "skip NODE...", Short: "Exclude nodes from verification and remediation",
 			Example: "  kubectl node-ready skip node-1", Args: cobra.MinimumNArgs(1),
@@ -187,10 +208,14 @@ tainted only after a failure that no verified node shares.`,
 		}, -1, reporting(unskip)),
 		v.onCluster(&cobra.Command{
 			Use: "pause [WHY...]", Short: "Pause remediation: take no action on failed nodes",
+			Long: `Pause remediation: take no action on failed nodes.
+
+Within reconciliation.intervalSeconds, the controller also removes its conditions that ask a repairer to act on a
+node.`,
 			Example: "  kubectl node-ready pause DNS outage, ticket 7", Args: cobra.ArbitraryArgs,
 		}, reporting(pause)),
 		v.onCluster(&cobra.Command{
-			Use: "resume", Short: "Resume remediation: take the configured actions on failed nodes again",
+			Use: "resume", Short: "Resume remediation: take the configured action on failed nodes again",
 			Example: "  kubectl node-ready resume", Args: cobra.NoArgs,
 		}, reporting(resume)),
 	}
@@ -264,10 +289,7 @@ func (v *invocation) command(c *cobra.Command, run runner, formats ...string) *c
 		}
 		return v.useColour()
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		v.calledAs = c.CalledAs()
-		return run(c.Context(), v)
-	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context(), v) }
 	if len(formats) > 0 {
 		c.Flags().StringVarP(&v.output, "output", "o", "", "Output format. One of: ("+strings.Join(formats, ", ")+")")
 		complete(c, "output", formats...)

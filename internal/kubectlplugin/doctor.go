@@ -61,7 +61,7 @@ var examinations = []struct {
 	{"dns", examineDNS, "cluster DNS can run"},
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
-	{"repair", examineRepair, "every action is possible, and no other repairer bypasses the guards"},
+	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
 	{"token", examineToken, "an admission policy limits what a stolen token allows"},
 }
 

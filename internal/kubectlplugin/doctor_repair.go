@@ -17,10 +17,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/rights"
 )
 
-// The doctor's check of suspicions, actions, and repairers beside us.
+// The doctor's check of suspicions, the action on failed nodes, and repairers beside us.
 
 // repairers are kinds of objects that name the conditions of nodes on which another program repairs or replaces them.
 var repairers = []struct {
@@ -34,23 +33,21 @@ var repairers = []struct {
 	{"remediation.medik8s.io", "NodeHealthCheck", "medik8s", [][]string{{"spec", "unhealthyConditions"}}},
 }
 
-// examineRepair looks for actions that cannot be carried out or that nothing leads to, and for repairers that do not
-// wait for our guards.
+// examineRepair looks for settings that have no effect, conditions that stay, and repairers that do not wait for our
+// guards.
 func examineRepair(ctx context.Context, v *invocation, d *diagnosis) error {
 	if v.cluster.component == componentDaemonSet {
 		return nil // which neither suspects nor acts
 	}
 	v.noteUnusedSettings(d)
-	return errors.Join(v.examineDetectors(ctx, d), v.examineObjects(ctx, d), v.examineRepairers(ctx, d),
-		v.examineEvictions(ctx, d))
+	return errors.Join(v.examineConditions(ctx, d), v.examineRepairers(ctx, d), v.examineEvictions(ctx, d))
 }
 
 // noteUnusedSettings notes settings that have no effect beside others.
 func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	n := v.cluster.config.NodeManagement
-	deletesOnly := len(n.Remediation.Actions) == 1 && n.Remediation.Actions[0].Delete != nil
-	if !n.DeleteFailedNodes && !deletesOnly {
-		d.note("nodeManagement.remediation.actions is configured, but deleteFailedNodes is off, so no action is taken",
+	if !n.DeleteFailedNodes && n.Remediation.Action != config.ActionDelete {
+		d.note("nodeManagement.remediation.action is condition, but deleteFailedNodes is off, so no action is taken",
 			"set nodeManagement.deleteFailedNodes, at first with remediation.dryRun (docs/guides/repair.md)")
 	}
 	if n.DeleteFailedNodes && *n.Remediation.NeverVerifiedOnly && len(v.cluster.config.SuspectTypes()) > 0 {
@@ -60,16 +57,19 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	}
 }
 
-// examineDetectors notes conditions that are to make nodes suspect and that no node carries.
-func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
+// examineConditions finds nodes with a condition of ours that the controller should have removed. It notes conditions
+// that are to make nodes suspect and that no node carries.
+func (v *invocation) examineConditions(ctx context.Context, d *diagnosis) error {
 	missing, nodes := v.cluster.config.SuspectTypes(), 0
-	if len(missing) == 0 {
-		return nil
-	}
 	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
 		nodes++
 		for _, c := range n.Status.Conditions {
 			delete(missing, c.Type)
+			if c.Reason == marks.ReasonVerificationFailed && !v.sets(c.Type) {
+				d.found(fmt.Sprintf("node %s has the condition %s of an earlier configuration: a repairer may act on it",
+					n.Name, c.Type), "wait for reconciliation.intervalSeconds, within which the controller removes it; if it "+
+					"stays, the event RemediationConditionStays on the node has the reason")
+			}
 		}
 	})
 	if err != nil || nodes == 0 {
@@ -84,74 +84,11 @@ func (v *invocation) examineDetectors(ctx context.Context, d *diagnosis) error {
 	return nil
 }
 
-// examineObjects looks for templates whose object the API server would refuse.
-func (v *invocation) examineObjects(ctx context.Context, d *diagnosis) error {
+// sets reports whether the action on failed nodes sets a condition of the type.
+func (v *invocation) sets(condition corev1.NodeConditionType) bool {
 	n := v.cluster.config.NodeManagement
-	if !n.DeleteFailedNodes {
-		return nil
-	}
-	var errs []error
-	for i, a := range n.Remediation.Actions {
-		if a.Object != nil {
-			errs = append(errs, v.examineObject(ctx, d, fmt.Sprintf("remediation.actions[%d].object", i), a.Object))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (v *invocation) examineObject(ctx context.Context, d *diagnosis, at string, o *config.ObjectAction) error {
-	apiVersion, kind, namespace := o.Identity()
-	gv, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil {
-		return err
-	}
-	resource, err := v.cluster.served(gv, kind)
-	switch {
-	case err != nil:
-		return err
-	case resource == nil:
-		d.found(fmt.Sprintf("the API server does not serve kind %s in %s, which %s creates: the guard action "+
-			"holds this entry, and no later entry is tried", kind, apiVersion, at), "install its CustomResourceDefinition, "+
-			"or correct apiVersion and kind")
-		return nil
-	case resource.Namespaced && namespace == "":
-		d.found(fmt.Sprintf("%s creates a %s, which is namespaced, and its template has no namespace", at, kind),
-			"set metadata.namespace in the template")
-		return nil
-	case !resource.Namespaced && namespace != "":
-		d.found(fmt.Sprintf("%s creates a %s, which is cluster-scoped, in namespace %s", at, kind, namespace),
-			"remove metadata.namespace from the template")
-		return nil
-	}
-	if namespace != "" {
-		_, err := v.cluster.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			d.found(fmt.Sprintf("namespace %s, in which %s creates a %s, does not exist", namespace, at, kind),
-				"create it, or correct metadata.namespace in the template")
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if v.cluster.config.NodeManagement.Remediation.DryRun || d.overview.DryRun {
-		return nil // it may not create one then
-	}
-	own, account, err := v.account(ctx, d.overview)
-	if err != nil {
-		return err
-	}
-	right := rights.Right{Namespace: namespace,
-		GroupResource: schema.GroupResource{Group: gv.Group, Resource: resource.Name},
-		Verbs:         []string{"create", "get", "delete"}}
-	missing, err := v.missing(ctx, own, account, right)
-	if len(missing) > 0 {
-		d.found(fmt.Sprintf("service account %s/%s may not %s %s, which %s needs: the guard action holds it",
-			own, account, strings.Join(missing, ", "), right, at),
-			"run helm upgrade, whose role has the regular plural of the kind; add a rule for another plural to "+
-				"controller.extraRules")
-	}
-	return err
+	r := n.Remediation
+	return n.DeleteFailedNodes && r.Action == config.ActionCondition && r.Condition.Type == condition
 }
 
 // served is the resource of a kind as the API server serves it; nil where it does not.
@@ -171,13 +108,16 @@ func (c *cluster) served(gv schema.GroupVersion, kind string) (*metav1.APIResour
 	return nil, nil
 }
 
-// examineRepairers looks for repairers that act on a condition which no guard was asked about.
+// examineRepairers looks for repairers that act on a condition which no guard was asked about, and notes that none acts
+// on the one that the action sets.
 func (v *invocation) examineRepairers(ctx context.Context, d *diagnosis) error {
 	groups, err := v.cluster.client.Discovery().ServerGroups()
 	if err != nil {
 		return err
 	}
 	var errs []error
+	want := v.cluster.config.NodeManagement.Remediation.Condition
+	used := false
 	for _, kind := range repairers {
 		i := slices.IndexFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == kind.group })
 		if i < 0 {
@@ -199,33 +139,37 @@ func (v *invocation) examineRepairers(ctx context.Context, d *diagnosis) error {
 				for _, path := range kind.paths {
 					for _, c := range entries(o, path...) {
 						v.examineTrigger(d, who, c["type"], c["status"])
+						used = used || c["type"] == string(want.Type)
 					}
 				}
 			}))
+	}
+	if v.sets(want.Type) && !used {
+		d.note(fmt.Sprintf("remediation.action sets the condition %s=%s, and no MachineHealthCheck or NodeHealthCheck "+
+			"acts on it: unless another program does, for example Karpenter, failed nodes stay", want.Type, want.Status),
+			"set up a repairer for it (docs/guides/repair.md)")
 	}
 	return errors.Join(errs...)
 }
 
 // examineTrigger looks at one condition on which a repairer acts.
 func (v *invocation) examineTrigger(d *diagnosis, who, condition, status string) {
-	cfg := v.cluster.config
-	actions := cfg.NodeManagement.Remediation.Actions
-	set := slices.IndexFunc(actions, func(a config.Action) bool {
-		return a.Condition != nil && string(a.Condition.Type) == condition
-	})
-	const fix = "let it act on a condition that remediation.actions sets only when all guards allow it: " +
-		"actions: [{condition: {}}] sets node-ready/RemediationRequired=True (docs/guides/repair.md)"
+	want := v.cluster.config.NodeManagement.Remediation.Condition
+	ours := v.sets(corev1.NodeConditionType(condition))
+	const fix = "let it act on a condition that is set only while all guards allow it: remediation.action: condition " +
+		"sets node-ready/RemediationRequired=True (docs/guides/repair.md)"
 	switch {
 	case condition == string(marks.ConditionType):
 		d.found(fmt.Sprintf("%s acts on the condition %s, which shows the first failure: it bypasses every guard "+
 			"of kube-node-ready", who, condition), fix)
-	case set >= 0 && status != string(actions[set].Condition.Status):
-		d.found(fmt.Sprintf("%s acts on %s=%s, but remediation.actions sets it to %s, so it never acts", who,
-			condition, status, actions[set].Condition.Status), "give both the same status")
-	case set < 0 && strings.HasPrefix(condition, "node-ready/"):
-		d.found(fmt.Sprintf("%s acts on the condition %s, which no entry of remediation.actions sets, so it "+
-			"never acts", who, condition), "add an entry condition: {type: "+condition+"} to nodeManagement.remediation.actions")
-	case cfg.SuspectTypes()[corev1.NodeConditionType(condition)]:
+	case ours && status != string(want.Status):
+		d.found(fmt.Sprintf("%s acts on %s=%s, but remediation.condition sets it to %s, so it never acts", who, condition,
+			status, want.Status), "give both the same status")
+	case !ours && strings.HasPrefix(condition, "node-ready/"):
+		d.found(fmt.Sprintf("%s acts on the condition %s, which kube-node-ready does not set, so it never acts", who,
+			condition), "set nodeManagement.deleteFailedNodes, remediation.action: condition and remediation.condition.type: "+
+			condition)
+	case v.cluster.config.SuspectTypes()[corev1.NodeConditionType(condition)]:
 		d.note(fmt.Sprintf("%s acts on the condition %s, which also makes nodes suspect: it repairs them "+
 			"without waiting for the result of their verification", who, condition), fix)
 	}

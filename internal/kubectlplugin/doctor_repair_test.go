@@ -1,11 +1,9 @@
 package kubectlplugin
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,7 +12,6 @@ import (
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
-	kubernetestesting "k8s.io/client-go/testing"
 )
 
 // other is an object of another program, with its spec.
@@ -38,17 +35,15 @@ func acts(path string, conditions ...map[string]any) map[string]any {
 
 func on(kind, status string) map[string]any { return map[string]any{"type": kind, "status": status} }
 
-// Doctor finds repairers that bypass the guards, actions that cannot be taken, and settings that nothing comes of.
+// Doctor finds repairers that bypass the guards or never act, conditions that stay, and settings that nothing comes of.
 func TestDoctorOfRepair(t *testing.T) {
-	const job = `{nodeManagement: {deleteFailedNodes: true, remediation: {actions: [{object: {template: {apiVersion: batch/v1, kind: Job, metadata: {namespace: repair}}}}]}}}`
 	const suspicion = `{nodeManagement: {reverify: {onConditions: [{type: KernelDeadlock}]}}}`
+	carries := []runtime.Object{makeNode(asked("node-ready/RemediationRequired"))}
 	capi, medik8s := "cluster.x-k8s.io/v1beta1", "remediation.medik8s.io/v1alpha1"
 	for name, test := range map[string]struct {
 		config string
 		others []runtime.Object
 		nodes  []runtime.Object
-		denied []string
-		dryRun bool
 		// The parts of what is found and noted.
 		found, noted []string
 	}{
@@ -62,16 +57,16 @@ func TestDoctorOfRepair(t *testing.T) {
 		"another repairer": {config: "{}", others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/Verified", "Unknown")))},
 			found: []string{"NodeHealthCheck all of medik8s acts on the condition node-ready/Verified"}},
-		"one on the action's condition": {config: ladder, others: []runtime.Object{
+		"one on the action's condition": {config: asking, others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/RemediationRequired", "True")))},
 			noted: []string{"remediation.neverVerifiedOnly is on"}},
-		"on its other status": {config: ladder, others: []runtime.Object{
+		"on its other status": {config: asking, others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/RemediationRequired", "False")))},
-			found: []string{"acts on node-ready/RemediationRequired=False, but remediation.actions sets it to True, so it never acts"},
+			found: []string{"acts on node-ready/RemediationRequired=False, but remediation.condition sets it to True, so it never acts"},
 			noted: []string{"remediation.neverVerifiedOnly is on"}},
 		"on one that nobody sets": {config: "{}", others: []runtime.Object{
 			other(medik8s, "NodeHealthCheck", "", "all", acts("unhealthyConditions", on("node-ready/RemediationRequired", "True")))},
-			found: []string{"which no entry of remediation.actions sets, so it never acts"}},
+			found: []string{"which kube-node-ready does not set, so it never acts"}},
 		"on the accusation itself": {config: suspicion, others: []runtime.Object{
 			other(capi, "MachineHealthCheck", "prod", "workers", acts("unhealthyConditions", on("KernelDeadlock", "True")))},
 			noted: []string{"acts on the condition KernelDeadlock, which also makes nodes suspect"}},
@@ -81,30 +76,23 @@ func TestDoctorOfRepair(t *testing.T) {
 			other("readiness.node.x-k8s.io/v1alpha1", "NodeReadinessRule", "", "closes", map[string]any{"enforcementMode": "continuous",
 				"taint": map[string]any{"effect": "NoSchedule"}, "conditions": []any{map[string]any{"type": "node-ready/Verified", "requiredStatus": "True"}}})},
 			noted: []string{"NodeReadinessRule evicts evicts the pods of a node whenever node-ready/Verified is not True"}},
-		"an object that may be created":   {config: job},
-		"that the account may not create": {config: job, denied: []string{"create", "delete"}, found: []string{"service account own/account may not create, delete jobs.batch in repair, which remediation.actions[0].object needs"}},
-		"in a dry run":                    {config: job, denied: []string{"create"}, dryRun: true},
-		"in no such namespace":            {config: strings.Replace(job, "repair", "none", 1), found: []string{"namespace none, in which remediation.actions[0].object creates a Job, does not exist"}},
-		"without a namespace":             {config: strings.Replace(job, "metadata: {namespace: repair}", "spec: {}", 1), found: []string{"creates a Job, which is namespaced, and its template has no namespace"}},
-		"of no such kind":                 {config: strings.Replace(job, "Job", "Hammer", 1), found: []string{"the API server does not serve kind Hammer in batch/v1"}},
-		"of no such group":                {config: strings.Replace(job, "batch/v1", "none.example/v1", 1), found: []string{"the API server does not serve kind Job in none.example/v1"}},
-		"cluster-scoped, in a namespace": {config: strings.Replace(strings.Replace(job, "batch/v1", medik8s, 1), "Job", "NodeHealthCheck", 1),
-			found: []string{"creates a NodeHealthCheck, which is cluster-scoped, in namespace repair"}},
-		"actions that are off": {config: strings.Replace(job, "deleteFailedNodes: true, ", "", 1), noted: []string{"deleteFailedNodes is off, so no action is taken"}},
+		"no repairer for the action's condition": {config: asking, nodes: carries,
+			noted: []string{"remediation.neverVerifiedOnly is on", "no node has the condition KernelDeadlock",
+				"sets the condition node-ready/RemediationRequired=True, and no MachineHealthCheck or NodeHealthCheck acts on it"}},
+		"an action that is off": {config: strings.Replace(asking, "deleteFailedNodes: true, ", "", 1), nodes: carries,
+			found: []string{"node n has the condition node-ready/RemediationRequired of an earlier configuration"},
+			noted: []string{"deleteFailedNodes is off, so no action is taken", "no node has the condition KernelDeadlock"}},
+		"a condition of another type": {config: strings.Replace(asking, "action: condition", "action: condition, condition: {type: a/B}", 1), nodes: carries,
+			found: []string{"node n has the condition node-ready/RemediationRequired of an earlier configuration"},
+			noted: []string{"remediation.neverVerifiedOnly is on", "no node has the condition KernelDeadlock", "sets the condition a/B=True"}},
 		"a detector that runs": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "KernelDeadlock", Status: "False"}}}}}},
 		"one that does not": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}},
 			noted: []string{"no node has the condition KernelDeadlock, which reverify.onConditions names"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(append(test.nodes, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "repair"}})...)
-			client.PrependReactor("create", "subjectaccessreviews", func(a kubernetestesting.Action) (bool, runtime.Object, error) {
-				review := a.(kubernetestesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-				review.Status.Allowed = !slices.Contains(test.denied, review.Spec.ResourceAttributes.Verb)
-				return true, review, nil
-			})
+			client := fake.NewClientset(test.nodes...)
 			client.Discovery().(*discoveryfake.FakeDiscovery).Resources = []*metav1.APIResourceList{
-				{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}, {Name: "jobs/status", Kind: "Job", Namespaced: true}}},
 				{GroupVersion: capi, APIResources: []metav1.APIResource{{Name: "machinehealthchecks", Kind: "MachineHealthCheck", Namespaced: true}}},
 				{GroupVersion: medik8s, APIResources: []metav1.APIResource{{Name: "nodehealthchecks", Kind: "NodeHealthCheck"}}},
 			}
@@ -114,8 +102,7 @@ func TestDoctorOfRepair(t *testing.T) {
 					{Group: "remediation.medik8s.io", Version: "v1alpha1", Resource: "nodehealthchecks"}:    "NodeHealthCheckList",
 					{Group: "readiness.node.x-k8s.io", Version: "v1alpha1", Resource: "nodereadinessrules"}: "NodeReadinessRuleList",
 				}, test.others...)}}
-			d := diagnosis{check: "repair", overview: overview{DryRun: test.dryRun, pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "own"},
-				Spec: corev1.PodSpec{ServiceAccountName: "account"}}}}}
+			d := diagnosis{check: "repair"}
 			if err := examineRepair(t.Context(), v, &d); err != nil {
 				t.Fatal(err)
 			}

@@ -103,8 +103,8 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	if n.Held.Guard != "" {
 		add("Action held", n.Held.Guard+": "+n.Held.Message)
 	}
-	for _, r := range n.Remediations {
-		add("Action", v.remediationLine(r))
+	for _, c := range n.RemediationConditions {
+		add("Action", fmt.Sprintf("condition %s=%s, set %s", c.Type, c.Status, v.timestamp(&c.LastTransitionTime.Time)))
 	}
 	if d := n.Deletion; d != nil {
 		add("Deletion", fmt.Sprintf("%s %s, decided %s", d.Kind, d.Name, v.timestamp(&d.Time)))

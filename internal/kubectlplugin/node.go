@@ -44,6 +44,9 @@ type nodeState struct {
 func observe(cfg *config.Config, n *corev1.Node, pods []corev1.Pod) nodeState {
 	in := decide.Input{Config: cfg, Profile: cfg.For(n.Labels), Selected: cfg.Selects(n.Labels),
 		Node: marks.Observe(n, cfg.Vocabulary())}
+	// The hash includes the controller's image, which is not known here. So a record counts as made under the present
+	// checks.
+	in.Checks = in.Node.Record.Checks
 	s := nodeState{node: n, pods: map[string]*corev1.Pod{}, in: in}
 	target := workerpod.Target{Name: n.Name, UID: string(n.UID)}
 	for i := range pods {
@@ -96,8 +99,8 @@ type summary struct {
 	Cleared []suspicionView `json:"cleared,omitempty"`
 	// Request is the last request for a verification, by the annotation node-ready/verify-requested.
 	Request *requestView `json:"request,omitempty"`
-	// Remediations are the actions on the node since it last passed, other than a deletion, in their order.
-	Remediations []remediationView `json:"remediations,omitempty"`
+	// RemediationConditions are the node's conditions that ask a repairer to act on it.
+	RemediationConditions []corev1.NodeCondition `json:"remediationConditions,omitempty"`
 	// Deletion is what was decided to be deleted.
 	Deletion *marks.Deletion `json:"deletion,omitempty"`
 	// Karpenter is why Karpenter does not call the node initialised, while it waits.
@@ -133,7 +136,7 @@ func (s nodeState) summary(now time.Time) summary {
 		Name: n.Name, Status: s.status(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool, Profile: s.in.Profile.Profile,
 		Labelled: n.Labelled, Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries,
 		Inconclusive: r.Inconclusive, VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: n.RecordProblem,
-		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules,
+		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules, RemediationConditions: n.RemediationConditions,
 	}
 	if n.Condition != nil {
 		out.Why = n.Condition.Message
@@ -156,8 +159,6 @@ func (s nodeState) summary(now time.Time) summary {
 	}
 	out.Suspicion, out.Cleared = s.suspicion(), s.cleared()
 	out.Request = s.request()
-	out.Remediations = remediationsOf(nil, []nodeState{s}, true, now)
-	slices.Reverse(out.Remediations)
 	if o := decide.CurrentPod(r, s.in.Pods); o != nil {
 		pod := s.pods[o.UID]
 		w := &out.Worker

@@ -96,7 +96,7 @@ func workers(t *testing.T, numbers ...int32) []corev1.Pod {
 
 var (
 	passed = marks.Record{Sequence: 3, LastOutcome: attempt.Passed, LastTime: after(-time.Minute), VerifiedTime: after(-time.Minute), BootID: "boot"}
-	failed = marks.Record{Sequence: 2, Attempts: 2, LastOutcome: attempt.Failed, LastCheck: "dns", LastReason: "NXDOMAIN", LastMessage: "no such name",
+	failed = marks.Record{Checks: "a hash", Sequence: 2, Attempts: 2, LastOutcome: attempt.Failed, LastCheck: "dns", LastReason: "NXDOMAIN", LastMessage: "no such name",
 		LastTime: after(-5 * time.Second), NextAttemptTime: after(15 * time.Second), BootID: "boot"}
 	inconclusive = marks.Record{Sequence: 1, Inconclusive: 1, LastOutcome: attempt.Inconclusive, LastReason: "ImagePull", LastMessage: "not there",
 		LastTime: after(-time.Second), NextAttemptTime: after(time.Second), BootID: "boot"}

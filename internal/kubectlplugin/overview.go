@@ -28,13 +28,13 @@ type overview struct {
 	Plugin string `json:"plugin"`
 	// DryRun: workers run, and nothing on nodes changes.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Remediates: the actions are taken on nodes that exhaust their retries; with RemediatesDryRun it is only reported
-	// which would be.
+	// Remediates: the action is taken on nodes that exhaust their retries; with RemediatesDryRun it is only reported on
+	// which it would be.
 	Remediates       bool `json:"remediates"`
 	RemediatesDryRun bool `json:"remediatesDryRun,omitempty"`
-	// Actions are the entries of nodeManagement.remediation.actions, in their order.
-	Actions []string `json:"actions,omitempty"`
-	// Remediations are those of the ledger; nil where the actions are off or it cannot be read.
+	// Action is nodeManagement.remediation.action, with the condition that it sets.
+	Action string `json:"action,omitempty"`
+	// Remediations are those of the ledger; nil where the action is off or it cannot be read.
 	Remediations *ledgerView `json:"remediations,omitempty"`
 	// Problem is what could not be read.
 	Problem string `json:"problem,omitempty"`
@@ -77,8 +77,9 @@ func (v *invocation) overview(ctx context.Context) overview {
 		}
 	}
 	if o.Remediates {
-		for _, a := range n.Remediation.Actions {
-			o.Actions = append(o.Actions, actionText(a))
+		o.Action = string(n.Remediation.Action)
+		if c := n.Remediation.Condition; n.Remediation.Action == config.ActionCondition {
+			o.Action = fmt.Sprintf("%s %s=%s", o.Action, c.Type, c.Status)
 		}
 		view, _, err := v.ledger(ctx)
 		if err != nil {
@@ -107,18 +108,6 @@ func (c *cluster) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
 // remediationsRow is the name of the overview's line about actions on failed nodes.
 const remediationsRow = "Remediations"
 
-// actionText is an entry of nodeManagement.remediation.actions in a few words.
-func actionText(a config.Action) string {
-	switch {
-	case a.Condition != nil:
-		return fmt.Sprintf("%s %s=%s", actionCondition, a.Condition.Type, a.Condition.Status)
-	case a.Object != nil:
-		_, kind, _ := a.Object.Identity()
-		return actionObject + " " + kind
-	}
-	return actionDelete
-}
-
 // rows are the overview's lines in status.
 func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	rows := [][]string{{"Controller", o.Leader.line(v.now)}}
@@ -134,9 +123,9 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	case o.Remediations == nil:
 		add(remediationsRow, "on; "+o.Problem)
 	case o.RemediatesDryRun:
-		add(remediationsRow, "dry run: nodes say what would be done: "+strings.Join(o.Actions, ", then "))
+		add(remediationsRow, "dry run: nodes say what would be done: "+o.Action)
 	default:
-		add(remediationsRow, strings.Join(o.Actions, ", then ")+": "+o.Remediations.line())
+		add(remediationsRow, o.Action+": "+o.Remediations.line())
 	}
 	var totals []string
 	for _, s := range append(decide.Statuses(), excluded, unmanaged, deleting) {

@@ -46,7 +46,6 @@ type invocation struct {
 	connection *genericclioptions.ConfigFlags
 	terminal   bool
 	args       []string
-	calledAs   string       // the command's name or alias, as typed
 	out        bytes.Buffer // what the command prints, written when it ends
 	stream     io.Writer    // for what must appear at once
 	warnings   io.Writer
@@ -59,7 +58,10 @@ type invocation struct {
 
 	// Flags.
 	configPath, colourMode, output, selector, container string
+	verifiedLabel                                       string
+	gatingTaints                                        []string
 	unverified, noHeaders, followLog, all, watch, await bool
+	force, dryRun                                       bool
 	timeout                                             time.Duration
 }
 

@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -35,52 +34,28 @@ type ledgerView struct {
 // remediationView is an action on a node: an entry of the ledger, with its result.
 type remediationView struct {
 	ledger.Entry
-	// Action is one of the action constants, State one of the state constants.
-	Action string `json:"action"`
-	State  string `json:"state"`
-	// Until is when the checks run again, while the action is waited for.
-	Until *time.Time `json:"until,omitempty"`
+	Action config.RemediationAction `json:"action"`
+	// State is one of the state constants.
+	State string `json:"state"`
 }
-
-// The values of remediationView.Action: the keys of an entry of nodeManagement.remediation.actions.
-const (
-	actionDelete    = "delete"
-	actionCondition = "condition"
-	actionObject    = "object"
-)
 
 // The values of remediationView.State.
 const (
-	stateIntended  = "intended"  // written down, and maybe not carried out yet
-	stateWaiting   = "waiting"   // carried out; the node is left alone until Until, or until it reboots
-	stateVerifying = "verifying" // the checks run again
-	stateFailed    = "failed"    // the node exhausted its retries once more
-	stateReverting = "reverting" // it is about to be taken back
-	stateEnded     = "ended"     // it was taken back without success, or another action follows it
-	stateWithdrawn = "withdrawn" // it was taken back, or not carried out, since a guard began to hold
+	stateDeleting  = "deleting"  // of a deletion: the node or its owner is being deleted
+	stateWithdrawn = "withdrawn" // of a deletion: it was not carried out, because a guard began to hold
+	stateSet       = "set"       // of a condition: the node carries it now
+	stateRemoved   = "removed"   // of a condition: the node does not carry it
 	stateRecovered = "recovered" // the node has passed since
-	stateDeleting  = "deleting"  // the node or its owner is being deleted
 	stateGone      = "gone"      // the node is gone
 	stateUnknown   = "unknown"   // the nodes cannot be read
 )
 
-// actionOf is the action that has a target of the kind.
-func actionOf(kind string) string {
-	switch {
-	case kind == marks.KindCondition:
-		return actionCondition
-	case slices.Contains(owner.Names(), kind):
-		return actionDelete
-	}
-	return actionObject
-}
-
-// target is what the action deleted, set or created, as one word.
+// target is what the action deleted or set, as one word.
 func (r remediationView) target() string {
-	if r.Action == actionCondition {
+	if r.Action == config.ActionCondition {
 		return r.Name
 	}
-	return strings.TrimSuffix(r.Kind+"/"+r.Name, "/")
+	return r.Kind + "/" + r.Name
 }
 
 // line is the view as text.
@@ -126,18 +101,13 @@ func remediations(ctx context.Context, v *invocation) error {
 	if err != nil { // whoever may read the ledger alone still sees what was done
 		v.warn("cannot find out the results of the actions: %v", err)
 	}
-	list := remediationsOf(entries, nodes, err == nil, v.now)
+	list := remediationsOf(entries, nodes, err == nil)
 	switch {
 	case v.structured():
-		out := struct {
+		return v.printObject(struct {
 			ledgerView
 			Remediations []remediationView `json:"remediations"`
-			Deletions    []remediationView `json:"deletions,omitempty"` // the same, for users of the command's old name
-		}{view, list, nil}
-		if v.calledAs == "deletions" {
-			out.Deletions = list
-		}
-		return v.printObject(out)
+		}{view, list})
 	case v.output == "name":
 		for _, r := range list {
 			fmt.Fprintln(&v.out, singleLine(r.objectName()))
@@ -157,11 +127,7 @@ func remediations(ctx context.Context, v *invocation) error {
 		rows[0] = slices.Insert(rows[0], 2, "NODE-UID")
 	}
 	for _, r := range list {
-		state := r.State
-		if r.Until != nil {
-			state += " (" + until(*r.Until, v.now) + ")"
-		}
-		row := []string{age(&r.Time.Time, v.now), r.Node, r.Action, r.target(), state, cmp.Or(r.Pool, "-"),
+		row := []string{age(&r.Time.Time, v.now), r.Node, string(r.Action), r.target(), r.State, cmp.Or(r.Pool, "-"),
 			cmp.Or(r.Zone, "-"), cmp.Or(r.Reason, "-")}
 		if v.output == "wide" {
 			row = slices.Insert(row, 2, cmp.Or(r.UID, "-"))
@@ -174,91 +140,50 @@ func remediations(ctx context.Context, v *invocation) error {
 
 // objectName is the action's object in the form that kubectl takes; of a condition, its node.
 func (r remediationView) objectName() string {
-	if r.Action == actionCondition {
+	if r.Action == config.ActionCondition {
 		return "node/" + r.Node
 	}
-	return strings.ToLower(r.Kind) + "/" + r.Name[strings.Index(r.Name, "/")+1:]
+	return strings.ToLower(r.Kind) + "/" + r.Name
 }
 
-// remediationsOf are the actions that the ledger or the record of a node has, the newest first, each with what the
-// nodes show of it. The ledger of an older version has the last action on each node, the record of a node that is there
-// those before it too.
-func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool, now time.Time) []remediationView {
+// remediationsOf are the entries of the ledger, the newest first, each with what the nodes show of it. known reports
+// whether the nodes could be read.
+func remediationsOf(entries []ledger.Entry, nodes []nodeState, known bool) []remediationView {
 	out := []remediationView{} // [] and not null in JSON
 	byUID := map[string]nodeState{}
 	for _, s := range nodes {
 		byUID[s.in.Node.UID] = s
 	}
-	for _, e := range entries {
-		r := remediationView{Entry: e, Action: actionOf(e.Kind), State: stateUnknown}
+	for _, e := range slices.Backward(entries) {
+		r := remediationView{Entry: e, Action: config.ActionDelete, State: stateUnknown}
+		if e.Kind == marks.KindCondition {
+			r.Action = config.ActionCondition
+		}
 		if s, there := byUID[e.UID]; there {
-			r.State, r.Until = s.stateOf(r.Action, e, now)
+			r.State = s.stateOf(r)
 		} else if known {
 			r.State = stateGone
 		}
 		out = append(out, r)
 	}
-	for _, s := range nodes {
-		n := s.in.Node
-		for _, a := range n.Record.Remediations {
-			e := ledger.Entry{Time: metav1.NewTime(a.Time), Node: n.Name, UID: n.UID, Pool: n.Owner.Pool, Zone: n.Zone,
-				Kind: a.TargetKind(), Name: a.FullName()}
-			if slices.ContainsFunc(entries, func(have ledger.Entry) bool { return have.UID == e.UID && isAbout(have, a) }) {
-				continue
-			}
-			r := remediationView{Entry: e, Action: actionOf(e.Kind)}
-			r.State, r.Until = s.stateOf(r.Action, e, now)
-			out = append(out, r)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b remediationView) int { return a.Time.Compare(b.Time.Time) })
-	slices.Reverse(out) // of two of one second the later one comes first
 	return out
 }
 
-// isAbout reports whether an entry is about the action that a record has, and not about one of before the node passed.
-// An entry is written after the record, and its time is in whole seconds.
-func isAbout(e ledger.Entry, a marks.Remediation) bool {
-	return a.TargetKind() == e.Kind && a.FullName() == e.Name && !e.Time.Time.Before(a.Time.Truncate(time.Second))
-}
-
-// stateOf is what became of an action on a node that is there, as its record shows; see the state constants.
-func (s nodeState) stateOf(action string, e ledger.Entry, now time.Time) (state string, until *time.Time) {
-	r := s.in.Node.Record
-	last := len(r.Remediations) - 1
-	passedSince := r.VerifiedTime != nil && !r.VerifiedTime.Before(e.Time.Time)
-	at := -1
-	for i, a := range r.Remediations {
-		if isAbout(e, a) {
-			at = i
-		}
-	}
+// stateOf is what became of an action on a node that is there; see the state constants.
+func (s nodeState) stateOf(action remediationView) string {
+	n := s.in.Node
+	passed := n.Record.VerifiedTime
 	switch {
-	case action == actionDelete && (s.in.Node.Deleting || r.Deletion != nil) && !passedSince:
-		return stateDeleting, nil
-	case at < 0 && passedSince:
-		return stateRecovered, nil
-	case at < 0:
-		return stateWithdrawn, nil
+	case passed != nil && !passed.Before(action.Time.Time):
+		return stateRecovered
+	case action.Action == config.ActionCondition && len(n.RemediationConditions) > 0:
+		return stateSet
+	case action.Action == config.ActionCondition:
+		return stateRemoved
+	case n.Deleting || n.Record.Deletion != nil:
+		return stateDeleting
 	}
-	switch a := r.Remediations[at]; {
-	case a.State == marks.RemediationIntended:
-		return stateIntended, nil
-	case a.State == marks.RemediationReverting:
-		return stateReverting, nil
-	case a.State == marks.RemediationEnded, at < last, r.Deletion != nil:
-		return stateEnded, nil
-	}
-	if r.Sequence > r.Remediations[at].Sequence {
-		if r.Attempts >= s.in.Config.Reconciliation.MaxRetries {
-			return stateFailed, nil
-		}
-		return stateVerifying, nil
-	}
-	if end, ok := decide.ActionWaitEnd(s.in, now); ok && end.After(now) {
-		return stateWaiting, &end
-	}
-	return stateVerifying, nil
+	return stateWithdrawn
 }
 
 // pause stops remediation: the controller reads the annotation before each action.

@@ -7,116 +7,95 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// ladder are a condition, an object and a deletion, in this order.
-const ladder = `{nodeManagement: {deleteFailedNodes: true, reverify: {onConditions: [{type: KernelDeadlock}]}, remediation: {actions: [
-	{condition: {}, waitSeconds: 600}, {object: {template: {apiVersion: batch/v1, kind: Job, metadata: {namespace: repair}}}}, {delete: {}}]}}}`
-
-// acted is an exhausted node on which the condition was set and then the object created, in these states, a minute ago.
-func acted(states ...string) marks.Record {
-	r := exhausted()
-	for i, state := range states {
-		a := marks.Remediation{Action: int32(i), State: state, Time: *after(-time.Minute), BootID: "boot", Sequence: r.Sequence}
-		if i == 0 {
-			a.Condition, a.Status, a.Reason = "node-ready/RemediationRequired", "True", "VerificationFailed"
-		} else {
-			a.APIVersion, a.Kind, a.Namespace, a.Name = "batch/v1", "Job", "repair", "remediate-n"
-		}
-		r.Remediations = append(r.Remediations, a)
-	}
-	return r
-}
+// asking sets a condition on failed nodes.
+const asking = `{nodeManagement: {deleteFailedNodes: true, reverify: {onConditions: [{type: KernelDeadlock}]}, remediation: {action: condition}}}`
 
 func entry(kind, name string) ledger.Entry {
 	return ledger.Entry{Time: metav1.NewTime(*after(-time.Minute)), Node: "n", UID: "uid", Kind: kind, Name: name, Reason: "5 attempts failed"}
 }
 
-// What became of an action follows from the record of its node.
+// asked gives a node our condition, of this type, since a minute ago.
+func asked(kind corev1.NodeConditionType) change {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: "True", Reason: marks.ReasonVerificationFailed,
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))})
+	}
+}
+
+// What became of an action follows from its node.
 func TestStateOfARemediation(t *testing.T) {
-	condition, object, deletion := entry(marks.KindCondition, "node-ready/RemediationRequired"), entry("Job", "repair/remediate-n"), entry("NodeClaim", "c")
-	again := acted(marks.RemediationStarted)
-	again.Sequence, again.Attempts = again.Sequence+2, 2
-	failedAgain := acted(marks.RemediationStarted)
-	failedAgain.Sequence += 5
-	due := acted(marks.RemediationStarted)
-	due.Remediations[0].Time = *after(-time.Hour)
-	deleting := acted(marks.RemediationEnded)
+	set, deletion := entry(marks.KindCondition, "node-ready/RemediationRequired"), entry("NodeClaim", "c")
+	deleting, before, since := exhausted(), passed, passed
 	deleting.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "c", Time: now}
-	before := passed
-	before.VerifiedTime = after(-time.Hour)
-	since := passed
-	since.VerifiedTime = after(-30 * time.Second)
-	earlier := condition // of the round before
-	earlier.Time = metav1.NewTime(*after(-time.Hour))
-	failing := acted(marks.RemediationStarted)
-	failing.VerifiedTime = after(-30 * time.Minute)
-	gone := deletion
-	gone.Time = earlier.Time
-	going := deleting
-	going.VerifiedTime = after(-30 * time.Minute)
+	before.VerifiedTime, since.VerifiedTime = after(-time.Hour), after(-30*time.Second)
+	deletedAgain := deleting
+	deletedAgain.VerifiedTime = since.VerifiedTime
+	carries := asked("node-ready/RemediationRequired")
 	for name, test := range map[string]struct {
-		entry         ledger.Entry
-		record        marks.Record
-		action, state string
-		waits         bool
+		entry   ledger.Entry
+		changes []change
+		want    string
 	}{
-		"intended":               {condition, acted(marks.RemediationIntended), "condition", "intended", false},
-		"waited for":             {condition, acted(marks.RemediationStarted), "condition", "waiting", true},
-		"the wait is over":       {condition, due, "condition", "verifying", false},
-		"the checks run again":   {condition, again, "condition", "verifying", false},
-		"they failed again":      {condition, failedAgain, "condition", "failed", false},
-		"to be taken back":       {condition, acted(marks.RemediationReverting), "condition", "reverting", false},
-		"the next one follows":   {condition, acted(marks.RemediationEnded, marks.RemediationStarted), "condition", "ended", false},
-		"the object":             {object, acted(marks.RemediationEnded, marks.RemediationStarted), "object", "waiting", true},
-		"the node passed":        {object, since, "object", "recovered", false},
-		"it passed before":       {object, before, "object", "withdrawn", false},
-		"a guard began to hold":  {condition, exhausted(), "condition", "withdrawn", false},
-		"an earlier condition":   {earlier, failing, "condition", "recovered", false},
-		"an earlier deletion":    {gone, going, "delete", "recovered", false},
-		"the owner goes":         {deletion, deleting, "delete", "deleting", false},
-		"the deletion was ended": {deletion, exhausted(), "delete", "withdrawn", false},
+		"set":                      {set, []change{having(exhausted()), carries}, "condition set"},
+		"under a later type":       {set, []change{having(exhausted()), asked("example.com/Broken")}, "condition set"},
+		"removed":                  {set, []change{having(exhausted())}, "condition removed"},
+		"another program's":        {set, []change{having(exhausted()), accusedBy("node-ready/RemediationRequired", now)}, "condition removed"},
+		"passed, and failed again": {set, []change{having(since), carries}, "condition recovered"},
+		"passed before":            {set, []change{having(before)}, "condition removed"},
+		"the owner goes":           {deletion, []change{having(deleting)}, "delete deleting"},
+		"the node goes":            {deletion, []change{having(exhausted()), leaving}, "delete deleting"},
+		"held meanwhile":           {deletion, []change{having(exhausted())}, "delete withdrawn"},
+		"an earlier deletion":      {deletion, []change{having(deletedAgain)}, "delete recovered"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := observe(configuration(t, ladder), makeNode(gated, having(test.record)), nil)
-			all := remediationsOf([]ledger.Entry{test.entry}, []nodeState{s}, true, now)
-			at := slices.IndexFunc(all, func(r remediationView) bool { return r.Reason != "" })
-			if got := all[at]; got.Action != test.action || got.State != test.state || (got.Until != nil) != test.waits {
-				t.Errorf("action %s, state %s, until %v; want %s, %s, %v", got.Action, got.State, got.Until, test.action, test.state, test.waits)
-			}
-			want := max(1, len(test.record.Remediations))
-			if name == "an earlier condition" { // the record has one of after the pass
-				want++
-			}
-			if len(all) != want && test.action != "delete" {
-				t.Errorf("%d actions, want %d: %+v", len(all), want, all)
-			}
-		})
+		s := observe(configuration(t, asking), makeNode(append(test.changes, gated)...), nil)
+		got := remediationsOf([]ledger.Entry{test.entry}, []nodeState{s}, true)
+		if len(got) != 1 || string(got[0].Action)+" "+got[0].State != test.want {
+			t.Errorf("%s: %+v, want %s", name, got, test.want)
+		}
 	}
-	if got := remediationsOf([]ledger.Entry{condition}, nil, true, now)[0].State; got != "gone" {
-		t.Errorf("a node that is gone: %s", got)
+	if got := remediationsOf([]ledger.Entry{set, deletion}, nil, true); len(got) != 2 || got[0].Kind != "NodeClaim" || got[0].State != "gone" {
+		t.Errorf("nodes that are gone, the newest first: %+v", got)
 	}
-	if got := remediationsOf([]ledger.Entry{condition}, nil, false, now)[0].State; got != "unknown" {
+	if got := remediationsOf([]ledger.Entry{set}, nil, false)[0].State; got != "unknown" {
 		t.Errorf("nodes that cannot be read: %s", got)
+	}
+}
+
+// The first lines of status name the action.
+func TestOverviewShowsTheAction(t *testing.T) {
+	for settings, want := range map[string]string{
+		"{}": "off (nodeManagement.deleteFailedNodes)",
+		"{nodeManagement: {deleteFailedNodes: true}}": "delete: 0 of at most 10 in the last hour",
+		asking: "condition node-ready/RemediationRequired=True: 0 of at most 10 in the last hour",
+		"{nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}": "dry run: nodes say what would be done: delete",
+	} {
+		v := &invocation{now: now, cluster: &cluster{client: fake.NewClientset(), component: componentController, controllerNamespace: "own",
+			config: configuration(t, settings)}}
+		rows := v.overview(t.Context()).rows(v, nil)
+		if got := strings.Join(rows[len(rows)-1], " "); got != "Remediations "+want {
+			t.Errorf("%s: %q, want %q", settings, got, want)
+		}
 	}
 }
 
 // The names that other commands take.
 func TestNamesOfRemediations(t *testing.T) {
-	for want, e := range map[string]ledger.Entry{"node/n": entry(marks.KindCondition, "a/B"), "job/remediate-n": entry("Job", "repair/remediate-n"),
-		"nodeclaim/c": entry("NodeClaim", "c"), "widget/w": entry("Widget", "w")} {
-		if got := (remediationView{Entry: e, Action: actionOf(e.Kind)}).objectName(); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+	all := remediationsOf([]ledger.Entry{entry("NodeClaim", "c"), entry(marks.KindCondition, "a/B")}, nil, true)
+	if len(all) != 2 || all[0].objectName() != "node/n" || all[1].objectName() != "nodeclaim/c" {
+		t.Errorf("%+v", all)
 	}
 }
 
-// The node's view shows the suspicion, what a pass cleared, the request and the actions, as text and for scripts.
-func TestSuspicionAndActionsAreShown(t *testing.T) {
+// The node's view shows the suspicion, what a pass cleared, the request and the condition, as text and for scripts.
+func TestSuspicionAndConditionAreShown(t *testing.T) {
 	transition := *after(-2 * time.Hour)
 	deadlock := accusedBy("KernelDeadlock", transition)
 	suspicion := &marks.Suspicion{Type: "KernelDeadlock", Status: "True", Transition: &transition, Time: *after(-time.Minute)}
@@ -124,8 +103,8 @@ func TestSuspicionAndActionsAreShown(t *testing.T) {
 	suspect.Suspicion = suspicion
 	cleared := passed
 	cleared.Cleared = []marks.Suspicion{*suspicion, {Type: "Other", Status: "True", Transition: &transition, Time: now}}
-	asked := passed
-	asked.Suspicion, asked.RequestTime = &marks.Suspicion{Request: "42", Time: *after(-time.Minute)}, after(-time.Minute)
+	waiting := passed
+	waiting.Suspicion, waiting.RequestTime = &marks.Suspicion{Request: "42", Time: *after(-time.Minute)}, after(-time.Minute)
 	answered := passed
 	answered.Request = "42"
 	requested := annotated(marks.AnnotationVerifyRequested, "42")
@@ -145,18 +124,17 @@ func TestSuspicionAndActionsAreShown(t *testing.T) {
 			`"cleared":[{"condition":"KernelDeadlock","status":"True","transition":"2026-03-01T10:00:00Z","since":"2026-03-01T11:59:00Z","again":"2026-03-01T12:59:00Z"}]`, ""},
 		"requested": {[]change{labelled, requested, having(passed)},
 			[]string{"Request 42: no verification for it has started yet; at most one starts in a minute"}, `"request":{"id":"42","state":"open"}`, "request 42"},
-		"a verification for it": {[]change{labelled, requested, having(asked)},
+		"a verification for it": {[]change{labelled, requested, having(waiting)},
 			[]string{"Request 42: a verification for it started 60s ago (2026-03-01T11:59:00Z)"},
 			`"request":{"id":"42","state":"verifying","since":"2026-03-01T11:59:00Z"}`, "request 42"},
 		"answered": {[]change{labelled, requested, having(answered), annotated(marks.AnnotationVerifyCompleted, "42"), annotated(marks.AnnotationVerifyResult, "passed")},
 			[]string{"Request 42: passed"}, `"request":{"id":"42","state":"answered","result":"passed"}`, ""},
-		"acted": {[]change{gated, having(acted(marks.RemediationEnded, marks.RemediationStarted))},
-			[]string{"Action condition node-ready/RemediationRequired, decided on 60s ago (2026-03-01T11:59:00Z): ended",
-				"Action object Job/repair/remediate-n, decided on 60s ago (2026-03-01T11:59:00Z): waiting, the checks run again in 9m (2026-03-01T12:09:00Z), or after a reboot"},
-			`"kind":"Job","name":"repair/remediate-n","action":"object","state":"waiting","until":"2026-03-01T12:09:00Z"}]`, ""},
+		"a repairer is asked": {[]change{gated, having(exhausted()), asked("node-ready/RemediationRequired")},
+			[]string{"Action condition node-ready/RemediationRequired=True, set 60s ago (2026-03-01T11:59:00Z)"},
+			`"remediationConditions":[{"type":"node-ready/RemediationRequired","status":"True",`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, v := observe(configuration(t, ladder), makeNode(test.changes...), nil), invocation{now: now}
+			s, v := observe(configuration(t, asking), makeNode(test.changes...), nil), invocation{now: now}
 			n := s.summary(now)
 			var facts []string
 			for _, row := range v.facts(s, n) {

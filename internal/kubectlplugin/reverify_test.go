@@ -2,7 +2,6 @@ package kubectlplugin
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +18,8 @@ import (
 func TestReverify(t *testing.T) {
 	once := exhausted()
 	once.VerifiedTime, once.Deletion = after(-time.Hour), &marks.Deletion{Kind: "Node", Name: "n", UID: "uid", Time: now}
-	acted := exhausted()
-	acted.Cleared, acted.Request = []marks.Suspicion{{Type: "A", Time: now}}, "old"
-	acted.Remediations = []marks.Remediation{{Action: 0, State: marks.RemediationStarted, Condition: "C", Time: now, Sequence: acted.Sequence}}
+	cleared := exhausted()
+	cleared.Cleared, cleared.Request = []marks.Suspicion{{Type: "A", Time: now}}, "old"
 	lost := failed
 	lost.HistoryLost, lost.Concluded = true, true
 	for _, test := range []struct {
@@ -34,14 +32,14 @@ func TestReverify(t *testing.T) {
 		{"exhausted", makeNode(gated, having(exhausted())), 6},
 		{"once verified, exhausted", makeNode(gated, having(once)), 6},
 		{"between attempts", makeNode(gated, having(failed)), 3},
-		{"an action is waited for", makeNode(gated, having(acted), annotated(marks.AnnotationVerifyRequested, "old")), 6},
+		{"with a condition, cleared before", makeNode(gated, having(cleared), asked("node-ready/RemediationRequired"), annotated(marks.AnnotationVerifyRequested, "old")), 6},
 		{"history lost", makeNode(gated, having(lost)), 3},
 		{"never managed", makeNode(), 1},
 		{"record of another node of this name", makeNode(gated, annotated(marks.AnnotationRecord, `{"nodeUID":"other","sequence":9}`)), 1},
 		{"record unreadable", makeNode(gated, annotated(marks.AnnotationRecord, "{")), 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cfg := configuration(t, map[bool]string{true: ladder}[test.name == "an action is waited for"])
+			cfg := configuration(t, asking)
 			before := observe(cfg, test.node, nil)
 			patch, message, err := before.reverify(now)
 			if err != nil || patch == nil || !strings.HasPrefix(message, "attempt ") {
@@ -64,10 +62,7 @@ func TestReverify(t *testing.T) {
 			}
 			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1,
 				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded,
-				Cleared: was.Record.Cleared, Request: was.Record.Request, Remediations: slices.Clone(was.Record.Remediations)}
-			for i := range r.Remediations {
-				r.Remediations[i].Sequence-- // it is taken back later, and not waited for
-			}
+				Cleared: was.Record.Cleared, Request: was.Record.Request}
 			if in.Node.Record.Encode() != r.Encode() || in.Node.Record.MayHaveVerified() != was.Record.MayHaveVerified() {
 				t.Errorf("record %s, want %s", in.Node.Record.Encode(), r.Encode())
 			}

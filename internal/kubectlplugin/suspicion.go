@@ -145,12 +145,3 @@ func (v *invocation) suspicionLines(n summary) (lines [][2]string) {
 	}
 	return lines
 }
-
-// remediationLine is what explain shows of an action on a node that is there.
-func (v *invocation) remediationLine(r remediationView) string {
-	text := fmt.Sprintf("%s %s, decided on %s: ", r.Action, r.target(), v.timestamp(&r.Time.Time))
-	if r.Until == nil {
-		return text + r.State
-	}
-	return text + fmt.Sprintf("%s, the checks run again %s, or after a reboot", r.State, v.timestamp(r.Until))
-}

@@ -163,20 +163,6 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	e.finds(ctx, t, "autoscaler: Cluster Autoscaler does not know the gating taint node-ready/unverified")
 	must(e.client.CoreV1().Pods("kube-system").Delete(ctx, "scaler", metav1.DeleteOptions{}))
 
-	// An action that cannot be taken: no such kind, no such namespace, no such right.
-	object := clusterConfiguration + "nodeManagement: {deleteFailedNodes: true, remediation: {actions: [{object: {template: {apiVersion: batch/v1, kind: Job, metadata: {namespace: kube-public}}}}]}}\n"
-	for config, want := range map[string]string{
-		strings.Replace(object, "kind: Job", "kind: Hammer", 1): "repair: the API server does not serve kind Hammer in batch/v1",
-		strings.Replace(object, "kube-public", "none", 1):       "repair: namespace none, in which remediation.actions[0].object creates a Job, does not exist",
-		object: "repair: service account kube-node-ready/kube-node-ready-controller may not create, delete, get jobs.batch in kube-public",
-	} {
-		e.configure(ctx, config)
-		if got := e.run(ctx, "doctor"); got.code != 1 || !strings.Contains(got.out, want) {
-			t.Errorf("no %q in %+v", want, got)
-		}
-	}
-	e.configure(ctx, clusterConfiguration)
-
 	// A worker from before worker.namespace was changed.
 	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "verify-n-1", Annotations: map[string]string{"node-ready/node": "n"},
 		Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready", "app.kubernetes.io/component": "worker"}},

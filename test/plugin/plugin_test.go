@@ -276,20 +276,17 @@ func TestOnCluster(t *testing.T) {
 		})
 		matchLines(t, e.run(ctx, "resume"), []string{`: remediation continues as configured$`})
 		var view struct {
-			Paused                  string
-			LastHour                int
-			Remediations, Deletions []struct {
+			Paused       string
+			LastHour     int
+			Remediations []struct {
 				ledger.Entry
 				Action, State string
 			}
 		}
-		got := e.run(ctx, "deletions", "-o", "yaml") // the command's old name
-		if yaml.Unmarshal([]byte(got.out), &view) != nil || view.Paused != "" || view.LastHour != 1 || len(view.Deletions) != 3 ||
+		got := e.run(ctx, "remediations", "-o", "yaml")
+		if yaml.Unmarshal([]byte(got.out), &view) != nil || view.Paused != "" || view.LastHour != 1 || len(view.Remediations) != 3 ||
 			view.Remediations[1].Action != "condition" || view.Remediations[1].State != "recovered" {
 			t.Errorf("after resume: %+v", got)
-		}
-		if got := e.run(ctx, "remediations", "-o", "json"); strings.Contains(got.out, `"deletions"`) || !strings.Contains(got.out, `"state": "gone"`) {
-			t.Errorf("under its new name: %+v", got)
 		}
 	})
 
@@ -387,7 +384,7 @@ func TestOnCluster(t *testing.T) {
 			{"status good", `^node/good$`}, {"explain good", `^node/good$`}, {"wait good", `^node/good$`},
 			{"check good", `^node/good$`}, {"remediations", `^nodeclaim/c-lately$`}, {"doctor -n kube-node-ready", `^versions$|^$`},
 			{"pause", `^configmap/kube-node-ready-remediations$`}, {"resume", `^configmap/kube-node-ready-remediations$`},
-			{"reverify skipped", `^$`}, {"skip skipped", `^node/skipped$`},
+			{"reverify skipped", `^$`}, {"skip skipped", `^node/skipped$`}, {"remove-marks skipped --dry-run", `^node/skipped$`},
 		} {
 			args := strings.Fields(c.command)
 			for _, format := range []string{"json", "yaml"} {
@@ -447,6 +444,38 @@ func TestOnCluster(t *testing.T) {
 		if got := e.run(ctx, "status", "--all"); strings.Count(got.out, "\nmany-") != 60 {
 			t.Errorf("--all: %+v", got)
 		}
+	})
+
+	t.Run("remove-marks", func(t *testing.T) {
+		// The one that doctor's checks needed.
+		if got := e.run(ctx, "remove-marks"); got.code != 1 || !strings.Contains(got.err, "a controller still runs and would write the marks again (DaemonSet each-node/daemonset)") {
+			t.Errorf("beside a DaemonSet: %+v", got)
+		}
+		if err := e.client.AppsV1().DaemonSets("each-node").Delete(ctx, "daemonset", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		asked := []byte(`{"status":{"conditions":[{"type":"node-ready/RemediationRequired","status":"True","reason":"NodeReadyVerificationFailed"},{"type":"Keep","status":"True"}]}}`)
+		if _, err := e.client.CoreV1().Nodes().Patch(ctx, "good", types.StrategicMergePatchType, asked, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		got := e.run(ctx, "remove-marks")
+		for _, want := range []string{
+			`(?m)^node/good: removed label node-ready/verified, annotation node-ready/record, .*condition node-ready/RemediationRequired, condition node-ready/Verified$`,
+			`(?m)^node/late: removed taint node-ready/unverified:NoSchedule$`, `(?m)^node/skipped: removed taint node-ready/unverified:NoSchedule$`,
+		} {
+			if got.code != 0 || !regexp.MustCompile(want).MatchString(got.out) {
+				t.Errorf("no %s in %+v", want, got)
+			}
+		}
+		good, skipped := e.node(ctx, "good"), e.node(ctx, "skipped")
+		all, err := json.Marshal([]any{good.Labels, good.Annotations, good.Spec.Taints, good.Status.Conditions})
+		if err != nil || strings.Contains(string(all), "node-ready/") || good.Labels["pool"] != "a" || !strings.Contains(string(all), `"type":"Keep"`) {
+			t.Errorf("left on the node: %s, %v", all, err)
+		}
+		if len(skipped.Spec.Taints) > 0 || skipped.Annotations["node-ready/skip"] != "true" {
+			t.Errorf("skipped: %v, %v", skipped.Spec.Taints, skipped.Annotations)
+		}
+		matchLines(t, e.run(ctx, "remove-marks"), []string{`^No marks found\.$`})
 	})
 
 	t.Run("two controllers", func(t *testing.T) {

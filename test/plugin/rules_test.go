@@ -3,14 +3,18 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
@@ -35,6 +39,18 @@ spec:
   enforcementMode: continuous
   taint: {key: readiness.k8s.io/preview, effect: NoSchedule}
   dryRun: true
+`
+
+// onceRule is one that a node passes at once.
+const onceRule = `
+apiVersion: readiness.node.x-k8s.io/v1alpha1
+kind: NodeReadinessRule
+metadata: {name: once}
+spec:
+  nodeSelector: {matchLabels: {kubernetes.io/hostname: ruled}}
+  conditions: [{type: example.com/AgentReady, requiredStatus: "True"}]
+  enforcementMode: bootstrap-only
+  taint: {key: readiness.k8s.io/once, effect: NoSchedule}
 `
 
 // rules shows that the plugin names the rule and the condition that hold a node.
@@ -106,6 +122,30 @@ func (e *environment) rules(ctx context.Context, t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
+	// The annotation of a bootstrap-only rule is removed once the rule is gone, since others may serve the rule.
+	if err := install.Apply(ctx, e.cluster, []byte(onceRule)); err != nil {
+		t.Fatal(err)
+	}
+	const completed = "readiness.k8s.io/bootstrap-completed-"
+	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(slices.Collect(maps.Keys(e.node(ctx, "ruled").Annotations)),
+		func(key string) bool { return strings.HasPrefix(key, completed) }); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%v", e.node(ctx, "ruled").Annotations)
+		}
+	}
+	if got := e.run(ctx, "remove-marks", "ruled", "--dry-run"); strings.Contains(got.out, completed) {
+		t.Errorf("while the rule is there: %+v", got)
+	}
+	once := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule"}}
+	once.SetName("once")
+	k, err := client.New(e.cluster.Config(), client.Options{})
+	if err == nil {
+		err = k.Delete(ctx, once)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually("annotation "+completed, "remove-marks", "ruled", "--dry-run")
 	if err := e.client.CoreV1().Nodes().Delete(ctx, "ruled", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
