@@ -91,7 +91,7 @@ func (s *suite) pages(ctx context.Context, t *testing.T) {
 		return err
 	})
 	nodes := s.kubectl(ctx, t, "get", "nodes", "-o", "yaml")
-	if mark := regexp.MustCompile(`(?m)(?:^|[^-\w])node-ready/\w+`).FindString(nodes); mark != "" {
+	if mark := regexp.MustCompile(`(?m)(?:^|[^-\w])node-ready/\w+|NodeReadyVerificationFailed`).FindString(nodes); mark != "" {
 		t.Errorf("%s is left on a node:\n%s", mark, nodes)
 	}
 	for event := range r.events {

@@ -15,7 +15,6 @@ var evidence = map[decide.Need]string{
 	decide.NeedLedger:    "the ledger: a read from the API server",
 	decide.NeedCounts:    "counts of nodes: in memory",
 	decide.NeedWorkloads: "the pods on the node: a list from the API server",
-	decide.NeedAction:    "the action: a dry run of its object's creation",
 	decide.NeedOwner:     "the node's owner: a list of NodeClaims",
 }
 
