@@ -64,8 +64,6 @@ type View struct {
 	Tracker *Tracker
 	// OwnerTerminating returns the owner of a node that is being deleted, which the Node may not show; empty for none.
 	OwnerTerminating func(n *corev1.Node, shown marks.Facts) string
-	// Namespaces knows where workers may run that Cache does not show; nil without leader election.
-	Namespaces *Namespaces
 	// Pods is the store of the pods' informer. Nil means a store that always has this process's writes.
 	Pods Store
 
@@ -75,6 +73,8 @@ type View struct {
 const (
 	// pageOfWorkers is how many pods Begin lists at a time.
 	pageOfWorkers = 500
+	// beginTries is how often Begin tries the list, a second apart.
+	beginTries = 5
 	// shownWithin is how long Begin waits for the cache to hold them.
 	shownWithin = 15 * time.Second
 )
@@ -145,7 +145,6 @@ func (v *View) Observe(n *corev1.Node) decide.Input {
 func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels),
 		Node: facts}
-	in.FormerNamespaces = v.Namespaces.Former()
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
 		in.Node.Leaving = v.OwnerTerminating(n, in.Node)

@@ -74,7 +74,6 @@ var (
 	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
 	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
 	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
-	EventWorkerOrphaned   = Warning("WorkerOrphaned", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.

@@ -7,7 +7,7 @@
 //   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
-//   - next.go, backoff.go, prerequisites.go, namespaces.go: whether and when the next attempt starts
+//   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
 //   - deadline.go: the round, its deadline, and the cause of missing it
 //   - condition.go, event.go: what the node reports
 //   - eviction.go: NoExecute taints on nodes that run ordinary pods
@@ -38,8 +38,6 @@ type Input struct {
 	Selected bool
 	// Pods are the worker pods on the node: verify pods and control probes.
 	Pods []workerpod.Observation
-	// FormerNamespaces are namespaces in which a worker of the node may still run that is not among Pods.
-	FormerNamespaces []FormerNamespace
 	// VanishedAttempt is the number of the attempt whose pod was deleted without a result; 0 for none.
 	VanishedAttempt int32
 	// LocalWorker is the process on the node that verifies it, in DaemonSet mode; else nil.

@@ -208,7 +208,7 @@ func (d *decision) startAttempt() {
 		d.awaitTermination(last)
 		return
 	}
-	if !d.noOrphanedWorker() || !d.slotFree() {
+	if !d.slotFree() {
 		return
 	}
 	if !d.ev.Fresh && !d.ev.Current {

@@ -52,7 +52,7 @@ var formats = map[string]Format{
 	"clean-path":    {"an absolute path", regexp.MustCompile(`^/`), 0, cleanPath},
 	"port-name":     {"the name of one of the Service's ports", whole(label), 63, nil},
 	"kind":          {"a kind in upper camel case, as in CiliumNode", whole(`[A-Z][A-Za-z0-9]{0,62}`), 0, nil},
-	"percentage": {`a number of nodes, or a percentage from "0%" to "100%"`, whole(`(100|[1-9]?[0-9])%`), 0, nil},
+	"percentage":    {`a number of nodes, or a percentage from "0%" to "100%"`, whole(`(100|[1-9]?[0-9])%`), 0, nil},
 	"check-name": {"at most 63 letters, digits, '-', '_' and '.', with a letter or digit at each end",
 		whole(name), 63, nil},
 	"image-repository": {"a registry and a path in lower case, without tag or digest, as in " +

@@ -172,10 +172,9 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err != nil {
 		return nil, nil, err
 	}
-	namespaces := namespacesOf(cfg, mgr, namespace, workerNamespace)
 	view := &controller.View{Config: cfg, Cache: mgr.GetCache(), Builder: builder,
 		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating,
-		Namespaces: namespaces, Pods: podStore}
+		Pods: podStore}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
@@ -205,7 +204,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	known := func(ctx context.Context) error {
-		return errors.Join(owners.Known(ctx), namespaces.Begin(ctx, time.Now), view.Begin(ctx, mgr.GetAPIReader()))
+		return errors.Join(owners.Known(ctx), view.Begin(ctx, mgr.GetAPIReader()))
 	}
 	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
 		return nil, nil, fmt.Errorf("set up the node reconciler: %w", err)
@@ -237,17 +236,6 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		snapshotter.Unsettled = fleet.Unsettled
 	}
 	return snapshotter, counters, nil
-}
-
-// namespacesOf records where workers are created. It is nil without leader election, because there is no Lease to
-// record it on.
-func namespacesOf(cfg *config.Config, mgr ctrl.Manager, namespace, workerNamespace string) *controller.Namespaces {
-	if !*cfg.LeaderElection.Enabled {
-		return nil
-	}
-	lease := client.ObjectKey{Namespace: cmp.Or(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
-	return &controller.Namespaces{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Lease: lease,
-		Namespace: workerNamespace, Seconds: workerpod.LongestSeconds(cfg)}
 }
 
 // begin starts the versions once this process leads.

@@ -148,15 +148,6 @@ func (b *Builder) template(profile config.Effective) (string, error) {
 // is a pass of the other.
 func (b *Builder) Checks(profile string) string { return b.configs[profile].hash }
 
-// LongestSeconds is the longest activeDeadlineSeconds of the pods that it makes.
-func LongestSeconds(cfg *config.Config) int64 {
-	longest := int64(0)
-	for _, e := range cfg.Variants() {
-		longest = max(longest, activeDeadline(e))
-	}
-	return longest
-}
-
 func activeDeadline(profile config.Effective) int64 {
 	return int64(profile.AttemptSeconds()) + deadlineSlack
 }
