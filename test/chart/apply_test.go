@@ -207,7 +207,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 			t.Errorf("the notes do not say %q:\n%s", want, notes)
 		}
 	}
-	const undeleted = "No node of NodePool default is ever deleted"
+	const undeleted = "No action is ever taken on a node of NodePool default"
 	if strings.Contains(notes, undeleted) {
 		t.Errorf("deletion is off:\n%s", notes)
 	}

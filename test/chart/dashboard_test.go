@@ -94,21 +94,20 @@ func TestDashboardIsPortable(t *testing.T) {
 func TestDashboardAddsUpClusters(t *testing.T) {
 	want := map[string]int{
 		"Verified nodes": 111, "Unverified nodes": 45, "Failed or held nodes": 30, "Nodes by state": 30,
-		"Worker pods": 9, "Nodes held, by guard": 6, "What nodes wait for": 12, "Without a leader": 2, "Actions waited for": 3,
+		"Worker pods": 9, "Nodes held, by guard": 6, "What nodes wait for": 12, "Without a leader": 2,
 	}
 	series, cases := "", ""
 	for i, of := range []string{`cluster="c1",namespace="a"`, `cluster="c1",namespace="b"`, `cluster="c2",namespace="a"`} {
 		for _, pod := range []string{"a", "b"} { // during a change of leader
 			for metric, value := range map[string]int{
-				`leader{x=""`:                                     []int{0, 1, 0}[i] * map[string]int{"a": 1}[pod],
-				`nodes{state="verified"`:                          []int{100, 10, 1}[i],
-				`nodes{state="pending"`:                           5,
-				`nodes{state="failed"`:                            10,
-				`worker_pods{status="running"`:                    3,
-				`remediation_held{guard="maxUnhealthy"`:           2,
-				`remediation_wait_end_timestamp_seconds{node="n"`: 1,
-				`waiting_nodes{for="slot",nodepool="p"`:           1,
-				`waiting_nodes{for="slot",nodepool="q"`:           3,
+				`leader{x=""`:                           []int{0, 1, 0}[i] * map[string]int{"a": 1}[pod],
+				`nodes{state="verified"`:                []int{100, 10, 1}[i],
+				`nodes{state="pending"`:                 5,
+				`nodes{state="failed"`:                  10,
+				`worker_pods{status="running"`:          3,
+				`remediation_held{guard="maxUnhealthy"`: 2,
+				`waiting_nodes{for="slot",nodepool="p"`: 1,
+				`waiting_nodes{for="slot",nodepool="q"`: 3,
 			} {
 				series += fmt.Sprintf("  - {series: 'kube_node_ready_%s,job=\"j\",pod=\"%s\",%s}', values: '%d'}\n", metric, pod, of, value)
 			}

@@ -298,8 +298,6 @@ func TestWhichAdmissionPolicies(t *testing.T) {
 		"rules off":                {"admissionPolicy: {rules: false}", served, []string{"kubelets", "nodes"}},
 		"kubelets off":             {"admissionPolicy: {kubelets: false}", served, []string{"nodes", "rules"}},
 		"all but pods":             {"admissionPolicy: {enabled: true, pods: false}", served, standard},
-		"objects of actions":       {acting, served, slices.Concat(all, []string{"objects"})},
-		"objects off":              {strings.Replace(acting, "enabled: true", "enabled: true, objects: false", 1), served, all},
 		"rules are not served":     {"controller: {config: {rules: {enabled: false}}}", served, standard[:2]},
 		"DaemonSet mode":           {"deploymentMode: daemonset", served, []string{"daemonset", "kubelets"}},
 		"DaemonSet mode, none":     {"admissionPolicy: {enabled: false}\ndeploymentMode: daemonset", nil, []string{"daemonset"}},

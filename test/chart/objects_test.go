@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/kubectlplugin"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // What needs an API server and leaves nothing behind has one together.
@@ -344,14 +346,15 @@ func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) 
 	installOn(t, c, "controller: {replicas: 0}")
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"node-ready/verified": "true", "keep": "it"},
-			Annotations: map[string]string{"node-ready/record": "{}", "node-ready/rules": "{}", "keep": "it"}},
+			Annotations: map[string]string{"node-ready/record": "{}", "node-ready/rules": "{}", marks.AnnotationVerifyResult: "passed", "keep": "it"}},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: "node-ready/unverified", Value: "true", Effect: "NoSchedule"}, {Key: "keep", Effect: "NoSchedule"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: "True"}, {Type: "node-ready/Verified", Status: "True"}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: "True"}, {Type: "node-ready/Verified", Status: "True"},
+		{Type: "example.com/Repair", Status: "True", Reason: marks.ReasonVerificationFailed}}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -366,8 +369,12 @@ func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) 
 	if !found {
 		t.Fatal("the page has no commands")
 	}
+	plugin, err := install.Binary("kubectl-node_ready")
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+filepath.Dir(tool("kubectl"))+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+filepath.Dir(tool("kubectl"))+":"+filepath.Dir(plugin)+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -26,6 +26,7 @@ controller: {config: {nodeManagement: {prerequisites: {csiNodes: [{driver: a.io}
 		"evicting":    "controller: {config: {nodeManagement: {taints: [{key: a.io/one, effect: NoExecute}]}}}",
 		"backfilling": "controller: {config: {admission: {backfill: true}}}",
 		"deleting":    "controller: {config: {nodeManagement: {deleteFailedNodes: true}}}",
+		"conditions":  "controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {action: condition}}}}",
 		"deleting-dry-run": `
 controller: {config: {nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true}}}}`,
 		"prerequisites": `

@@ -222,32 +222,27 @@ metadata:
 {{- if ne (toString ($config.rules | default dict).enabled) "false" }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" when the controller decides about deleting NodeClaims and Nodes. */}}
+{{/* "true" when the controller decides about remediation.action. */}}
 {{- define "kube-node-ready.deletes" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- if ($config.nodeManagement | default dict).deleteFailedNodes }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" when that is no dry run, so that it must be allowed to delete them. */}}
+{{/* "true" when that is no dry run, so that it needs the rights. */}}
 {{- define "kube-node-ready.deletesForReal" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- if and (include "kube-node-ready.deletes" .) (not .Values.controller.dryRun) (not (dig "nodeManagement" "remediation" "dryRun" false $config)) }}true{{ end -}}
 {{- end -}}
 
-{{/* remediation.actions; without them the controller deletes. */}}
-{{- define "kube-node-ready.actions" -}}
+{{/* remediation.action. */}}
+{{- define "kube-node-ready.action" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
-{{- dig "nodeManagement" "remediation" "actions" (list (dict "delete" dict)) $config | toYaml -}}
+{{- dig "nodeManagement" "remediation" "action" "delete" $config -}}
 {{- end -}}
 
-{{/* "true" when one of them deletes NodeClaims and Nodes, and does so for real. */}}
+{{/* "true" when the controller deletes NodeClaims and Nodes for real. */}}
 {{- define "kube-node-ready.removesNodes" -}}
-{{- $root := . -}}
-{{- if include "kube-node-ready.deletesForReal" . }}
-{{- $removes := false }}
-{{- range include "kube-node-ready.actions" $root | fromYamlArray }}{{ if hasKey . "delete" }}{{ $removes = true }}{{ end }}{{ end }}
-{{- if $removes }}true{{ end }}
-{{- end }}
+{{- if and (include "kube-node-ready.deletesForReal" .) (eq (include "kube-node-ready.action" .) "delete") }}true{{ end -}}
 {{- end -}}
 
 {{/* "true" when the controller serves its metrics by HTTPS, to whom the API server lets have them. */}}

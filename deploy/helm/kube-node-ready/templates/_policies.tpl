@@ -48,11 +48,11 @@ What an account of ours may change of a Node, as validations: the marks that the
 {{- $node := (include "kube-node-ready.config" .root | fromYaml).nodeManagement | default dict }}
 {{- $label := include "kube-node-ready.verifiedLabel" .root }}
 {{- $rules := include "kube-node-ready.marksForRules" .root }}
-{{- $conditions := list "node-ready/Verified" }}
-{{- if include "kube-node-ready.deletesForReal" .root }}
-{{- range include "kube-node-ready.actions" .root | fromYamlArray }}
-{{- if hasKey . "condition" }}{{ $conditions = append $conditions ((.condition | default dict).type | default "node-ready/RemediationRequired") }}{{ end }}
-{{- end }}
+{{- /* Of the type that remediation.condition names, only what has our reason is ours. */}}
+{{- $reason := "NodeReadyVerificationFailed" }}
+{{- $asked := "" }}
+{{- if and (include "kube-node-ready.deletesForReal" .root) (eq (include "kube-node-ready.action" .root) "condition") }}
+{{- $asked = dig "remediation" "condition" "type" "node-ready/RemediationRequired" $node }}
 {{- end }}
 {{- $annotations := list "node-ready/record" "node-ready/verify-completed" "node-ready/verify-result" }}
 {{- with $node.completedAnnotation }}{{ $annotations = append $annotations . }}{{ end }}
@@ -88,59 +88,16 @@ What an account of ours may change of a Node, as validations: the marks that the
     {{- range $field := list "capacity" "allocatable" "addresses" "daemonEndpoints" "nodeInfo" "images" "volumesInUse" "volumesAttached" }}
     object.status.?{{ $field }} == oldObject.status.?{{ $field }} &&
     {{- end }}
-    object.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }})) ==
-    oldObject.status.?conditions.orValue([]).filter(c, !(c.type in {{ $conditions | toJson }}))
+    object.status.?conditions.orValue([]).filter(c, c.type != 'node-ready/Verified'
+    {{- with $asked }} && !(c.type == {{ squote . }} && c.?reason.orValue('') == '{{ $reason }}'){{ end }}) ==
+    oldObject.status.?conditions.orValue([]).filter(c, c.type != 'node-ready/Verified' &&
+    (c.?reason.orValue('') != '{{ $reason }}' ||
+    {{- with $asked }} c.type != {{ squote . }} &&{{ end }}
+    object.status.?conditions.orValue([]).exists(o, o.type == c.type)))
   reason: Forbidden
-  message: {{ .who }} may change only the conditions {{ join ", " $conditions }} in a node's status
-{{- end -}}
-
-{{/*
-The objects that remediation.actions creates for real, as a list of {group, resource, namespace, template}.
-*/}}
-{{- define "kube-node-ready.actionObjects" -}}
-{{- $all := list }}
-{{- if include "kube-node-ready.deletesForReal" . }}
-{{- range include "kube-node-ready.actions" . | fromYamlArray }}
-{{- with (.object | default dict).template }}
-{{- $rule := include "kube-node-ready.resourceRule" (dict "apiVersion" .apiVersion "kind" .kind) | fromYamlArray | first }}
-{{- $all = append $all (dict "group" (first $rule.apiGroups) "resource" (first $rule.resources)
-  "namespace" ((.metadata | default dict).namespace | default "") "template" (omit . "apiVersion" "kind")) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $all | toYaml }}
-{{- end -}}
-
-{{/*
-That a value is as a template has it, as expressions in CEL, one a line: a placeholder stands for anything, and what the template lacks
-may be there. Quantities are left out, since the API server writes them in another form. Called with (dict "path" "object" "value" ...).
-*/}}
-{{- define "kube-node-ready.asTemplate" -}}
-{{- $path := .path }}
-{{- if kindIs "map" .value }}
-{{- range $key := keys .value | sortAlpha }}
-{{- if not (has $key (list "resources" "sizeLimit")) }}
-{{ include "kube-node-ready.asTemplate" (dict "path" (printf "%s[?%s]" $path ($key | toJson)) "value" (get $.value $key)) }}
-{{- end }}
-{{- end }}
-{{- else if kindIs "slice" .value }}
-{{ $path }}.orValue([]).size() == {{ len .value }}
-{{- range $i, $item := .value }}
-{{ include "kube-node-ready.asTemplate" (dict "path" (printf "%s[?%d]" $path $i) "value" $item) }}
-{{- end }}
-{{- else if kindIs "string" .value }}
-{{- $regular := regexReplaceAll `\\\{\\\{[a-zA-Z]+\\\}\\\}` (regexQuoteMeta .value) ".*" }}
-{{- if ne $regular (regexQuoteMeta .value) }}
-{{ $path }}.orValue("").matches({{ printf "(?s)^%s$" $regular | toJson }})
-{{- else }}
-{{ $path }}.orValue("") == {{ .value | toJson }}
-{{- end }}
-{{- else if kindIs "bool" .value }}
-{{ $path }}.orValue(false) == {{ .value }}
-{{- else if kindIs "invalid" .value }}
-{{- else }}
-{{ $path }}.orValue(0) == {{ .value | toJson }}
-{{- end }}
+  message: >-
+    {{ .who }} may change only the condition node-ready/Verified{{ with $asked }} and, with reason {{ $reason }}, {{ . }}{{ end }} in a node's status,
+    and remove conditions with reason {{ $reason }}
 {{- end -}}
 
 {{/* What puts a policy into force: called with (dict "root" $ "component" ... "name" ...), the policy's own. */}}
@@ -164,11 +121,6 @@ system:serviceaccount:{{ include "kube-node-ready.workerNamespace" . }}:{{ (incl
 {{/* The name of a pod that verifies a node or probes one: internal/workerpod makes it. */}}
 {{- define "kube-node-ready.workerPodName" -}}
 ^(verify|probe)-.*-[0-9a-f]{10}-[0-9]+$
-{{- end -}}
-
-{{/* The name of an object that an action creates, as internal/workerpod makes it, or tries in a dry run. */}}
-{{- define "kube-node-ready.actionObjectName" -}}
-^(remediate-.*-[0-9a-f]{10}-[0-9]+|node-ready-dry-run)$
 {{- end -}}
 
 {{/* "true" where a container of the configuration asks for no more than Pod Security "restricted" gives. */}}

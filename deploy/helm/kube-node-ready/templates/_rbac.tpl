@@ -44,5 +44,5 @@ subjects:
 {{- else if regexMatch "y$" $plural }}{{ $plural = regexReplaceAll "y$" $plural "ies" }}
 {{- else }}{{ $plural = printf "%ss" $plural }}
 {{- end }}
-{{- list (dict "apiGroups" (list $group) "resources" (list $plural) "verbs" (.verbs | default (list "list" "watch"))) | toYaml -}}
+{{- list (dict "apiGroups" (list $group) "resources" (list $plural) "verbs" (list "list" "watch")) | toYaml -}}
 {{- end -}}
