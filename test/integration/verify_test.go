@@ -10,12 +10,10 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
@@ -191,39 +189,6 @@ func TestUntouchedNodes(t *testing.T) {
 		if f := s.becomes(n.Name, "verified", isVerified); f.Record.Sequence != 1 {
 			t.Errorf("%s: %+v", n.Name, f.Record)
 		}
-	}
-}
-
-// Where workers are created stays on the Lease while the elector renews it, and while it passes from one leader to the next.
-func TestLeaseSaysWhereWorkersAre(t *testing.T) {
-	s := begin(t)
-	lease := func() *coordinationv1.Lease {
-		list, err := k8s.CoordinationV1().Leases(s.name).List(s.ctx, metav1.ListOptions{})
-		if err != nil || len(list.Items) != 1 {
-			return &coordinationv1.Lease{}
-		}
-		return &list.Items[0]
-	}
-	says := func(l *coordinationv1.Lease) bool {
-		want := fmt.Sprintf(`{"namespace":%q,"seconds":`, s.name)
-		return strings.HasPrefix(l.Annotations[controller.AnnotationWorkers], want)
-	}
-	for range 2 {
-		c := s.controller()
-		var first *coordinationv1.Lease
-		s.eventually("the Lease has the annotation", func() string {
-			if first = lease(); !says(first) || first.Spec.RenewTime == nil {
-				return fmt.Sprintf("%+v", first)
-			}
-			return ""
-		})
-		s.eventually("it is renewed", func() string {
-			if now := lease(); !says(now) || !now.Spec.RenewTime.After(first.Spec.RenewTime.Add(3*time.Second)) {
-				return fmt.Sprintf("%+v", now)
-			}
-			return ""
-		})
-		c.Terminate(time.Minute)
 	}
 }
 
