@@ -70,8 +70,13 @@ func (w *world) condition(slot int, of corev1.NodeConditionType, status corev1.C
 	if err := w.api.Get(w.ctx, client.ObjectKey{Name: nodeName(slot)}, n); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	at := w.kubeletTime(n.Name)
-	b, err := json.Marshal([]corev1.NodeCondition{{Type: of, Status: status, Reason: "Chaos", LastTransitionTime: at, LastHeartbeatTime: at}})
+	return w.setCondition(n, corev1.NodeCondition{Type: of, Status: status, Reason: "Chaos"})
+}
+
+func (w *world) setCondition(n *corev1.Node, c corev1.NodeCondition) error {
+	c.LastTransitionTime = w.kubeletTime(n.Name)
+	c.LastHeartbeatTime = c.LastTransitionTime
+	b, err := json.Marshal([]corev1.NodeCondition{c})
 	return errors.Join(err, w.status(n, fmt.Sprintf(`{"conditions":%s}`, b)))
 }
 
@@ -104,13 +109,17 @@ func leaving(is bool) func(*corev1.Node) error {
 	}
 }
 
-// spoil replaces the record; the number tells it from any other time.
-func spoil(with string, number uint64) func(*corev1.Node) error {
+// spoil removes or replaces the record; the number tells it from any other time.
+func spoil(rng *rand.Rand) func(*corev1.Node) error {
+	kind, number := rng.IntN(4), fmt.Sprint(rng.Uint64())
 	return func(n *corev1.Node) error {
-		if n.Annotations[marks.AnnotationRecord] = with; with == "" {
+		negative := recordOf(n)
+		negative.NodeUID, negative.Attempts = string(n.UID), -1
+		n.Annotations[marks.AnnotationRecord] = []string{"", "{", `{"sequence":-1}`, negative.Encode()}[kind]
+		if kind == 0 {
 			delete(n.Annotations, marks.AnnotationRecord)
 		}
-		n.Annotations[annotationRecord] = fmt.Sprint(number)
+		n.Annotations[annotationRecord] = number
 		return nil
 	}
 }

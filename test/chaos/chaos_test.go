@@ -180,14 +180,15 @@ func (s *stage) run(ctx context.Context, c *campaign, seed uint64) []string {
 		parts.Go(func() { _ = w.supervise(r) })
 	}
 	parts.Go(w.play)
+	parts.Go(w.watchConditions)
 	w.warmUp()
-	w.disturb(w.with(schedule(seed, w.disturbed(), c.only)))
+	w.disturb(w.with(schedule(seed, w.settings, w.disturbed(), c.only)))
 	faults := w.settle()
 	cancel()
 	parts.Wait()
 	s.check(nil)
 	if len(faults) > 0 {
-		faults = append(faults, fmt.Sprintf("at most %d workers at once, and for good: %v", w.settings.atOnce, w.faults))
+		faults = append(faults, fmt.Sprintf("%+v, and for good: %v", w.settings, w.faults))
 	}
 	c.total.add("runs", 1)
 	w.check.look(func() {
@@ -235,7 +236,7 @@ func (w *world) disturb(steps []step) {
 
 // disturbed is how long faults that end go on: shorter where it takes longer to show what the others do.
 func (w *world) disturbed() time.Duration {
-	if len(w.faults) > 0 {
+	if len(w.faults) > 0 && !w.settings.clear {
 		return disturbedLess
 	}
 	return disturbed
@@ -246,7 +247,6 @@ func (w *world) with(steps []step) []step {
 	for _, e := range w.faults {
 		steps = append(steps, e.step())
 	}
-	steps = append(steps, w.settings.refuseBriefly(w.seed, w.disturbed(), w.only)...)
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

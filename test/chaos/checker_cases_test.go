@@ -250,7 +250,7 @@ func TestChecker(t *testing.T) {
 		}, "although node-ready/do-not-delete was accepted"},
 		"deleted while paused": {func(t *tale) {
 			toItsDeletion(t, same, func(cm *corev1.ConfigMap) { cm.Annotations[ledger.AnnotationPaused] = "true" })
-		}, "while deletions are paused"},
+		}, "while remediation is paused"},
 		"deleted beside too many that failed": {func(t *tale) {
 			t.tell("minions/m", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m", Annotations: map[string]string{
 				marks.AnnotationRecord: marks.Record{NodeUID: "m", Sequence: 1, LastOutcome: attempt.Failed, Attempts: 1}.Encode()}}})
@@ -275,7 +275,7 @@ func TestChecker(t *testing.T) {
 			})
 		}, "is put on, and map[] owns it"},
 	} {
-		story := &tale{c: newChecker(settings{maxRetries: 2, inFlight: 1, perHour: 5, maxUnhealthy: 50, timeout: time.Second, neverVerifiedOnly: true, controlProbe: true}), have: map[string]runtime.Object{}}
+		story := &tale{c: newChecker(settings{maxRetries: 2, inFlight: 1, perHour: 5, maxUnhealthy: 50, timeout: time.Second, neverVerifiedOnly: true, controlProbe: true, action: deleteOwner}), have: map[string]runtime.Object{}}
 		tc.tell(story)
 		faults := story.c.violations()
 		switch {

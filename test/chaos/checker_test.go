@@ -36,21 +36,21 @@ type checker struct {
 	claims   map[string]*karpv1.NodeClaim
 	rules    map[string]*ruleSeen
 	ledger   map[types.UID]metav1.Time // when an action on each node was last entered
-	entries  map[entryID]metav1.Time   // all that were ever entered
+	entries  map[entryID]bool          // those that the ledger has
+	paused   time.Time                 // since when remediation is paused; zero where it is not
+	ran      map[string]string         // the checks that workers ran, by how records name them
 	holder   string
+	led      time.Time // since when; zero from when the controllers are killed to the next election
 	faults   []string
 	counts   map[string]int
 	changed  time.Time // when anything was last changed that is not a lease
 	endless  []endless // the faults that have begun and do not end
 	calm     time.Time // when the last other fault ended
-	briefly  []right   // that are, or were last, refused for a while
-	granted  time.Time // when that was over; zero while it lasts
-}
-
-// entryID is what an entry of the ledger says of its action.
-type entryID struct {
-	node, kind, name, round string
-	index                   int32
+	refused  time.Time // since when the right to conditions is refused for a while; zero where it is not
+	granted  time.Time // when a controller has tried again after that
+	// former are the settings before the present ones, which are from configured on.
+	former     settings
+	configured time.Time
 }
 
 type attemptID struct {
@@ -67,6 +67,7 @@ type nodeSeen struct {
 	spoilt   bool // somebody changed its record by hand
 	skipped  time.Time
 	intended *corev1.Node
+	early    string    // why the deletion should not have been intended
 	busy     bool      // it ran ordinary pods long before the deletion was intended
 	sound    time.Time // it was last not unhealthy
 	gone     bool
@@ -76,7 +77,7 @@ type nodeSeen struct {
 	passedAt time.Time // when a pass was last recorded
 	story    []string
 	referral
-	remedy
+	asks
 }
 
 // ran is what a played kubelet says of a worker that ended: what it really did, whatever the pod's own marks say.
@@ -101,7 +102,7 @@ type podSeen struct {
 func newChecker(s settings) *checker {
 	return &checker{settings: s, nodes: map[string]*nodeSeen{}, ever: map[types.UID]*nodeSeen{}, pods: map[string]*podSeen{}, attempts: map[attemptID][]*podSeen{},
 		ordinary: map[string]*podSeen{}, claims: map[string]*karpv1.NodeClaim{}, rules: map[string]*ruleSeen{}, ledger: map[types.UID]metav1.Time{},
-		entries: map[entryID]metav1.Time{}, counts: map[string]int{}}
+		entries: map[entryID]bool{}, ran: map[string]string{}, counts: map[string]int{}}
 }
 
 // see takes the next change.
@@ -128,16 +129,11 @@ func (c *checker) see(ch change) {
 		c.seeClaim(before, after, ch)
 	case *corev1.ConfigMap:
 		after, _ := ch.after.(*corev1.ConfigMap)
-		if strings.HasPrefix(ch.key, "configmaps/"+objectsIn+"/") {
-			before, _ := ch.before.(*corev1.ConfigMap)
-			c.seeObject(before, after, ch)
-			break
-		}
 		c.seeLedger(after, ch)
 	case *coordinationv1.Lease:
 		lease, _ := ch.after.(*coordinationv1.Lease)
 		if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != c.holder {
-			c.holder = *lease.Spec.HolderIdentity
+			c.holder, c.led = *lease.Spec.HolderIdentity, ch.at
 			c.counts["leaders"]++
 		}
 		return
@@ -168,7 +164,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 			n.closed = ch.revision
 		}
 		c.counts["nodes"]++
-		n.tell(ch, "node %s created, boot %s, %s", after.UID, boot(after), checksOf(after.Labels))
+		n.tell(ch, "node %s created, boot %s, %s", after.UID, boot(after), c.settings.checksOf(after.Labels))
 		return
 	}
 	n := c.ever[before.UID]
@@ -195,7 +191,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if after.Annotations["node-ready/skip"] == "true" || before.Annotations["node-ready/skip"] == "true" {
 		n.skipped = ch.at
 	}
-	if !unhealthy(before) || !unhealthy(after) {
+	if !c.unhealthy(before) || !c.unhealthy(after) {
 		n.sound = ch.at
 	}
 	if s := describe(after); s != describe(before) {
@@ -210,14 +206,14 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	c.hears(n, ch.at)
 	c.recorded(n, before, after, ch)
 	c.suspected(n, before, after, ch)
-	c.acts(n, before, after, ch)
+	c.asked(n, before, after, ch)
 	c.released(n, before, after, ch)
 	c.ruled(n, before, after, ch)
 }
 
 func describe(n *corev1.Node) string {
 	r := recordOf(n)
-	return fmt.Sprintf("gated=%t verified=%t boot=%s %s record{%d %s %s attempts=%d of %s held=%s deletion=%v %s} opt-out=%q rules=%s", gated(n), verified(n), boot(n), checksOf(n.Labels),
+	return fmt.Sprintf("gated=%t verified=%t boot=%s profile=%s record{%d %s %s attempts=%d of %s held=%s deletion=%v %s} opt-out=%q rules=%s", gated(n), verified(n), boot(n), n.Labels[labelProfile],
 		r.Sequence, r.LastOutcome, r.LastReason, r.Attempts, r.BootID, r.Held, r.Deletion != nil, describeRepair(n), optedOut(n), ruleTaints(n))
 }
 
@@ -256,10 +252,8 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.counts["attempts "+string(is.LastOutcome)+" for a stuck worker"]++
 	}
 	spent := was.Attempts
-	last := lastAction(was)
-	verifies := last.State == marks.RemediationStarted && last.Sequence == was.Sequence
-	if was.LastOutcome == "" || was.LastOutcome == attempt.Passed || was.BootID != "" && was.BootID != boot(after) || verifies {
-		spent = 0 // a run begins after a pass, after a reboot and after an action
+	if was.LastOutcome == "" || was.LastOutcome == attempt.Passed || was.BootID != "" && was.BootID != boot(after) || was.Checks != is.Checks {
+		spent = 0 // a run begins after a pass, after a reboot and with other checks
 	}
 	switch is.LastOutcome {
 	case attempt.Passed:
@@ -305,13 +299,14 @@ func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 	c.counts["releases"]++
 	r := recordOf(after)
 	passes := func(p *podSeen) bool {
-		return p.ran != nil && *p.ran == ran{Node: string(after.UID), Boot: boot(after), Checks: checksOf(after.Labels)} && (!opened || p.created > n.closed)
+		return p.ran != nil && *p.ran == ran{Node: string(after.UID), Boot: boot(after), Checks: p.ran.Checks} &&
+			c.ranFor(p.ran.Checks, after.Labels, ch) && (!opened || p.created > n.closed)
 	}
 	switch {
 	case r.LastOutcome != attempt.Passed || r.BootID != boot(after) || r.VerifiedTime == nil:
 		c.fault(n, ch, "released, and the record says %+v", r)
 	case !c.some(after.UID, int(r.Sequence), passes):
-		c.fault(n, ch, "released without a pass of node %s, boot %s and %s since revision %d", after.UID, boot(after), checksOf(after.Labels), n.closed)
+		c.fault(n, ch, "released without a pass of node %s, boot %s and %s since revision %d", after.UID, boot(after), c.settings.checksOf(after.Labels), n.closed)
 	case after.Labels[labelPool] != "" && after.Labels["karpenter.sh/registered"] != "true" && opened:
 		c.fault(n, ch, "released before Karpenter registered it")
 	case gated(after):
@@ -348,6 +343,9 @@ func (c *checker) seePod(before, after *corev1.Pod, ch change) {
 		p = &podSeen{pod: after, created: ch.revision, since: ch.at}
 		c.pods[ch.key] = p
 		c.counts["workers"]++
+		if checks := after.Annotations[workerpod.AnnotationChecks]; checks != "" {
+			c.ran[checks] = configuredChecks(after)
+		}
 		c.tellPod(p, ch, "is created on boot %s for %s", after.Annotations[workerpod.AnnotationBootID], after.Annotations[workerpod.AnnotationProfile])
 		c.started(p, ch)
 		return
@@ -434,7 +432,6 @@ func (c *checker) started(p *podSeen, ch change) {
 			c.fault(n, ch, "attempt %d begins again, although it had a result", id.number)
 		}
 	}
-	c.awaits(n, ch)
 	c.attempts[id] = append(c.attempts[id], p)
 	for _, other := range c.pods {
 		if other != p && isVerify(other.pod) && owner(other.pod) == id.node && occupies(other.pod) {
@@ -449,7 +446,7 @@ func (c *checker) ends(p *podSeen, ch change) {
 	if !isVerify(p.pod) || p.removed || p.outdated || n == nil || n.gone || n.node.Annotations[annotationEnded] != "" {
 		return
 	}
-	if n.node.Annotations["node-ready/skip"] == "true" || !n.skipped.Before(p.since) || unaccounted(n.node) {
+	if n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) || !n.skipped.Before(p.since) || unaccounted(n.node) {
 		p.outdated = true // nobody asks for its result, and once somebody does it is another one's
 		return
 	}
@@ -516,15 +513,23 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 	if err := json.Unmarshal([]byte(after.Data[ledger.KeyDeletions]), &entries); err != nil {
 		c.fault(nil, ch, "the ledger cannot be read: %v", err)
 	}
-	why := after.Annotations[ledger.AnnotationPaused]
-	there := map[entryID]bool{}
+	switch why := after.Annotations[ledger.AnnotationPaused]; {
+	case why == "" || why == "false":
+		c.paused = time.Time{}
+	case c.paused.IsZero():
+		c.paused = ch.at
+	}
+	defer c.weighAll(ch.at)
+	had := c.entries
+	c.entries = map[entryID]bool{}
 	for _, e := range entries {
-		uid, id := types.UID(e.UID), idOf(e)
-		there[id] = true
-		if have, ok := c.entries[id]; ok && have.Equal(&e.Time) {
+		c.entries[idOf(e)] = true
+	}
+	for _, e := range entries {
+		uid := types.UID(e.UID)
+		if had[idOf(e)] {
 			continue
 		}
-		c.entries[id] = e.Time
 		c.ledger[uid] = e.Time
 		n := c.ever[uid]
 		if n == nil {
@@ -532,16 +537,21 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 			continue
 		}
 		n.tell(ch, "entered in the ledger: %s %s", e.Kind, e.Name)
-		if e.Kind != "Node" && e.Kind != "NodeClaim" {
-			c.enters(n, e, ch)
-		} else if recordOf(n.node).Deletion == nil && !n.gone {
+		c.enters(n, e, ch)
+		if e.Kind != kindCondition && recordOf(n.node).Deletion == nil && !n.gone {
 			c.fault(n, ch, "the deletion is entered, and the record does not intend it")
 		}
-		if why != "" && why != "false" {
-			c.fault(n, ch, "the deletion is entered while deletions are paused")
+		if !c.paused.IsZero() {
+			c.fault(n, ch, "an action is entered while remediation is paused")
 		}
-		if len(c.entries) > c.settings.perHour {
-			c.fault(n, ch, "%d actions in an hour, the limit is %d", len(c.entries), c.settings.perHour)
+		others := 0
+		for id := range c.entries {
+			if id.node != uid {
+				others++
+			}
+		}
+		if others >= c.settings.perHour {
+			c.fault(n, ch, "an action is entered beside %d on other nodes in an hour, the limit is %d", others, c.settings.perHour)
 		}
 		inFlight := 0
 		for other, at := range c.ledger {
@@ -554,21 +564,22 @@ func (c *checker) seeLedger(after *corev1.ConfigMap, ch change) {
 			c.fault(n, ch, "%d other nodes of the pool are still being deleted, the limit is %d", inFlight, c.settings.inFlight)
 		}
 	}
-	for id := range c.entries {
-		if n := c.ever[types.UID(id.node)]; !there[id] && (n == nil || !n.spoilt) {
-			c.fault(n, ch, "the ledger has lost the entry of an action: %+v", id)
-			delete(c.entries, id)
+	for id := range had {
+		if !c.entered(id.node, id.kind, id.at) {
+			c.fault(c.ever[id.node], ch, "the ledger has lost the entry of an action: %+v", id)
 		}
 	}
 }
 
-// idOf is what an entry says of its action; of one without a place in remediation.actions, that it has none.
-func idOf(e ledger.Entry) entryID {
-	id := entryID{node: e.UID, kind: e.Kind, name: e.Name, round: e.Round, index: -1}
-	if e.Index != nil {
-		id.index = *e.Index
+// entered reports whether the ledger has an action of the kind on the node, from then or later: one that is tried again
+// keeps one entry.
+func (c *checker) entered(node types.UID, kind string, from int64) bool {
+	for id := range c.entries {
+		if id.node == node && id.kind == kind && id.at >= from {
+			return true
+		}
 	}
-	return id
+	return false
 }
 
 // deleted checks a deletion that only the controller can have asked for.
@@ -579,7 +590,7 @@ func (c *checker) deleted(n *nodeSeen, ch change, kind, name string, uid types.U
 		c.fault(n, ch, "%s %s is deleted, and the record intends %+v", kind, name, d)
 		return
 	}
-	if _, ok := c.ledger[n.node.UID]; !ok {
+	if !c.entered(n.node.UID, kind, 0) {
 		c.fault(n, ch, "%s %s is deleted, and the ledger does not have it", kind, name)
 	}
 	if n.intended == nil {
@@ -597,8 +608,8 @@ func (c *checker) deleted(n *nodeSeen, ch change, kind, name string, uid types.U
 		c.fault(n, ch, "%s %s is deleted, although the node was verified", kind, name)
 	case n.busy:
 		c.fault(n, ch, "%s %s is deleted, although the node runs ordinary pods", kind, name)
-	case n.early != "" && !n.spoilt, !slices.Contains(c.settings.entries(), deleteOwner):
-		c.fault(n, ch, "%s %s is deleted, of %v: %s", kind, name, c.settings.entries(), n.early)
+	case n.early != "":
+		c.fault(n, ch, "%s %s is deleted, although %s", kind, name, n.early)
 	case !r.Probed && c.settings.controlProbe:
 		c.fault(n, ch, "%s %s is deleted, and no probe passed beside the last failure", kind, name)
 	}
@@ -628,6 +639,9 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 			c.silent(n, faults, now, say)
 			continue
 		}
+		if len(ourConditions(n.node)) > 0 {
+			say("%s has a condition still: %s", name, describe(n.node))
+		}
 		condition := verifiedCondition(n.node)
 		if unaccounted(n.node) && condition.Status == "" || adopted(n.node) && recordOf(n.node).BootID == boot(n.node) {
 			continue
@@ -640,7 +654,6 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 		}
 		c.unruled(n, say)
 		c.unanswered(n, say)
-		c.repaired(n, say)
 	}
 	for slot := range slots {
 		if c.nodes[nodeName(slot)] == nil && !c.concernedSlot(slot) {

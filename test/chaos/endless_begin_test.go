@@ -53,6 +53,9 @@ func (w *world) beginEndless(e endless) error {
 	w.check.begin(e)
 	w.persist(func() error { return w.refuse(e) })
 	if e.name == rightsRefused {
+		if e.restarts {
+			w.check.restarted()
+		}
 		for i := range w.replicas {
 			w.proxies[i].drop() // a watch that is under way asks nobody again
 			if e.restarts {

@@ -18,8 +18,8 @@ import (
 
 func says(status corev1.ConditionStatus, reason, message string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: "node-ready/Verified", Status: status, Reason: reason,
-			Message: message}}
+		others := slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Type == "node-ready/Verified" })
+		n.Status.Conditions = append(others, corev1.NodeCondition{Type: "node-ready/Verified", Status: status, Reason: reason, Message: message})
 	}
 }
 
@@ -137,7 +137,7 @@ func TestWritesAreBounded(t *testing.T) {
 // A seed draws the same each time, and a hundred of them draw all there is: every kind, and every right of the chart
 // that may be drawn.
 func TestEndlessFaultsAreDrawn(t *testing.T) {
-	all, kinds, refused := drawnRights(), map[string]int{}, map[string]int{}
+	all, kinds, refused := eachRight(controllersRights()), map[string]int{}, map[string]int{}
 	for seed := range uint64(100) {
 		drawn, _ := drawEndless(seed, all, nil)
 		if again, _ := drawEndless(seed, all, nil); !reflect.DeepEqual(describeAll(drawn), describeAll(again)) {
@@ -151,8 +151,7 @@ func TestEndlessFaultsAreDrawn(t *testing.T) {
 		}
 	}
 	for _, k := range endlessKinds {
-		if kinds[k.name] == 0 && k.name != conditionTaken { // which the actions draw
-
+		if kinds[k.name] == 0 && k.name != conditionTaken { // which interfere draws
 			t.Errorf("%s is never drawn", k.name)
 		}
 	}
@@ -162,43 +161,16 @@ func TestEndlessFaultsAreDrawn(t *testing.T) {
 	}
 }
 
-// Of runs with an object among the actions some refuse it, one verb or another, and no other run does.
-func TestObjectsAreRefusedInSomeRuns(t *testing.T) {
-	var refused []uint64
-	verbs := map[string]int{}
-	for seed := range uint64(100) {
-		var s settings
-		s.drawRepair(seed)
-		faults := s.refuseObjects(seed, nil, nil)
-		if len(faults) > 0 {
-			refused = append(refused, seed)
-			for _, r := range faults[0].rights {
-				verbs[r.verb]++
-			}
-		}
-		if len(faults) > 0 && !slices.Contains(s.actions, makeObject) || !reflect.DeepEqual(faults, s.refuseObjects(seed, nil, nil)) {
-			t.Errorf("seed %d: %v of %v", seed, faults, s.actions)
-		}
-		if briefly := s.refuseBriefly(seed, disturbed, nil); len(briefly) > 0 != slices.Contains(s.actions, makeObject) {
-			t.Errorf("seed %d: %d rights for a while, of %v", seed, len(briefly), s.actions)
-		}
-	}
-	t.Log(refused, verbs)
-	if len(refused) < 5 || len(verbs) < 3 {
-		t.Errorf("seeds %v refuse objects: %v", refused, verbs)
-	}
-}
-
-// In some runs whose first action is a condition another program has written that, and no limit is in the way.
+// In some runs with action condition another program has written one of its type, and no limit is in the way.
 func TestConditionIsTakenInSomeRuns(t *testing.T) {
 	var taken []uint64
 	for seed := range uint64(100) {
 		var s settings
 		s.drawRepair(seed)
-		drawn, _ := drawEndless(seed, drawnRights(), nil)
+		drawn, _ := drawEndless(seed, eachRight(controllersRights()), nil)
 		if faults := s.interfere(seed, drawn, nil); len(faults) > len(drawn) {
 			taken = append(taken, seed)
-			if s.actions[0] != setCondition || s.neverVerifiedOnly || s.maxUnhealthy < 100 {
+			if s.action != setCondition || s.neverVerifiedOnly || s.maxUnhealthy < 100 {
 				t.Errorf("seed %d: %+v", seed, s)
 			}
 		}
@@ -207,6 +179,34 @@ func TestConditionIsTakenInSomeRuns(t *testing.T) {
 	if len(taken) < 5 {
 		t.Errorf("seeds %v", taken)
 	}
+}
+
+// A seed draws the same each time, and a hundred of them draw each reason for the condition to go, on nodes that have it.
+func TestReasonsAreDrawn(t *testing.T) {
+	drawn, clear := map[string]int{}, []uint64{}
+	for seed := range uint64(100) {
+		var s settings
+		if s.drawRepair(seed); s.action == deleteOwner {
+			continue
+		}
+		if s.clear {
+			clear = append(clear, seed)
+		}
+		steps := schedule(seed, s, disturbed, nil)
+		for i, again := range schedule(seed, s, disturbed, nil) {
+			if again.at != steps[i].at || again.fault.name != steps[i].fault.name || again.seed != steps[i].seed {
+				t.Fatalf("seed %d draws %v, and then %v", seed, steps[i], again)
+			}
+			drawn[again.fault.name]++
+		}
+	}
+	for _, f := range slices.Concat(amendments, conditionFaults) {
+		t.Logf("%s: %d times", f.name, drawn[f.name])
+		if drawn[f.name] < 3 {
+			t.Errorf("%s is drawn %d times", f.name, drawn[f.name])
+		}
+	}
+	t.Logf("without other faults of controllers and cluster: %v", clear)
 }
 
 func describeAll(drawn []endless) (all []string) {

@@ -23,7 +23,7 @@ const (
 	claimStuck     = "NodeClaim whose finalizer never goes"
 	poolFails      = "most of a pool fails for good"
 	rightsRefused  = "verbs refused for good"
-	conditionTaken = "another program writes an action's condition"
+	conditionTaken = "another program writes the condition"
 )
 
 // endlessKind is one of them.
@@ -44,7 +44,7 @@ var endlessKinds = []endlessKind{
 	{claimStuck, 2, regexp.MustCompile(`NodeClaim|delet|ChecksFailed|RetriesExhausted`)},
 	{poolFails, 0, regexp.MustCompile(`ChecksFailed|RetriesExhausted|delet`)}, // drawn in place of the others
 	// Not every node gets as far: one may be opted out, run ordinary pods, or have no other node of its profile.
-	{conditionTaken, 0, regexp.MustCompile(`another program already set|held by (doNotDelete|sparePods|controlProbe)`)},
+	{conditionTaken, 0, regexp.MustCompile(`another program set|held by (doNotDelete|sparePods|controlProbe)`)},
 	{rightsRefused, 0, regexp.MustCompile(`forbidden|cannot|PodRefused|RulesUnavailable`)}, // drawn beside the others
 }
 

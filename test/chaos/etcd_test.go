@@ -18,8 +18,8 @@ import (
 const registry = "/registry/"
 
 // observed are the keys below registry that are decoded.
-var observed = []string{"minions/", "pods/", "configmaps/" + namespace + "/", "configmaps/" + objectsIn + "/",
-	"leases/" + namespace + "/", "karpenter.sh/nodeclaims/", "readiness.node.x-k8s.io/nodereadinessrules/"}
+var observed = []string{"minions/", "pods/", "configmaps/" + namespace + "/", "leases/" + namespace + "/",
+	"karpenter.sh/nodeclaims/", "readiness.node.x-k8s.io/nodereadinessrules/"}
 
 // change is one change of an object as etcd carried it out: before is nil where it was created, after where it is gone.
 type change struct {

@@ -161,7 +161,7 @@ var nodeFaults = []fault{
 		return errors.Join(err, w.mark(slot, closeGate))
 	}},
 	{"record removed or spoilt", 1, func(_ context.Context, w *world, rng *rand.Rand) error {
-		return w.mark(rng.IntN(slots), spoil([]string{"", "{", `{"sequence":-1}`}[rng.IntN(3)], rng.Uint64()))
+		return w.mark(rng.IntN(slots), spoil(rng))
 	}},
 	{"agent's condition changed", 4, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.condition(rng.IntN(slots), agentReady, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}[rng.IntN(2)])
@@ -169,6 +169,7 @@ var nodeFaults = []fault{
 	{"left or joined the rule's nodes", 1, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.mark(rng.IntN(slots), labelled(labelAgent, []string{"", "true"}[rng.IntN(2)]))
 	}},
+	forges,
 	{"ordinary pod made", 2, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.ordinary(rng.IntN(slots), rng.Uint64())
 	}},
@@ -193,7 +194,7 @@ func named(t *testing.T, names string) (only []string) {
 	for name := range strings.SplitSeq(names, ";") {
 		name = strings.TrimSpace(name)
 		lasts := slices.ContainsFunc(endlessKinds, func(k endlessKind) bool { return k.name == name })
-		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults), func(f fault) bool { return f.name == name }) {
+		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults, conditionFaults, amendments), func(f fault) bool { return f.name == name }) {
 			t.Fatalf("no fault is called %q", name)
 		}
 		only = append(only, name)
@@ -213,12 +214,22 @@ type step struct {
 }
 
 // schedule is what a seed does, and when: nothing of it depends on what happens. Where kinds of faults are named, there are no others.
-func schedule(seed uint64, during time.Duration, only []string) (steps []step) {
-	steps = scheduleOf(faults(), seed, 0, during, 600*time.Millisecond, only)
-	if first := suspicionFaults[0]; len(only) == 0 || slices.Contains(only, first.name) {
-		steps = append(steps, step{fault: first, seed: seed})
+func schedule(seed uint64, s settings, during time.Duration, only []string) (steps []step) {
+	all, pause := faults(), 600*time.Millisecond
+	if s.clear { // and few change a node before it has the condition
+		all, pause = slices.Concat(nodeFaults, workerFaults), 5*time.Second
 	}
-	steps = append(steps, scheduleOf(suspicionFaults, seed, 11, during, 2*time.Second, only)...)
+	steps = append(scheduleOf(all, seed, 0, during, pause, only), s.drawAmendment(seed, during, only)...)
+	each := func(all []fault, stream uint64, pause time.Duration) {
+		if len(only) == 0 || slices.Contains(only, all[0].name) {
+			steps = append(steps, step{fault: all[0], seed: seed})
+		}
+		steps = append(steps, scheduleOf(all, seed, stream, during, pause, only)...)
+	}
+	each(suspicionFaults, 11, 2*time.Second)
+	if s.action == setCondition {
+		each(conditionFaults, 15, 3*time.Second)
+	}
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

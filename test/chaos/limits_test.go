@@ -9,9 +9,10 @@ import (
 )
 
 // unhealthy reports whether a node counts for maxUnhealthy.
-func unhealthy(n *corev1.Node) bool {
+func (c *checker) unhealthy(n *corev1.Node) bool {
 	r := recordOf(n)
-	return (r.Attempts > 0 && r.LastOutcome != attempt.Passed || r.Suspicion != nil && gated(n)) && n.Annotations["node-ready/skip"] != "true"
+	failed := r.Attempts > 0 && r.LastOutcome != attempt.Passed && c.stale(n) == ""
+	return (failed || r.Suspicion != nil && gated(n)) && n.Annotations["node-ready/skip"] != "true" && !c.settings.leavesOutNode(n)
 }
 
 // outage counts the nodes that are unhealthy beside one whose deletion is intended now, and of how many. What changed while the decision was under
@@ -26,7 +27,7 @@ func (c *checker) outage(n *nodeSeen, ch change) (bad []string, total int) {
 		switch {
 		case !o.gone:
 			total++
-			if o == n || unhealthy(o.node) && ch.at.Sub(o.sound) > underWay {
+			if o == n || c.unhealthy(o.node) && ch.at.Sub(o.sound) > underWay {
 				bad = append(bad, fmt.Sprintf("%s since %s: %s", o.node.Name, o.sound.Format("05.000"), describe(o.node)))
 			}
 		case deleted && ch.at.Sub(o.left) > underWay:
@@ -41,7 +42,13 @@ func (c *checker) outage(n *nodeSeen, ch change) (bad []string, total int) {
 
 // intends checks a deletion that is written into the record.
 func (c *checker) intends(n *nodeSeen, before *corev1.Node, ch change) {
-	n.intended, n.busy = before, c.busy(n, ch)
-	n.early = c.tooEarly(n, int32(len(c.settings.entries())-1), recordOf(before), boot(before), ch) //nolint:gosec // some
+	n.intended, n.busy, n.early = before, c.busy(n, ch), ""
+	switch s := c.settings; {
+	case c.unsettledConfiguration(ch):
+	case s.off || s.dryRun || s.action != deleteOwner:
+		n.early = fmt.Sprintf("the configuration has action %s, off %t, dry run %t", s.action, s.off, s.dryRun)
+	default:
+		n.early = c.stale(before)
+	}
 	c.crowded(n, ch, "the deletion is intended")
 }

@@ -47,18 +47,10 @@ func verified(n *corev1.Node) bool { return n.Labels[verifiedLabel] == "true" }
 
 func boot(n *corev1.Node) string { return n.Status.NodeInfo.BootID }
 
-// checksOf are the checks that a node with these labels must pass.
-func checksOf(labels map[string]string) string {
-	if labels[labelProfile] == "b" {
-		return "checks-b"
-	}
-	return "checks-a"
-}
-
 // recordOf is the controller's record of a node; the zero one where there is none for this node that can be read.
 func recordOf(n *corev1.Node) marks.Record {
 	var r marks.Record
-	if json.Unmarshal([]byte(n.Annotations[marks.AnnotationRecord]), &r) != nil || r.NodeUID != string(n.UID) {
+	if json.Unmarshal([]byte(n.Annotations[marks.AnnotationRecord]), &r) != nil || r.NodeUID != string(n.UID) || r.Attempts < 0 {
 		return marks.Record{}
 	}
 	return r

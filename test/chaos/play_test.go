@@ -187,7 +187,7 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 // configuredChecks are the checks that a worker is configured to run.
 func configuredChecks(pod *corev1.Pod) string {
 	for _, e := range pod.Spec.Containers[0].Env {
-		for _, checks := range []string{"checks-a", "checks-b"} {
+		for _, checks := range checkNames {
 			if e.Name == worker.EnvVar && strings.Contains(e.Value, checks) {
 				return checks
 			}

@@ -1,7 +1,7 @@
 package chaos
 
 import (
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,28 +45,16 @@ func (t *tale) fails(change ...func(*marks.Record)) {
 	t.worker(next, fails, ends)
 }
 
-// recovers has the node's next attempt pass, after which its actions are to be taken back.
+// recovers has the node's next attempt pass.
 func (t *tale) recovers() {
 	next := int(recordOf(t.have["minions/n"].(*corev1.Node)).Sequence) + 1
 	t.worker(next, well)
 	t.node(func(n *corev1.Node) {
 		releases(n)
 		says(corev1.ConditionTrue, "ChecksPassed", "")(n)
-		records(func(r *marks.Record) {
-			r.Suspicion = nil
-			for i := range r.Remediations {
-				r.Remediations[i].State = marks.RemediationReverting
-			}
-		})(n)
+		records(func(r *marks.Record) { r.Suspicion = nil })(n)
 	})
 	t.worker(next, well, ends)
-}
-
-// refuses begins a fault: the controller has no right to do these with objects.
-func (t *tale) refuses(verbs ...string) {
-	e := kindOf(rightsRefused).draw(rand.New(rand.NewPCG(1, 1))) //nolint:gosec // no secret
-	e.rights, e.began = rightsToObjects(verbs...), time.Unix(1, 0)
-	t.c.begin(e)
 }
 
 // interferes writes the condition of our type in another program's name.
@@ -76,36 +64,56 @@ func (t *tale) interferes() {
 	}))
 }
 
-// becomes puts the last action of the record into a state.
-func becomes(state string) func(*corev1.Node) {
-	return records(func(r *marks.Record) { r.Remediations[len(r.Remediations)-1].State = state })
-}
-
-func (t *tale) intends(index int32, kind string) {
-	t.node(records(func(r *marks.Record) {
-		a := marks.Remediation{Action: index, State: marks.RemediationIntended, Sequence: r.Sequence,
-			Time: time.Unix(1000+t.revision, 0)}
-		if kind == setCondition {
-			a.Condition, a.Status = required, corev1.ConditionTrue
-		} else {
-			a.APIVersion, a.Kind, a.Namespace, a.Name = "v1", "ConfigMap", objectsIn, "o"
-		}
-		r.Remediations = append(r.Remediations, a)
-	}))
-}
-
-// enters enters what was intended in the ledger, beside what change adds.
-func (t *tale) enters(kind string, change ...func(*corev1.ConfigMap)) {
+// enters enters the condition in the ledger, beside what change adds.
+func (t *tale) enters(change ...func(*corev1.ConfigMap)) {
 	t.enter(func(cm *corev1.ConfigMap) {
-		kinds := map[string]string{setCondition: marks.KindCondition, makeObject: "ConfigMap", deleteOwner: "NodeClaim"}
-		at := map[string]int32{makeObject: 1, deleteOwner: 2}[kind]
-		t.entries[len(t.entries)-1] = ledger.Entry{UID: "u", Node: "n", Kind: kinds[kind], Index: &at,
-			Time: metav1.NewTime(time.Unix(1000+t.revision, 0))}
+		t.entries[len(t.entries)-1] = ledger.Entry{UID: "u", Node: "n", Kind: kindCondition, Time: metav1.NewTime(time.Unix(1000+t.revision, 0))}
 		_ = ledger.Contents{Entries: t.entries}.Write(cm) // it is small
 		for _, f := range change {
 			f(cm)
 		}
 	})
+}
+
+func pausedLedger(cm *corev1.ConfigMap) { cm.Annotations[ledger.AnnotationPaused] = "true" }
+
+// sets sets a condition of ours, or removes it.
+func (t *tale) sets(is bool, change ...func(*corev1.NodeCondition)) {
+	t.node(func(n *corev1.Node) {
+		n.Status.Conditions = slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Reason == ours })
+		if is {
+			has := corev1.NodeCondition{Type: required, Status: corev1.ConditionTrue, Reason: ours}
+			for _, f := range change {
+				f(&has)
+			}
+			n.Status.Conditions = append(n.Status.Conditions, has)
+		}
+	})
+}
+
+// condition has the controller set the condition.
+func (t *tale) condition() {
+	t.enters()
+	t.sets(true)
+}
+
+// stays has the condition stay on the node although it should have gone, for so long.
+func (t *tale) stays(d time.Duration) {
+	t.c.led = time.Unix(1000, 0)
+	t.passes(d)
+	t.c.overstays(time.Unix(1000+t.revision, 0), true)
+}
+
+// annotates has somebody annotate the node.
+func (t *tale) annotates(key string) {
+	t.node(others(func(n *corev1.Node) { n.Annotations[key] = "true" }))
+}
+
+// amends has the controllers start with other settings.
+func (t *tale) amends(amend func(*settings)) {
+	other := t.c.settings
+	amend(&other)
+	t.c.configure(other, time.Unix(1000+t.revision, 0))
 }
 
 func reports(of corev1.NodeConditionType, status corev1.ConditionStatus, at int64) func(*corev1.Node) {
@@ -119,38 +127,6 @@ func reports(of corev1.NodeConditionType, status corev1.ConditionStatus, at int6
 		kept = append(kept, corev1.NodeCondition{Type: of, Status: status, LastTransitionTime: metav1.Unix(at, 0)})
 		n.Status.Conditions = kept
 	}
-}
-
-func (t *tale) sets(status corev1.ConditionStatus) { t.node(reports(required, status, 1)) }
-
-func (t *tale) makes() {
-	t.tell("configmaps/"+objectsIn+"/o", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objectsIn, Name: "o",
-		Annotations: map[string]string{aboutNode: "u", aboutName: "n"}}})
-}
-
-// condition carries out the first entry, a condition.
-func (t *tale) condition() {
-	t.intends(0, setCondition)
-	t.enters(setCondition)
-	t.sets(corev1.ConditionTrue)
-	t.node(becomes(marks.RemediationStarted))
-}
-
-// second goes from there to where the second entry may be tried.
-func (t *tale) second() {
-	t.passes(10 * time.Second)
-	t.fails()
-	t.node(becomes(marks.RemediationReverting))
-	t.sets(corev1.ConditionFalse)
-	t.node(becomes(marks.RemediationEnded))
-}
-
-// object carries out the second entry, an object.
-func (t *tale) object() {
-	t.intends(1, makeObject)
-	t.enters(makeObject)
-	t.makes()
-	t.node(becomes(marks.RemediationStarted))
 }
 
 // suspicion is one that broken leads to.
@@ -189,324 +165,232 @@ func answered(outcome attempt.Outcome) func(*corev1.Node) {
 }
 
 // neighbour is another node, whose last attempt had the outcome.
-func (t *tale) neighbour(outcome attempt.Outcome) {
-	t.tell("minions/m", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m", Annotations: map[string]string{
-		marks.AnnotationRecord: marks.Record{NodeUID: "m", Sequence: 1, LastOutcome: outcome, Attempts: 1}.Encode()}}})
+func (t *tale) neighbour(outcome attempt.Outcome, change ...func(*marks.Record)) {
+	r := marks.Record{NodeUID: "m", Sequence: 1, LastOutcome: outcome, Attempts: 1}
+	for _, f := range change {
+		f(&r)
+	}
+	t.tell("minions/m", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m", Annotations: map[string]string{marks.AnnotationRecord: r.Encode()}}})
 }
 
-// Each rule about suspicions, requests and actions faults what breaks it, and nothing else.
+// Each rule about suspicions, requests and conditions faults what breaks it, and nothing else.
 func TestCheckerOfRepairs(t *testing.T) {
+	fails := func(t *tale) { t.begins(); t.fails() }
+	carries := func(t *tale) { fails(t); t.condition() }
 	for name, tc := range map[string]struct {
 		tell func(*tale)
 		want string // part of a fault; empty for none
 	}{
-		"all actions, then a pass": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.passes(10 * time.Second)
+		"a condition":              {func(t *tale) { carries(t); t.stays(time.Minute) }, "n is not verified"},
+		"a condition, then a pass": {func(t *tale) { carries(t); t.recovers(); t.sets(false) }, ""},
+		"a condition that is set again": {func(t *tale) {
+			carries(t)
+			t.annotates("node-ready/do-not-delete")
+			t.sets(false)
+			t.node(others(func(n *corev1.Node) { delete(n.Annotations, "node-ready/do-not-delete") }))
+			t.sets(true)
+		}, "n is not verified"},
+		"a second failure": {func(t *tale) {
+			carries(t)
 			t.recovers()
-			t.tell("configmaps/"+objectsIn+"/o", nil)
-			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
-		}, ""},
-		"all actions": {func(t *tale) {
-			t.node(others(same))
-			t.claim(same)
+			t.sets(false)
 			t.fails()
 			t.condition()
-			t.second()
-			t.object()
-			t.passes(10 * time.Second)
+		}, "n is not verified"},
+		"a condition that is not in the ledger": {func(t *tale) { fails(t); t.sets(true) }, "the ledger does not have it"},
+		"a condition that an earlier entry is for": {func(t *tale) {
+			carries(t)
+			t.recovers()
+			t.sets(false)
 			t.fails()
-			t.node(records(func(r *marks.Record) { r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu"} }))
-			t.enters(deleteOwner)
-			t.claim(func(c *karpv1.NodeClaim) { c.DeletionTimestamp = &metav1.Time{} })
-		}, "is not verified"},
-		"a deletion before the second action": {func(t *tale) {
-			t.node(others(same))
-			t.claim(same)
-			t.fails()
+			t.sets(true)
+		}, "the ledger does not have it"},
+		"a condition that is entered twice": {func(t *tale) { carries(t); t.enters() }, "is entered in the ledger twice"},
+		"a condition on a node that passed": {func(t *tale) { t.begins(); t.condition() }, `is set, and the record has 0 failures`},
+		"a condition after an opt-out": {func(t *tale) {
+			fails(t)
+			t.annotates("node-ready/do-not-delete")
 			t.condition()
-			t.second()
-			t.node(records(func(r *marks.Record) { r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu"} }))
-			t.enters(deleteOwner)
-			t.claim(func(c *karpv1.NodeClaim) { c.DeletionTimestamp = &metav1.Time{} })
-		}, "is deleted, of [condition object delete]: entry 2 is tried, and the one before was not carried out"},
-		"an action on a node that passed": {func(t *tale) { t.begins(); t.condition() }, "an action is intended after"},
-		"an action on a failure from before the request": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.asks("1")
+		}, "is set, and the node has node-ready/do-not-delete"},
+		"a condition after an inconclusive attempt": {func(t *tale) {
+			fails(t)
+			t.node(comes(attempt.Inconclusive, 1))
 			t.condition()
-		}, "no attempt failed since the node was suspected"},
-		"an action after an opt-out": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.node(others(func(n *corev1.Node) { n.Annotations["node-ready/do-not-delete"] = "true" }))
-			t.condition()
-		}, "although node-ready/do-not-delete was accepted"},
-		"an action without a probe": {func(t *tale) {
+		}, "is set after"},
+		"a condition without a probe": {func(t *tale) {
 			t.begins()
 			t.fails(func(r *marks.Record) { r.Probed = false })
 			t.condition()
 		}, "no probe passed beside the last failure"},
-		"an action while paused": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.enters(setCondition, func(cm *corev1.ConfigMap) { cm.Annotations[ledger.AnnotationPaused] = "true" })
-		}, "while deletions are paused"},
-		"an action beside too many that failed": {func(t *tale) {
-			t.neighbour(attempt.Failed)
-			t.begins()
-			t.fails()
-			t.condition()
-		}, "an action is intended while 2 of 2 nodes failed"},
-		"an action beside another that is in flight": {func(t *tale) {
+		"an entry while paused":                   {func(t *tale) { fails(t); t.enters(pausedLedger) }, "while remediation is paused"},
+		"a condition beside too many that failed": {func(t *tale) { t.neighbour(attempt.Failed); carries(t) }, "a condition is set while 2 of 2 nodes failed"},
+		"a condition beside one that failed other checks": {func(t *tale) {
+			t.c.ran["other"] = "checks-b"
+			t.neighbour(attempt.Failed, func(r *marks.Record) { r.Checks = "other" })
+			carries(t)
+		}, "n is not verified"},
+		"a condition beside another that is in flight": {func(t *tale) {
 			t.neighbour(attempt.Passed)
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
+			fails(t)
 			t.c.ledger["m"] = metav1.NewTime(time.Unix(1, 0))
-			t.enters(setCondition)
+			t.enters()
 		}, "1 other nodes of the pool are still being deleted"},
-		"an action beside another whose node passed": {func(t *tale) {
+		"a condition beside another whose node passed": {func(t *tale) {
 			t.neighbour(attempt.Passed)
-			t.begins()
-			t.fails()
+			fails(t)
 			t.c.ever["m"].passedAt = time.Unix(2, 0)
 			t.c.ledger["m"] = metav1.NewTime(time.Unix(1, 0))
 			t.condition()
-		}, "is not verified"},
-		"an action too many in an hour": {func(t *tale) {
-			t.c.settings.perHour = 0
-			t.begins()
-			t.fails()
-			t.condition()
-		}, "1 actions in an hour, the limit is 0"},
-		"an object that is refused": {func(t *tale) {
-			t.refuses("create")
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
-		}, ""},
-		"an object that may not be deleted": {func(t *tale) {
-			t.refuses("delete")
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.passes(10 * time.Second)
-			t.recovers()
-			t.node(records(func(r *marks.Record) { r.Remediations = r.Remediations[1:] }))
-		}, ""},
-		"an object that may not be deleted is forgotten": {func(t *tale) {
-			t.refuses("delete")
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.passes(10 * time.Second)
-			t.recovers()
-			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
-		}, "object o is left"},
-		"an object is refused for a while": {func(t *tale) {
-			t.c.refusesBriefly(rightsToObjects("get"))
-			t.begins()
-			t.fails()
-			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
 		}, "n is not verified"},
-		"an object is held after that": {func(t *tale) {
-			t.c.refusesBriefly(rightsToObjects("get"))
-			t.c.granted = time.Unix(1, 0)
-			t.begins()
-			t.passes(10 * time.Second)
+		"a condition too many in an hour": {func(t *tale) {
+			t.c.settings.perHour = 1
+			fails(t)
+			t.entries = []ledger.Entry{{UID: "m", Node: "m", Kind: kindCondition, Time: metav1.NewTime(time.Unix(1, 0))}}
+			t.condition()
+		}, "an action is entered beside 1 on other nodes in an hour, the limit is 1"},
+		"many of one node in an hour": {func(t *tale) {
+			t.c.settings.perHour = 1
+			carries(t)
+			t.recovers()
+			t.sets(false)
 			t.fails()
-			t.node(records(func(r *marks.Record) { r.Held, r.HeldMessage = guardAction, "configmaps is forbidden" }))
-		}, "nothing refuses it"},
+			t.condition()
+		}, "n is not verified"},
+		"an entry that is lost": {func(t *tale) {
+			carries(t)
+			t.entries = nil
+			t.enter(func(cm *corev1.ConfigMap) { cm.Data[ledger.KeyDeletions] = "[]" })
+		}, "the ledger has lost the entry of an action"},
+
+		"a condition stays after a pass": {func(t *tale) { carries(t); t.recovers(); t.stays(goesWithin) }, "failures, the last outcome"},
+		"it goes a moment later": {func(t *tale) {
+			carries(t)
+			t.recovers()
+			t.stays(goesWithin - 2*time.Second)
+			t.sets(false)
+			t.stays(time.Minute)
+		}, ""},
+		"nobody leads": {func(t *tale) {
+			carries(t)
+			t.annotates("node-ready/do-not-delete")
+			t.passes(time.Minute)
+			t.c.overstays(time.Unix(1000+t.revision, 0), true)
+		}, "n is not verified"},
+		"a leader is elected late": {func(t *tale) {
+			carries(t)
+			t.annotates("node-ready/do-not-delete")
+			t.passes(time.Minute)
+			t.c.led = time.Unix(1000+t.revision, 0)
+			t.c.overstays(time.Unix(1000+t.revision, 0), true)
+		}, "n is not verified"},
+		"its removal is refused": {func(t *tale) {
+			carries(t)
+			t.c.refused = time.Unix(1, 0)
+			t.annotates("node-ready/do-not-delete")
+			t.stays(time.Minute)
+		}, "n is not verified"},
+		"it stays on a node that is skipped": {func(t *tale) {
+			carries(t)
+			t.annotates("node-ready/skip")
+			t.stays(goesWithin)
+		}, "and the node has node-ready/skip"},
+		"it stays on a node that is opted out": {func(t *tale) {
+			carries(t)
+			t.annotates("node-ready/do-not-delete")
+			t.stays(goesWithin)
+		}, "and the node has node-ready/do-not-delete"},
+		"it stays while paused": {func(t *tale) {
+			carries(t)
+			t.entries = t.entries[:0]
+			t.enters(func(cm *corev1.ConfigMap) { cm.Data[ledger.KeyDeletions] = "[]" }, pausedLedger)
+			t.stays(goesWithin)
+		}, "and remediation is paused"},
+		"it stays after the record was removed": {func(t *tale) {
+			carries(t)
+			t.node(others(func(n *corev1.Node) {
+				delete(n.Annotations, marks.AnnotationRecord)
+				n.Annotations[annotationRecord] = "1"
+			}))
+			t.stays(goesWithin)
+		}, `has 0 failures, the last outcome ""`},
+		"it stays after the record was forged": {func(t *tale) {
+			carries(t)
+			t.node(others(func(n *corev1.Node) {
+				records(func(r *marks.Record) { r.Attempts = -1 })(n)
+				n.Annotations[annotationRecord] = "1"
+			}))
+			t.stays(goesWithin)
+		}, `has 0 failures, the last outcome ""`},
+		"it stays after a reboot": {func(t *tale) {
+			carries(t)
+			t.node(others(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }))
+			t.stays(goesWithin)
+		}, "the node rebooted since"},
+		"it stays with other checks": {func(t *tale) {
+			t.c.ran["hash"] = "checks-a"
+			t.begins()
+			t.fails(func(r *marks.Record) { r.Checks = "hash" })
+			t.condition()
+			t.amends(func(s *settings) { s.corrected = true })
+			t.stays(goesWithin)
+		}, "the failures are of checks-a, and its checks are checks-c"},
+		"it stays in a dry run": {func(t *tale) {
+			carries(t)
+			t.amends(func(s *settings) { s.dryRun = true })
+			t.stays(goesWithin)
+		}, "dry run true"},
+		"it stays with remediation off": {func(t *tale) {
+			carries(t)
+			t.amends(func(s *settings) { s.off = true })
+			t.stays(goesWithin)
+		}, "off true"},
+		"it stays with another action": {func(t *tale) {
+			carries(t)
+			t.amends(func(s *settings) { s.action = deleteOwner })
+			t.stays(goesWithin)
+		}, "has action delete"},
+		"it stays with another type": {func(t *tale) {
+			carries(t)
+			t.amends(func(s *settings) { s.condition = otherType })
+			t.stays(goesWithin)
+		}, "type chaos.example/Repair"},
+		"it stays on a node that is left out": {func(t *tale) {
+			t.node(others(func(n *corev1.Node) { n.Labels[labelPool] = "pool" }))
+			t.sets(true, func(c *corev1.NodeCondition) { c.Message = forgedMessage })
+			t.amends(func(s *settings) { s.leavesOut = true })
+			t.stays(goesWithin)
+		}, "the selector leaves the node out"},
+		"it stays where somebody forged it": {func(t *tale) {
+			t.begins()
+			t.sets(true, func(c *corev1.NodeCondition) { c.Message = forgedMessage })
+			t.stays(goesWithin)
+		}, "has 0 failures"},
+		"it stays once all else is settled": {func(t *tale) { carries(t); t.recovers() }, "n has a condition still"},
+
 		"a condition that another program wrote": {func(t *tale) {
 			t.begins()
 			t.interferes()
 			t.fails()
-			t.node(records(func(r *marks.Record) {
-				r.Held, r.HeldMessage = guardAction, "another program already set the condition"
-			}))
+			t.node(records(func(r *marks.Record) { r.Held = guardCondition }))
 		}, "n is not verified"},
 		"a condition that another program wrote is overwritten": {func(t *tale) {
 			t.begins()
 			t.interferes()
 			t.fails()
-			t.sets(corev1.ConditionTrue)
+			t.node(reports(required, corev1.ConditionTrue, 1))
 		}, "the condition that another program wrote is changed"},
-		"a condition that another program wrote is to be set": {func(t *tale) {
-			t.begins()
-			t.interferes()
-			t.fails()
-			t.intends(0, setCondition)
-		}, "although another program wrote it"},
-		"the next entry is tried in place of a refused object": {func(t *tale) {
-			t.refuses("create")
-			t.begins()
+		"an action is held for another program's condition, and there is none": {func(t *tale) {
+			fails(t)
+			t.node(records(func(r *marks.Record) { r.Held = guardCondition }))
+		}, "and there is none"},
+		"a deletion with action condition": {func(t *tale) {
+			t.node(others(same))
 			t.claim(same)
 			t.fails()
-			t.condition()
-			t.second()
-			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
 			t.node(records(func(r *marks.Record) { r.Deletion = &marks.Deletion{Kind: "NodeClaim", Name: "c", UID: "cu"} }))
-			t.enters(deleteOwner)
+			t.enter(same)
 			t.claim(func(c *karpv1.NodeClaim) { c.DeletionTimestamp = &metav1.Time{} })
-		}, "the one before was not carried out"},
-		"an object that is held and not refused": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.node(records(func(r *marks.Record) { r.Held = guardAction }))
-		}, "nothing refuses it"},
-		"a second action too many in an hour": {func(t *tale) {
-			t.c.settings.perHour = 1
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-		}, "2 actions in an hour, the limit is 1"},
-		"the entry of an action is overwritten": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.entries = nil
-			t.object()
-		}, "the ledger has lost the entry of an action"},
-		"an action that has two entries": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.enters(setCondition)
-			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = time.Unix(1000+t.revision, 0) })) // tried again
-			t.enters(setCondition, func(cm *corev1.ConfigMap) {
-				t.entries[len(t.entries)-1].Round = "2026-01-01T00:00:00Z"
-				_ = ledger.Contents{Entries: t.entries}.Write(cm) // it is small
-			})
-		}, "is entered in the ledger twice"},
-		"an action that is not in the ledger": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.sets(corev1.ConditionTrue)
-		}, "the ledger does not have it"},
-		"an action that is tried again within the second": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.enters(setCondition)
-			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = r.Remediations[0].Time.Add(time.Millisecond) }))
-			t.sets(corev1.ConditionTrue)
-			t.node(becomes(marks.RemediationStarted))
-		}, "n is not verified"},
-		"an action that is tried again later, and not entered": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.enters(setCondition)
-			t.passes(10 * time.Second)
-			t.node(records(func(r *marks.Record) { r.Remediations[0].Time = r.Remediations[0].Time.Add(10 * time.Second) }))
-			t.sets(corev1.ConditionTrue)
-		}, "the ledger does not have it"},
-		"an action that nothing intends": {func(t *tale) { t.begins(); t.makes() }, "and the record names"},
-		"a condition that is set twice": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.intends(0, setCondition)
-			t.enters(setCondition)
-			for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionTrue} {
-				t.sets(status)
-			}
-		}, "(condition) is carried out twice"},
-		"a condition that goes unasked": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.sets(corev1.ConditionFalse)
-		}, "the condition is taken back, and the record does not ask for it"},
-		"an object that is created twice": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.tell("configmaps/"+objectsIn+"/o", nil)
-			t.makes()
-		}, "object o is created twice"},
-		"an object that goes unasked": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.tell("configmaps/"+objectsIn+"/o", nil)
-		}, "object o is deleted, and the record does not ask for it"},
-		"the second entry at first": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.object()
-		}, "entry 1 is tried, and the one before was not carried out"},
-		"the second entry without another round": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.passes(20 * time.Second)
-			t.object()
-		}, "entry 1 is tried without a round of attempts"},
-		"the second entry while the condition is there": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.passes(10 * time.Second)
-			t.fails()
-			t.object()
-		}, "entry 1 is tried while the condition of another one is on the node"},
-		"a node that is not left alone": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.fails()
-		}, "it is verified again"},
-		"a node that rebooted is verified at once": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.node(others(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }))
-			t.fails()
-			t.node(becomes(marks.RemediationReverting))
-			t.sets(corev1.ConditionFalse)
-			t.node(becomes(marks.RemediationEnded))
-			t.object()
-		}, "is not verified"},
-		"a condition that stays after a pass": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.passes(10 * time.Second)
-			t.recovers()
-			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
-			t.sets(corev1.ConditionTrue)
-		}, "its actions are not taken back: condition true"},
-		"an object that stays after a pass": {func(t *tale) {
-			t.begins()
-			t.fails()
-			t.condition()
-			t.second()
-			t.object()
-			t.passes(10 * time.Second)
-			t.recovers()
-			t.node(records(func(r *marks.Record) { r.Remediations = nil }))
-		}, "object o is left"},
+		}, "is deleted, although the configuration has action condition"},
 
 		"a suspicion that a pass clears": {func(t *tale) {
 			t.begins()
@@ -514,11 +398,31 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.node(suspects(5))
 			t.recovers()
 		}, ""},
-		"another transition": {func(t *tale) {
+		"another transition within a minute": {func(t *tale) {
 			t.begins()
 			t.node(broken(5))
 			t.node(suspects(5))
 			t.recovers()
+			t.node(broken(6))
+			t.node(suspects(6))
+			t.recovers()
+		}, "it is suspected again for chaos.example/Broken"},
+		"another transition that closes the gate within the cooldown": {func(t *tale) {
+			t.begins()
+			t.node(broken(5))
+			t.node(suspects(5))
+			t.recovers()
+			t.passes(2 * time.Minute)
+			t.node(broken(6))
+			t.node(suspects(6, closes))
+			t.recovers()
+		}, "the gate is closed for chaos.example/Broken, which a pass cleared"},
+		"another transition after a minute": {func(t *tale) {
+			t.begins()
+			t.node(broken(5))
+			t.node(suspects(5))
+			t.recovers()
+			t.passes(time.Minute)
 			t.node(broken(6))
 			t.node(suspects(6))
 			t.recovers()
@@ -537,7 +441,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.node(broken(5))
 			t.node(suspects(5))
 			t.recovers()
-			t.passes(time.Minute)
+			t.passes(time.Hour)
 			t.node(broken(5))
 			t.node(suspects(5))
 			t.recovers()
@@ -634,8 +538,7 @@ func TestCheckerOfRepairs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			story := &tale{c: newChecker(settings{maxRetries: 1, inFlight: 1, perHour: 5, maxUnhealthy: 50, timeout: time.Second,
-				controlProbe: true, actions: []string{setCondition, makeObject, deleteOwner}, wait: 10 * time.Second,
-				cooldown: time.Minute}), have: map[string]runtime.Object{}}
+				controlProbe: true, action: setCondition, condition: required, clear: true, cooldown: time.Hour}), have: map[string]runtime.Object{}}
 			tc.tell(story)
 			faults := story.c.violations()
 			for _, left := range story.c.unsettled(time.Now()) {

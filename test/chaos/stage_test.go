@@ -145,7 +145,7 @@ func (s *stage) sweep(ctx context.Context) (left int, err error) {
 		}
 		err = errors.Join(err, client.IgnoreNotFound(s.api.Delete(ctx, o, client.GracePeriodSeconds(0))))
 	}
-	return len(objects), errors.Join(err, s.sweepObjects(ctx))
+	return len(objects), err
 }
 
 func init() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +20,9 @@ const (
 	verifyRequested = "node-ready/verify-requested"
 	verifyCompleted = "node-ready/verify-completed"
 	verifyResult    = "node-ready/verify-result"
-	// requestEvery is the shortest time between two verifications of a node that are answers to requests.
-	requestEvery = time.Minute
+	// accusedEvery is the shortest time between two verifications of a node that are answers to requests, and from a pass
+	// to a verification for a condition of the type that it cleared.
+	accusedEvery = time.Minute
 )
 
 // suspectTypes are the conditions of a detector that make a verified node suspect.
@@ -100,8 +102,6 @@ type referral struct {
 	requests map[string]int64
 	// asked is when a request was last acted on.
 	asked time.Time
-	// accused is the number of the last attempt that was recorded before the present suspicion, or up to the last pass.
-	accused int32
 }
 
 // clearance is a suspicion that a pass cleared, and when.
@@ -143,7 +143,6 @@ func (c *checker) suspected(n *nodeSeen, before, after *corev1.Node, ch change) 
 		c.accuses(n, before, after, ch)
 	}
 	if is.Sequence != was.Sequence && is.LastOutcome == attempt.Passed {
-		n.accused = is.Sequence
 		if s := was.Suspicion; s != nil && s.Type != "" {
 			if n.cleared == nil {
 				n.cleared = map[corev1.NodeConditionType]clearance{}
@@ -172,8 +171,11 @@ func (c *checker) accuses(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.counts["suspicions"]++
 		have, cleared := n.cleared[s.Type]
 		// What was cleared was decided on some time before it was seen.
-		again := cleared && sameTransition(s, have.Suspicion) && ch.at.Sub(have.at) < c.settings.cooldown-underWay
+		cooling := cleared && ch.at.Sub(have.at) < c.settings.cooldown-underWay
+		again := cooling && (sameTransition(s, have.Suspicion) || ch.at.Sub(have.at) < accusedEvery-underWay)
 		switch {
+		case cooling && !gated(before) && gated(after):
+			c.fault(n, ch, "the gate is closed for %s, which a pass cleared %s ago", s.Type, ch.at.Sub(have.at))
 		case !reported(before, s):
 			c.fault(n, ch, "it is suspected for %s=%s, which it does not show", s.Type, s.Status)
 		case was.LastOutcome != attempt.Passed && !was.MayHaveVerified() && !n.spoilt: // one that is spoilt may have passed
@@ -181,17 +183,16 @@ func (c *checker) accuses(n *nodeSeen, before, after *corev1.Node, ch change) {
 		case again:
 			c.fault(n, ch, "it is suspected again for %s, which a pass cleared %s ago", s.Type, ch.at.Sub(have.at))
 		}
-		n.accused = is.Sequence
 	}
 	if s.Request != "" && s.Request != old.Request {
 		c.counts["requests acted on"]++
 		if before.Annotations[verifyRequested] != s.Request {
 			c.fault(n, ch, "verification %s begins, and %q is requested", s.Request, before.Annotations[verifyRequested])
 		}
-		if since := ch.at.Sub(n.asked); since < requestEvery-underWay {
+		if since := ch.at.Sub(n.asked); since < accusedEvery-underWay {
 			c.fault(n, ch, "two requests are acted on within %s", since)
 		}
-		n.asked, n.accused = ch.at, is.Sequence
+		n.asked = ch.at
 	}
 	if was.Suspicion == nil && !gated(before) && gated(after) {
 		c.counts["gates closed under a suspicion"]++
@@ -230,18 +231,15 @@ func (c *checker) unanswered(n *nodeSeen, say func(string, ...any)) {
 	}
 }
 
-// describeRepair says what the record has of a suspicion and of actions, and whether the condition of one is there.
+// describeRepair says what the record has of a suspicion, and which conditions of detectors and of ours are there.
 func describeRepair(n *corev1.Node) string {
 	r, what := recordOf(n), ""
 	if s := r.Suspicion; s != nil {
 		what = fmt.Sprintf("suspected=%s%s of %v", s.Type, s.Request, s.Transition)
 	}
-	for _, a := range r.Remediations {
-		what += fmt.Sprintf(" action %d of %d %s", a.Action, a.Sequence, a.State)
-	}
-	for _, of := range append([]corev1.NodeConditionType{required}, suspectTypes...) {
-		if conditionOf(n, of) == corev1.ConditionTrue {
-			what += " " + string(of)
+	for _, have := range n.Status.Conditions {
+		if have.Reason == ours || slices.Contains(suspectTypes, have.Type) && have.Status == corev1.ConditionTrue {
+			what += " " + string(have.Type)
 		}
 	}
 	return what

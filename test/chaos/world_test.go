@@ -44,9 +44,13 @@ type settings struct {
 	timeout                         time.Duration
 	neverVerifiedOnly, controlProbe bool
 
-	actions    []string      // the kinds of remediation.actions; empty for the default
-	wait       time.Duration // after each
-	keeps      bool          // objects stay after a pass
+	action      string                   // remediation.action
+	condition   corev1.NodeConditionType // of remediation.condition
+	off, dryRun bool                     // deleteFailedNodes is off; remediation.dryRun is on
+	leavesOut   bool                     // the selector leaves the pool out
+	corrected   bool                     // the checks are others
+	clear       bool                     // nothing disturbs the controllers but what they are configured to do
+
 	cooldown   time.Duration
 	suspectFor int  // seconds
 	closes     bool // a suspicion closes the gate
@@ -64,7 +68,8 @@ type world struct {
 	replicas [replicas]*replica
 	tally    *tally
 
-	granting sync.Mutex // of who writes the roles
+	granting    sync.Mutex // of who writes the roles
+	configuring sync.Mutex // of who writes the configuration
 
 	mu      sync.Mutex
 	rng     *rand.Rand        // of what is not scheduled
@@ -83,8 +88,9 @@ type world struct {
 
 // replica is a controller process that is started again whenever it ends.
 type replica struct {
-	program, log string
-	args         []string
+	program, log, file string
+	ports              []int
+	args               []string
 
 	mu  sync.Mutex
 	now *process.Process
@@ -101,15 +107,16 @@ func (s settings) configuration(ports []int) map[string]any {
 	check := func(name string) []any {
 		return []any{map[string]any{"name": name, "type": "kubernetesAPI"}}
 	}
+	other := map[string]string{labelProfile: "b"}
 	full := map[string]any{
-		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "chaos"}, "checks": check("checks-a"), "keepFailedSeconds": 1,
+		"worker": map[string]any{"image": map[string]any{"repository": "kube-node-ready", "tag": "chaos"}, "checks": check(s.checksOf(nil)), "keepFailedSeconds": 1,
 			"checkTimeoutSeconds": 1, "timeoutSeconds": int(s.timeout / time.Second), "startTimeoutSeconds": 3},
 		"reconciliation": map[string]any{"maxRetries": s.maxRetries, "initialBackoffSeconds": 1, "maxBackoffSeconds": 1,
-			"exhaustedRetrySeconds": 2, "intervalSeconds": 2,
+			"exhaustedRetrySeconds": 2, "intervalSeconds": int(interval / time.Second),
 			"maxConcurrentVerifications": s.atOnce},
-		"nodeManagement": map[string]any{"deleteFailedNodes": true, "remediation": map[string]any{"maxUnhealthy": fmt.Sprint(s.maxUnhealthy, "%"), "maxInFlight": s.inFlight,
+		"nodeManagement": map[string]any{"remediation": map[string]any{"maxUnhealthy": fmt.Sprint(s.maxUnhealthy, "%"), "maxInFlight": s.inFlight,
 			"maxDeletionsPerHour": s.perHour, "neverVerifiedOnly": s.neverVerifiedOnly, "controlProbe": s.controlProbe}},
-		"profiles": []any{map[string]any{"name": "b", "nodeSelector": map[string]any{"matchLabels": map[string]any{labelProfile: "b"}}, "checks": check("checks-b")}},
+		"profiles": []any{map[string]any{"name": "b", "nodeSelector": map[string]any{"matchLabels": other}, "checks": check(s.checksOf(other))}},
 		"logging":  map[string]any{"level": "info"},
 		"metrics":  map[string]any{"port": ports[0]}, "health": map[string]any{"port": ports[1]},
 	}
@@ -121,18 +128,19 @@ func (s settings) configuration(ports []int) map[string]any {
 func begin(ctx context.Context, s *stage, program string, seed uint64, only []string, t *tally) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
 	w := &world{stage: s, ctx: ctx, seed: seed, only: only, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
-	w.faults, w.settings.atOnce = drawEndless(seed, drawnRights(), only)
+	w.faults, w.settings.atOnce = drawEndless(seed, eachRight(controllersRights()), only)
 	w.settings.drawRepair(seed)
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails || e.name == claimStuck }) {
-		w.settings.actions = nil // these are about deletions
+		w.settings.action, w.settings.clear = deleteOwner, false // these are about deletions
 	}
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails }) {
 		// Of the guards maxUnhealthy alone is in the way of the next deletion.
 		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = min(w.settings.maxUnhealthy, 50), 6, 1
 	}
-	w.faults = w.settings.refuseObjects(seed, w.faults, only)
+	if w.settings.clear && len(only) == 0 {
+		w.faults, w.settings.atOnce = nil, 0
+	}
 	w.faults = w.settings.interfere(seed, w.faults, only)
-	w.settings.perHour *= len(w.settings.entries()) // each action counts
 	if err := errors.Join(s.clear(ctx), w.beginLedger()); err != nil {
 		return nil, err
 	}
@@ -146,7 +154,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 			return nil, err
 		}
 	}
-	if seed%3 == 1 {
+	if seed%3 == 1 && !w.settings.clear {
 		if err := w.pauseDeletions("true"); err != nil {
 			return nil, err
 		}
@@ -157,18 +165,50 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 		if err != nil {
 			return nil, err
 		}
-		content, err := json.Marshal(w.settings.configuration(ports))
-		if err != nil {
-			return nil, err
-		}
 		name := fmt.Sprintf("seed-%d-replica-%d", seed, i)
 		file := filepath.Join(s.cluster.Dir(), name+".yaml")
-		if err := os.WriteFile(file, content, 0o600); err != nil {
+		w.replicas[i] = &replica{program: program, log: s.cluster.LogFile(name), file: file, ports: ports, args: []string{"--config", file, "--kubeconfig", s.configs[i]}}
+		if err := w.replicas[i].configure(w.settings); err != nil {
 			return nil, err
 		}
-		w.replicas[i] = &replica{program: program, log: s.cluster.LogFile(name), args: []string{"--config", file, "--kubeconfig", s.configs[i]}}
 	}
 	return w, nil
+}
+
+// configure writes the replica's configuration, and kills its process: the next one has it.
+func (r *replica) configure(s settings) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	content, err := json.Marshal(s.configuration(r.ports))
+	if err == nil {
+		err = os.WriteFile(r.file, content, 0o600)
+	}
+	if r.now != nil {
+		r.now.Kill()
+	}
+	return err
+}
+
+// leadsWithin is how long a new leader is waited for, where one can be elected.
+const leadsWithin = 15 * time.Second
+
+// amend runs the controllers with other settings for a while.
+func (w *world) amend(ctx context.Context, other settings, d time.Duration) (err error) {
+	w.configuring.Lock()
+	defer w.configuring.Unlock()
+	for _, s := range []settings{other, w.settings} {
+		for _, r := range w.replicas {
+			err = errors.Join(err, r.configure(s))
+		}
+		w.check.configure(s, time.Now())
+		for end, led := time.Now().Add(leadsWithin), false; !led && time.Now().Before(end); pause(ctx, 100*time.Millisecond) {
+			w.check.look(func() { led = !w.check.led.IsZero() })
+		}
+		if s == other {
+			pause(ctx, d)
+		}
+	}
+	return err
 }
 
 // beginLedger makes the ledger as one that was begun yesterday: a new one would hold every deletion for an hour.
@@ -191,15 +231,15 @@ func (w *world) supervise(r *replica) error {
 		if err != nil {
 			return err
 		}
+		r.mu.Lock()
 		p, err := w.cluster.Processes().Start(process.Spec{Path: r.program, Args: r.args, Env: []string{"POD_NAMESPACE=" + namespace}, Stdout: log, Stderr: log})
+		r.now = p
+		r.mu.Unlock()
 		_ = log.Close()
 		if err != nil {
 			return err
 		}
 		w.tally.add("controllers started", 1)
-		r.mu.Lock()
-		r.now = p
-		r.mu.Unlock()
 		select {
 		case <-p.Done():
 			pause(w.ctx, 300*time.Millisecond)

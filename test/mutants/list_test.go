@@ -3,6 +3,7 @@ package mutants
 const (
 	guards      = "internal/decide/guards.go"
 	remediation = "internal/decide/remediation.go"
+	condition   = "internal/decide/remediationcondition.go"
 	next        = "internal/decide/next.go"
 	attribution = "internal/decide/attribution.go"
 	eligible    = "internal/decide/eligible.go"
@@ -40,8 +41,13 @@ var mutants = []mutant{
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != d.in.Checks", "probe.Attempt.Basis.Checks == d.in.Checks", all},
 	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
-	{"the ledger is not written", deletes, "decidedOn); err != nil {", "decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
+	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
 	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
+	{"failures of other checks count", next, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
+	{"a condition is set on an old failure", condition, "if !d.carriesCondition() && (!d.failureConfirmed() ||", "if d.carriesCondition() && (!d.failureConfirmed() ||", all},
+	{"a condition stays under a guard", condition, `return guard == "" && d.Need`, `return (guard == "" || d.carriesCondition()) && d.Need`, all},
+	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
+	{"a condition is not entered in the ledger", deletes, "if !decide.Entered(", "if decide.Entered(", "TestConditionIsSetOnce"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
 	{"a node past its deadline is deleted for what others lack", deadline, "r.DeadlineCause.Fault != marks.FaultNode", "r.DeadlineCause.Fault == marks.FaultNode", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
@@ -57,7 +63,7 @@ var mutants = []mutant{
 
 	// Workers.
 	{"a worker starts beside another", next, "if last := d.occupyingWorker(); last != nil {", "if last := d.occupyingWorker(); last == nil {", all},
-	{"a worker runs without its devices", next, "!d.in.Node.Gated || !offered ||", "!d.in.Node.Gated || offered ||", all},
+	{"a worker runs without its devices", next, "!d.in.Closed() || !offered ||", "!d.in.Closed() || offered ||", all},
 	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
 	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
 	{"retries do not end", backoff, "r.Attempts >= c.Reconciliation.MaxRetries", "r.Attempts > c.Reconciliation.MaxRetries+1", all},

@@ -23,13 +23,13 @@ import (
 const gating = "node-ready/unverified"
 
 // controller starts the controller that make build has built, with exactly the rights that the chart grants for its
-// configuration. Its remediation.actions are the given actions. Its workers are the real ones, with the default checks.
+// configuration. It sets a condition that asks for repair. Its workers are the real ones, with the default checks.
 // The agent runs them, and a node fails if its path to DNS is broken (world.broken). change edits nodeManagement.
-func (w *world) controller(actions []any, change ...func(map[string]any)) *install.Controller {
+func (w *world) controller(change ...func(map[string]any)) {
 	w.Helper()
 	nodeManagement := map[string]any{
 		"deleteFailedNodes": true, "verifyUntainted": true,
-		"remediation": map[string]any{"neverVerifiedOnly": false, "actions": actions},
+		"remediation": map[string]any{"neverVerifiedOnly": false, "action": "condition"},
 	}
 	for _, f := range change {
 		f(nodeManagement)
@@ -43,7 +43,7 @@ func (w *world) controller(actions []any, change ...func(map[string]any)) *insta
 		"reconciliation": map[string]any{"maxRetries": 2, "initialBackoffSeconds": 1, "maxBackoffSeconds": 2,
 			"exhaustedRetrySeconds": 5, "intervalSeconds": 2},
 		"nodeManagement": nodeManagement,
-		"leaderElection": map[string]any{"enabled": false}, // one replica, which starts again at once where it is killed
+		"leaderElection": map[string]any{"enabled": false}, // there is one replica
 	}
 	content, err := yaml.Marshal(configuration)
 	w.must(err)
@@ -55,10 +55,9 @@ func (w *world) controller(actions []any, change ...func(map[string]any)) *insta
 	w.must(ledger.Contents{CompleteSince: time.Now().Add(-24 * time.Hour), Entries: []ledger.Entry{}}.Write(begun))
 	_, err = w.client.CoreV1().ConfigMaps(install.Namespace).Create(w.Context(), begun, metav1.CreateOptions{})
 	w.must(err)
-	c, err := install.StartController(w.Context(), w.plane, "controller", configuration)
+	_, err = install.StartController(w.Context(), w.plane, "controller", configuration)
 	w.must(err)
 	w.showLog("controller")
-	return c
 }
 
 // broken breaks the nodes' way to DNS, or repairs it.
@@ -83,7 +82,7 @@ func (w *world) ask(id string, nodes ...string) {
 	}
 }
 
-// pause pauses deletions, which stops every action, or resumes them.
+// pause pauses remediation, or resumes it.
 func (w *world) pause(is bool) {
 	w.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%t"}}}`, ledger.AnnotationPaused, is)
@@ -129,6 +128,28 @@ func (w *world) held(guard string, nodes ...string) {
 			}
 			return err
 		})
+	}
+}
+
+// carries waits until the gate is closed and the node has the condition on which repairers act.
+func (w *world) carries(node string) {
+	w.Helper()
+	w.eventually("the gate is closed, and the condition is set", func() error {
+		f, err := w.facts(node)
+		if have := w.condition(node, condition); err != nil || !f.Gated || have.Status != corev1.ConditionTrue {
+			return fmt.Errorf("%w, gated %t, %+v, %+v", err, f.Gated, have, f.Record)
+		}
+		return nil
+	})
+}
+
+// recovered waits until the node is verified and no node has the condition, and checks that the ledger has it once.
+func (w *world) recovered(node string) {
+	w.Helper()
+	w.verified(node)
+	w.eventually("the condition is removed", w.spared)
+	if have := w.entries(); len(have) != 1 || have[0] != marks.KindCondition {
+		w.Errorf("the ledger has %v", have)
 	}
 }
 

@@ -13,14 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
 // tolerated is longer than the toleration: a condition that is there for so long has its repairer act.
 const tolerated = toleration + 5*time.Second
-
-// setsCondition is the action on which Cluster API and Karpenter act.
-var setsCondition = map[string]any{"condition": map[string]any{}, "waitSeconds": 600}
 
 // A repairer replaces a node once the controller has set the condition, which it does only after every guard. So no
 // node is replaced in an outage that nodes share, or while a person has paused remediation.
@@ -31,7 +29,7 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 			t.Parallel()
 			f := start(begin(t))
 			f.await()
-			f.controller([]any{setsCondition})
+			f.controller()
 			owners := f.await()
 			nodes := slices.Sorted(maps.Keys(owners))
 			f.verified(nodes...)
@@ -45,7 +43,7 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 			f.broken(false, nodes...)
 			f.verified(nodes...)
 
-			// One node fails while deletions are paused.
+			// One node fails while remediation is paused.
 			f.pause(true)
 			f.broken(true, nodes[0])
 			f.eventually("a request is answered", func() error { // the last one may have been less than a minute ago
@@ -55,10 +53,10 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 				}
 				return nil
 			})
-			f.throughout(tolerated, "deletions are paused, and nothing is replaced", untouched)
+			f.throughout(tolerated, "remediation is paused, and nothing is replaced", untouched)
 			f.pause(false)
 			f.replaced(owners, nodes[0])
-			if have := f.entries(); len(have) != 1 || have[0] != "Condition" {
+			if have := f.entries(); len(have) != 1 || have[0] != marks.KindCondition {
 				t.Errorf("the ledger has %v", have)
 			}
 			f.eventually("an event says so", func() error { return f.event("RemediationStarted", time.Time{}) })
@@ -67,7 +65,7 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 }
 
 // A detector's false alarm is cleared by the node's own checks, and the node stays open. A true one ends with the gate
-// closed and the action, which is taken back once the node passes.
+// closed and the condition, which goes once the node passes.
 func TestDetectorAccuses(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -75,8 +73,7 @@ func TestDetectorAccuses(t *testing.T) {
 		_, err := w.agent.AddNode(t.Context(), nodeagent.NodeSpec{Name: name})
 		w.must(err)
 	}
-	action := map[string]any{"condition": map[string]any{}, "waitSeconds": 5}
-	w.controller([]any{action}, func(nodeManagement map[string]any) {
+	w.controller(func(nodeManagement map[string]any) {
 		nodeManagement["reverify"] = map[string]any{"onConditions": []any{map[string]any{"type": string(suspected)}}}
 	})
 	w.verified("node-1", "node-2")
@@ -113,14 +110,28 @@ func TestDetectorAccuses(t *testing.T) {
 	d.await(corev1.ConditionFalse)
 	w.broken(true, "node-1")
 	d.exit(1)
-	w.eventually("the gate is closed, and the action is carried out", func() error {
-		f, err := w.facts("node-1")
-		if have := w.condition("node-1", condition); err != nil || !f.Gated || have.Status != corev1.ConditionTrue {
-			return fmt.Errorf("%w, gated %t, %+v, %+v", err, f.Gated, have, f.Record)
-		}
-		return nil
-	})
+	w.carries("node-1")
 	w.broken(false, "node-1")
 	w.verified("node-1")
-	w.eventually("the condition is taken back", w.spared)
+	w.eventually("the condition goes", w.spared)
+}
+
+// A repairer that acts on the condition reboots the node, here the test. The condition goes with the boot that it was for,
+// the node is verified at once, and nothing else is done about it.
+func TestRebootIsVerifiedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := begin(t)
+	for _, name := range []string{"node-1", "node-2"} {
+		_, err := w.agent.AddNode(t.Context(), nodeagent.NodeSpec{Name: name})
+		w.must(err)
+	}
+	w.controller()
+	w.verified("node-1", "node-2")
+	w.broken(true, "node-1")
+	w.ask("1", "node-1")
+	w.carries("node-1")
+	// The test writes the boot ID, since one of a real kubelet is this machine's.
+	w.broken(false, "node-1")
+	w.must(w.agent.Node("node-1").Reboot(t.Context()))
+	w.recovered("node-1")
 }

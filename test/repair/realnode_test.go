@@ -24,9 +24,6 @@ import (
 // envImage names the archive of the product's image. Without it there are no real nodes.
 const envImage = "E2E_IMAGE"
 
-// wish is the file in a node's folder by which a program on the node asks its machine for a reboot.
-const wish = "reboot-wanted"
-
 // onRealNodes makes a cluster of real kubelets: one node with the cluster's DNS, and one to be accused, without a pod.
 func onRealNodes(t *testing.T) (*world, *realnode.Cluster) {
 	t.Helper()
@@ -76,35 +73,14 @@ func imageOf(t *testing.T, archive string) map[string]any {
 	return map[string]any{"repository": name[:at], "tag": name[at+1:]}
 }
 
-// asksForReboot is an object, a Job, whose pod asks the machine that it runs on for a reboot: as an agent asks systemd.
-// It runs a program of the machine.
-func asksForReboot(c *realnode.Cluster) map[string]any {
-	var volumes, mounts []any
-	for name, dirs := range map[string][2]string{"usr": {"/usr", "/usr"}, "lib": {"/lib", "/lib"}, "lib64": {"/lib64", "/lib64"},
-		"machine": {filepath.Join(c.Dir(), "nodes", "{{node}}"), "/machine"}} {
-		volumes = append(volumes, map[string]any{"name": name, "hostPath": map[string]any{"path": dirs[0]}})
-		mounts = append(mounts, map[string]any{"name": name, "mountPath": dirs[1], "readOnly": name != "machine"})
-	}
-	return map[string]any{"waitSeconds": 3600, "object": map[string]any{"template": map[string]any{
-		"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{"namespace": "reboot"},
-		"spec": map[string]any{"backoffLimit": 0, "template": map[string]any{"spec": map[string]any{
-			"nodeName": "{{node}}", "restartPolicy": "Never", "automountServiceAccountToken": false,
-			"tolerations": []any{map[string]any{"operator": "Exists"}}, "volumes": volumes,
-			"containers": []any{map[string]any{"name": "reboot", "image": realnode.PauseImage, "volumeMounts": mounts,
-				"command": []any{"/usr/bin/touch", "/machine/" + wish}, "securityContext": map[string]any{"runAsUser": 0}}},
-		}}},
-	}}}
-}
-
 // On a real kubelet: a false alarm of node-problem-detector, which runs on the node, is cleared. A true one ends with the
-// gate closed and a Job that runs on the node. The machine reboots, its kubelet reports another boot ID, and the node is
-// verified at once; the next entry is not tried.
+// gate closed and the condition. The test, in place of a repairer, reboots the machine. Its kubelet reports another boot
+// ID, the node is verified at once, and the condition goes.
 func TestDetectorAndRebootOfARealNode(t *testing.T) {
 	w, c := onRealNodes(t)
 	const name = "accused"
 	node := c.Nodes()[name]
-	w.kubectl("create", "namespace", "reboot")
-	w.controller([]any{asksForReboot(c), setsCondition}, func(nodeManagement map[string]any) {
+	w.controller(func(nodeManagement map[string]any) {
 		nodeManagement["reverify"] = map[string]any{"onConditions": []any{map[string]any{"type": string(suspected)}}}
 	})
 	w.verified("well", name)
@@ -134,13 +110,7 @@ func TestDetectorAndRebootOfARealNode(t *testing.T) {
 	_, err := node.DropDNS(t.Context()) // until the machine reboots
 	w.must(err)
 	d.exit(1)
-	w.eventually("the Job has run on the node", func() error {
-		_, err := os.Stat(filepath.Join(node.Dir, wish))
-		return err
-	})
-	if f, err := w.facts(name); err != nil || !f.Gated || len(f.Record.Remediations) != 1 {
-		t.Fatalf("gated %t, %+v, %v", f.Gated, f.Record, err)
-	}
+	w.carries(name)
 	d.exit(0)
 	w.must(node.Reboot(t.Context()))
 	w.eventually("the kubelet reports another boot", func() error {
@@ -150,7 +120,7 @@ func TestDetectorAndRebootOfARealNode(t *testing.T) {
 		return nil
 	})
 	d.start() // as the machine's services do
-	w.helpedByReboot(name)
+	w.recovered(name)
 }
 
 // bootID is what the node's kubelet has reported.

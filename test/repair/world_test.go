@@ -23,13 +23,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/process"
 )
 
-// condition is the default type of the remediation action "condition".
+// condition is the default type of remediation.condition.
 const condition corev1.NodeConditionType = "node-ready/RemediationRequired"
 
 // patience bounds every wait; the machine may be busy.
@@ -50,7 +51,6 @@ func begin(t *testing.T) *world {
 	w := &world{T: t}
 	images, err := install.Images()
 	w.must(err)
-	images[rebootImage] = nodeagent.Image{"/bin/true": "/bin/true"}
 	w.plane, err = cluster.Start(t.Context(), cluster.Options{})
 	w.must(err)
 	t.Cleanup(w.plane.Stop)
@@ -76,7 +76,7 @@ func (w *world) must(err error) {
 func (w *world) set(node string, status corev1.ConditionStatus) {
 	w.Helper()
 	w.must(w.agent.Node(node).SetCondition(w.Context(), corev1.NodeCondition{
-		Type: condition, Status: status, Reason: "VerificationFailed", Message: "set by a test",
+		Type: condition, Status: status, Reason: marks.ReasonVerificationFailed, Message: "set by a test",
 	}))
 }
 
