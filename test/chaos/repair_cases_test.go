@@ -355,8 +355,8 @@ func TestCheckerOfRepairs(t *testing.T) {
 			t.stays(goesWithin)
 		}, "type chaos.example/Repair"},
 		"it stays on a node that is left out": {func(t *tale) {
+			carries(t)
 			t.node(others(func(n *corev1.Node) { n.Labels[labelPool] = "pool" }))
-			t.sets(true, func(c *corev1.NodeCondition) { c.Message = forgedMessage })
 			t.amends(func(s *settings) { s.leavesOut = true })
 			t.stays(goesWithin)
 		}, "the selector leaves the node out"},
