@@ -71,8 +71,8 @@ type Worker struct {
 	// Image is the worker's container image.
 	Image Image `json:"image"`
 	// Namespace holds the worker pods. Default: the controller's own namespace (POD_NAMESPACE, else the service account's,
-	// else the kubeconfig context's, else "default"). After a change, the controller no longer sees workers in the previous
-	// namespace. For some minutes, a second worker may run beside one of them.
+	// else the kubeconfig context's, else "default"). After a change, the controller no longer sees workers in the
+	// previous namespace. For some minutes, a second worker may run beside one of them.
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// ServiceAccountName is the worker pods' identity. Default kube-node-ready-worker.
 	ServiceAccountName string `json:"serviceAccountName,omitempty" required:"" format:"dns-subdomain"`

@@ -143,12 +143,13 @@ func (d *decision) betweenAttempts() *marks.Condition {
 	case r.Held != "":
 		return heldCondition(r, LastFailure(r), then)
 	case d.exhausted():
-		if r.Deletion != nil {
+		switch {
+		case r.Deletion != nil:
 			then = beingDeleted(*r.Deletion)
-		} else if d.carriesCondition() {
+		case d.carriesCondition():
 			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
 				then)
-		} else if then == "" {
+		case then == "":
 			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
 		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),

@@ -37,7 +37,8 @@ func SummaryOf(in Input) NodeSummary {
 		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || len(f.RemediationConditions) > 0,
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
-		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks || ReportsDeadlineExceeded(in) ||
+		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks ||
+			ReportsDeadlineExceeded(in) ||
 			r.Suspicion != nil && in.Closed(),
 		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed &&
 			r.Suspicion == nil,

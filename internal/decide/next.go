@@ -97,8 +97,8 @@ func (d *decision) verify(current *workerpod.Observation) {
 	d.reportDeadline()
 }
 
-// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node gets
-// other checks.
+// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node
+// gets other checks.
 type budget struct {
 	attempts, inconclusive int32
 	shared                 int32 // see marks.Record.Shared

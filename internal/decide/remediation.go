@@ -106,7 +106,8 @@ func (d *decision) recordUnheld() {
 
 // remediationStarted is the event about an action that begins.
 func remediationStarted(r marks.Record, what, cause string) Event {
-	return Event{Reason: EventRemediationStarted, Key: eventKey(r), Message: fmt.Sprintf("Remediation: %s: %s", what, cause)}
+	message := fmt.Sprintf("Remediation: %s: %s", what, cause)
+	return Event{Reason: EventRemediationStarted, Key: eventKey(r), Message: message}
 }
 
 // resolveIntent handles an intended deletion before the result of an attempt that was running when the deletion was
@@ -184,8 +185,8 @@ func (d *decision) recordHeld(guard, message string) {
 	d.closeGate()
 }
 
-// heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds, or
-// if the plan needs evidence first.
+// heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds,
+// or if the plan needs evidence first.
 func (d *decision) heldBy() (guard, message string) {
 	for _, g := range guards {
 		if g.holds == nil {

@@ -25,8 +25,8 @@ func MayChangeCondition(in Input) bool {
 	return len(in.Node.RemediationConditions) > 0 || exhaustedHere(in)
 }
 
-// RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step is
-// StepRemoveConditions, StepSetCondition or none.
+// RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step
+// is StepRemoveConditions, StepSetCondition or none.
 func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if in.Node.Deleting || !MayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
@@ -60,14 +60,15 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	default:
 		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, d.remediationCause(), marks.KindCondition,
 			string(want.Type)
-		d.Events = []Event{remediationStarted(in.Node.Record, fmt.Sprintf("condition %s=%s was set", want.Type, want.Status), d.Cause)}
+		what := fmt.Sprintf("condition %s=%s was set", want.Type, want.Status)
+		d.Events = []Event{remediationStarted(in.Node.Record, what, d.Cause)}
 	}
 	return d.Plan
 }
 
 // requiresRemediation reports whether the node should carry the condition now: its retries are exhausted under the
-// present checks in this boot, and every guard lets an action through. If evidence is missing, the plan names it, and the
-// result is false.
+// present checks in this boot, and every guard lets an action through. If evidence is missing, the plan names it, and
+// the result is false.
 func (d *decision) requiresRemediation() bool {
 	c := d.in.Config.NodeManagement
 	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(d.in) ||
@@ -118,8 +119,8 @@ func (d *decision) foreignCondition() string {
 	}) {
 		return ""
 	}
-	return fmt.Sprintf("another program set the condition %s on the node; set remediation.condition.type to one that only "+
-		"your repairer uses", m.Condition.Type)
+	return fmt.Sprintf("another program set the condition %s on the node; set remediation.condition.type to one that "+
+		"only your repairer uses", m.Condition.Type)
 }
 
 // Passed is when the node last passed; zero for never. A time in the future is forged, and ignored.

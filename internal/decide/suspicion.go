@@ -13,8 +13,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// accusedEvery is the shortest time between two requested verifications of one node. It is also the shortest time from a
-// pass to the next verification for a condition of a type that the pass cleared. Otherwise anybody who may annotate
+// accusedEvery is the shortest time between two requested verifications of one node. It is also the shortest time from
+// a pass to the next verification for a condition of a type that the pass cleared. Otherwise anybody who may annotate
 // nodes, or a detector that flaps, could run workers on a node without a pause.
 const accusedEvery = time.Minute
 
@@ -274,7 +274,8 @@ func suspicionClearedEvents(in Input, r marks.Record) []Event {
 	}
 	cooldown := time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second
 	return []Event{{Reason: EventSuspicionCleared, Key: eventKey(r), Message: fmt.Sprintf(
-		"%s, although condition %s is %s. Within %s, the same transition starts no further verification, and no condition of this type closes the gate",
+		"%s, although condition %s is %s. Within %s, the same transition starts no further verification, and no condition "+
+			"of this type closes the gate",
 		passedMessage(r), attempt.Text(string(s.Type)), attempt.Text(string(s.Status)), cooldown)}}
 }
 

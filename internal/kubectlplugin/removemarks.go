@@ -1,7 +1,6 @@
 package kubectlplugin
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -200,6 +199,6 @@ func (v *invocation) removeMarksOf(ctx context.Context, n *corev1.Node, own ownM
 func (o ownMarks) ofGoneRule(n *corev1.Node, key string) bool {
 	uid, ok := strings.CutPrefix(key, bootstrapPrefix)
 	return ok && !o.rules[uid] && slices.ContainsFunc(n.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
-		return f.Manager == eventSource && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:`+key+`"`))
+		return f.Manager == eventSource && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:`+key+`"`)
 	})
 }

@@ -48,8 +48,8 @@ func marked(name string) *corev1.Node {
 		condition(marks.ReasonChecksPassed, ""), asked("node-ready/RemediationRequired"), asked("a/B"), accusedBy("KernelDeadlock", now))
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "gpu/unverified", Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: "gpu/unverified", Effect: corev1.TaintEffectNoSchedule},
 		corev1.Taint{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectPreferNoSchedule}, corev1.Taint{Key: "asked/unverified", Effect: corev1.TaintEffectNoSchedule})
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: eventSource, FieldsV1: &metav1.FieldsV1{Raw: []byte(ours)}},
-		{Manager: "another", FieldsV1: &metav1.FieldsV1{Raw: []byte(others)}}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: eventSource, FieldsV1: metav1.NewFieldsV1(ours)},
+		{Manager: "another", FieldsV1: metav1.NewFieldsV1(others)}}
 	n.Name = name
 	return n
 }

@@ -42,8 +42,8 @@ const (
 // ErrUnreadable says that the ledger exists and cannot be parsed. A retry does not help.
 var ErrUnreadable = errors.New("cannot parse the ledger of remediations")
 
-// Entry is one action on a node: a deletion, or a condition that asks a repairer to act. It is written before the action
-// is carried out.
+// Entry is one action on a node: a deletion, or a condition that asks a repairer to act. It is written before the
+// action is carried out.
 type Entry struct {
 	Time metav1.Time `json:"time"`
 	Node string      `json:"node"`

@@ -176,8 +176,8 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	return f
 }
 
-// bootID is the node's boot ID. The kubelet reports it; a UUID has 36 bytes. A longer text is cut, since the record must
-// hold it.
+// bootID is the node's boot ID. The kubelet reports it; a UUID has 36 bytes. A longer text is cut, since the record
+// must hold it.
 func bootID(n *corev1.Node) string {
 	id := n.Status.NodeInfo.BootID
 	return strings.ToValidUTF8(id[:min(len(id), maxText)], "")

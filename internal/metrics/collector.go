@@ -116,7 +116,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if c.perNode == config.PerNodeNone || c.perNode == config.PerNodeUnverified && s == decide.StatusVerified {
 			continue
 		}
-		c.node(ch, in, statuses[s], now)
+		c.node(ch, in, statuses[s])
 	}
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
@@ -163,7 +163,7 @@ func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 }
 
 // node sends the series of a node.
-func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair, now time.Time) {
+func (c *Collector) node(ch chan<- prometheus.Metric, in decide.Input, status *dto.LabelPair) {
 	name := []*dto.LabelPair{LabelPair("node", in.Node.Name)}
 	ch <- NodeGauge(c.status, name[0], status)
 	if decide.ReportsDeadlineExceeded(in) {

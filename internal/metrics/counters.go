@@ -84,8 +84,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.checkDuration = histogram("check_duration_seconds", "Duration of single checks that workers reported.",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, "check")
 	c.remediations = counter("remediations_total",
-		"Remediations of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+" or Condition) and result (deleted; started, "+
-			"of a condition that was set; held; error).",
+		"Remediations of failed nodes, by kind ("+strings.Join(owner.Names(), ", ")+" or Condition) and result (deleted; "+
+			"started, of a condition that was set; held; error).",
 		"kind", "result")
 	c.backfills = counter("backfills_total",
 		"Nodes that admission missed, by result: tainted, or occupied (untainted because it runs ordinary pods).", "result")

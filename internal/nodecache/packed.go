@@ -57,8 +57,8 @@ type owner struct {
 
 type ownerKind struct{ apiVersion, kind string }
 
-// condition is a condition of a Node. Of others' conditions the reason and the message are not kept. Of a condition that
-// asks for remediation the message is not kept.
+// condition is a condition of a Node. Of others' conditions the reason and the message are not kept. Of a condition
+// that asks for remediation the message is not kept.
 type condition struct {
 	text                  unique.Handle[conditionText]
 	transition, heartbeat int64

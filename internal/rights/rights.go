@@ -145,8 +145,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 	return append(all, prerequisites(cfg)...)
 }
 
-const remediations = "the ledger of remediations. The chart creates it; create is for a ledger that somebody deleted. Then " +
-	"no action is taken for an hour"
+const remediations = "the ledger of remediations. The chart creates it; create is for a ledger that somebody deleted." +
+	" Then no action is taken for an hour"
 
 const condition = "the condition `node-ready/Verified`"
 

@@ -219,7 +219,7 @@ func (c *checker) sets(n *nodeSeen, before *corev1.Node, has corev1.NodeConditio
 	r := recordOf(before)
 	why := c.unaskedFor(before, has.Type)
 	switch {
-	case !n.entered && !(n.spoilt && n.ever):
+	case !n.entered && (!n.spoilt || !n.ever):
 		c.fault(n, ch, "condition %s is set, and the ledger does not have it", has.Type)
 	case c.unsettledConfiguration(ch), !c.paused.IsZero() && ch.at.Sub(c.paused) < underWay:
 	case why != "":

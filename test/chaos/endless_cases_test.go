@@ -19,7 +19,8 @@ import (
 func says(status corev1.ConditionStatus, reason, message string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		others := slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Type == "node-ready/Verified" })
-		n.Status.Conditions = append(others, corev1.NodeCondition{Type: "node-ready/Verified", Status: status, Reason: reason, Message: message})
+		ours := corev1.NodeCondition{Type: "node-ready/Verified", Status: status, Reason: reason, Message: message}
+		n.Status.Conditions = slices.Concat(others, []corev1.NodeCondition{ours})
 	}
 }
 

@@ -1,7 +1,7 @@
-// Package deletion acts on nodes that failed for good. It collects the evidence of the guards, decides, writes the intent
-// into the node's record, adds the deletion to the ledger, and deletes the node's owner. Or it keeps the condition on the
-// node that asks a repairer to act. It handles one node at a time in its own queue, so the release of a healthy node
-// never waits for it.
+// Package deletion acts on nodes that failed for good. It collects the evidence of the guards, decides, writes the
+// intent into the node's record, adds the deletion to the ledger, and deletes the node's owner. Or it keeps the
+// condition on the node that asks a repairer to act. It handles one node at a time in its own queue, so the release of
+// a healthy node never waits for it.
 package deletion
 
 import (
@@ -258,8 +258,8 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 	return nil
 }
 
-// removeConditions removes conditions that the node should not have. refused is the error of a removal that the API server
-// does not allow, which holds nothing else up and is tried again with a backoff.
+// removeConditions removes conditions that the node should not have. refused is the error of a removal that the API
+// server does not allow, which holds nothing else up and is tried again with a backoff.
 func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan decide.Plan) (refused, err error) {
 	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, plan.RemoveConditions))
 	switch why := controller.Refusal(err); {
@@ -365,8 +365,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 	return nil
 }
 
-// delete adds the deletion to the ledger and ends the node's workers. Then it deletes the target on condition of its UID.
-// If it is interrupted at any point, the deletion is decided again, and the ledger counts it once.
+// delete adds the deletion to the ledger and ends the node's workers. Then it deletes the target on condition of its
+// UID. If it is interrupted at any point, the deletion is decided again, and the ledger counts it once.
 func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Plan, decidedOn string) error {
 	t := plan.Target
 	if err := r.enter(ctx, in, plan, r.View.Tracker.Now(), decidedOn); err != nil {
@@ -387,7 +387,8 @@ func (r *Reconciler) delete(ctx context.Context, in decide.Input, plan decide.Pl
 }
 
 // enter adds the action of the plan to the ledger.
-func (r *Reconciler) enter(ctx context.Context, in decide.Input, plan decide.Plan, now time.Time, decidedOn string) error {
+func (r *Reconciler) enter(ctx context.Context, in decide.Input, plan decide.Plan, now time.Time,
+	decidedOn string) error {
 	t := plan.Target
 	e := ledger.Entry{Time: metav1.NewTime(now), Node: in.Node.Name, UID: in.Node.UID, Pool: in.Node.Owner.Pool,
 		Zone: in.Node.Zone, Kind: t.Kind, Name: t.Name, Reason: plan.Cause}
