@@ -51,6 +51,28 @@ func (s *suite) awaitSpread(ctx context.Context, t *testing.T) (leader, other co
 	return leader, other
 }
 
+// spread brings the replicas to different nodes, wherever earlier cases left them: the scheduler spreads only those that it
+// places. It returns the leader and the other one.
+func (s *suite) spread(ctx context.Context, t *testing.T) (leader, other corev1.Pod) {
+	t.Helper()
+	eventually(ctx, t, 2*time.Minute, "a replica that shares the leader's node is placed anew", func() error {
+		pods, name := s.replicas(ctx, t), s.leader(ctx, t)
+		if len(pods) != 2 || pods[0].Name != name && pods[1].Name != name {
+			return fmt.Errorf("%s leads of %v", name, places(pods))
+		}
+		if pods[0].Spec.NodeName != pods[1].Spec.NodeName {
+			return nil
+		}
+		beside := pods[0].Name
+		if beside == name {
+			beside = pods[1].Name
+		}
+		s.kubectl(ctx, t, "-n", namespace, "delete", "pod", beside)
+		return fmt.Errorf("%s was beside the leader", beside)
+	})
+	return s.awaitSpread(ctx, t)
+}
+
 func places(pods []corev1.Pod) []string {
 	var on []string
 	for _, p := range pods {
@@ -77,7 +99,7 @@ func (s *suite) awaitFailover(ctx context.Context, t *testing.T, since time.Time
 
 // The leader's node is drained: the other replica, which is on another node, leads within 30 s.
 func (s *suite) leaderDrained(ctx context.Context, t *testing.T) {
-	leader, _ := s.awaitSpread(ctx, t)
+	leader, _ := s.spread(ctx, t)
 	node := leader.Spec.NodeName
 	t.Cleanup(func() { s.kubectl(context.WithoutCancel(ctx), t, "uncordon", node) })
 	began := time.Now()
@@ -122,7 +144,7 @@ func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 	s.awaitVerified(ctx, t, 60*time.Second, machine)
 	s.awaitInitialized(ctx, t, claim)
 
-	leader, other := s.awaitSpread(ctx, t)
+	leader, other := s.spread(ctx, t)
 	if leader.Spec.NodeName != machine {
 		s.kubectl(ctx, t, append([]string{"cordon"}, baseNodes...)...) // so that the machine alone has space for a new replica
 		t.Cleanup(func() {
