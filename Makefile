@@ -1,10 +1,9 @@
-# Everything here works from a fresh clone with Go alone; what else is needed is built from
-# pinned modules into .cache by the targets that need it. Only e2e asks for root and Debian packages.
+# Everything here works from a fresh clone with Go alone; what else is needed is built from pinned modules by the targets
+# that need it, once for all clones (test/tools/build.sh). Only e2e asks for root and Debian packages.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-export GOCACHE ?= $(CURDIR)/.cache/go-build
 export GOTOOLCHAIN ?= local
 # Binaries, tests, the linter and the tools are built alike, so that a package is compiled once for all of them, and for
 # every clone that shares the cache.
@@ -381,5 +380,5 @@ clean: ## Remove what was built here; the tools stay
 	rm -rf bin dist .cache/bin .cache/e2e .cache/race .cache/test
 
 .PHONY: distclean
-distclean: clean ## Remove the built tools and the Go build cache too
-	rm -rf .cache
+distclean: clean ## Remove the built tools of all clones too (not what Go keeps compiled: go clean -cache)
+	rm -rf .cache "$(or $(CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-node-ready)"

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Puts pinned third-party programs into .cache/tools/bin: compiled from their Go modules or, for
-# Kubernetes, etcd and CoreDNS, links to ready-made ones of exactly the pinned version. Those are
-# looked for in the folder that KUBEBUILDER_ASSETS names, and then in PATH. kube-apiserver, kubectl
+# Puts pinned third-party programs into .cache/tools/bin, as links: to what was compiled from their Go
+# modules or, for Kubernetes, etcd and CoreDNS, to ready-made ones of exactly the pinned version. Those
+# are looked for in the folder that KUBEBUILDER_ASSETS names, and then in PATH. kube-apiserver, kubectl
 # and etcd are then downloaded with controller-runtime's setup-envtest, which verifies checksums: of
 # the pinned minor version, from the index that ENVTEST_INDEX names (default: setup-envtest's own;
 # "off" downloads nothing). Where the index does not answer within five seconds they are compiled.
+#
+# What is compiled is kept for all clones of a user, in a folder named after its pin, so that clones
+# with different pins do not disturb each other: $CACHE_DIR, else $XDG_CACHE_HOME/kube-node-ready, else
+# ~/.cache/kube-node-ready. A folder that no clone asked for in 30 days goes at the next build.
 #
 #	test/tools/build.sh etcd kubernetes coredns ...
 #
@@ -16,12 +20,13 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=${CACHE_DIR:-$(cd "$here/../.." && pwd)/.cache}
-bin=$cache/tools/bin
-export GOCACHE=${GOCACHE:-$cache/go-build}
+root=$(cd "$here/../.." && pwd)
+store=${CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or CACHE_DIR}/.cache}/kube-node-ready}
+bin=$root/.cache/tools/bin
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOTOOLCHAIN=${GOTOOLCHAIN:-local} GOWORK=off
-envtest=$cache/tools/envtest
-mkdir -p "$bin" "$cache/tools/stamp" "$cache/tools/log"
+mkdir -p "$store/tools" "$bin"
+store=$(cd "$store" && pwd -P)
+envtest=$store/envtest
 
 # What a first build took on two cores, so that a person knows whether to wait.
 expected() {
@@ -80,12 +85,12 @@ reported() {
 }
 
 # ready_made PROGRAM VERSION prints the path of a ready-made program: in the given folder, where an
-# earlier run found one, among those downloaded, or in PATH. A file in our own folder is none: it was compiled.
+# earlier run found one, among those downloaded, or in PATH. What was compiled is none.
 ready_made() {
 	local candidate have
 	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$(downloaded)/$1" "$(type -P "$1" || true)"; do
-		[[ -x $candidate ]] || continue
-		[[ ! $candidate -ef $bin/$1 || -L $bin/$1 ]] || continue
+		[[ -f $candidate && -x $candidate ]] || continue
+		[[ $(readlink -f "$candidate") != "$store"/tools/* ]] || continue
 		have=$(reported "$candidate" || true)
 		if [[ $have == "$2" || $(dirname "$candidate") == "$(downloaded)" ]]; then
 			(cd "$(dirname "$candidate")" && echo "$PWD/$1")
@@ -119,8 +124,8 @@ within() {
 download() {
 	[[ -z $asked && ${ENVTEST_INDEX:-} != off && -z $(downloaded) ]] || return 0
 	asked=yes
-	build setup-envtest
-	local flags=(--bin-dir "$envtest" --print path) log=$cache/tools/log/envtest.log wanted
+	provide setup-envtest
+	local flags=(--bin-dir "$envtest" --print path) log=$store/envtest.log wanted
 	[[ -z ${ENVTEST_INDEX:-} ]] || flags+=(--index "$ENVTEST_INDEX")
 	wanted=$(minor).x!
 	if within 5 "$bin/setup-envtest" "${flags[@]}" list "$wanted" >"$log" 2>&1 &&
@@ -133,18 +138,30 @@ download() {
 }
 asked=
 
-# link TOOL VERSION links the ready-made programs of the tool and sets missing to the others.
-link() {
+# find_missing TOOL VERSION FOLDER links the programs of a tool that are ready-made or in the folder, and sets missing to
+# the others: by their names where the tool may be had ready-made, else to the tool.
+find_missing() {
 	local program path
 	missing=()
+	if [[ -z $2 ]]; then
+		[[ -d $3 ]] || missing=("$1")
+		return
+	fi
 	for program in $(programs "$1"); do
 		if path=$(ready_made "$program" "$2"); then
 			[[ $(readlink "$bin/$program" || true) == "$path" ]] || echo "tools: $program $(reported "$path"): using $path"
-			ln -sfn "$path" "$bin/$program"
+			point "$program" "$path"
+		elif [[ -x $3/$program ]]; then
+			point "$program" "$3/$program"
 		else
 			missing+=("$program")
 		fi
 	done
+}
+
+# point PROGRAM PATH makes the program of this clone a link, unless it is that already.
+point() {
+	[[ $(readlink "$bin/$1" || true) == "$2" ]] || ln -sfn "$2" "$bin/$1"
 }
 
 # The version stamp that kubectl and the API server report; without it they say v0.0.0. Helm's is the version of Kubernetes that
@@ -177,35 +194,56 @@ tags() {
 
 # A folder's fingerprint: what must change for its binaries to be rebuilt.
 pin() {
-	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(find "$(folder "$1")" -name '*.go' -exec cat {} +) <(packages "$1" $(programs "$1"); tags "$1"; ldflags "$1"; go version) | sha256sum | cut -d' ' -f1
+	cat "$(folder "$1")/go.mod" "$(folder "$1")/go.sum" <(find "$(folder "$1")" -name '*.go' -exec cat {} +) <(packages "$1" $(programs "$1"); tags "$1"; ldflags "$1"; go version) | sha256sum | cut -c 1-16
 }
 
-build() {
-	local name=$1 stamp=$cache/tools/stamp/$1 log=$cache/tools/log/$1.log want started=$SECONDS
-	want=$(pin "$name")
-	if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
-		return
+# provide TOOL links the programs of a tool, and compiles those that are nowhere.
+provide() {
+	local name=$1 pinned='' folder program missing=()
+	folder=$store/tools/$name/$(pin "$name")
+	[[ -z $(programs "$name") ]] || pinned=$(version "$name")
+	find_missing "$name" "$pinned" "$folder"
+	if [[ ${#missing[@]} -gt 0 ]]; then
+		lock
+		find_missing "$name" "$pinned" "$folder" # another build may have compiled it meanwhile
 	fi
-	local missing=() pinned
-	if [[ -n $(programs "$name") ]]; then
-		pinned=$(version "$name")
-		link "$name" "$pinned"
-		# What was compiled beside links is stamped as that part of the tool.
-		[[ ${#missing[@]} -gt 0 && $(cat "$stamp" 2>/dev/null) != "$want ${missing[*]}" ]] || return 0
-		if [[ " ${missing[*]} " =~ \ (kube-apiserver|kubectl|etcd)\  ]]; then
-			download
-			link "$name" "$pinned"
-			[[ ${#missing[@]} -gt 0 ]] || return 0
-		fi
-		[[ "${missing[*]}" == "$(programs "$name")" ]] || want+=" ${missing[*]}"
+	if [[ " ${missing[*]-} " =~ \ (kube-apiserver|kubectl|etcd)\  ]]; then
+		download
+		find_missing "$name" "$pinned" "$folder"
 	fi
+	if [[ ${#missing[@]} -gt 0 ]]; then
+		compile "$name" "$folder" ${pinned:+"${missing[@]}"}
+		find_missing "$name" "$pinned" "$folder"
+	fi
+	[[ -d $folder ]] || return 0
+	touch "$folder"
+	[[ -z $pinned ]] || return 0
+	for program in "$folder"/*; do
+		point "$(basename "$program")" "$program"
+	done
+}
+
+# One build at a time, where the system has flock(1): each takes the whole machine.
+lock() {
+	[[ -z ${locked:-} ]] || return 0
+	locked=yes
+	exec 9>"$store/lock"
+	! type -P flock >/dev/null || flock -n 9 || { echo "tools: waiting for another build" && flock 9; }
+}
+
+# compile TOOL FOLDER [PROGRAM...] compiles a tool, or these programs of it, into the folder of its pin.
+compile() {
+	local name=$1 folder=$2 started=$SECONDS
+	shift 2
+	find "$store/tools" -mindepth 2 -maxdepth 2 -mtime +30 -exec rm -rf {} +
+	mkdir -p "$store/tools/$name"
+	local out=$store/tools/$name/.building log=$store/tools/$name.log
+	rm -rf "$out" && mkdir "$out"
 	: >"$log"
 	echo "tools: building $name from source, $(expected "$name") on two cores the first time"
-	local out=$bin/.$name
-	rm -rf "$out" && mkdir "$out"
 	local what
-	read -ra what <<<"$(packages "$name" ${missing[@]+"${missing[@]}"})"
-	(cd "$(folder "$name")" && go build -v -trimpath -tags "$(tags "$name")" -ldflags "$(ldflags "$name")" -o "$out/" "${what[@]}") >"$log" 2>&1 &
+	read -ra what <<<"$(packages "$name" "$@")"
+	(cd "$(folder "$name")" && exec go build -v -trimpath -tags "$(tags "$name")" -ldflags "$(ldflags "$name")" -o "$out/" "${what[@]}") >"$log" 2>&1 9>&- &
 	local pid=$!
 	trap 'kill '"$pid"' 2>/dev/null || true' EXIT
 	local last=$SECONDS
@@ -220,7 +258,7 @@ build() {
 		trap - EXIT
 		echo "tools: $name did not build; the end of $log:" >&2
 		tail -n 20 "$log" >&2
-		return 1
+		exit 1
 	fi
 	trap - EXIT
 	# Some programs are not named after their package's folder.
@@ -230,16 +268,17 @@ build() {
 	cluster-api) mv "$out/core" "$out/cluster-api" ;;
 	node-problem-detector) mv "$out/nodeproblemdetector" "$out/node-problem-detector" ;;
 	esac
-	mv -f "$out"/* "$bin/" && rmdir "$out"
-	echo "$want" >"$stamp"
+	if [[ $# -gt 0 ]]; then
+		mkdir -p "$folder"
+		mv -f "$out"/* "$folder/" && rmdir "$out"
+	else
+		mv "$out" "$folder"
+	fi
 	echo "tools: $name built in $((SECONDS - started)) s"
 }
 
 [[ $# -gt 0 ]] || { echo "usage: build.sh NAME...; NAME is one of: $(cd "$here" && echo */ kubernetes-node | tr -d /)" >&2; exit 2; }
-# One build at a time in a cache that several clones share, where the system has flock(1).
-exec 9>"$cache/tools/lock"
-! type -P flock >/dev/null || flock -n 9 || { echo "tools: waiting for another build" && flock 9; }
 for name in "$@"; do
 	[[ -f $(folder "$name")/go.mod ]] || { echo "build.sh: no pin for \"$name\" in test/tools" >&2; exit 2; }
-	build "$name"
+	provide "$name"
 done

@@ -8,6 +8,7 @@ import (
 	"crypto/sha512"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,10 +33,11 @@ var says = map[string]string{
 	"coredns":                 `[ "$*" = -version ] && echo CoreDNS-VERSION`,
 }
 
-// shop is a folder of ready-made programs, and a cache without any.
+// shop is a clone of the script and the pins, a folder of ready-made programs, and a cache without any.
 type shop struct {
 	*testing.T
 	ready, cache string
+	clone        string // its folder of scripts and pins
 	index        string // where programs can be downloaded
 	path         []string
 	tamper       func([]byte) []byte // what happens to a download on its way
@@ -46,6 +48,7 @@ func open(t *testing.T) *shop {
 	t.Helper()
 	inputs.Track(t, ".")
 	s := &shop{T: t, ready: t.TempDir(), cache: t.TempDir(), index: "off", tamper: func(b []byte) []byte { return b }, pins: map[string]string{}}
+	s.clone = s.another()
 	for tool, module := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
 		cmd.Dir = tool
@@ -78,6 +81,19 @@ for package; do [ "$package" != tool ] || package=server; echo compiled >"$out/$
 	return s
 }
 
+// another makes another clone of the script and the pins.
+func (s *shop) another() string {
+	s.Helper()
+	clone := filepath.Join(s.TempDir(), "test", "tools")
+	if err := os.CopyFS(clone, os.DirFS(".")); err != nil {
+		s.Fatal(err)
+	}
+	return clone
+}
+
+// bin is where the clone has its programs.
+func (s *shop) bin() string { return filepath.Join(s.clone, "..", "..", ".cache", "tools", "bin") }
+
 func (s *shop) pinned(program string) string {
 	if version, ok := s.pins[program]; ok {
 		return version
@@ -101,7 +117,7 @@ func (s *shop) publish(version string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	cmd := exec.CommandContext(s.Context(), "./build.sh", "setup-envtest")
+	cmd := exec.CommandContext(s.Context(), filepath.Join(s.clone, "build.sh"), "setup-envtest")
 	cmd.Env = append(os.Environ(), "CACHE_DIR="+s.cache, "GOCACHE="+strings.TrimSpace(string(compiled)))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.Fatalf("%v\n%s", err, out)
@@ -136,7 +152,7 @@ func second(_ int, err error) error { return err }
 func (s *shop) build(assets string) (said, compiled string) {
 	s.Helper()
 	_ = os.Remove(filepath.Join(s.cache, "compiled"))
-	cmd := exec.CommandContext(s.Context(), "./build.sh", "etcd", "kubernetes", "coredns")
+	cmd := exec.CommandContext(s.Context(), filepath.Join(s.clone, "build.sh"), "etcd", "kubernetes", "coredns")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBEBUILDER_ASSETS=") })
 	env = append(env, "CACHE_DIR="+s.cache, "PATH="+strings.Join(append(s.path, os.Getenv("PATH")), ":"), "ENVTEST_INDEX="+s.index)
 	if assets != "" {
@@ -155,7 +171,7 @@ func (s *shop) build(assets string) (said, compiled string) {
 func (s *shop) linked(folder string) []string {
 	var found []string
 	for program := range says {
-		if target, err := os.Readlink(filepath.Join(s.cache, "tools", "bin", program)); err == nil && target == filepath.Join(folder, program) {
+		if target, err := os.Readlink(filepath.Join(s.bin(), program)); err == nil && target == filepath.Join(folder, program) {
 			found = append(found, program)
 		}
 	}
@@ -219,7 +235,7 @@ func TestPublishedProgramsAreDownloaded(t *testing.T) {
 	minor := s.pins["kubernetes"][:strings.LastIndex(s.pins["kubernetes"], ".")]
 	s.publish(minor + ".99")
 	said, compiled := s.build("")
-	folder := filepath.Join(s.cache, "tools", "envtest", "k8s", fmt.Sprintf("%s.99-%s-%s", minor, runtime.GOOS, runtime.GOARCH))
+	folder := filepath.Join(s.cache, "envtest", "k8s", fmt.Sprintf("%s.99-%s-%s", minor, runtime.GOOS, runtime.GOARCH))
 	if want := []string{"etcd", "kube-apiserver", "kubectl"}; !slices.Equal(s.linked(folder), want) {
 		t.Errorf("linked %q, want %q, said\n%s", s.linked(folder), want, said)
 	}
@@ -233,9 +249,56 @@ func TestPublishedProgramsAreDownloaded(t *testing.T) {
 	if said, compiled := s.build(""); compiled != "" || said != "" {
 		t.Errorf("the next run, without the index: compiled %q, said\n%s", compiled, said)
 	}
-	if said, _ := s.build(s.ready); !slices.Equal(s.linked(s.ready), all[1:]) { // coredns is compiled already
+	if said, _ := s.build(s.ready); !slices.Equal(s.linked(s.ready), all) {
 		t.Errorf("a folder that is given comes first; linked %q, said\n%s", s.linked(s.ready), said)
 	}
+}
+
+// Another clone compiles nothing again, and one with another pin leaves the programs of the others as they are.
+func TestClonesShareWhatWasCompiled(t *testing.T) {
+	s := open(t)
+	if _, compiled := s.build(""); strings.Count(compiled, "\n") != 3 {
+		t.Fatalf("the first clone compiled %q", compiled)
+	}
+	first := s.programs()
+	s.clone = s.another()
+	if said, compiled := s.build(""); compiled != "" || said != "" || !maps.Equal(s.programs(), first) {
+		t.Errorf("the second clone compiled %q, said %q, and has %v, the first %v", compiled, said, s.programs(), first)
+	}
+	sums := filepath.Join(s.clone, "coredns", "go.sum")
+	data, err := os.ReadFile(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sums, append(data, "\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, compiled := s.build(""); compiled != "tool\n" || s.programs()["coredns"] == first["coredns"] {
+		t.Errorf("a clone with another pin compiled %q and has %s", compiled, s.programs()["coredns"])
+	}
+	s.clone = s.another()
+	if _, compiled := s.build(""); compiled != "" || !maps.Equal(s.programs(), first) {
+		t.Errorf("after a clone with another pin, one with the first compiled %q and has %v", compiled, s.programs())
+	}
+	for program, path := range first {
+		if content, err := os.ReadFile(path); err != nil || string(content) != "compiled\n" {
+			t.Errorf("%s: %q, %v", program, content, err)
+		}
+	}
+}
+
+// programs are the clone's, with what each is a link to.
+func (s *shop) programs() map[string]string {
+	s.Helper()
+	found := map[string]string{}
+	for program := range says {
+		path, err := os.Readlink(filepath.Join(s.bin(), program))
+		if err != nil {
+			s.Fatal(err)
+		}
+		found[program] = path
+	}
+	return found
 }
 
 // What cannot be had by download is compiled, after five seconds at the latest, and the reason is said.

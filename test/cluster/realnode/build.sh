@@ -5,8 +5,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-cache=${CACHE_DIR:-$root/.cache}
-export GOCACHE=${GOCACHE:-$cache/go-build} GOTOOLCHAIN=${GOTOOLCHAIN:-local} GOWORK=off
+cache=$root/.cache
+export GOTOOLCHAIN=${GOTOOLCHAIN:-local} GOWORK=off
 built=$cache/realnode
 mkdir -p "$built"
 
@@ -16,4 +16,4 @@ for program in netdelay csidriver devices; do
 	(cd "$here/$program" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$built/$program" .)
 done
 "$built/image" --file "$here/images/pause.Dockerfile" --context "$built" --reference kube-node-ready.test/pause:1 --out "$built/pause.tar"
-"$built/image" --file "$here/images/coredns.Dockerfile" --context "$cache/tools/bin" --reference kube-node-ready.test/coredns:1 --out "$built/coredns.tar"
+"$built/image" --file "$here/images/coredns.Dockerfile" --context "$(dirname "$(readlink -f "$cache/tools/bin/coredns")")" --reference kube-node-ready.test/coredns:1 --out "$built/coredns.tar"
