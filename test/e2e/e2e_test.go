@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -11,7 +12,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
 )
 
-// TestEndToEnd runs the cases in order: they share one cluster, and the first ones build it up.
+var smoke = flag.Bool("smoke", false, "run the cases of each change alone: what a user meets first, and no failover")
+
+// TestEndToEnd runs the cases in order: they share one cluster, and the first ones build it up. run has those of a smoke
+// run too, whole those of the whole run alone.
 func TestEndToEnd(t *testing.T) {
 	ctx := t.Context()
 	began := time.Now()
@@ -26,42 +30,42 @@ func TestEndToEnd(t *testing.T) {
 	s.run(t, "Prometheus scrapes the controller", time.Minute, s.startPrometheus)
 
 	s.run(t, "removing the label verifies again", time.Minute, s.labelRemoved)
-	s.run(t, "a worker's time on a node, phase by phase", 5*time.Minute, s.workerPhases)
+	s.whole(t, "a worker's time on a node, phase by phase", 5*time.Minute, s.workerPhases)
 	s.run(t, "DNS dropped on one node", 2*time.Minute, s.dnsDropped)
-	s.run(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
-	s.run(t, "30% loss and 300 ms latency", 2*time.Minute, s.lossAndLatency)
-	s.run(t, "MTU cut on one node", 2*time.Minute, s.mtuCut)
-	s.run(t, "one of two DNS endpoints dead", 2*time.Minute, s.deadDNSEndpoint)
-	s.run(t, "clock of a node skewed", 2*time.Minute, s.clockSkewed)
+	s.whole(t, "service network lost on one node", 2*time.Minute, s.servicesLost)
+	s.whole(t, "30% loss and 300 ms latency", 2*time.Minute, s.lossAndLatency)
+	s.whole(t, "MTU cut on one node", 2*time.Minute, s.mtuCut)
+	s.whole(t, "one of two DNS endpoints dead", 2*time.Minute, s.deadDNSEndpoint)
+	s.whole(t, "clock of a node skewed", 2*time.Minute, s.clockSkewed)
 	s.run(t, "reboot verifies again", 2*time.Minute, s.reboot)
-	s.run(t, "devices of a device plugin: late, in part, unhealthy", 3*time.Minute, s.devicePlugin)
-	s.run(t, "devices of a DRA driver: claimed, and read by the worker", 3*time.Minute, s.draDriver)
-	s.run(t, "DaemonSet mode and back", 5*time.Minute, s.daemonSetMode)
+	s.whole(t, "devices of a device plugin: late, in part, unhealthy", 3*time.Minute, s.devicePlugin)
+	s.whole(t, "devices of a DRA driver: claimed, and read by the worker", 3*time.Minute, s.draDriver)
+	s.whole(t, "DaemonSet mode and back", 5*time.Minute, s.daemonSetMode)
 
-	s.run(t, "controller killed mid-verification", 4*time.Minute, s.controllerKilled)
+	s.whole(t, "controller killed mid-verification", 4*time.Minute, s.controllerKilled)
 	s.run(t, "helm upgrade mid-verification", 3*time.Minute, s.helmUpgrade)
-	s.run(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
-	s.run(t, "full node: a re-verification displaces no workload", 3*time.Minute, s.fullNode)
+	s.whole(t, "verified node fails for good: quarantined, not deleted", 2*time.Minute, s.quarantined)
+	s.whole(t, "full node: a re-verification displaces no workload", 3*time.Minute, s.fullNode)
 	s.run(t, "late DaemonSet and late CSI driver: no worker before they are there", 3*time.Minute, s.lateAgents)
-	s.run(t, "container that cannot be ended", 6*time.Minute, s.containerStuck)
-	s.run(t, "image missing on a node", 2*time.Minute, s.imageMissing)
-	s.run(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
+	s.whole(t, "container that cannot be ended", 6*time.Minute, s.containerStuck)
+	s.whole(t, "image missing on a node", 2*time.Minute, s.imageMissing)
+	s.whole(t, "node vanishes mid-verification", 3*time.Minute, s.nodeVanishes)
 	s.run(t, "rules and the reporter beside an agent", 5*time.Minute, s.reporter)
-	s.run(t, "leader's node drained", 4*time.Minute, s.leaderDrained)
+	s.whole(t, "leader's node drained", 4*time.Minute, s.leaderDrained)
 
-	s.run(t, "Karpenter: leader's node consolidated", 8*time.Minute, s.karpenterConsolidates)
+	s.whole(t, "Karpenter: leader's node consolidated", 8*time.Minute, s.karpenterConsolidates)
 	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
 	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 2*time.Minute, s.karpenterLate)
-	s.run(t, "Karpenter: a rule's taint among the startupTaints", 4*time.Minute, s.karpenterRule)
+	s.whole(t, "Karpenter: a rule's taint among the startupTaints", 4*time.Minute, s.karpenterRule)
 	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
-	s.run(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
-	s.run(t, "Karpenter: no configuration, and no node too many", 10*time.Minute, s.karpenterZeroConfig)
+	s.whole(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
+	s.whole(t, "Karpenter: no configuration, and no node too many", 10*time.Minute, s.karpenterZeroConfig)
 	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)
 
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
-	s.run(t, "two releases, each lost beside the other", 5*time.Minute, s.twoReleases)
+	s.whole(t, "two releases, each lost beside the other", 5*time.Minute, s.twoReleases)
 	s.run(t, "helm uninstall leaves only marks on nodes", 2*time.Minute, s.uninstall)
-	s.run(t, "README to deletion, from the text alone", 12*time.Minute, s.pages)
+	s.whole(t, "README to deletion, from the text alone", 12*time.Minute, s.pages)
 }
 
 // tearDown ends the cluster and insists that nothing of it is left on the machine.

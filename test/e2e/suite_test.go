@@ -93,6 +93,14 @@ func (s *suite) run(t *testing.T, name string, limit time.Duration, test func(co
 	s.results = append(s.results, result{name, time.Since(began), outcome})
 }
 
+// whole runs a case that a smoke run leaves out.
+func (s *suite) whole(t *testing.T, name string, limit time.Duration, test func(context.Context, *testing.T)) {
+	t.Helper()
+	if !*smoke {
+		s.run(t, name, limit, test)
+	}
+}
+
 // summary is the last thing that is said before go test's own result.
 func (s *suite) summary() {
 	failed := 0
