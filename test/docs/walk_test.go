@@ -7,48 +7,32 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
-// The walk through the code in docs/design/architecture.md names files and functions that exist, and counts the files.
+// Each path of the walk through the code in docs/design/architecture.md names files that exist, numbered in their order.
+// With -v it prints how many files each path has.
 func TestWalk(t *testing.T) {
 	page := read(t, filepath.Join(root, "docs", "design", "architecture.md"))
-	_, walk, found := strings.Cut(page, "\n## A walk through the code\n")
-	if !found {
-		t.Fatal("there is no walk")
-	}
+	_, walk, _ := strings.Cut(page, "\n## A walk through the code\n")
 	walk, _, _ = strings.Cut(walk, "\n## ")
-	step := regexp.MustCompile("(?m)^(\\d+)\\. `([^`]+)` \\(([^)]+)\\): ")
-	name := regexp.MustCompile("`(\\w+)`")
+	step := regexp.MustCompile("(?m)^(\\d+)\\. (?:`([^`]+)`: )?")
 	paths := strings.Split(walk, "\n### ")[1:]
-	if len(paths) != 4 {
-		t.Errorf("%d paths", len(paths))
+	if len(paths) == 0 {
+		t.Fatal("there is no walk")
 	}
 	for _, path := range paths {
 		heading, _, _ := strings.Cut(path, "\n")
 		steps := step.FindAllStringSubmatch(path, -1)
-		if !strings.HasSuffix(heading, "("+strconv.Itoa(len(steps))+" files)") {
-			t.Errorf("%s: %d steps", heading, len(steps))
+		if len(steps) == 0 {
+			t.Errorf("%s: no step names a file", heading)
 		}
-		seen := map[string]bool{}
 		for i, s := range steps {
-			number, file := s[1], s[2]
-			if number != strconv.Itoa(i+1) || seen[file] {
-				t.Errorf("%s: step %s, %s, has another number or is there twice", heading, number, file)
-			}
-			seen[file] = true
-			inputs.Track(t, filepath.Join(root, file))
-			source, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			for _, function := range name.FindAllStringSubmatch(s[3], -1) {
-				if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + function[1] + `[(\[]`).Match(source) {
-					t.Errorf("%s has no function %s", file, function[1])
-				}
+			if number, file := s[1], s[2]; number != strconv.Itoa(i+1) || file == "" {
+				t.Errorf("%s: step %d is %q", heading, i+1, s[0])
+			} else if info, err := os.Stat(filepath.Join(root, file)); err != nil || info.IsDir() {
+				t.Errorf("%s: step %d: there is no file %s", heading, i+1, file)
 			}
 		}
+		t.Logf("%s: %d files", heading, len(steps))
 	}
 }
