@@ -86,33 +86,23 @@ $(4) -o $(3)/.built/$(1) $(2)
 @cmp -s $(3)/.built/$(1) $(3)/$(1) || install -m 755 $(3)/.built/$(1) $(3)/$(1)
 endef
 
-# What does something at once: a go statement, a channel, or something of package sync. test/ci holds the list to the sources.
-RACE_PACKAGES := ./cmd/worker ./internal/apiread ./internal/controller ./internal/controller/deletion \
-	./internal/controller/node ./internal/daemonset ./internal/event ./internal/kubectlplugin \
-	./internal/leader ./internal/manager ./internal/metrics ./internal/nodecache ./internal/prerequisite/watch \
-	./internal/rules ./internal/webhook ./internal/worker/checks/mtu ./internal/worker/checks/peers \
-	./internal/worker/exposition ./internal/worker/net/neterror ./internal/worker/net/resolver \
-	./internal/worker/recovery ./internal/worker/report ./internal/worker/retry ./internal/worker/run
-
-# The tests of test/integration in which a controller and its workers do most at once. test/ci holds that they are there.
-RACE_TESTS := TestKarpenterAppearsLater TestFiveNodes TestOneBrokenNodeAmongFifty TestPodPrerequisites TestResourcePrerequisites \
-	TestFalcoOperatorExample TestStoppedLeaderDoesNothingWhenItWakes TestSlowWorkerFails
+# What does something at once: a go statement, a channel, or something of package sync, in a file that is no test.
+RACE_PACKAGES = $(sort $(patsubst %/,./%,$(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
+	'(^|[{;])[[:space:]]+go |\<chan\>|"(golang.org/x/)?sync["/]' cmd internal))))
 RACE_PROGRAMS := $(CURDIR)/.cache/race
 
-# The race detector needs cgo, and so a C compiler, which nothing else here does.
+# The race detector needs cgo, and so a C compiler, which nothing else here does. A test of test/integration in which a controller and its
+# workers do most at once is called TestRace...
 .PHONY: race
 race: cluster-tools race-build ## Run what does something at once under the race detector (needs a C compiler: gcc, or CC)
 	GOGC=$(TEST_GOGC) $(WITH_SERVER) env CGO_ENABLED=1 go test $(TEST_FLAGS) -race -short $(RACE_PACKAGES)
-	KUBE_NODE_READY_PROGRAMS="$(RACE_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -run '^($(subst $(space),|,$(strip $(RACE_TESTS))))$$' ./test/integration
+	KUBE_NODE_READY_PROGRAMS="$(RACE_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -run '^TestRace' ./test/integration
 
 .PHONY: race-build
 race-build: # Compile what make race runs.
 	@CGO_ENABLED=1 go list -race -test -deps -export -f '{{""}}' $(RACE_PACKAGES) >/dev/null
 	$(call build_program,kube-node-ready-controller,./cmd/controller,$(RACE_PROGRAMS),CGO_ENABLED=1 go build -race -buildvcs=false -ldflags "-s -w")
 	$(call build_program,kube-node-ready-worker,./cmd/worker,$(RACE_PROGRAMS),CGO_ENABLED=1 go build -race -buildvcs=false -ldflags "-s -w")
-
-empty :=
-space := $(empty) $(empty)
 
 BIN ?= bin
 COMPLETION := cmd/kubectl-node_ready/kubectl_complete-node_ready

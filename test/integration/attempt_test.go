@@ -8,7 +8,7 @@ import (
 )
 
 // A leader that was stopped (SIGSTOP, a paused machine) goes on beside its successor: it must do nothing.
-func TestStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
+func TestRaceStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 	s := begin(t, execCheck("sleep", "1"))
 	created := s.creations()
 	old := s.controller()

@@ -24,7 +24,7 @@ const falcoExample = "../../examples/falco-operator"
 
 // The example for the Falco Operator, whose part is played: Falco's pod comes to the gated node, and the node is released once
 // that is Ready and every artifact Programmed.
-func TestFalcoOperatorExample(t *testing.T) {
+func TestRaceFalcoOperatorExample(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(falcoExample, "values.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,9 @@
 // DNS server. The node agent runs each worker pod's container as a local process. If a test is about what a kubelet
 // reports, it plays the kubelet by patching the pods' statuses (kubelet_test.go). Each test has its own namespace,
 // controller process and nodes. The controller selects the nodes by label, so that tests run side by side.
+//
+// Tests whose names begin with TestRace are those in which a controller and its workers do most at once. make race runs
+// them with programs that have the race detector.
 package integration
 
 import (

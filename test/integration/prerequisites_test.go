@@ -40,7 +40,7 @@ func (s *suite) waits(name, what string) {
 }
 
 // A DaemonSet warms the node up and says so by an annotation.
-func TestPodPrerequisites(t *testing.T) {
+func TestRacePodPrerequisites(t *testing.T) {
 	s := begin(t, func(c map[string]any) {
 		prerequisites(map[string]any{"pods": []any{map[string]any{"namespace": c["nodeManagement"].(map[string]any)["nodeSelector"].(map[string]any)["matchLabels"].(map[string]any)[testLabel],
 			"selector": map[string]any{"matchLabels": map[string]any{"app": "agent"}}, "readyAnnotation": "warm/done", "readyBy": "both", "currentRevision": true}}})(c)
@@ -110,7 +110,7 @@ spec:
 `
 
 // A custom resource, one for each node, whose definition is installed after the controller started.
-func TestResourcePrerequisites(t *testing.T) {
+func TestRaceResourcePrerequisites(t *testing.T) {
 	s := begin(t, prerequisites(map[string]any{"resources": []any{map[string]any{
 		"apiVersion": "warm.example.com/v1", "kind": "Storage", "selector": "node={{node}}", "condition": "Attached", "status": "True"}}}))
 	s.controller()

@@ -24,7 +24,7 @@ import (
 )
 
 // This test has no t.Parallel: it runs before all others, while Karpenter's definitions are absent, and installs them.
-func TestKarpenterAppearsLater(t *testing.T) {
+func TestRaceKarpenterAppearsLater(t *testing.T) {
 	s := alone(t, deletes(map[string]any{"controlProbe": false, "maxUnhealthy": "100%"}))
 	s.controller()
 	plain := s.node("plain", dns(nodeagent.DNSRefuses))
@@ -126,7 +126,7 @@ func (s *suite) mustStand(nodeName string) {
 
 // One truly broken node among many: its NodeClaim, and only that, goes; a probe on a verified node has shown that the
 // cluster is well.
-func TestOneBrokenNodeAmongFifty(t *testing.T) {
+func TestRaceOneBrokenNodeAmongFifty(t *testing.T) {
 	s := begin(t, deletes(nil))
 	created := s.creations()
 	s.controller()

@@ -20,7 +20,7 @@ import (
 )
 
 // The five nodes of the demo, as assertions.
-func TestFiveNodes(t *testing.T) {
+func TestRaceFiveNodes(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}))
 	created := s.creations()
 	s.controller()

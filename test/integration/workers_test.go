@@ -45,7 +45,7 @@ func orEmpty(err error) any {
 }
 
 // The worker ends itself at its deadline and says which check hung.
-func TestSlowWorkerFails(t *testing.T) {
+func TestRaceSlowWorkerFails(t *testing.T) {
 	s := begin(t, set("worker", map[string]any{"timeoutSeconds": 2}), execCheck("sleep", "600"), set("reconciliation", map[string]any{"maxRetries": 1}))
 	s.controller()
 	n := s.node("a")
