@@ -1,5 +1,5 @@
 // Package mutants shows that the tests beside the code find bugs: planted ones, and a list of small changes to what decides and acts.
-// What is not found is a hole in the tests. It takes long: make mutants runs it.
+// What is not found is a hole in the tests. It takes long: make mutants runs it, and make test does not.
 package mutants
 
 import (
@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,23 +42,37 @@ func (m mutant) overlay(folder string) (string, error) {
 	return patch.Overlay(map[string][]byte{m.file: []byte(changed)}, folder)
 }
 
-func planted(t *testing.T) []string {
+// tried are the patches and mutants to try: those that have MUTANTS in their names. The test is skipped if that is not set.
+func tried(t *testing.T) (patches []string, changes []mutant) {
 	t.Helper()
+	which, set := os.LookupEnv("MUTANTS")
+	if !set {
+		t.Skip("MUTANTS is not set: make mutants sets it")
+	}
 	patches, err := filepath.Glob("planted/*.patch")
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("%d patches, %v", len(patches), err)
 	}
-	return patches
+	patches = slices.DeleteFunc(patches, func(file string) bool { return !strings.Contains(nameOf(file), which) })
+	changes = slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !strings.Contains(m.name, which) })
+	if len(patches)+len(changes) == 0 {
+		t.Fatalf("no mutant has %q in its name", which)
+	}
+	return patches, changes
 }
 
-// Every mutant still applies to the sources: one that does not would prove nothing.
+func nameOf(file string) string { return strings.TrimSuffix(filepath.ToSlash(file), ".patch") }
+
+// Every mutant applies to the sources: one that does not proves nothing. This comes first and takes a second, so that a
+// run of an hour begins with the list of those that have to be made anew.
 func TestMutantsApply(t *testing.T) {
-	for _, file := range planted(t) {
+	patches, changes := tried(t)
+	for _, file := range patches {
 		if _, err := patch.Apply(t.Context(), file, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	for _, m := range mutants {
+	for _, m := range changes {
 		if _, err := m.overlay(t.TempDir()); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
@@ -67,18 +82,11 @@ func TestMutantsApply(t *testing.T) {
 // where is the line of a patch that names the tests which find it.
 var where = regexp.MustCompile(`(?m)^go test (\S+) -run (\S+)$`)
 
-// Every mutant is found by the tests of its package. MUTANTS is a part of the names of those to try.
+// Every mutant is found by the tests of its package.
 func TestMutants(t *testing.T) {
-	which, set := os.LookupEnv("MUTANTS")
-	if !set {
-		t.Skip("MUTANTS is not set: make mutants sets it")
-	}
-	for _, file := range planted(t) {
-		name := strings.TrimSuffix(filepath.Base(file), ".patch")
-		if !strings.Contains("planted/"+name, which) {
-			continue
-		}
-		t.Run("planted/"+name, func(t *testing.T) {
+	patches, changes := tried(t)
+	for _, file := range patches {
+		t.Run(nameOf(file), func(t *testing.T) {
 			content, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -94,10 +102,7 @@ func TestMutants(t *testing.T) {
 			wantsRed(t, overlay, string(tests[1]), string(tests[2]))
 		})
 	}
-	for _, m := range mutants {
-		if !strings.Contains(m.name, which) {
-			continue
-		}
+	for _, m := range changes {
 		t.Run(m.name, func(t *testing.T) {
 			overlay, err := m.overlay(t.TempDir())
 			if err != nil {
