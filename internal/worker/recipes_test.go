@@ -18,6 +18,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 	"github.com/kube-node-ready/kube-node-ready/test/servers/tlstest"
 )
@@ -140,17 +141,8 @@ func testRegistry(t *testing.T) {
 }
 
 func testSecondFamily(t *testing.T) {
-	both, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("this machine has no IPv6")
-	}
-	defer func() { _ = both.Close() }()
-	port := strconv.Itoa(both.Addr().(*net.TCPAddr).Port)
-	four, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer func() { _ = four.Close() }()
+	both, four, port := sharedPort(t)
+	defer func() { _, _ = both.Close(), four.Close() }()
 	yaml := recipe(t, "the second family of a dual-stack cluster")
 	run := func(records ...string) result.Report {
 		server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"web.shop.svc.cluster.local.": records}})
@@ -166,10 +158,28 @@ func testSecondFamily(t *testing.T) {
 	expect(t, "the second does not connect", run("A 127.0.0.1", "AAAA ::1"), "ConnectionRefused", "[::1]:"+port)
 }
 
+// sharedPort listens on one port of both loopback addresses.
+func sharedPort(t *testing.T) (six, four net.Listener, port string) {
+	t.Helper()
+	var err error
+	for range 10 { // the port may be taken on the other address
+		if six, err = net.Listen("tcp", "[::1]:0"); err != nil {
+			missing.Skip(t, fmt.Sprintf("IPv6 on the loopback interface: %v", err), "enable it")
+		}
+		port = strconv.Itoa(six.Addr().(*net.TCPAddr).Port)
+		if four, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			return six, four, port
+		}
+		_ = six.Close()
+	}
+	t.Fatal(err)
+	return nil, nil, ""
+}
+
 func testKernel(t *testing.T) {
 	modules, err := os.ReadDir("/sys/module")
 	if err != nil || len(modules) == 0 {
-		t.Skip("this machine shows no modules")
+		missing.Skip(t, "the kernel's modules in /sys/module", "run the test on a kernel that has modules")
 	}
 	checks, compared, _ := strings.Cut(recipe(t, "a kernel module and a sysctl"), "---\n")
 	present := []string{"/sys/module/br_netfilter", "/sys/module/" + modules[0].Name(), "/proc/sys/net/netfilter/nf_conntrack_max", "/proc/sys/kernel/osrelease"}

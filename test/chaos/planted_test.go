@@ -1,12 +1,12 @@
 package chaos
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 	"github.com/kube-node-ready/kube-node-ready/test/mutants/patch"
 )
 
@@ -21,10 +21,7 @@ const (
 // plantedPatches are the patches to try: those that have PLANTED in their names. The test is skipped if that is not set.
 func plantedPatches(t *testing.T) []string {
 	t.Helper()
-	which, set := os.LookupEnv("PLANTED")
-	if !set {
-		t.Skip("PLANTED is not set: make chaos-planted sets it")
-	}
+	which := missing.Request(t, "PLANTED", "make chaos-planted")
 	patches, err := filepath.Glob("planted/*.patch")
 	if err != nil || len(patches) < leastPlanted {
 		t.Fatalf("%d patches (%v), want %d", len(patches), err, leastPlanted)

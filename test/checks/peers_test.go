@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // testPeers puts pods with addresses of this machine on nodes in two zones: those of zone
@@ -116,7 +117,7 @@ func machineAddress(t *testing.T) string {
 			return n.IP.String()
 		}
 	}
-	t.Skip("this machine has no address but loopback ones")
+	missing.Skip(t, "an IPv4 address other than loopback", "connect the machine to a network")
 	return ""
 }
 

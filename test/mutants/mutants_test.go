@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 	"github.com/kube-node-ready/kube-node-ready/test/mutants/patch"
 )
 
@@ -45,10 +46,7 @@ func (m mutant) overlay(folder string) (string, error) {
 // tried are the patches and mutants to try: those that have MUTANTS in their names. The test is skipped if that is not set.
 func tried(t *testing.T) (patches []string, changes []mutant) {
 	t.Helper()
-	which, set := os.LookupEnv("MUTANTS")
-	if !set {
-		t.Skip("MUTANTS is not set: make mutants sets it")
-	}
+	which := missing.Request(t, "MUTANTS", "make mutants")
 	patches, err := filepath.Glob("planted/*.patch")
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("%d patches, %v", len(patches), err)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/realnode"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // envImage names the archive of the product's image. Without it there are no real nodes.
@@ -27,10 +27,7 @@ const envImage = "E2E_IMAGE"
 // onRealNodes makes a cluster of real kubelets: one node with the cluster's DNS, and one to be accused, without a pod.
 func onRealNodes(t *testing.T) (*world, *realnode.Cluster) {
 	t.Helper()
-	archive := os.Getenv(envImage)
-	if archive == "" {
-		t.Skip("real nodes need root and an image: make repair-node")
-	}
+	archive := missing.Request(t, envImage, "make repair-node")
 	w := &world{T: t, image: imageOf(t, archive)}
 	root, err := cluster.ModuleRoot()
 	w.must(err)

@@ -28,7 +28,7 @@ import (
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // EnvServer names the environment variable with the kubeconfig of a control plane that Start has started.
@@ -42,9 +42,10 @@ var (
 
 var own *cluster.Cluster
 
-// Main runs the tests of a package, ends the control plane that they started, if any did, and fails if a goroutine outlives them.
+// Main runs the tests of a package and ends the control plane that they started, if any did. It fails if a goroutine outlives them,
+// and if tests were left out because no API server is built.
 func Main(m *testing.M) {
-	code := m.Run()
+	code := missing.Code(m.Run())
 	own.Stop()
 	if code == 0 {
 		// The client's connections, and the queue that the recorder of envtest's client-go starts.
@@ -115,15 +116,12 @@ var connect = sync.OnceValue(func() error {
 	return err
 })
 
-// need connects to an API server. Where none is at hand the test is skipped, but not under make test, which builds one.
+// need connects to an API server, or leaves the test out if there is none and kube-apiserver is not built.
 func need(t *testing.T) {
 	t.Helper()
-	_, missing := cluster.Tool("kube-apiserver")
-	if os.Getenv(EnvServer) == "" && missing != nil {
-		if os.Getenv(install.EnvPrograms) != "" {
-			t.Fatal(missing)
-		}
-		t.Skipf("it needs an API server: %v", missing)
+	if os.Getenv(EnvServer) == "" {
+		_, err := cluster.Tool("kube-apiserver")
+		missing.Built(t, err)
 	}
 	if err := connect(); err != nil {
 		t.Fatal(fmt.Errorf("no control plane: %w", err))

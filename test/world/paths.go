@@ -14,6 +14,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // OncePerTransition checks that nothing was reported twice. Some events may be emitted again, because their equal key
@@ -44,9 +45,7 @@ func marked(n *corev1.Node) string {
 // recorded, and deletes no worker whose result is not recorded. The test is skipped with -short, like
 // DisturbEveryWrite.
 func StaleLeaderBeside(t *testing.T, paths map[string]Path) {
-	if testing.Short() {
-		t.Skip("in a world one thing happens after the other")
-	}
+	missing.Short(t, "in a world one thing happens after the other")
 	for name, p := range paths {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,9 +146,7 @@ var disturbances = map[string]Fault{
 // DisturbEveryWrite shows that every path, disturbed at each of its writes, comes to what it comes to undisturbed: nothing is lost,
 // nothing is done twice. It is left out with -short, for make race: in a world one thing happens after the other.
 func DisturbEveryWrite(t *testing.T, paths map[string]Path) {
-	if testing.Short() {
-		t.Skip("in a world one thing happens after the other")
-	}
+	missing.Short(t, "in a world one thing happens after the other")
 	for name, p := range paths {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

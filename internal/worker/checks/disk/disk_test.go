@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 func TestARealDisk(t *testing.T) {
@@ -78,12 +80,10 @@ func TestFullAndSlow(t *testing.T) {
 	if f := (&Settings{Path: t.TempDir(), MaxWriteLatencyMs: 1000}).New(environment.Pod{})(ctx); f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, "0 of 5 writes") {
 		t.Errorf("got %+v", f)
 	}
-	if os.Getuid() != 0 {
-		t.Skip("mounting takes root")
-	}
+	missing.Root(t, "mounting")
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=16k", "none", dir).CombinedOutput(); err != nil {
-		t.Skipf("mounting is not allowed here: %s", out)
+		missing.Skip(t, fmt.Sprintf("the right to mount: %s", out), "run the test outside of a container")
 	}
 	defer func() { _ = exec.Command("umount", dir).Run() }()
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 16<<10), 0o600); err != nil {

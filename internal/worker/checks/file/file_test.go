@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/file"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 func TestPaths(t *testing.T) {
@@ -70,12 +72,10 @@ func TestNotWritable(t *testing.T) {
 
 // TestReadOnlyFileSystem mounts one, which takes root.
 func TestReadOnlyFileSystem(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting takes root")
-	}
+	missing.Root(t, "mounting")
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "ro", "none", dir).CombinedOutput(); err != nil {
-		t.Skipf("mounting is not allowed here: %s", out)
+		missing.Skip(t, fmt.Sprintf("the right to mount: %s", out), "run the test outside of a container")
 	}
 	defer func() { _ = exec.Command("umount", dir).Run() }()
 	f := (&file.Settings{Path: dir, Writable: true}).New(environment.Pod{})(context.Background())

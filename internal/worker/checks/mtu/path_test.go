@@ -21,16 +21,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // TestPaths sends through network namespaces whose paths really have a small MTU. Making
 // them takes root and iproute2; without, the loopback tests have to do.
 func TestPaths(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("making network namespaces takes root")
-	}
+	missing.Root(t, "network namespaces")
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("making network namespaces takes ip(8)")
+		missing.Skip(t, "ip(8), for network namespaces", "install iproute2")
 	}
 	for _, c := range []struct {
 		name     string

@@ -55,12 +55,12 @@ func FuzzKubeconfig(f *testing.F) {
 		if yaml.Unmarshal(data, &k) == nil {
 			for _, u := range k.Users {
 				if u.User.Exec != nil || u.User.TokenFile != "" || u.User.Cert != "" || u.User.Key != "" {
-					t.Skip("it would run a program, or read a file")
+					return // it would run a program, or read a file
 				}
 			}
 			for _, c := range k.Clusters {
 				if c.Cluster.CA != "" {
-					t.Skip("it would read a file")
+					return // it would read a file
 				}
 			}
 		}
