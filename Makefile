@@ -204,6 +204,10 @@ soak: cluster-tools build ## Have 500 nodes come and go for DURATION (30m); fail
 bench-plots: ## Draw what make bench has measured
 	@cd test/benchplot && go run . "$(CURDIR)/$(BENCH_RESULTS)"
 
+.PHONY: unit
+unit: cluster-tools ## Run the tests beside the code, those on an API server among them
+	GOGC=$(TEST_GOGC) $(WITH_SERVER) go test $(TEST_FLAGS) -p $(TEST_PACKAGES) ./internal/... ./cmd/...
+
 FUZZTIME ?= 20s
 
 .PHONY: fuzz
