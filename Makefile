@@ -65,7 +65,7 @@ test: tools ## Run the unit tests, and the integration tests on a real API serve
 
 # Reproducible builds and images of both architectures are compiled again and again, and no change of a decision touches them.
 .PHONY: test-release
-test-release: tools ## Test what a release holds: the images, and builds that give the same bytes
+test-release: tools ## Test what a release holds: builds that give the same bytes, their modules, and the images
 	go test $(TEST_FLAGS) ./test/supplychain
 	cd test/image && go test $(TEST_FLAGS) ./...
 
