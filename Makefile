@@ -25,7 +25,7 @@ TOOLS := test/tools/build.sh
 # A control plane with DNS: what the demo and most tests run on.
 CLUSTER_TOOLS := etcd kubernetes coredns
 # The chart's tests render with helm and test its alerts with promtool.
-TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus
+TEST_TOOLS := $(CLUSTER_TOOLS) helm prometheus gotestsum
 # Real nodes, and Karpenter.
 E2E_TOOLS := $(TEST_TOOLS) kubernetes-node containerd karpenter
 # What repairs nodes, and what suspects them.
@@ -54,13 +54,19 @@ TEST_FLAGS := -vet=off -ldflags "-s -w" -timeout 20m
 # test/integration, whose workers ask an API server that must answer within seconds, comes once those that compute most are done.
 LONG_TESTS := ./test/chart ./internal/controller/deletion ./internal/controller/node ./internal/rules ./test/chaos ./test/remediation ./test/admission ./test/integration ./test/rules ./test/initialisation
 
+# Of at most three failed tests each is run once more. One that passes then is flaky, which this file reports, and never hidden.
+FLAKY := .cache/flaky.txt
+GOTESTSUM := .cache/tools/bin/gotestsum --format pkgname-and-test-fails --hide-summary skipped \
+	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(CURDIR)/$(FLAKY)
+
 # The packages whose tests are in worlds (test/world) share a control plane.
 WITH_SERVER := CGO_ENABLED=0 go run ./test/world/server
 
 .PHONY: test
 test: tools ## Run the unit tests, and the integration tests on a real API server
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) go test $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8 $(LONG_TESTS) $$(go list ./... | grep -vx '.*/test/supplychain')
+	@rm -f $(FLAKY)
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) $(GOTESTSUM) --packages="$(LONG_TESTS) $$(go list ./... | grep -vx '.*/test/supplychain' | tr '\n' ' ')" -- $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8
 	@set -e; for module in $(filter-out test/image,$(NESTED)); do echo "cd $$module && go test ./..."; (cd $$module && go test $(TEST_FLAGS) ./...); done
 
 # Reproducible builds and images of both architectures are compiled again and again, and no change of a decision touches them.
