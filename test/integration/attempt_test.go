@@ -10,7 +10,6 @@ import (
 // A leader that was stopped (SIGSTOP, a paused machine) goes on beside its successor: it must do nothing.
 func TestRaceStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 	s := begin(t, execCheck("sleep", "1"))
-	created := s.creations()
 	old := s.controller()
 	s.becomes(s.node("first").Name, "verified by the first leader", isVerified)
 	s.controller()
@@ -31,8 +30,8 @@ func TestRaceStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 		t.Error("a leader that lost its lease goes on")
 	}
 	for _, name := range names {
-		if f := s.becomes(name, "verified", isVerified); f.Record.Sequence != 1 || created.of(name) != 1 {
-			t.Errorf("%s: %d workers, %+v", name, created.of(name), f.Record)
+		if f := s.becomes(name, "verified", isVerified); f.Record.Sequence != 1 || s.created.of(name) != 1 {
+			t.Errorf("%s: %d workers, %+v", name, s.created.of(name), f.Record)
 		}
 	}
 }

@@ -13,9 +13,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -104,6 +107,7 @@ type suite struct {
 	config      map[string]any
 	controllers []*process.Process
 	logs        []string
+	created     *creations
 }
 
 // begin makes a namespace in which workers may do what the built-in checks need. change edits the configuration, whose
@@ -142,7 +146,8 @@ func alone(t *testing.T, change ...func(map[string]any)) *suite {
 	s.must(k8s.RbacV1().RoleBindings("default").Create(s.ctx, &rbacv1.RoleBinding{ObjectMeta: meta,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.name, Name: "kube-node-ready-worker"}}}, metav1.CreateOptions{}))
-	t.Cleanup(s.end)
+	s.created = s.watchWorkers()
+	t.Cleanup(s.end) // it runs before the watch ends
 	return s
 }
 
@@ -364,41 +369,86 @@ func (s *suite) workers(name string) []corev1.Pod {
 	return out
 }
 
-// creations counts every worker pod ever created in the namespace, from a watch that begins now.
+// creations is every worker pod of a test, from a watch of its namespace that begins with the test.
 type creations struct {
 	mu    sync.Mutex
-	uids  map[string]string // name by UID
-	nodes map[string]string // name of the node by UID
-	most  int               // alive at once
-	live  map[string]bool
+	uids  map[string]string            // name by UID
+	nodes map[string]string            // name of the node by UID
+	live  map[string]map[string]string // node -> UID -> name, of those that occupy their node
+	most  int                          // as many occupied nodes at once
+	twice []string                     // nodes that two pods occupied at once
 }
 
-func (s *suite) creations() *creations {
+// watchWorkers begins the watch. The test fails at its end if two worker pods occupied one node at once, or if more
+// than maxConcurrentVerifications did on all nodes.
+func (s *suite) watchWorkers() *creations {
 	s.Helper()
-	w, err := k8s.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{})
+	w, err := k8s.CoreV1().Pods(s.name).Watch(context.WithoutCancel(s.ctx), metav1.ListOptions{LabelSelector: workerpod.LabelComponent + "=" + workerpod.Component})
 	if err != nil {
 		s.Fatal(err)
 	}
-	b := &creations{uids: map[string]string{}, nodes: map[string]string{}, live: map[string]bool{}}
-	s.Cleanup(w.Stop)
+	b := &creations{uids: map[string]string{}, nodes: map[string]string{}, live: map[string]map[string]string{}}
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		for e := range w.ResultChan() {
-			p, ok := e.Object.(*corev1.Pod)
-			if !ok {
-				continue
+			if p, ok := e.Object.(*corev1.Pod); ok {
+				b.observe(p, e.Type == watch.Deleted)
 			}
-			b.mu.Lock()
-			b.uids[string(p.UID)] = p.Name
-			b.nodes[string(p.UID)] = p.Annotations[workerpod.AnnotationNode]
-			delete(b.live, string(p.UID))
-			if e.Type != "DELETED" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-				b.live[string(p.UID)] = true
-			}
-			b.most = max(b.most, len(b.live))
-			b.mu.Unlock()
 		}
 	}()
+	limit, limited := s.config["reconciliation"].(map[string]any)["maxConcurrentVerifications"].(int)
+	s.Cleanup(func() {
+		select {
+		case <-ended:
+			s.Error("the watch of worker pods ended before the test did")
+		default:
+			w.Stop()
+			<-ended
+		}
+		if len(b.twice) > 0 {
+			s.Errorf("two workers at once:\n%s", strings.Join(b.twice, "\n"))
+		}
+		if limited && b.most > limit {
+			s.Errorf("%d workers at once, maxConcurrentVerifications is %d", b.most, limit)
+		}
+	})
 	return b
+}
+
+func (b *creations) observe(p *corev1.Pod, gone bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	uid, node := string(p.UID), p.Annotations[workerpod.AnnotationNode]
+	b.uids[uid], b.nodes[uid] = p.Name, node
+	if b.live[node] == nil {
+		b.live[node] = map[string]string{}
+	}
+	if gone || ended(p) {
+		delete(b.live[node], uid)
+		return
+	}
+	b.live[node][uid] = p.Name
+	if names := slices.Sorted(maps.Values(b.live[node])); len(names) > 1 {
+		b.twice = append(b.twice, fmt.Sprintf("node %s: %s", node, strings.Join(names, ", ")))
+	}
+	all := 0
+	for _, pods := range b.live {
+		all += len(pods)
+	}
+	b.most = max(b.most, all)
+}
+
+// ended reports whether no container of the pod runs or may still start.
+func ended(p *corev1.Pod) bool {
+	switch {
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return true
+	case p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0: // what remains are finalizers
+		return true
+	}
+	all := p.Status.ContainerStatuses
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
 }
 
 // of counts the worker pods of one node.

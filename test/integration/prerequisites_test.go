@@ -148,7 +148,6 @@ func TestRaceResourcePrerequisites(t *testing.T) {
 // No worker starts on a node that others are about to remove; one that stays after all is verified.
 func TestLeavingNodesGetNoWorker(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"intervalSeconds": 3600}))
-	created := s.creations()
 	tainted := func(key string) func(*nodeagent.NodeSpec) {
 		return func(n *nodeagent.NodeSpec) {
 			n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
@@ -174,7 +173,7 @@ func TestLeavingNodesGetNoWorker(t *testing.T) {
 	s.must(nil, drained.SetCondition(s.ctx, corev1.NodeCondition{Type: "DrainInProgress", Status: corev1.ConditionFalse}))
 	s.becomes(karpenter.Name, "verified once its disruption was rolled back", isVerified)
 	s.becomes(drained.Name, "verified once its drain was called off", isVerified)
-	if n := created.of(autoscaler.Name) + created.of(deleted.Name) + created.of(unclaimed.Name); n > 0 {
+	if n := s.created.of(autoscaler.Name) + s.created.of(deleted.Name) + s.created.of(unclaimed.Name); n > 0 {
 		t.Errorf("%d workers were made on nodes that are leaving", n)
 	}
 	s.patchNode(deleted.Name, `{"metadata":{"finalizers":null}}`)

@@ -128,7 +128,6 @@ func (s *suite) mustStand(nodeName string) {
 // cluster is well.
 func TestRaceOneBrokenNodeAmongFifty(t *testing.T) {
 	s := begin(t, deletes(nil))
-	created := s.creations()
 	s.controller()
 	var healthy []string
 	for i := range 50 {
@@ -147,9 +146,9 @@ func TestRaceOneBrokenNodeAmongFifty(t *testing.T) {
 	for _, name := range healthy {
 		s.claimStays(name)
 	}
-	created.mu.Lock()
+	s.created.mu.Lock()
 	probes, failures := 0, 0
-	for _, name := range created.uids {
+	for _, name := range s.created.uids {
 		switch {
 		case strings.HasPrefix(name, "probe-"):
 			probes++
@@ -157,7 +156,7 @@ func TestRaceOneBrokenNodeAmongFifty(t *testing.T) {
 			failures++
 		}
 	}
-	created.mu.Unlock()
+	s.created.mu.Unlock()
 	if probes < 1 || probes > failures {
 		t.Errorf("%d probes for %d failures", probes, failures)
 	}

@@ -22,7 +22,6 @@ import (
 // The five nodes of the demo, as assertions.
 func TestRaceFiveNodes(t *testing.T) {
 	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}))
-	created := s.creations()
 	s.controller()
 	healthy := []*nodeagent.Node{s.node("a"), s.node("b"), s.node("c")}
 	recovers := s.node("d", dns(nodeagent.DNSDrops))
@@ -57,7 +56,7 @@ func TestRaceFiveNodes(t *testing.T) {
 		}
 		return ""
 	})
-	if n := created.of(healthy[0].Name) + created.of(healthy[1].Name) + created.of(healthy[2].Name) + created.of(recovers.Name); n != 3+3 {
+	if n := s.created.of(healthy[0].Name) + s.created.of(healthy[1].Name) + s.created.of(healthy[2].Name) + s.created.of(recovers.Name); n != 3+3 {
 		t.Errorf("%d worker pods for the nodes that passed, want 6", n)
 	}
 }
@@ -166,7 +165,6 @@ func TestAgeReverifies(t *testing.T) {
 
 func TestUntouchedNodes(t *testing.T) {
 	s := begin(t)
-	created := s.creations()
 	s.controller()
 	skipped := s.node("skipped", func(n *nodeagent.NodeSpec) { n.Annotations = map[string]string{"node-ready/skip": "true"} })
 	old := s.node("old", untainted)
@@ -177,8 +175,8 @@ func TestUntouchedNodes(t *testing.T) {
 	for _, n := range []*nodeagent.Node{skipped, plane, old, other} {
 		s.stays(2*resync, n.Name, "left alone", func(f marks.Facts) bool { return !f.HasRecord && !f.Labelled && f.Condition == nil })
 	}
-	if created.count() != 1 {
-		t.Errorf("%d worker pods, want the canary's alone", created.count())
+	if s.created.count() != 1 {
+		t.Errorf("%d worker pods, want the canary's alone", s.created.count())
 	}
 	// What kept the controller away was that and nothing else: without it each is verified, by its first worker.
 	s.patchNode(skipped.Name, `{"metadata":{"annotations":{"node-ready/skip":null}}}`)
@@ -195,7 +193,6 @@ func TestUntouchedNodes(t *testing.T) {
 // A dry run writes on no node: not on one that passes or fails, nor on one that admission missed.
 func TestDryRun(t *testing.T) {
 	s := begin(t, func(c map[string]any) { c["admission"] = map[string]any{"backfill": true} })
-	created := s.creations()
 	s.controller("--dry-run")
 	good, bad := s.node("good"), s.node("bad", dns(nodeagent.DNSRefuses))
 	missed := s.node("missed", func(n *nodeagent.NodeSpec) { n.Taints = nil })
@@ -225,8 +222,8 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("a dry run emitted %v about %s", e, name)
 		}
 	}
-	if created.count() != 2 {
-		t.Errorf("%d workers", created.count())
+	if s.created.count() != 2 {
+		t.Errorf("%d workers", s.created.count())
 	}
 	s.controllers[0].Terminate(5 * time.Second)
 	s.controller()
