@@ -8,9 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,9 +22,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/webhook"
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
+	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
@@ -105,19 +116,96 @@ func TestWebhookDown(t *testing.T) {
 	}
 }
 
-// The certificate and its authority are renewed, twice at least, and a replica is stopped, while two hundred nodes are created.
+// missesNone creates nodes until the channel is closed, and requires that each is tainted.
+func missesNone(t *testing.T, prefix string, until <-chan struct{}, look func()) {
+	t.Helper()
+	plain := cases.Groups[0].Cases[0]
+	end := time.After(patience)
+	for n := 0; ; n++ {
+		select {
+		case <-until:
+			if n < 20 {
+				t.Errorf("only %d nodes were created", n)
+			}
+			return
+		case <-end:
+			t.Fatalf("it goes on after %d nodes", n)
+		default:
+		}
+		if got, err := create(t.Context(), plain.Node(fmt.Sprintf("%s-%d", prefix, n)), false); err != nil || !slices.Equal(got, plain.Want) {
+			t.Errorf("node %d came out with %q (%v)", n, got, err)
+		}
+		look()
+	}
+}
+
+// The certificate and its authority are renewed twice, on two replicas in this process whose clock the test moves. Nodes are created
+// all the while.
 func TestNoNodeIsMissedDuringRotation(t *testing.T) {
 	s := serve(t)
-	i := setup(t, "admission: {webhook: {certificateLifetime: 30s}}", append(s.values(), webhookMode)...)
-	one, two := i.replica(t, "rotating-1"), i.replica(t, "rotating-2")
-	s.set(one.port, two.port)
+	i := setup(t, "", append(s.values(), webhookMode)...)
+	content, err := yaml.Marshal(i.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse(content, "config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ahead atomic.Int64 // of the real time, which the API server and the certificates have
+	rotations := []*webhook.Rotation{i.rotation(t, &ahead), i.rotation(t, &ahead)}
+	// turn reconciles each replica, as a watch event or the time would have it, and returns when the next turn is due.
+	turn := func(ctx context.Context) (time.Duration, error) {
+		wait := time.Hour
+		for _, r := range rotations {
+			result, err := r.Reconcile(ctx, reconcile.Request{})
+			if err != nil {
+				return 0, err
+			}
+			wait = min(wait, result.RequeueAfter)
+		}
+		return wait, nil
+	}
+	if _, err := turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ports, err := cluster.FreePorts("127.0.0.1", len(rotations))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, r := range rotations {
+		server := webhook.NewServer(&webhook.Tainter{Config: cfg}, ports[n], webhook.Source{Rotation: r})
+		go func() { _ = server.Beside(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
+		eventually(t, "the replica is ready", func() error { return server.Ready(httptest.NewRequest(http.MethodGet, "/readyz", nil)) })
+	}
+	s.set(ports...)
 	inForce(t, cases.Groups[0])
 
-	const nodes, during = 200, 45 * time.Second
-	plain := cases.Groups[0].Cases[0]
+	const renewals = 2
+	var failure error
+	began, rotated := time.Now(), make(chan struct{})
+	go func() {
+		defer close(rotated)
+		before, _ := rotations[0].GetCertificate(nil)
+		for renewed := 0; renewed < renewals; {
+			var wait time.Duration
+			if wait, failure = turn(t.Context()); failure != nil {
+				return
+			}
+			if served, _ := rotations[0].GetCertificate(nil); !served.Leaf.Equal(before.Leaf) {
+				before = served
+				renewed++
+			}
+			if wait == webhook.MaxOverlap {
+				time.Sleep(2 * time.Second) // the API server learns of the next authority in real time
+			}
+			ahead.Add(int64(wait))
+		}
+		time.Sleep(time.Second) // with the last certificate
+	}()
 	serials, most := map[string]bool{}, 0
-	look := func() {
-		serials[serving(t, two.port).SerialNumber.String()] = true
+	missesNone(t, "rotated", rotated, func() {
+		serials[serving(t, ports[1]).SerialNumber.String()] = true
 		hook, err := k8s.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), hookName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -127,28 +215,59 @@ func TestNoNodeIsMissedDuringRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		most = max(most, len(authorities))
+	})
+	if failure != nil {
+		t.Fatal(failure)
 	}
-	for n, end := 0, time.Now().Add(patience); n < nodes || len(serials) < 3 && time.Now().Before(end); n++ {
-		if n == nodes/2 { // as Kubernetes stops a pod: its endpoint goes a moment after the signal
-			one.Signal(syscall.SIGTERM)
-			time.AfterFunc(time.Second, func() { s.set(two.port) })
-		}
-		if got, err := create(t.Context(), plain.Node(fmt.Sprintf("rotated-%d", n)), false); err != nil || !slices.Equal(got, plain.Want) {
-			t.Errorf("node %d came out with %q (%v)", n, got, err)
-		}
-		look()
-		time.Sleep(during / nodes)
+	if len(serials) != 1+renewals || most < 2 {
+		t.Errorf("%d certificates were served, want %d; at most %d authorities were trusted at once, want 2 at least", len(serials), 1+renewals, most)
 	}
-	if len(serials) < 3 || most < 2 {
-		t.Errorf("%d certificates were served, want 3 at least; at most %d authorities were trusted at once, want 2 at least", len(serials), most)
+	// The first renewal is due when a third of the lifetime is left, and each authority is published for its overlap before.
+	if played, least := time.Duration(ahead.Load()), lifetime*2/3+renewals*webhook.MaxOverlap-time.Since(began); played < least-time.Minute {
+		t.Errorf("two renewals within %s, want %s at least", played, least)
 	}
-	select {
-	case <-one.Done():
-		if one.ExitCode() != 0 {
-			t.Errorf("the stopped replica ended with exit code %d", one.ExitCode())
-		}
-	default:
-		t.Error("the replica that was asked to stop is running")
+}
+
+// lifetime is that of a certificate in the rotation of TestNoNodeIsMissedDuringRotation.
+const lifetime = 30 * time.Hour
+
+// rotation is a replica's, with the controller's rights.
+func (i *installation) rotation(t *testing.T, ahead *atomic.Int64) *webhook.Rotation {
+	t.Helper()
+	kubeconfig, err := control.KubeconfigFor(t.Context(), install.Namespace, install.ControllerAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := client.New(rc, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &webhook.Rotation{
+		Rules:     webhook.Rules{Host: host, Lifetime: lifetime},
+		Namespace: install.Namespace, Name: hookName, Overlap: webhook.MaxOverlap,
+		Client: direct, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	}
+}
+
+// A replica is stopped as Kubernetes stops a pod: its endpoint goes a moment after the signal. Nodes are created all the while.
+func TestNoNodeIsMissedWhileAReplicaStops(t *testing.T) {
+	s := serve(t)
+	i := setup(t, "admission: {webhook: {certificateLifetime: 48h}}", append(s.values(), webhookMode)...)
+	one, two := i.replica(t, "stopping-1"), i.replica(t, "stopping-2")
+	s.set(one.port, two.port)
+	inForce(t, cases.Groups[0])
+	if left := time.Until(serving(t, two.port).NotAfter); left < 47*time.Hour || left > 48*time.Hour {
+		t.Errorf("the certificate is valid for %s, and certificateLifetime is 48h", left)
+	}
+	one.Signal(syscall.SIGTERM)
+	time.AfterFunc(time.Second, func() { s.set(two.port) })
+	missesNone(t, "stopped", one.Done(), func() { time.Sleep(20 * time.Millisecond) })
+	if one.ExitCode() != 0 {
+		t.Errorf("the stopped replica ended with exit code %d", one.ExitCode())
 	}
 }
 
