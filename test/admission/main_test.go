@@ -96,12 +96,23 @@ func setup(t *testing.T, file string, values ...string) *installation {
 	}
 	t.Cleanup(func() {
 		// The rights are overwritten by the next installation.
-		for _, kinds := range []string{"mutatingwebhookconfigurations,mutatingadmissionpolicies,mutatingadmissionpolicybindings", "services,secrets"} {
-			out, err := exec.Command(path(t, "kubectl"), "--kubeconfig", control.Kubeconfig(), "--namespace", install.Namespace,
-				"delete", kinds, "--selector", "app.kubernetes.io/name=kube-node-ready").CombinedOutput()
-			if err != nil {
-				t.Errorf("kubectl delete %s: %v: %s", kinds, err, out)
-			}
+		ctx, now := context.Background(), metav1.DeleteOptions{}
+		ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kube-node-ready"}
+		admission, core := k8s.AdmissionregistrationV1(), k8s.CoreV1()
+		services, err := core.Services(install.Namespace).List(ctx, ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range services.Items {
+			err = errors.Join(err, core.Services(install.Namespace).Delete(ctx, s.Name, now))
+		}
+		if err := errors.Join(err,
+			admission.MutatingWebhookConfigurations().DeleteCollection(ctx, now, ours),
+			admission.MutatingAdmissionPolicies().DeleteCollection(ctx, now, ours),
+			admission.MutatingAdmissionPolicyBindings().DeleteCollection(ctx, now, ours),
+			core.Secrets(install.Namespace).DeleteCollection(ctx, now, ours),
+		); err != nil {
+			t.Error(err)
 		}
 	})
 	i := &installation{}
