@@ -387,6 +387,10 @@ govulncheck: ## Look for known vulnerabilities in what the binaries call (asks v
 	@$(TOOLS) govulncheck
 	.cache/tools/bin/govulncheck ./cmd/...
 
+.PHONY: nightly
+nightly: ## Run what takes too long for each change: hours, as root (.ci/nightly STAGE... runs some stages)
+	@.ci/nightly
+
 .PHONY: clean
 clean: ## Remove what was built here; the tools stay
 	rm -rf bin dist .cache/bin .cache/e2e .cache/race .cache/test
