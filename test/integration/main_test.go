@@ -29,6 +29,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -383,7 +385,17 @@ type creations struct {
 // than maxConcurrentVerifications did on all nodes.
 func (s *suite) watchWorkers() *creations {
 	s.Helper()
-	w, err := k8s.CoreV1().Pods(s.name).Watch(context.WithoutCancel(s.ctx), metav1.ListOptions{LabelSelector: workerpod.LabelComponent + "=" + workerpod.Component})
+	ctx, pods := context.WithoutCancel(s.ctx), k8s.CoreV1().Pods(s.name)
+	before, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	// The API server may end a watch at any time: this one goes on where it ended.
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, before.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = workerpod.LabelComponent + "=" + workerpod.Component
+			return pods.Watch(ctx, o)
+		}})
 	if err != nil {
 		s.Fatal(err)
 	}
