@@ -84,13 +84,15 @@ reported() {
 	"$1" $flag 2>/dev/null | grep -Eo '[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*' | head -n 1
 }
 
-# ready_made PROGRAM VERSION prints the path of a ready-made program: in the given folder, where an
-# earlier run found one, among those downloaded, or in PATH. What was compiled is none.
+# ready_made PROGRAM VERSION FOLDER prints the path of a program that need not be compiled: in the given folder of
+# ready-made ones, where an earlier run found one, in FOLDER because it was compiled before, among those downloaded, or in
+# PATH.
 ready_made() {
 	local candidate have
-	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$(downloaded)/$1" "$(type -P "$1" || true)"; do
+	for candidate in "${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS/$1}" "$(readlink "$bin/$1" || true)" "$3/$1" "$(downloaded)/$1" "$(type -P "$1" || true)"; do
 		[[ -f $candidate && -x $candidate ]] || continue
-		[[ $(readlink -f "$candidate") != "$store"/tools/* ]] || continue
+		[[ $candidate != "$3/$1" ]] || { echo "$candidate" && return; }
+		[[ $(readlink -f "$candidate") != "$store"/tools/* ]] || continue # compiled for another pin
 		have=$(reported "$candidate" || true)
 		if [[ $have == "$2" || $(dirname "$candidate") == "$(downloaded)" ]]; then
 			(cd "$(dirname "$candidate")" && echo "$PWD/$1")
@@ -148,11 +150,10 @@ find_missing() {
 		return
 	fi
 	for program in $(programs "$1"); do
-		if path=$(ready_made "$program" "$2"); then
-			[[ $(readlink "$bin/$program" || true) == "$path" ]] || echo "tools: $program $(reported "$path"): using $path"
+		if path=$(ready_made "$program" "$2" "$3"); then
+			[[ $path == "$3/$program" || $(readlink "$bin/$program" || true) == "$path" ]] ||
+				echo "tools: $program $(reported "$path"): using $path"
 			point "$program" "$path"
-		elif [[ -x $3/$program ]]; then
-			point "$program" "$3/$program"
 		else
 			missing+=("$program")
 		fi
@@ -204,7 +205,7 @@ provide() {
 	[[ -z $(programs "$name") ]] || pinned=$(version "$name")
 	find_missing "$name" "$pinned" "$folder"
 	if [[ ${#missing[@]} -gt 0 ]]; then
-		lock
+		lock "$name"
 		find_missing "$name" "$pinned" "$folder" # another build may have compiled it meanwhile
 	fi
 	if [[ " ${missing[*]-} " =~ \ (kube-apiserver|kubectl|etcd)\  ]]; then
@@ -215,6 +216,7 @@ provide() {
 		compile "$name" "$folder" ${pinned:+"${missing[@]}"}
 		find_missing "$name" "$pinned" "$folder"
 	fi
+	unlock "$name"
 	[[ -d $folder ]] || return 0
 	touch "$folder"
 	[[ -z $pinned ]] || return 0
@@ -223,12 +225,20 @@ provide() {
 	done
 }
 
-# One build at a time, where the system has flock(1): each takes the whole machine.
+# One build at a time, where the system has flock(1): each takes the whole machine. A tool that another one needs meanwhile
+# is built under the lock of that one.
 lock() {
 	[[ -z ${locked:-} ]] || return 0
-	locked=yes
+	locked=$1
 	exec 9>"$store/lock"
 	! type -P flock >/dev/null || flock -n 9 || { echo "tools: waiting for another build" && flock 9; }
+}
+
+# unlock TOOL ends the lock that was taken for the tool.
+unlock() {
+	[[ ${locked:-} == "$1" ]] || return 0
+	locked=
+	exec 9>&-
 }
 
 # compile TOOL FOLDER [PROGRAM...] compiles a tool, or these programs of it, into the folder of its pin.
