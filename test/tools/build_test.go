@@ -72,7 +72,12 @@ func open(t *testing.T) *shop {
 while [ "$1" != -o ]; do shift; done
 out=$2; shift 2
 echo "$*" >>'` + filepath.Join(s.cache, "compiled") + `'
-for package; do [ "$package" != tool ] || package=server; echo compiled >"$out/${package##*/}"; done
+for package; do
+	[ "$package" != tool ] || package=${PWD##*/}
+	[ "$package" != etcd ] || package=server # the last element of its package
+	echo compiled >"$out/${package##*/}"
+	chmod +x "$out/${package##*/}"
+done
 `
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be executed
 		t.Fatal(err)
