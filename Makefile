@@ -268,11 +268,14 @@ compile: ## Check formatting, and compile and vet everything, tests and nested m
 	go vet -tags e2e,repair,bench ./...
 	@status=0; for module in $(NESTED); do echo "cd $$module && go vet ./..."; (cd $$module && go vet ./...) || status=1; done; exit $$status
 
+# Another clone may be linted at the same time.
+GOLANGCI_LINT := $(CURDIR)/.cache/tools/bin/golangci-lint run --allow-parallel-runners
+
 .PHONY: lint
 lint: ## Check with golangci-lint, go vet and the format among it
 	@$(TOOLS) golangci-lint
-	.cache/tools/bin/golangci-lint run --build-tags e2e,repair,bench ./...
-	@set -e; for module in $(NESTED); do echo "cd $$module && golangci-lint run"; (cd $$module && $(CURDIR)/.cache/tools/bin/golangci-lint run ./...); done
+	$(GOLANGCI_LINT) --build-tags e2e,repair,bench ./...
+	@set -e; for module in $(NESTED); do echo "cd $$module && golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) ./...); done
 
 .PHONY: fmt
 fmt: ## Format the Go files

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/manager"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 var ran atomic.Bool
@@ -21,7 +22,7 @@ var ran atomic.Bool
 func (w *World) Run(settings ...string) {
 	w.Helper()
 	if ran.Swap(true) {
-		w.Skip("the controller has run in this process already: -count does not repeat it")
+		missing.Skip(w, "a process in which the controller has not run yet", "run the test with -count=1")
 	}
 	ports, err := cluster.FreePorts("127.0.0.1", 2)
 	w.Must(err)
