@@ -15,7 +15,7 @@ import (
 type NodeSummary struct {
 	Name, UID, BootID, Pool, Zone, Profile string
 	Created                                time.Time
-	// Excluded: the node is not verified. It counts only while it is being deleted.
+	// Excluded: the node is not verified, or others remove it. It counts only while our own action on it lasts.
 	Excluded bool
 	// Unhealthy: it failed under its present checks, or exceeded its deadline, and has not passed since.
 	Unhealthy bool
@@ -32,9 +32,10 @@ type NodeSummary struct {
 // SummaryOf summarises a node.
 func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
+	acted := r.Deletion != nil || len(f.RemediationConditions) > 0
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
 		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
-		Excluded: !Eligible(in), DeletionIntended: r.Deletion != nil || len(f.RemediationConditions) > 0,
+		Excluded: !Eligible(in) || f.Leaving != "" && !acted, DeletionIntended: acted,
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks ||

@@ -19,11 +19,15 @@ func TestSummaryOf(t *testing.T) {
 		"verified":                 {verified(), false, true, true},
 		"verified, not ready":      {verified(func(in *Input) { in.Node.Ready = false }), false, false, true},
 		"verified, tainted again":  {verified(gated), false, false, true},
-		"verified, going":          {verified(leaving), false, false, true},
 		"verified, label gone":     {verified(unlabelled), false, false, true},
 		"verified, skipped":        {verified(skipped), false, false, false},
 		"verified, not selected":   {verified(unselected), false, false, false},
 		"failed":                   {failing(1), true, false, true},
+		"verified, leaving":        {verified(leaving), false, false, false},
+		"failed, leaving":          {failing(1, leaving), true, false, false},
+		"exhausted, leaving":       {failing(5, leaving), true, false, false},
+		"tainted, leaving":         {given(leaving), false, false, false},
+		"failed, kubelet gone":     {failing(1, lost), true, false, true},
 		"failed, now inconclusive": {failing(1, inconclusiveSince), true, false, true},
 		"inconclusive":             {puzzling(1), false, false, true},
 		"passed after failures":    {verified(func(in *Input) { in.Node.Record.Attempts = 2 }), false, true, true},
@@ -35,6 +39,14 @@ func TestSummaryOf(t *testing.T) {
 		}
 	}
 	m := SummaryOf(verified(managed, intended, func(in *Input) { in.Profile.Profile, in.Node.Created, in.Node.Zone = "gpu", now, "z" }))
+	// It is leaving because of the controller's own action, so it counts.
+	for name, in := range map[string]Input{
+		"deleted": failing(5, leaving, intended), "a repairer acts on it": failing(5, leaving, carrying(required)),
+	} {
+		if m := SummaryOf(in); m.Excluded || !m.Unhealthy || !m.DeletionIntended {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
 	if !m.DeletionIntended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
 		t.Errorf("%+v", m)
 	}

@@ -3,6 +3,7 @@ package marks
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -16,7 +17,18 @@ var leavingTaints = []string{
 	// launches the replacement. Its termination controller adds it when the Node's deletion begins. A disruption that is
 	// rolled back removes it.
 	"karpenter.sh/disrupted",
+	// That of Google's termination handler before a preemption or a host's maintenance
+	// (https://github.com/GoogleCloudPlatform/k8s-node-termination-handler).
+	"cloud.google.com/impending-node-termination",
+	// A person's or a remediator's, on a node that is shut down and does not return
+	// (https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown).
+	corev1.TaintNodeOutOfService,
 }
+
+// terminationHandlerPrefix begins the keys of the taints that aws-node-termination-handler adds on a notice: a spot
+// interruption, a scheduled event, a rebalance recommendation, the end of an instance of an Auto Scaling group
+// (https://github.com/aws/aws-node-termination-handler/blob/main/pkg/node/node.go).
+const terminationHandlerPrefix = "aws-node-termination-handler/"
 
 // leavingConditions are the node conditions of KEP-5683 that, when True, say that a node is being taken out of service.
 var leavingConditions = []corev1.NodeConditionType{
@@ -30,7 +42,7 @@ func leaving(n *corev1.Node) string {
 		return "it is being deleted"
 	}
 	for _, t := range n.Spec.Taints {
-		if slices.Contains(leavingTaints, t.Key) {
+		if slices.Contains(leavingTaints, t.Key) || strings.HasPrefix(t.Key, terminationHandlerPrefix) {
 			return "it has the taint " + t.Key
 		}
 	}
