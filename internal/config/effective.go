@@ -162,7 +162,8 @@ func (c *Config) Vocabulary() marks.Vocabulary {
 		return c.vocabulary
 	}
 	n := &c.NodeManagement // of a Config that Parse has not compiled, or that was made by hand
-	return marks.Vocabulary{Gating: c.GatingTaints(), Verified: n.VerifiedLabel, Completed: n.CompletedAnnotation}
+	return marks.Vocabulary{Gating: c.GatingTaints(), Verified: n.VerifiedLabel, Completed: n.CompletedAnnotation,
+		Leaving: n.LeavingTaints}
 }
 
 // Reference is the image to run: by digest if there is one, or else by tag, which defaults to version. The "+" before a

@@ -271,6 +271,15 @@ func TestFaults(t *testing.T) {
 				`knows this key as a startup taint, but not readiness.k8s.io/a`}},
 		{"nodeManagement: {taints: [{key: a, value: true, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].value: must be a string, not the boolean true; put it in quotes"}},
 		{"nodeManagement: {taints: [{key: 1, effect: NoSchedule}]}", []string{"1: nodeManagement.taints[0].key: must be a string"}},
+		{"nodeManagement: {leavingTaints: [a b, '', a/b, a/b, a/b=x, readiness.k8s.io/a]}", []string{
+			`1: nodeManagement.leavingTaints[0]: Invalid value: "a b"`, `1: nodeManagement.leavingTaints[1]: Invalid value: "": name part must be non-empty`,
+			`1: nodeManagement.leavingTaints[1]: Invalid value: "": name part must consist of`, `1: nodeManagement.leavingTaints[3]: Duplicate value: "a/b"`, `1: nodeManagement.leavingTaints[4]: Invalid value: "a/b=x"`}},
+		{"nodeManagement:\n  leavingTaints:\n  - node-ready/unverified\n", []string{
+			`3: nodeManagement.leavingTaints[0]: Invalid value: "node-ready/unverified": is the key of a gating taint, so no node would ever be verified; ` +
+				`name the taint that another program adds before it removes a node`}},
+		{"nodeManagement: {leavingTaints: [gpu/unverified]}\nprofiles: [{name: a, nodeSelector: {matchLabels: {a: b}}, taints: [{key: gpu/unverified, effect: NoExecute}]}]", []string{
+			"1: nodeManagement.leavingTaints[0]: Invalid value: \"gpu/unverified\": is the key of a gating taint"}},
+		{"nodeManagement: {leavingTaints: [{key: a, effect: NoSchedule}]}", []string{"1: nodeManagement.leavingTaints[0]: must be a string"}},
 		{"nodeManagement: {verifiedLabel: {key: '', value: a b}}", []string{"1: nodeManagement.verifiedLabel.key: Required", "1: nodeManagement.verifiedLabel.value: Invalid"}},
 		{"nodeManagement: {nodeSelector: {matchExpressions: [{key: a, operator: In}]}}", []string{"1: nodeManagement.nodeSelector.matchExpressions[0].values: Required"}},
 		{"nodeManagement: {nodeSelector: {role: worker}}", []string{"1: nodeManagement.nodeSelector.role: unknown key; known here: matchExpressions, matchLabels"}},

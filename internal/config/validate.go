@@ -18,7 +18,7 @@ import (
 // Validate reports settings of different sections that contradict each other. The defaults must be set.
 func (c *Config) Validate(*field.Path) field.ErrorList {
 	return slices.Concat(c.validatePorts(), c.validateProfiles(field.NewPath("profiles")), c.validateScheduling(),
-		c.validateUnchecked(), c.validateSuspects(), c.validateHold())
+		c.validateUnchecked(), c.validateSuspects(), c.validateHold(), c.validateLeaving())
 }
 
 // Validate reports settings that have no effect.

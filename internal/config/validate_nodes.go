@@ -119,6 +119,23 @@ func (c *Config) validateHold() field.ErrorList {
 	return faults
 }
 
+// validateLeaving faults the keys of gating taints, and keys that are there twice.
+func (c *Config) validateLeaving() field.ErrorList {
+	var faults field.ErrorList
+	gating, seen := c.GatingTaints(), map[string]bool{}
+	for i, key := range c.NodeManagement.LeavingTaints {
+		p := field.NewPath("nodeManagement", "leavingTaints").Index(i)
+		switch {
+		case again(seen, key):
+			faults = append(faults, field.Duplicate(p, key))
+		case slices.ContainsFunc(gating, func(t marks.Taint) bool { return t.Key == key }):
+			faults = append(faults, field.Invalid(p, key, "is the key of a gating taint, so no node would ever be verified; name "+
+				"the taint that another program adds before it removes a node"))
+		}
+	}
+	return faults
+}
+
 // selector faults a label selector that is not valid.
 func selector(p *field.Path, s *metav1.LabelSelector) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, p)

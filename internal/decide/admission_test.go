@@ -101,6 +101,8 @@ func TestBackfill(t *testing.T) {
 		"control plane, included":                {backfills + "nodeManagement: {includeControlPlane: true}", []func(*corev1.Node){labelled(marks.LabelControlPlane, "")}, Workloads{}, ours},
 		"of AKS's system pool":                   {backfills, []func(*corev1.Node){labelled("kubernetes.azure.com/mode", "system")}, Workloads{}, ""},
 		"being drained":                          {backfills, []func(*corev1.Node){tainted("ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)}, Workloads{}, ""},
+		"drained by a program that is named":     {backfills + "nodeManagement: {leavingTaints: [a/evacuate]}", []func(*corev1.Node){tainted("a/evacuate", corev1.TaintEffectNoExecute)}, Workloads{}, ""},
+		"drained by one that nobody named":       {backfills, []func(*corev1.Node){tainted("a/evacuate", corev1.TaintEffectNoExecute)}, Workloads{}, ours},
 		"being deleted":                          {backfills, []func(*corev1.Node){func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }}, Workloads{}, ""},
 		"of a profile, whose taints it gets":     {backfills + gpu, []func(*corev1.Node){labelled("gpu", "a")}, Workloads{}, "gpu/unverified:NoSchedule " + ours},
 		"of a profile that evicts by one key":    {backfills + "nodeManagement: {taints: [{key: a/b, effect: NoExecute}]}", nil, Workloads{}, "a/b:NoSchedule"},

@@ -37,12 +37,13 @@ var leavingConditions = []corev1.NodeConditionType{
 
 // leaving is the reason why the node is being removed, as far as the Node shows it, or empty if it is not. The Node
 // shows the deletion of its NodeClaim only once the node is registered: then the Node is deleted, too.
-func leaving(n *corev1.Node) string {
+func leaving(n *corev1.Node, v Vocabulary) string {
 	if n.DeletionTimestamp != nil {
 		return "it is being deleted"
 	}
 	for _, t := range n.Spec.Taints {
-		if slices.Contains(leavingTaints, t.Key) || strings.HasPrefix(t.Key, terminationHandlerPrefix) {
+		if slices.Contains(leavingTaints, t.Key) || strings.HasPrefix(t.Key, terminationHandlerPrefix) ||
+			slices.Contains(v.Leaving, t.Key) {
 			return "it has the taint " + t.Key
 		}
 	}

@@ -40,17 +40,22 @@ func TestLeaving(t *testing.T) {
 		"another taint of Google Cloud": {tainted("cloud.google.com/gke-spot", corev1.TaintEffectNoSchedule), ""},
 		"a person says that it is shut down": {tainted("node.kubernetes.io/out-of-service", corev1.TaintEffectNoExecute),
 			"it has the taint node.kubernetes.io/out-of-service"},
-		"it is cordoned":      {tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), ""},
-		"it is drained":       {condition("DrainInProgress", corev1.ConditionTrue), "its condition DrainInProgress is True"},
-		"it was drained":      {condition("DrainInProgress", corev1.ConditionFalse), ""},
-		"it may be drained":   {condition("DrainInProgress", corev1.ConditionUnknown), ""},
-		"it is maintained":    {condition("MaintenanceInProgress", corev1.ConditionTrue), "its condition MaintenanceInProgress is True"},
-		"it shuts down":       {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "its condition GracefulNodeShutdownInProgress is True"},
-		"its kubelet is gone": {condition(corev1.NodeReady, corev1.ConditionUnknown), ""},
+		"a configured taint":           {tainted("example.com/evacuate", corev1.TaintEffectNoSchedule), "it has the taint example.com/evacuate"},
+		"a configured one, by its key": {tainted("example.com/evacuate", corev1.TaintEffectNoExecute), "it has the taint example.com/evacuate"},
+		"not a configured one":         {tainted("example.com/evacuate-soon", corev1.TaintEffectNoSchedule), ""},
+		"it is cordoned":               {tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), ""},
+		"it is drained":                {condition("DrainInProgress", corev1.ConditionTrue), "its condition DrainInProgress is True"},
+		"it was drained":               {condition("DrainInProgress", corev1.ConditionFalse), ""},
+		"it may be drained":            {condition("DrainInProgress", corev1.ConditionUnknown), ""},
+		"it is maintained":             {condition("MaintenanceInProgress", corev1.ConditionTrue), "its condition MaintenanceInProgress is True"},
+		"it shuts down":                {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "its condition GracefulNodeShutdownInProgress is True"},
+		"its kubelet is gone":          {condition(corev1.NodeReady, corev1.ConditionUnknown), ""},
 	} {
 		n := node()
 		tc.change(n)
-		if got := Observe(n, vocabulary).Leaving; got != tc.want {
+		v := vocabulary
+		v.Leaving = []string{"example.com/evacuate"}
+		if got := Observe(n, v).Leaving; got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

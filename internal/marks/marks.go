@@ -71,6 +71,8 @@ type Vocabulary struct {
 	Verified Label
 	// Completed is the annotation with the time of the release; empty if none is configured.
 	Completed string
+	// Leaving are the keys of taints that say that a node is leaving, in addition to those that leaving.go lists.
+	Leaving []string
 }
 
 // Facts is what decisions need to know of a Node.
@@ -172,7 +174,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 			f.Lost = c.Status == corev1.ConditionUnknown
 		}
 	}
-	f.Leaving = leaving(n)
+	f.Leaving = leaving(n, v)
 	return f
 }
 
