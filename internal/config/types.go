@@ -222,8 +222,10 @@ type NodeManagement struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// selector is NodeSelector compiled by Parse; nil in a Config made by hand.
 	selector labels.Selector
-	// IncludeControlPlane also verifies nodes labelled node-role.kubernetes.io/control-plane. Default false: such a node
-	// is verified and released if it has a gating taint, but it is never tainted or deleted.
+	// IncludeControlPlane also verifies control-plane nodes: those with a label node-role.kubernetes.io/control-plane,
+	// node-role.kubernetes.io/master, node-role.kubernetes.io/controlplane, node-role.kubernetes.io/etcd or
+	// node.kubernetes.io/microk8s-controlplane. Default false: such a node is verified and released if it has a gating
+	// taint, but it is never tainted or deleted.
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 	// VerifyUntainted also verifies nodes that never had the taint. Default false.
 	VerifyUntainted bool `json:"verifyUntainted,omitempty"`

@@ -30,13 +30,24 @@ const (
 	// AnnotationDoNotDelete whatever its value, as Cluster API does.
 	AnnotationCAPISkipRemediation = "cluster.x-k8s.io/skip-remediation"
 
-	// LabelControlPlane marks a control-plane node (kubeadm's convention, KEP-2067).
+	// LabelControlPlane marks a control-plane node (kubeadm's convention, KEP-2067). ControlPlaneLabels has all of them.
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	// LabelAKSMode is what a node of AKS is for; AKSModeSystem nodes run what the cluster itself needs
 	// (https://learn.microsoft.com/azure/aks/use-system-pools).
 	LabelAKSMode  = "kubernetes.azure.com/mode"
 	AKSModeSystem = "system"
 )
+
+// ControlPlaneLabels are the labels of which any, whatever its value, marks a control-plane node. Each distribution has
+// its own: kubeadm (before 1.24 master), k3s, RKE (https://rke.docs.rancher.com/config-options/nodes), RKE2 and MicroK8s.
+// A node of the role etcd alone is one, too. The chart's admission policy and webhook have the same list.
+func ControlPlaneLabels() []string {
+	return []string{LabelControlPlane, "node-role.kubernetes.io/master", "node-role.kubernetes.io/controlplane",
+		"node-role.kubernetes.io/etcd", "node.kubernetes.io/microk8s-controlplane"}
+}
+
+// controlPlaneLabels is the list that every observation goes through.
+var controlPlaneLabels = ControlPlaneLabels()
 
 // virtualLabels are the labels of virtual nodes. A virtual node stands for a service that runs pods, and runs no
 // DaemonSets. The labels are those of Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS
@@ -145,7 +156,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 			n.Annotations[owner.AnnotationDoNotRepair] == "true" ||
 			n.Annotations[owner.AnnotationDoNotDisrupt] == "true" ||
 			hasKey(n.Annotations, AnnotationCAPISkipRemediation),
-		ControlPlane: hasKey(n.Labels, LabelControlPlane),
+		ControlPlane: slices.ContainsFunc(controlPlaneLabels, func(key string) bool { return hasKey(n.Labels, key) }),
 		Virtual:      slices.ContainsFunc(virtualLabels, func(l Label) bool { return n.Labels[l.Key] == l.Value }),
 		Deleting:     n.DeletionTimestamp != nil,
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),

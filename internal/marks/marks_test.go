@@ -90,6 +90,30 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Each distribution labels its control-plane nodes in its own way. The value of the label does not count.
+func TestControlPlane(t *testing.T) {
+	for label, want := range map[string]bool{
+		"node-role.kubernetes.io/control-plane":    true, // kubeadm, k3s, RKE2
+		"node-role.kubernetes.io/master":           true, // kubeadm before 1.24, k3s
+		"node-role.kubernetes.io/controlplane":     true, // RKE
+		"node-role.kubernetes.io/etcd":             true, // RKE, RKE2: it may be of this role alone
+		"node.kubernetes.io/microk8s-controlplane": true,
+		"node.kubernetes.io/microk8s-worker":       false,
+		"node-role.kubernetes.io/worker":           false,
+		"node-role.kubernetes.io/infra":            false, // OpenShift
+		"microk8s.io/cluster":                      false,
+		"example.com/controlplane":                 false,
+	} {
+		for _, value := range []string{"", "true", "x"} {
+			n := node()
+			n.Labels[label] = value
+			if got := Observe(n, vocabulary).ControlPlane; got != want {
+				t.Errorf("%s=%s: %v", label, value, got)
+			}
+		}
+	}
+}
+
 // Nodes that run no workers are known by labels: of another operating system, or of a virtual node. A kubelet sets
 // them, or a program that plays one.
 func TestWhatRunsNoWorker(t *testing.T) {

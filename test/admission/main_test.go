@@ -26,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
@@ -145,11 +144,14 @@ func tool(t *testing.T, input, name string, args ...string) string {
 	return out.String()
 }
 
-// create creates a node as its kubelet does when it registers; one that is labelled a control plane, which a kubelet may not
-// do, as an administrator. It returns the taints that the node came out with.
+// create creates a node as its kubelet does when it registers; one that is labelled with a role, which a kubelet may not do, as
+// an administrator. It returns the taints that the node came out with.
 func create(ctx context.Context, n *corev1.Node, dryRun bool) ([]string, error) {
-	client := k8s
-	if _, ok := n.Labels[marks.LabelControlPlane]; !ok {
+	client, asKubelet := k8s, true
+	for key := range n.Labels {
+		asKubelet = asKubelet && !strings.HasPrefix(key, "node-role.kubernetes.io/")
+	}
+	if asKubelet {
 		config := control.Config()
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + n.Name, Groups: []string{"system:nodes", "system:authenticated"}}
 		var err error

@@ -1,8 +1,10 @@
 package chart
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -11,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/webhook"
 )
 
@@ -61,6 +64,28 @@ func TestAdmissionModes(t *testing.T) {
 				t.Errorf("the controller reads mode %s", read.Admission.Mode)
 			}
 		})
+	}
+}
+
+// Policy and webhook leave out the nodes that the controller leaves out: their list of labels is the controller's.
+func TestLabelsOfControlPlanes(t *testing.T) {
+	conditions := slices.Concat(
+		get[admissionregistrationv1.MutatingWebhookConfiguration](t, render(t, "controller: {config: {admission: {mode: webhook}}}"), hookKey).Webhooks[0].MatchConditions,
+		get[admissionregistrationv1.MutatingAdmissionPolicy](t, render(t, "controller: {config: {admission: {mode: policy}}}"), policyKey).Spec.MatchConditions)
+	found := 0
+	for _, c := range conditions {
+		if c.Name != "not-a-control-plane" {
+			continue
+		}
+		found++
+		var labels []string
+		list, _, _ := strings.Cut(strings.TrimPrefix(c.Expression, "!"), ".exists(")
+		if err := json.Unmarshal([]byte(list), &labels); err != nil || !slices.Equal(labels, marks.ControlPlaneLabels()) {
+			t.Errorf("%s (%v)", c.Expression, err)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d conditions, want one of the webhook and one of the policy", found)
 	}
 }
 

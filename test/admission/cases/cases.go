@@ -47,7 +47,9 @@ func String(t corev1.Taint) string { return t.Key + "=" + t.Value + ":" + string
 
 const (
 	gate         = "node-ready/unverified=true:NoSchedule"
-	controlPlane = "node-role.kubernetes.io/control-plane"
+	roles        = "node-role.kubernetes.io/"
+	controlPlane = roles + "control-plane"
+	microK8s     = "node.kubernetes.io/microk8s-"
 	aksMode      = "kubernetes.azure.com/mode"
 	osLabel      = "kubernetes.io/os"
 	computeType  = "eks.amazonaws.com/compute-type"
@@ -68,6 +70,17 @@ var Groups = []Group{
 		{Name: "labelled verified", Labels: map[string]string{"node-ready/verified": "true"}, Want: []string{gate}},
 		{Name: "control plane", Labels: map[string]string{controlPlane: ""}, Brings: []string{controlPlane + "=:NoSchedule"},
 			Want: []string{controlPlane + "=:NoSchedule"}},
+		{Name: "k3s server", Labels: map[string]string{controlPlane: "true", roles + "master": "true", roles + "etcd": "true"}},
+		{Name: "control plane of old", Labels: map[string]string{roles + "master": ""}, Brings: []string{roles + "master=:NoSchedule"},
+			Want: []string{roles + "master=:NoSchedule"}},
+		{Name: "RKE, control plane", Labels: map[string]string{roles + "controlplane": "true"}, Brings: []string{roles + "controlplane=true:NoSchedule"},
+			Want: []string{roles + "controlplane=true:NoSchedule"}},
+		{Name: "RKE, etcd", Labels: map[string]string{roles + "etcd": "true"}, Brings: []string{roles + "etcd=true:NoExecute"},
+			Want: []string{roles + "etcd=true:NoExecute"}},
+		{Name: "RKE, every role", Labels: map[string]string{roles + "controlplane": "true", roles + "etcd": "true", roles + "worker": "true"}},
+		{Name: "MicroK8s, control plane", Labels: map[string]string{microK8s + "controlplane": "microk8s-controlplane"}},
+		{Name: "MicroK8s, worker", Labels: map[string]string{microK8s + "worker": "microk8s-worker"}, Want: []string{gate}},
+		{Name: "another role", Labels: map[string]string{roles + "worker": "", roles + "infra": ""}, Want: []string{gate}},
 		{Name: "AKS system pool", Labels: map[string]string{aksMode: "system"}},
 		{Name: "AKS user pool", Labels: map[string]string{aksMode: "user"}, Want: []string{gate}},
 		{Name: "Linux", Labels: map[string]string{osLabel: "linux"}, Want: []string{gate}},
@@ -125,5 +138,8 @@ profiles:
 		{Name: "AKS system pool", Labels: map[string]string{aksMode: "system"}},
 		{Name: "Windows", Labels: map[string]string{osLabel: "windows"}},
 		{Name: "virtual kubelet", Labels: map[string]string{"type": "virtual-kubelet"}},
+		{Name: "RKE, every role", Labels: map[string]string{roles + "controlplane": "true", roles + "etcd": "true"}, Want: []string{gate}},
+		{Name: "MicroK8s, control plane", Labels: map[string]string{microK8s + "controlplane": "microk8s-controlplane"}, Want: []string{gate}},
+		{Name: "control plane of old", Labels: map[string]string{roles + "master": ""}, Want: []string{gate}},
 	}},
 }

@@ -34,6 +34,12 @@ off
 {{- join " && " $all | default "true" -}}
 {{- end -}}
 
+{{/* The labels of control-plane nodes, as a JSON list: marks.ControlPlaneLabels. */}}
+{{- define "kube-node-ready.controlPlaneLabels" -}}
+["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/controlplane",
+ "node-role.kubernetes.io/etcd", "node.kubernetes.io/microk8s-controlplane"]
+{{- end -}}
+
 {{/*
 Which nodes are tainted at their creation, as matchConditions: what decide.TaintsOnCreation says. Policy and webhook have them in common.
 */}}
@@ -42,7 +48,7 @@ Which nodes are tainted at their creation, as matchConditions: what decide.Taint
 {{- $labels := "object.metadata.?labels.orValue({})" -}}
 {{- if not $management.includeControlPlane }}
 - name: not-a-control-plane
-  expression: {{ printf "!(%q in %s)" "node-role.kubernetes.io/control-plane" $labels | squote }}
+  expression: {{ printf "!%s.exists(key, key in %s)" (include "kube-node-ready.controlPlaneLabels" . | fromJsonArray | toJson) $labels | squote }}
 {{- end }}
 - name: not-of-an-aks-system-pool
   expression: {{ printf "%s[?%q].orValue(\"\") != \"system\"" $labels "kubernetes.azure.com/mode" | squote }}
