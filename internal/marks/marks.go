@@ -39,8 +39,8 @@ const (
 )
 
 // ControlPlaneLabels are the labels of which any, whatever its value, marks a control-plane node. Each distribution has
-// its own: kubeadm (before 1.24 master), k3s, RKE (https://rke.docs.rancher.com/config-options/nodes), RKE2 and MicroK8s.
-// A node of the role etcd alone is one, too. The chart's admission policy and webhook have the same list.
+// its own: kubeadm (before 1.24 master), k3s, RKE (https://rke.docs.rancher.com/config-options/nodes), RKE2, MicroK8s. A
+// node of the role etcd alone is one, too. The chart's admission policy and webhook have the same list.
 func ControlPlaneLabels() []string {
 	return []string{LabelControlPlane, "node-role.kubernetes.io/master", "node-role.kubernetes.io/controlplane",
 		"node-role.kubernetes.io/etcd", "node.kubernetes.io/microk8s-controlplane"}
@@ -49,12 +49,17 @@ func ControlPlaneLabels() []string {
 // controlPlaneLabels is the list that every observation goes through.
 var controlPlaneLabels = ControlPlaneLabels()
 
-// virtualLabels are the labels of virtual nodes. A virtual node stands for a service that runs pods, and runs no
-// DaemonSets. The labels are those of Virtual Kubelet (https://github.com/virtual-kubelet/virtual-kubelet) and EKS
-// Fargate.
-var virtualLabels = []Label{
-	{Key: "type", Value: "virtual-kubelet"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"},
+// VirtualLabels are the labels of which any marks a virtual node. A virtual node stands for a service that runs pods, or
+// for nothing, and runs no DaemonSets. The labels are those of Virtual Kubelet
+// (https://github.com/virtual-kubelet/virtual-kubelet), KWOK (https://kwok.sigs.k8s.io), Liqo (https://docs.liqo.io) and
+// EKS Fargate. The chart's admission policy and webhook have the same list.
+func VirtualLabels() []Label {
+	return []Label{{Key: "type", Value: "virtual-kubelet"}, {Key: "type", Value: "kwok"},
+		{Key: "liqo.io/type", Value: "virtual-node"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"}}
 }
+
+// virtualLabels is the list that every observation goes through.
+var virtualLabels = VirtualLabels()
 
 // Taint is matched on key and effect; the value is only used when the taint is put on a node.
 type Taint struct {
@@ -103,7 +108,7 @@ type Facts struct {
 	ControlPlane      bool
 	// OtherOS is the operating system that the label kubernetes.io/os names; empty where it names none or linux.
 	OtherOS string
-	// Virtual: the node has no machine; see virtualLabels.
+	// Virtual: the node has no machine; see VirtualLabels.
 	Virtual  bool
 	Deleting bool
 	// Leaving is why the node is terminating or draining, as far as the Node shows it; empty otherwise.

@@ -67,25 +67,34 @@ func TestAdmissionModes(t *testing.T) {
 	}
 }
 
-// Policy and webhook leave out the nodes that the controller leaves out: their list of labels is the controller's.
-func TestLabelsOfControlPlanes(t *testing.T) {
+// Policy and webhook leave out the nodes that the controller leaves out: their lists of labels are the controller's.
+func TestLabelsOfNodesThatAreLeftOut(t *testing.T) {
+	var virtual [][]string
+	for _, l := range marks.VirtualLabels() {
+		virtual = append(virtual, []string{l.Key, l.Value})
+	}
+	lists := map[string]any{"not-a-control-plane": marks.ControlPlaneLabels(), "not-virtual": virtual}
+
 	conditions := slices.Concat(
 		get[admissionregistrationv1.MutatingWebhookConfiguration](t, render(t, "controller: {config: {admission: {mode: webhook}}}"), hookKey).Webhooks[0].MatchConditions,
 		get[admissionregistrationv1.MutatingAdmissionPolicy](t, render(t, "controller: {config: {admission: {mode: policy}}}"), policyKey).Spec.MatchConditions)
 	found := 0
 	for _, c := range conditions {
-		if c.Name != "not-a-control-plane" {
+		labels, ok := lists[c.Name]
+		if !ok {
 			continue
 		}
 		found++
-		var labels []string
-		list, _, _ := strings.Cut(strings.TrimPrefix(c.Expression, "!"), ".exists(")
-		if err := json.Unmarshal([]byte(list), &labels); err != nil || !slices.Equal(labels, marks.ControlPlaneLabels()) {
-			t.Errorf("%s (%v)", c.Expression, err)
+		want, err := json.Marshal(labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, _, _ := strings.Cut(strings.TrimPrefix(c.Expression, "!"), ".exists("); list != string(want) {
+			t.Errorf("%s: %s, want the labels %s", c.Name, c.Expression, want)
 		}
 	}
-	if found != 2 {
-		t.Errorf("%d conditions, want one of the webhook and one of the policy", found)
+	if found != 4 {
+		t.Errorf("%d conditions, want two of the webhook and two of the policy", found)
 	}
 }
 

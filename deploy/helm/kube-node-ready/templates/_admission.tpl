@@ -40,6 +40,11 @@ off
  "node-role.kubernetes.io/etcd", "node.kubernetes.io/microk8s-controlplane"]
 {{- end -}}
 
+{{/* The labels of virtual nodes, each a key and a value, as a JSON list: marks.VirtualLabels. */}}
+{{- define "kube-node-ready.virtualLabels" -}}
+[["type", "virtual-kubelet"], ["type", "kwok"], ["liqo.io/type", "virtual-node"], ["eks.amazonaws.com/compute-type", "fargate"]]
+{{- end -}}
+
 {{/*
 Which nodes are tainted at their creation, as matchConditions: what decide.TaintsOnCreation says. Policy and webhook have them in common.
 */}}
@@ -55,8 +60,7 @@ Which nodes are tainted at their creation, as matchConditions: what decide.Taint
 - name: linux
   expression: {{ printf "%s[?%q].orValue(\"\") in [\"\", \"linux\"]" $labels "kubernetes.io/os" | squote }}
 - name: not-virtual
-  {{- $serverless := printf "%s[?%q].orValue(\"\") != \"fargate\"" $labels "eks.amazonaws.com/compute-type" }}
-  expression: {{ printf "%s[?%q].orValue(\"\") != \"virtual-kubelet\" && %s" $labels "type" $serverless | squote }}
+  expression: {{ printf "!%s.exists(label, %s[?label[0]].orValue(\"\") == label[1])" (include "kube-node-ready.virtualLabels" . | fromJsonArray | toJson) $labels | squote }}
 - name: not-opted-out
   expression: {{ printf "object.metadata.?annotations[?%q].orValue(\"\") != \"true\"" "node-ready/skip" | squote }}
 {{- with $management.nodeSelector }}
