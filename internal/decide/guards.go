@@ -74,6 +74,8 @@ func Guards() []Guard {
 			"the NodePool, or the cluster, has reached its limit of nodes that are being deleted or repaired",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
+		{GuardControlPlane, []Need{NeedWorkloads}, "the node runs a static pod of an API server or etcd, or its pods are " +
+			"unknown, and `includeControlPlane` is off", (*decision).controlPlanePods},
 		{owner.Guard, []Need{NeedOwner},
 			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") is missing or ambiguous",
 			func(d *decision) string { return d.ev.Owner.Problem }},
@@ -117,6 +119,21 @@ func (d *decision) controlPlane() string {
 		return ""
 	}
 	return "no action is taken on a control-plane node unless nodeManagement.includeControlPlane is on"
+}
+
+// controlPlanePods finds the control plane that no label shows. In doubt, it holds.
+func (d *decision) controlPlanePods() string {
+	w := d.ev.Workloads
+	switch {
+	case d.in.Config.NodeManagement.IncludeControlPlane:
+		return ""
+	case w.Problem != "":
+		return w.Problem
+	case w.ControlPlane == "":
+		return ""
+	}
+	return fmt.Sprintf("the node runs the static pod %s, so it is a control-plane node; no action is taken on it unless "+
+		"nodeManagement.includeControlPlane is on", w.ControlPlane)
 }
 
 func (d *decision) verifiedBefore() string {

@@ -24,7 +24,7 @@ type Ledger struct {
 	Problem string
 }
 
-// Workloads are ordinary pods on a node: those that do not belong to the node itself.
+// Workloads are ordinary pods on a node, those that do not belong to the node itself, and what marks a control plane.
 type Workloads struct {
 	// Names are some of them, as namespace/name, sorted.
 	Names []string
@@ -32,6 +32,8 @@ type Workloads struct {
 	More bool
 	// Stale: they were listed earlier. That is enough to hold a deletion, but not to add a taint that evicts.
 	Stale bool
+	// ControlPlane is a static pod of an API server or etcd on the node, as namespace/name; empty if the node runs none.
+	ControlPlane string
 	// Problem says why they are not known.
 	Problem string
 }

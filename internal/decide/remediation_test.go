@@ -63,6 +63,10 @@ func maxRetries(n int32) func(*Input) {
 
 func verifiedOnce(in *Input) { in.Node.Record.VerifiedTime = ago(time.Hour) }
 
+func killPods(in *Input) {
+	in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets = ptr.To(false)
+}
+
 func optOut(in *Input) { in.Node.DoNotDelete = true }
 
 func dryRun(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }
@@ -125,6 +129,10 @@ func TestRemediate(t *testing.T) {
 		"nor where there seems to be none":    {failing(5, deleting), world{fleet: deletable().fleet, owner: owner.Owner{Problem: "ambiguous"}}, owner.Guard, ""},
 		"opted out":                           {exhausted(optOut), pool(), GuardDoNotDelete, ""},
 		"a control plane":                     {exhausted(controlplane), pool(), GuardControlPlane, ""},
+		"a control plane without a label":     {exhausted(), pool(func(w *world) { w.workloads.ControlPlane = "kube-system/etcd-n" }), GuardControlPlane, ""},
+		"the same, included":                  {exhausted(includeControlPlane), pool(func(w *world) { w.workloads.ControlPlane = "kube-system/etcd-n" }), "", "NodeClaim"},
+		"the same, ordinary pods do not hold": {exhausted(killPods), pool(running("a/b"), func(w *world) { w.workloads.ControlPlane = "kube-system/etcd-n" }), GuardControlPlane, ""},
+		"unknown whether it is one":           {exhausted(killPods), pool(func(w *world) { w.workloads.Problem = "forbidden" }), GuardControlPlane, ""},
 		"verified before":                     {exhausted(verifiedOnce), pool(), GuardNeverVerifiedOnly, ""},
 		"perhaps verified before":             {exhausted(func(in *Input) { in.Node.Record.HistoryLost = true }), pool(), GuardNeverVerifiedOnly, ""},
 		"verified before, guard off":          {exhausted(verifiedOnce, func(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }), pool(), "", "NodeClaim"},

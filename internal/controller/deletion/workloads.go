@@ -22,32 +22,42 @@ const (
 )
 
 // OrdinaryPods finds the pods on a node that would be lost with it. Finished pods do not count, and neither do static
-// pods and pods that a DaemonSet or the Node owns. It stops reading once it can name a few. reader must not be a cache.
+// pods and pods that a DaemonSet or the Node owns. It names a few of them, and a static pod that marks a control plane.
+// reader must not be a cache.
 func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
 	var names []string
+	var controlPlane string
 	err := apiread.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
 		func(page *corev1.PodList, first bool) bool {
 			if first {
-				names = nil
+				names, controlPlane = nil, ""
 			}
 			for i := range page.Items {
-				if p := &page.Items[i]; !finished(p) && !belongsToNode(p) {
+				switch p := &page.Items[i]; {
+				case marksControlPlane(p):
+					controlPlane = p.Namespace + "/" + p.Name
+				case len(names) <= podsNamed && !finished(p) && !belongsToNode(p):
 					names = append(names, p.Namespace+"/"+p.Name)
 				}
-				if len(names) > podsNamed {
-					return false
-				}
 			}
-			return true
+			return true // ordinary pods in any number do not show that no later pod is of a control plane
 		}, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", nodeName)})
 	if err != nil {
 		return decide.Workloads{}, fmt.Errorf("list the pods on node %s: %w", nodeName, err)
 	}
 	slices.Sort(names)
-	if len(names) > podsNamed {
-		return decide.Workloads{Names: names[:podsNamed], More: true}, nil
-	}
-	return decide.Workloads{Names: names}, nil
+	named := min(len(names), podsNamed)
+	return decide.Workloads{Names: names[:named], More: len(names) > named, ControlPlane: controlPlane}, nil
+}
+
+// marksControlPlane reports whether the pod is the mirror of a static pod of an API server or etcd, by the label that
+// kubeadm and RKE2 give them. Only the node's kubelet makes mirror pods on it
+// (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror). One that has ended
+// counts, too.
+func marksControlPlane(p *corev1.Pod) bool {
+	_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+	component := p.Labels["component"]
+	return static && p.Namespace == metav1.NamespaceSystem && (component == "kube-apiserver" || component == "etcd")
 }
 
 func finished(p *corev1.Pod) bool {

@@ -53,7 +53,44 @@ func TestOrdinaryPods(t *testing.T) {
 	}
 }
 
-func TestOrdinaryPodsReadsNoFurtherThanNeeded(t *testing.T) {
+// The mirror of a static pod of an API server or etcd marks a control plane that no label shows.
+func TestStaticPodsOfAControlPlane(t *testing.T) {
+	static := func(namespace, component string) corev1.Pod {
+		p := pod(component + "-n")
+		p.Namespace, p.Labels = namespace, map[string]string{"component": component, "tier": "control-plane"}
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		return p
+	}
+	unmirrored, unlabelled := static("kube-system", "kube-apiserver"), static("kube-system", "kube-apiserver")
+	unmirrored.Annotations, unlabelled.Labels = nil, nil
+	restarting := static("kube-system", "etcd")
+	restarting.Status.Phase = corev1.PodFailed
+	var busy []corev1.Pod
+	for i := range 250 {
+		busy = append(busy, pod(fmt.Sprintf("p%03d", i)))
+	}
+	for name, tc := range map[string]struct {
+		pods []corev1.Pod
+		want string
+	}{
+		"an API server":                     {[]corev1.Pod{static("kube-system", "kube-apiserver")}, "kube-system/kube-apiserver-n"},
+		"etcd alone":                        {[]corev1.Pod{static("kube-system", "etcd")}, "kube-system/etcd-n"},
+		"etcd that has ended":               {[]corev1.Pod{restarting}, "kube-system/etcd-n"},
+		"behind many ordinary pods":         {append(busy, static("kube-system", "kube-apiserver")), "kube-system/kube-apiserver-n"},
+		"another static pod":                {[]corev1.Pod{static("kube-system", "kube-proxy")}, ""},
+		"a scheduler":                       {[]corev1.Pod{static("kube-system", "kube-scheduler")}, ""},
+		"of another namespace":              {[]corev1.Pod{static("shop", "etcd")}, ""},
+		"not static, as a hosted cluster's": {[]corev1.Pod{unmirrored}, ""},
+		"static, without the label":         {[]corev1.Pod{unlabelled}, ""},
+	} {
+		got, err := OrdinaryPods(t.Context(), &apiServer{pods: tc.pods}, "n")
+		if err != nil || got.ControlPlane != tc.want {
+			t.Errorf("%s: %q, want %q (%v)", name, got.ControlPlane, tc.want, err)
+		}
+	}
+}
+
+func TestOrdinaryPodsReadsEveryPage(t *testing.T) {
 	many := func(ordinaryFrom int) *apiServer {
 		s := &apiServer{}
 		for i := range 350 {
@@ -65,7 +102,7 @@ func TestOrdinaryPodsReadsNoFurtherThanNeeded(t *testing.T) {
 		}
 		return s
 	}
-	for from, pages := range map[int]int{0: 1, 97: 2, 196: 2, 197: 3, 350: 4} {
+	for from, pages := range map[int]int{0: 4, 97: 4, 350: 4} {
 		s := many(from)
 		got, err := OrdinaryPods(t.Context(), s, "n")
 		if err != nil || got.More != (from < 350) {
