@@ -32,10 +32,10 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 	case past && pod.Terminating:
 		d.record(pod.Attempt, podDeleted())
 	case past && pod.State == workerpod.Running:
-		timeout := end.Sub(pod.Seen.Running) - deadlineGrace
+		message := fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)",
+			end.Sub(pod.Seen.Running)-deadlineGrace)
 		d.evaluate(*pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
-			Message:  fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)", timeout),
-			Duration: d.now.Sub(pod.Seen.Running)})
+			Message: attempt.Text(withDetail(message, pod.Beside)), Duration: d.now.Sub(pod.Seen.Running)})
 	case past && pod.InitContainer != "":
 		message := fmt.Sprintf("init container %s did not end within worker.initTimeoutSeconds (%s)",
 			pod.InitContainer, end.Sub(pod.Seen.Init))

@@ -105,10 +105,19 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	case pod.InitContainer != "":
 		message += ", in init container " + pod.InitContainer
 	}
+	message = withDetail(message, pod.Beside)
 	if !d.spent.first {
 		message += "; previous result: " + LastFailure(d.in.Node.Record)
 	}
 	return d.inProgressCondition(message, pod.Seen.First)
+}
+
+// withDetail adds what else is known to a message; detail may be empty.
+func withDetail(message, detail string) string {
+	if detail == "" {
+		return message
+	}
+	return message + "; " + detail
 }
 
 func unknownCondition(reason, message string, since time.Time) *marks.Condition {

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 func TestTheConditionSaysWhatHappensNext(t *testing.T) {
@@ -29,6 +30,8 @@ func TestTheConditionSaysWhatHappensNext(t *testing.T) {
 		"verified":           {verified(func(in *Input) { in.Node.Record.DurationMs = 1500 }), corev1.ConditionTrue, []string{"passed in 1.5s, attempt 1"}},
 		"under way again":    {failing(2, with(pod(3))), corev1.ConditionUnknown, []string{"Worker verify-n-3 is running, attempt 3", "previous result: check dns"}},
 		"unschedulable":      {given(with(pod(1, pending, unschedulable(time.Second)))), corev1.ConditionUnknown, []string{"is pending", "kube-scheduler: no node"}},
+		"beside an injected container": {failing(2, with(pod(3, func(o *workerpod.Observation) { o.Beside = "beside it, container proxy waits" }))), corev1.ConditionUnknown,
+			[]string{"is running, attempt 3; beside it, container proxy waits; previous result: check dns"}},
 	} {
 		w := deletable()
 		w.owner.Terminating = name == "being deleted"

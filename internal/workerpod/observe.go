@@ -42,6 +42,9 @@ type Observation struct {
 	// InitContainer is the init container that the pod is at. It is empty before the first one has started, and after all
 	// have ended.
 	InitContainer string
+	// Beside says what is wrong with a container beside the worker, which only an admission webhook can have added, or with
+	// a sidecar. It is empty if nothing is, or if the whole pod ends. Such a container decides nothing.
+	Beside string
 	// Occupies: a container of the pod runs on the node, or may still start.
 	Occupies bool
 	// HasRunningContainer: the status of a container, or init container, is running.
@@ -143,6 +146,7 @@ func Observe(pod *corev1.Pod) Observation {
 		// either, and only a finalizer keeps the object.
 		o.Occupies = o.Occupies && (o.HasRunningContainer || o.Grace > 0)
 	}
+	o.Beside = beside(pod, o)
 	o.Attempt.Result = resultOf(pod, o)
 	c := condition(pod, corev1.PodScheduled)
 	if o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse &&
@@ -251,12 +255,49 @@ func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	}
 	t := worker.State.Terminated
 	r := resultOfExit(t, o.Node)
-	if r.Outcome != attempt.Passed && o.Terminating {
+	switch {
+	case r.Outcome == attempt.Passed:
+	case o.Terminating:
 		// The node is not at fault for what a deleted pod could not finish. Only the kubelet's clock could tell whether the
 		// worker had ended before the deletion was requested.
 		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
+	case o.Beside != "":
+		r.Message = attempt.Text(r.Message + "; " + o.Beside)
 	}
 	return r
+}
+
+// beside is what Observation.Beside is of the pod. Before the worker has started, init containers keep it from starting,
+// and are not beside it.
+func beside(pod *corev1.Pod, o Observation) string {
+	if o.Terminating || killedByKubelet(pod) {
+		return ""
+	}
+	for _, cs := range pod.Status.ContainerStatuses {
+		if p := problem(cs); p != "" && cs.Name != Container {
+			return attempt.Text("beside it, injected container " + p)
+		}
+	}
+	if w := container(pod.Status.ContainerStatuses, Container); w == nil || !started(*w) {
+		return ""
+	}
+	for _, cs := range pod.Status.InitContainerStatuses {
+		if p := problem(cs); p != "" {
+			return attempt.Text("beside it, sidecar " + p)
+		}
+	}
+	return ""
+}
+
+// problem says that a container waits for something other than its turn, or has failed; empty if it does neither.
+func problem(cs corev1.ContainerStatus) string {
+	switch w, t := cs.State.Waiting, cs.State.Terminated; {
+	case w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason):
+		return fmt.Sprintf("%s waits: %s: %s", cs.Name, w.Reason, w.Message)
+	case t != nil && t.ExitCode != 0:
+		return fmt.Sprintf("%s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason)
+	}
+	return ""
 }
 
 // killedByKubelet reports whether the kubelet ended the whole pod. The container's exit code then means nothing, and
@@ -305,25 +346,28 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	if c := condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		return attempt.NewInconclusive(attempt.ReasonEvicted, c.Reason+": "+c.Message)
 	}
+	if o.State == Running {
+		return nil // the containers beside it do not count
+	}
 	for _, cs := range s.InitContainerStatuses {
 		if t := cs.State.Terminated; t != nil && t.ExitCode != 0 && pod.Status.Phase == corev1.PodFailed {
 			return attempt.NewInconclusive(attempt.ReasonInitFailed,
 				fmt.Sprintf("init container %s ended with exit code %d (%s)", cs.Name, t.ExitCode, t.Reason))
 		}
 		if reason, message, ok := waiting(cs); ok {
-			return attempt.NewInconclusive(reason, message)
+			return attempt.NewInconclusive(reason, "init container "+message)
 		}
 	}
-	for _, cs := range s.ContainerStatuses {
-		if reason, message, ok := waiting(cs); ok {
-			return attempt.NewInconclusive(reason, message)
+	if worker != nil {
+		if reason, message, ok := waiting(*worker); ok {
+			return attempt.NewInconclusive(reason, "container "+message)
 		}
 	}
 	switch {
 	case s.Phase == corev1.PodSucceeded, s.Phase == corev1.PodFailed:
 		return attempt.NewInconclusive(attempt.ReasonUnknownPodStatus,
 			fmt.Sprintf("the pod is %s without an exit code", s.Phase))
-	case o.Terminating && o.State == Pending:
+	case o.Terminating:
 		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return nil
@@ -354,7 +398,7 @@ func waiting(cs corev1.ContainerStatus) (reason, message string, ok bool) {
 	if w == nil {
 		return "", "", false
 	}
-	message = fmt.Sprintf("container %s: %s: %s", cs.Name, w.Reason, w.Message)
+	message = fmt.Sprintf("%s: %s: %s", cs.Name, w.Reason, w.Message)
 	switch w.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 		"RegistryUnavailable", "SignatureValidationFailed":
