@@ -358,3 +358,17 @@ func TestAnUntaintedNodeWithoutARecordIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// An init container that an admission webhook injected may take as long as the worker's start, although the pod was
+// created without a time for init containers.
+func TestInjectedInitContainerHasTime(t *testing.T) {
+	at := func(age time.Duration) Input {
+		return given(with(pod(1, pending, seenFor(age), func(o *workerpod.Observation) { o.InitContainer, o.Seen.Init = "proxy", o.Seen.First })))
+	}
+	if plan, _ := ask(t, at(10*time.Second), world{}); plan.Step != StepNone {
+		t.Errorf("after 10 s: %+v", plan.Change)
+	}
+	if r, _ := recorded(t, at(301*time.Second), world{}); r.LastReason != attempt.ReasonInitTimeout || !strings.Contains(r.LastMessage, "init container proxy") || !strings.Contains(r.LastMessage, "(5m0s)") {
+		t.Errorf("record %+v", r)
+	}
+}

@@ -93,7 +93,9 @@ func podDeadline(in Input, p workerpod.Observation) time.Time {
 		return p.Seen.Running.Add(cmp.Or(p.Timeout, time.Duration(in.Profile.TimeoutSeconds)*time.Second) + deadlineGrace)
 	}
 	if p.InitContainer != "" {
-		return p.Seen.Init.Add(cmp.Or(p.InitTimeout, time.Duration(in.Profile.InitSeconds())*time.Second))
+		// A pod that was created without init containers may have an injected one, which takes part of its start.
+		limit := cmp.Or(p.InitTimeout, time.Duration(in.Profile.InitSeconds())*time.Second, startTimeout(in, p))
+		return p.Seen.Init.Add(limit)
 	}
 	end := p.Seen.First.Add(startTimeout(in, p))
 	if !p.Seen.InitEnded.IsZero() {
