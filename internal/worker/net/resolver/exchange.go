@@ -69,9 +69,13 @@ func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer
 	}
 	attempts := max(s.Attempts, 1)
 	for i := range attempts {
+		last := err
 		var sent int
 		answer, sent, err = s.attempt(ctx, name, qtype, attempts-i)
 		tries += sent
+		if sent == 0 && last != nil {
+			return nil, tries, last // no time was left
+		}
 		if err == nil {
 			return answer, tries, nil
 		}
@@ -89,6 +93,10 @@ func (s Server) attempt(
 	timeout := s.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/time.Duration(remaining))
+	}
+	if timeout <= 0 {
+		return nil, 0, &Error{s.Addr, s.Protocol, check.ReasonTimeout,
+			fmt.Sprintf("was not asked for %s: the time of the check was used up", name)}
 	}
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

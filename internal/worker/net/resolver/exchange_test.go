@@ -1,8 +1,12 @@
 package resolver
 
 import (
+	"context"
+	"errors"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	mdns "github.com/miekg/dns"
 
@@ -77,4 +81,18 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("rcode %d", a.Rcode)
 		}
 	})
+}
+
+// A query for which no time is left is not sent, and no negative time is reported.
+func TestNoTimeIsLeft(t *testing.T) {
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-2*time.Millisecond))
+	defer cancel()
+	addr := netip.MustParseAddrPort("127.0.0.1:53")
+	for _, s := range []Server{{Addr: addr, Protocol: UDP, Timeout: time.Second}, {Addr: addr, Protocol: TCP, Timeout: time.Second, Attempts: 3}} {
+		_, tries, err := s.Exchange(ctx, "example.com.", mdns.TypeA)
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Code != check.ReasonTimeout || e.Text != "was not asked for example.com.: the time of the check was used up" || tries != 0 {
+			t.Errorf("%s: %d tries, %v", s.Protocol, tries, err)
+		}
+	}
 }
