@@ -237,11 +237,25 @@ func logs(ctx context.Context, v *invocation) error {
 		return fmt.Errorf("worker %s/%s has not started: %w", pod.Namespace, pod.Name, err)
 	}
 	if err != nil {
-		return err
+		return kubeletError(err, s.node.Name)
 	}
 	defer func() { _ = stream.Close() }() // it is only read
 	_, err = io.Copy(v.stream, stream)
 	return err
+}
+
+// kubeletError explains why the API server could not get a log from a node's kubelet. The API server reports that as an
+// internal error, and only the text of TLS shows that the kubelet's serving certificate is at fault.
+func kubeletError(err error, node string) error {
+	if !apierrors.IsInternalError(err) {
+		return err
+	}
+	report := "kubectl node-ready explain " + node + " shows the worker's report, which needs no kubelet"
+	if strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ") {
+		return fmt.Errorf("the kubelet of node %s has no serving certificate that the API server accepts: see "+
+			"kubectl get csr, and approve the one of system:node:%s; %s: %w", node, node, report, err)
+	}
+	return fmt.Errorf("the API server cannot reach the kubelet of node %s; %s: %w", node, report, err)
 }
 
 const (
