@@ -58,6 +58,7 @@ var examinations = []struct {
 	{"rights", examineRights, "the service accounts have the permissions that the configuration needs"},
 	{"controllers", examineControllers, "no two controllers act on the same taint"},
 	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
+	{"nodes", examineNodes, "worker pods are accepted, and fewer than half of the nodes are closed"},
 	{"dns", examineDNS, "cluster DNS can run"},
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},

@@ -1,0 +1,52 @@
+package kubectlplugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+)
+
+// settleTime is how old a node must be to count as closed in examineNodes. A younger one may be verified soon.
+const settleTime = 10 * time.Minute
+
+// examineNodes looks for what keeps many nodes from being verified: worker pods that the API server rejects, and a fleet
+// of which at least half is closed.
+func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
+	all, err := v.cluster.nodes(ctx, "")
+	if err != nil {
+		return err
+	}
+	var verified int
+	var refused, closed []nodeState
+	for _, s := range all {
+		if !decide.Eligible(s.in) || s.in.Node.Deleting {
+			continue
+		}
+		r := s.in.Node.Record
+		if decide.NeedsVerification(s.in, v.now) && r.LastOutcome == attempt.Inconclusive && r.LastReason == attempt.ReasonPodRefused {
+			refused = append(refused, s)
+		}
+		switch {
+		case s.in.Node.Gated && v.now.Sub(s.node.CreationTimestamp.Time) >= settleTime:
+			closed = append(closed, s)
+		case !s.in.Node.Gated && s.in.Node.Labelled:
+			verified++
+		}
+	}
+	if len(refused) > 0 {
+		d.found(fmt.Sprintf("the API server rejects the worker pods of %d of %d nodes, among them %s: %s", len(refused),
+			len(all), refused[0].node.Name, refused[0].summary(v.now).Why),
+			"change what the message names: a quota, an admission policy or webhook, a namespace or service account "+
+				"(docs/operate/runbooks/KubeNodeReadyWorkersInconclusive.md)")
+	}
+	if len(closed) > 0 && len(closed) >= verified {
+		d.found(fmt.Sprintf("%d nodes older than %s are closed by a gating taint, and %d are verified and open; %s is "+
+			"closed: %s", len(closed), settleTime, verified, closed[0].node.Name, closed[0].summary(v.now).Why),
+			"find what they share: kubectl node-ready status, then explain NODE; to open a node without verification, see "+
+				"docs/faq.md (a node is tainted and I need it now)")
+	}
+	return nil
+}
