@@ -27,6 +27,8 @@ type Tracker struct {
 	mu    sync.Mutex
 	pods  map[types.UID]workerpod.FirstSeen
 	nodes map[string]*trackedNode
+	// warnings are the last Warning events of pods that do not start; see Warnings.
+	warnings map[types.UID]string
 }
 
 // trackedNode is what was observed of the node with this UID.
@@ -59,7 +61,8 @@ type refusal struct {
 
 // NewTracker makes a Tracker on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
-	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{}}
+	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{},
+		warnings: map[types.UID]string{}}
 }
 
 // Asked records that this process is about to create the pod of a node's attempt. It is remembered as long as the node
@@ -188,6 +191,7 @@ func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
+	delete(s.warnings, pod.UID)
 	if n := s.attempted(pod, o); n != nil {
 		n.ends(pod)
 		if r := o.Attempt.Result; !o.Recorded && (r == nil || r.Reason == attempt.ReasonPodDeleted) {

@@ -5,11 +5,20 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+const (
+	// slowStart is how long a worker may be pending before its condition says what keeps it from starting.
+	slowStart = 30 * time.Second
+	// warningAgain is when the events of a pending pod are read again if they had no warning.
+	warningAgain = time.Minute
 )
 
 // awaitResult handles an attempt without a result: it waits, or ends the attempt.
@@ -31,6 +40,8 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, message))
 	case past && pod.Terminating:
 		d.record(pod.Attempt, podDeleted())
+	case d.slowToStart(*pod, past) && d.ev.Warning == nil:
+		d.Need = NeedWarning
 	case past && pod.State == workerpod.Running:
 		message := fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)",
 			end.Sub(pod.Seen.Running)-deadlineGrace)
@@ -39,9 +50,11 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 	case past && pod.InitContainer != "":
 		message := fmt.Sprintf("init container %s did not end within worker.initTimeoutSeconds (%s)",
 			pod.InitContainer, end.Sub(pod.Seen.Init))
+		message = withDetail(message, pod.Startup, pod.Beside, ptr.Deref(d.ev.Warning, ""))
 		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonInitTimeout, message))
 	case past:
 		message := fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", startTimeout(d.in, *pod))
+		message = withDetail(message, pod.Startup, pod.Beside, ptr.Deref(d.ev.Warning, ""))
 		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, message))
 	case pod.Unschedulable != "" && !d.now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
 		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable))
@@ -50,6 +63,13 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 		if pod.Unschedulable != "" {
 			d.requeueAfter(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(d.now))
 		}
+		switch slow := pod.Seen.First.Add(slowStart); {
+		case pod.State != workerpod.Pending:
+		case d.now.Before(slow):
+			d.requeueAfter(slow.Sub(d.now))
+		case d.ev.Warning != nil && *d.ev.Warning == "":
+			d.requeueAfter(warningAgain)
+		}
 		d.Condition = d.workerCondition(pod)
 		if due := pod.Seen.First.Add(conditionDelay); d.now.Before(due) {
 			d.requeueAfter(due.Sub(d.now))
@@ -57,6 +77,13 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 			d.Events = []Event{started(pod)}
 		}
 	}
+}
+
+// slowToStart reports whether a pod has not started for slowStart, or within its time (past), so that its message says
+// what its kubelet reports. Nobody reports more about a pod that is unschedulable or terminating.
+func (d *decision) slowToStart(pod workerpod.Observation, past bool) bool {
+	return pod.State == workerpod.Pending && pod.Unschedulable == "" && !pod.Terminating &&
+		(past || !d.now.Before(pod.Seen.First.Add(slowStart)))
 }
 
 func checksChanged() *attempt.Result {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -143,7 +144,7 @@ func TestTimeoutsAreMeasuredOnOurOwnClock(t *testing.T) {
 		if plan := Next(in, Evidence{}, now.Add(tc.end)); plan.Need != NeedFresh {
 			t.Errorf("%s, at its end, by the cache: %+v", name, plan)
 		}
-		if plan := Next(in, Evidence{Fresh: true}, now.Add(tc.end)); plan.Step != StepRecord {
+		if plan := Next(in, Evidence{Fresh: true, Warning: ptr.To("")}, now.Add(tc.end)); plan.Step != StepRecord {
 			t.Errorf("%s, at its end: %+v", name, plan)
 		}
 	}

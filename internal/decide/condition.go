@@ -105,19 +105,24 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	case pod.InitContainer != "":
 		message += ", in init container " + pod.InitContainer
 	}
-	message = withDetail(message, pod.Beside)
+	if d.ev.Warning != nil {
+		message = withDetail(message, pod.Startup)
+	}
+	message = withDetail(message, pod.Beside, ptr.Deref(d.ev.Warning, ""))
 	if !d.spent.first {
 		message += "; previous result: " + LastFailure(d.in.Node.Record)
 	}
 	return d.inProgressCondition(message, pod.Seen.First)
 }
 
-// withDetail adds what else is known to a message; detail may be empty.
-func withDetail(message, detail string) string {
-	if detail == "" {
-		return message
+// withDetail adds what else is known to a message. Each of the details may be empty.
+func withDetail(message string, details ...string) string {
+	for _, detail := range details {
+		if detail != "" {
+			message += "; " + detail
+		}
 	}
-	return message + "; " + detail
+	return message
 }
 
 func unknownCondition(reason, message string, since time.Time) *marks.Condition {

@@ -202,6 +202,7 @@ type world struct {
 	fleet        []NodeSummary
 	ledger       Ledger
 	workloads    Workloads
+	warning      string
 	owner        owner.Owner
 	// fresh is the node as the API server has it, if that differs from the cache.
 	fresh *Input
@@ -212,7 +213,7 @@ func nodeClaim(name, uid string) owner.Target {
 }
 
 // needs lists them in the order of their cost.
-var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedLedger, NeedCounts,
+var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedWarning, NeedLedger, NeedCounts,
 	NeedOccupants, NeedWorkloads, NeedOwner}
 
 // loaders load the evidence of the world. Each need is passed to asked first.
@@ -246,6 +247,8 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 			*in = *w.fresh
 		}
 		ev.Fresh = true
+	case NeedWarning:
+		ev.Warning = &w.warning
 	case NeedLedger:
 		ev.Ledger = &w.ledger
 	case NeedCounts:

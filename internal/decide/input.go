@@ -84,6 +84,7 @@ const (
 	NeedFleet                Need = "fleet"         // in memory, as long as the fleet
 	NeedControlPrerequisites Need = "elsewhere"     // evaluated in memory
 	NeedFresh                Need = "fresh node"    // a read from the API server
+	NeedWarning              Need = "warning"       // a list of a pod's events, for few pods
 	NeedLedger               Need = "ledger"        // a read from the API server
 	NeedCounts               Need = "counts"        // in memory; after a fresh node a list of all nodes
 	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
@@ -112,6 +113,9 @@ type Evidence struct {
 	Fleet *[]NodeSummary
 	// ControlUnmet are the prerequisites of the node's profile that the verified node Plan.Probe.On does not meet.
 	ControlUnmet *[]Unmet
+	// Warning is the last Warning event of the current pod, which does not start; empty if there is none, or if it is not
+	// known.
+	Warning *string
 	// Ledger are the deletions of the last hour or window.
 	Ledger *Ledger
 	// Counts are the numbers that the limits on deletions compare.

@@ -277,7 +277,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
-		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
+		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedWarning, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
 		decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
@@ -381,6 +381,8 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 		}
 		counts := decide.CountNodes(fleet, m.ledger, in.Config.NodeManagement.Remediation.Window.Duration, m.now)
 		ev.Fleet, ev.Counts = &fleet, &counts
+	case decide.NeedWarning:
+		ev.Warning = new("")
 	case decide.NeedLedger:
 		ev.Ledger = &decide.Ledger{Contents: ledger.Contents{CompleteSince: m.now.Add(-48 * time.Hour), Entries: m.ledger}}
 	case decide.NeedOccupants, decide.NeedWorkloads:

@@ -44,7 +44,7 @@ func TestNext(t *testing.T) {
 		"prerequisites only before first": {in: puzzling(1, due), world: unmet, step: StepStart, number: 2, reason: marks.ReasonWorkerInconclusive},
 		"a young worker":                  {in: given(with(pod(1))), step: StepNone, reason: marks.ReasonVerifying, wait: 2 * time.Second},
 		"a worker takes longer":           {in: given(with(pod(1, seenFor(6*time.Second)))), step: StepNone, reason: marks.ReasonVerifying, wait: 119 * time.Second},
-		"a worker is pending":             {in: given(with(pod(1, pending, seenFor(6*time.Second)))), step: StepNone, reason: marks.ReasonVerifying, wait: 294 * time.Second},
+		"a worker is pending":             {in: given(with(pod(1, pending, seenFor(6*time.Second)))), step: StepNone, reason: marks.ReasonVerifying, wait: 24 * time.Second},
 		"worker passed":                   {in: given(with(pod(1, ended(attempt.Passed)))), step: StepRecord, number: 1, outcome: attempt.Passed},
 		"worker failed":                   {in: given(with(pod(1, ended(attempt.Failed)))), step: StepRecord, number: 1, outcome: attempt.Failed},
 		"worker inconclusive":             {in: given(with(pod(1, ended(attempt.Inconclusive)))), step: StepRecord, number: 1, outcome: attempt.Inconclusive},

@@ -74,6 +74,8 @@ func (ev Evidence) has(n Need) bool {
 		return ev.ControlUnmet != nil
 	case NeedFresh:
 		return ev.Fresh
+	case NeedWarning:
+		return ev.Warning != nil
 	case NeedLedger:
 		return ev.Ledger != nil
 	case NeedCounts:

@@ -199,6 +199,8 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
 		Workloads: workloads, Cached: cached,
+		Warnings: controller.Warnings{Live: mgr.GetAPIReader(), Namespace: workerNamespace, Tracker: view.Tracker,
+			Limit: controller.NewWarningsLimit()},
 	}
 	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
 		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)

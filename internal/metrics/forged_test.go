@@ -59,6 +59,7 @@ func FuzzForgedRecord(f *testing.F) {
 				decide.NeedFleet:                func() { ev.Fleet = &[]decide.NodeSummary{decide.SummaryOf(in)} },
 				decide.NeedControlPrerequisites: func() { ev.ControlUnmet = &[]decide.Unmet{} },
 				decide.NeedFresh:                func() { ev.Fresh = true },
+				decide.NeedWarning:              func() { ev.Warning = new("") },
 				decide.NeedLedger:               func() { ev.Ledger = &decide.Ledger{} },
 				decide.NeedCounts: func() {
 					ev.Counts = new(decide.CountNodes([]decide.NodeSummary{decide.SummaryOf(in)}, nil, time.Hour, now))

@@ -77,6 +77,8 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		may("list", "nodepools.karpenter.sh", cluster, "to report a gating taint that `startupTaints` does not list"),
 		may("get list watch create patch delete", "pods", cmp.Or(cfg.Worker.Namespace, namespace),
 			"the worker pods; patch marks an ended pod that is kept for its log"),
+		may("list", "events", cmp.Or(cfg.Worker.Namespace, namespace),
+			"the last Warning event of a worker pod that does not start"),
 		may("get", "configmaps", namespace, remediations).named(ledger.Name),
 		may("create", "events.events.k8s.io", metav1.NamespaceDefault, "events on Nodes are in this namespace"),
 	}

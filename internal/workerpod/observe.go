@@ -1,9 +1,11 @@
 package workerpod
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/distribution/reference"
@@ -62,6 +64,9 @@ type Observation struct {
 	StartTimeout, InitTimeout, Timeout time.Duration
 	// Images are what the pod needs on its node to start without a registry; see requiredImages.
 	Images []string
+	// Startup says what a pod that has not started waits for, in the words of its status. It is empty once it has started or
+	// has a result.
+	Startup string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
 	// Seen is when all this was first observed; zero if nobody tracks it.
@@ -153,6 +158,9 @@ func Observe(pod *corev1.Pod) Observation {
 		c.Reason == corev1.PodReasonUnschedulable {
 		o.Unschedulable = attempt.Text("kube-scheduler: " + c.Message)
 	}
+	if o.State == Pending && o.Attempt.Result == nil {
+		o.Startup = cmp.Or(o.Unschedulable, startup(pod))
+	}
 	return o
 }
 
@@ -200,6 +208,37 @@ func currentInitContainer(pod *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// startup says how far a pod that has not started came. A kubelet reports PodReadyToStartContainers since Kubernetes
+// 1.29: the sandbox exists, has its network, and the volumes are mounted.
+func startup(pod *corev1.Pod) string {
+	ready := condition(pod, corev1.PodReadyToStartContainers)
+	switch {
+	case pod.Spec.NodeName == "":
+		return "kube-scheduler has not bound it to the node"
+	case pod.Status.StartTime == nil && ready == nil:
+		return "the kubelet has not reported it"
+	case ready != nil && ready.Status != corev1.ConditionTrue:
+		return "its sandbox is not ready (network, address or volumes)"
+	}
+	text, needs := "", "its sandbox, its image or the container runtime"
+	if ready != nil {
+		text, needs = "its sandbox is ready", "its image or the container runtime"
+	}
+	status := container(pod.Status.ContainerStatuses, Container)
+	if name := currentInitContainer(pod); name != "" {
+		status = container(pod.Status.InitContainerStatuses, name)
+	} else if len(pod.Status.InitContainerStatuses) > 0 && (status == nil || !started(pod.Status.InitContainerStatuses[0])) {
+		status = &pod.Status.InitContainerStatuses[0]
+	}
+	if status == nil || status.State.Waiting == nil {
+		return text
+	}
+	w := status.State.Waiting
+	waits := fmt.Sprintf("container %s waits for %s (%s)", status.Name, needs,
+		strings.Trim(w.Reason+": "+w.Message, ": "))
+	return attempt.Text(strings.TrimPrefix(text+"; "+waits, "; "))
 }
 
 // hasRunningContainer reports whether the status shows a container or init container of the pod as running.
@@ -313,13 +352,15 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 	switch s.Reason {
 	case "":
 	case "DeadlineExceeded":
+		neverStarted := func(reason, message string) *attempt.Result {
+			return attempt.NewInconclusive(reason, strings.TrimSuffix(message+"; "+startup(pod), "; "))
+		}
 		ran, started := untilDeadline(pod, worker)
 		switch at := currentInitContainer(pod); {
 		case !started && at != "":
-			return attempt.NewInconclusive(attempt.ReasonInitTimeout,
-				"the pod's deadline passed before init container "+at+" ended")
+			return neverStarted(attempt.ReasonInitTimeout, "the pod's deadline passed before init container "+at+" ended")
 		case !started:
-			return attempt.NewInconclusive(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
+			return neverStarted(attempt.ReasonStartTimeout, "the pod's deadline passed before the worker started")
 		case ran < o.Timeout:
 			return attempt.NewInconclusive(attempt.ReasonStartedLate,
 				"the worker started so late that the pod's deadline passed before worker.timeoutSeconds")

@@ -43,7 +43,7 @@ type Leader struct {
 	Refuse func(client.Object) error
 	// Forbid says which writes, as "patch Node/status", the API server forbids; nil: none.
 	Forbid func(write string) bool
-	// ForbidGet says which objects, by kind, the API server does not show; nil: none.
+	// ForbidGet says which objects and lists, by kind as in Pod or PodList, the API server does not show; nil: none.
 	ForbidGet func(kind string) bool
 	// StaleNodes is what the cache says of a node in place of the API server; by name.
 	StaleNodes map[string]*corev1.Node
@@ -99,6 +99,8 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
 			return deletion.OrdinaryPods(ctx, live, node)
 		},
+		Warnings: controller.Warnings{Live: live, Namespace: w.PodNamespace(), Tracker: view.Tracker,
+			Limit: flowcontrol.NewFakeAlwaysRateLimiter()},
 	}
 	if len(w.RuleNames) > 0 || l.Served {
 		l.ruling = l.rules(live, cache, writer)
@@ -136,6 +138,9 @@ func (l *Leader) Live() client.WithWatch {
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if l.isDead() {
 				return ErrDead
+			}
+			if l.ForbidGet != nil && l.ForbidGet(kind(list)) {
+				return forbidden("list " + kind(list))
 			}
 			l.listed("live", list)
 			return l.list(ctx, c, list, opts...)

@@ -203,6 +203,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			return found, err
 		}),
 		decide.NeedSlot:                 leave,
+		decide.NeedWarning:              leave,
 		decide.NeedProbes:               leave,
 		decide.NeedFleet:                leave,
 		decide.NeedControlPrerequisites: leave,

@@ -79,8 +79,10 @@ type Reconciler struct {
 	Deletions Deletions
 	// Workloads lists the ordinary pods on a node, from the API server.
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
-	Counters  *metrics.Counters
-	Events    controller.Emitter
+	// Warnings reads the last Warning event of a pod that does not start.
+	Warnings controller.Warnings
+	Counters *metrics.Counters
+	Events   controller.Emitter
 	// Cached lists the names of the nodes in the cache: all, and those with a taint that matches.
 	Cached interface {
 		Names() []string
@@ -323,6 +325,9 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 			}
 			return r.gather(ctx, d, now, true)
 		},
+		decide.NeedWarning: decide.Loader(&d.ev.Warning, func() (string, error) {
+			return r.Warnings.Last(ctx, d.in, d.ev.Fresh), nil
+		}),
 		decide.NeedOccupants: decide.Loader(&d.ev.Workloads, func() (decide.Workloads, error) {
 			return r.occupants(ctx, d.node.Name), nil
 		}),
