@@ -100,7 +100,12 @@ func ignoreReplaced(err error) error {
 
 // RetryLater is the error of a request that the API server rejected and may accept later. The request is sent again
 // after that time. Until then nothing is written for it.
-type RetryLater struct{ After time.Duration }
+type RetryLater struct {
+	After time.Duration
+	// For is how long the request has been rejected, and Why is the API server's message.
+	For time.Duration
+	Why string
+}
 
 // Error implements error.
 func (e RetryLater) Error() string {

@@ -71,7 +71,7 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 			d.requeueAfter(warningAgain)
 		}
 		d.Condition = d.workerCondition(pod)
-		if due := pod.Seen.First.Add(conditionDelay); d.now.Before(due) {
+		if due := pod.Seen.First.Add(ConditionDelay); d.now.Before(due) {
 			d.requeueAfter(due.Sub(d.now))
 		} else {
 			d.Events = []Event{started(pod)}

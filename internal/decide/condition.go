@@ -13,9 +13,9 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// conditionDelay is how long an Unknown reason must last before it is written, and how long an attempt must last before
+// ConditionDelay is how long an Unknown reason must last before it is written, and how long an attempt must last before
 // it is an event. For a worker that ends earlier, the API server gets one status write instead of two.
-const conditionDelay = 5 * time.Second
+const ConditionDelay = 5 * time.Second
 
 // maxConditionDelay is how long a node's condition may differ from the decided one. Without this limit, reasons that
 // alternate would never be written.
@@ -46,7 +46,7 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	if pending.Reason != want.Reason {
 		pending.Reason, pending.Since = want.Reason, now
 	}
-	wait = min(pending.Since.Add(conditionDelay).Sub(now), pending.Unsettled.Add(maxConditionDelay).Sub(now))
+	wait = min(pending.Since.Add(ConditionDelay).Sub(now), pending.Unsettled.Add(maxConditionDelay).Sub(now))
 	if wait <= 0 {
 		return true, PendingCondition{}, 0
 	}
@@ -150,7 +150,9 @@ func (d *decision) betweenAttempts() *marks.Condition {
 	}
 	r, most := d.in.Node.Record, d.in.Config.Reconciliation.MaxRetries
 	then := ""
-	if at, ok := d.nextAttemptTime(); ok && r.Deletion == nil && r.LastTime != nil {
+	if at, ok := d.nextAttemptTime(); d.delayed != "" {
+		then = "; " + d.delayed
+	} else if ok && r.Deletion == nil && r.LastTime != nil {
 		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
 	switch {
@@ -203,6 +205,21 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 	if verify {
 		d.reportDeadline()
 	}
+	return d.Plan
+}
+
+const podRejected = "the API server rejects its worker pod, which is sent again: "
+
+// PodDelayed is the plan for a node whose next attempt is due and whose pod the API server rejects with the given message.
+// The attempt is not recorded yet, because the pod is created again soon.
+func PodDelayed(in Input, message string, now time.Time) Plan {
+	d := newDecision(in, Evidence{}, now)
+	d.delayed = "the next attempt is due, and " + podRejected + message
+	if d.Condition = d.betweenAttempts(); d.Condition == nil {
+		d.Condition = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
+	}
+	d.Condition.Message = attempt.Text(d.Condition.Message)
+	d.reportDeadline()
 	return d.Plan
 }
 

@@ -166,7 +166,7 @@ func watched(t *testing.T, every, long time.Duration, want func(time.Duration) m
 				t.Errorf("after %s: written, and looks again in %s", d, wait)
 			}
 		}
-		if !write && !c.Same(have) && (wait <= 0 || wait > conditionDelay) {
+		if !write && !c.Same(have) && (wait <= 0 || wait > ConditionDelay) {
 			t.Errorf("after %s: not written, and looks again in %s", d, wait)
 		}
 	}
@@ -179,7 +179,7 @@ func unknown(reason, message string) marks.Condition {
 
 func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
 	written := watched(t, time.Second, 20*time.Second, func(time.Duration) marks.Condition { return unknown("Verifying", "m") })
-	if len(written) != 1 || written[conditionDelay] != "Verifying" {
+	if len(written) != 1 || written[ConditionDelay] != "Verifying" {
 		t.Errorf("written %v", written)
 	}
 	other := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
@@ -188,7 +188,7 @@ func TestAnUnknownReasonIsWrittenOnceItLasted(t *testing.T) {
 		}
 		return unknown("WorkerInconclusive", "m")
 	})
-	if len(other) != 1 || other[4*time.Second+conditionDelay] != "WorkerInconclusive" {
+	if len(other) != 1 || other[4*time.Second+ConditionDelay] != "WorkerInconclusive" {
 		t.Errorf("another reason counts from its own beginning: written %v", other)
 	}
 	brief := watched(t, time.Second, 20*time.Second, func(d time.Duration) marks.Condition {
@@ -290,6 +290,37 @@ func TestImpeded(t *testing.T) {
 	for name, in := range map[string]Input{"verified": verified(), "opted out": given(skipped), "another's": given(unselected)} {
 		if p := RequestRefused(in, why, now); p.Condition != nil {
 			t.Errorf("%s: %+v", name, p.Condition)
+		}
+	}
+}
+
+// While the pod of an attempt that is due is rejected, the condition names no time that is over.
+func TestADelayedPodNamesNoPastTime(t *testing.T) {
+	const why = "admission webhook down.example.com failed"
+	for name, tc := range map[string]struct {
+		in   Input
+		says []string
+	}{
+		"the first attempt": {given(), []string{"An attempt is due, and the API server rejects its worker pod, which is sent again: " + why}},
+		"after a failure":   {failing(2, due), []string{"check dns: Timeout: no answer; failure 2 of 5; the next attempt is due, and the API server rejects its worker pod", why}},
+		"exhausted":         {failing(5, due), []string{"5 of 5 attempts failed", "the next attempt is due", why}},
+		"inconclusive":      {puzzling(2, due), []string{"2 inconclusive", "the next attempt is due", why}},
+		"held":              {failing(5, deleting, due, heldBy(GuardMaxUnhealthy)), []string{"remediation is held", "the next attempt is due", why}},
+		"an endless reason": {failing(2, due), []string{"the next attempt is due"}},
+	} {
+		message := why
+		if name == "an endless reason" {
+			message = strings.Repeat("x", 4*attempt.MaxMessage)
+		}
+		c := PodDelayed(tc.in, message, now).Condition
+		if c == nil || strings.Contains(c.Message, "next attempt at") || len(c.Message) > attempt.MaxMessage {
+			t.Errorf("%s: %+v", name, c)
+			continue
+		}
+		for _, want := range tc.says {
+			if !strings.Contains(c.Message, want) {
+				t.Errorf("%s: %q lacks %q", name, c.Message, want)
+			}
 		}
 	}
 }

@@ -18,6 +18,8 @@ type decision struct {
 	ev    Evidence
 	now   time.Time
 	spent budget
+	// delayed is why an attempt that is due has not started; empty if nothing delays one.
+	delayed string
 	Plan
 }
 

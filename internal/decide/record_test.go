@@ -210,7 +210,7 @@ func TestStartedIsAnEventOnceItLasts(t *testing.T) {
 	if plan, _ := ask(t, given(with(pod(1))), world{}); len(plan.Events) != 0 {
 		t.Errorf("%+v", plan.Events)
 	}
-	plan, _ := ask(t, given(with(pod(1, seenFor(conditionDelay)))), world{})
+	plan, _ := ask(t, given(with(pod(1, seenFor(ConditionDelay)))), world{})
 	if len(plan.Events) != 1 || plan.Events[0].Reason != EventStarted || plan.Events[0].Key != "p1" {
 		t.Errorf("%+v", plan.Events)
 	}

@@ -43,7 +43,10 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 		return d.plan.RequeueAfter, r.record(ctx, d, d.plan) // the condition and the pods follow from what was recorded
 	}
 	if err != nil {
-		if errors.As(err, &controller.RetryLater{}) { // until then the condition is that between attempts
+		if later := (controller.RetryLater{}); errors.As(err, &later) { // until then the condition is that between attempts
+			if later.For >= decide.ConditionDelay {
+				d.plan.Condition = decide.PodDelayed(d.in, later.Why, r.View.Tracker.Now()).Condition
+			}
 			if _, failed := r.setCondition(ctx, d); failed != nil {
 				return 0, failed
 			}
@@ -223,7 +226,8 @@ func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 		return nil
 	}
 	// With jitter, nodes that were refused together do not come back together.
-	return controller.RetryLater{After: wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)}
+	after := wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)
+	return controller.RetryLater{After: after, For: since, Why: err.Error()}
 }
 
 // transient reports whether a refusal may soon be over. Such refusals are a conflict, for example when many pods are

@@ -237,6 +237,40 @@ func TestRefusalThatPasses(t *testing.T) {
 	}
 }
 
+// While the API server rejects the pod of the next attempt for a time, the condition says that, and names no time of the
+// next attempt that is over. It is not written for a refusal of less than five seconds.
+func TestADelayedPodNamesNoPastTime(t *testing.T) {
+	w := world.Begin(t, `{"reconciliation": {"maxRetries": 5}}`)
+	w.Exit = world.VerifyExits(1)
+	n := w.Node("n")
+	l := w.Lead()
+	l.Until(time.Minute, func() bool { return w.Record(n.Name).Sequence == 1 })
+	refused := time.Time{}
+	l.Refuse = func(client.Object) error {
+		if refused.IsZero() {
+			refused = w.Clock.Now()
+		}
+		return world.Refusal(503, "create Pod")
+	}
+	for range 40 {
+		waits(l, 1)
+		c := w.ConditionText(n.Name)
+		since := w.Clock.Now().Sub(refused)
+		if refused.IsZero() || w.Record(n.Name).Sequence > 1 {
+			continue
+		}
+		if late := since > 10*time.Second; late && (strings.Contains(c, "next attempt at") || !strings.Contains(c, "the API server rejects its worker pod")) {
+			t.Fatalf("%s after the first refusal: %s", since, c)
+		}
+		if early := since < 4*time.Second; early && strings.Contains(c, "rejects its worker pod") {
+			t.Fatalf("%s after the first refusal: %s", since, c)
+		}
+	}
+	if r := w.Record(n.Name); r.Sequence != 2 || r.LastReason != attempt.ReasonPodRefused {
+		t.Errorf("record %+v", r)
+	}
+}
+
 // A probe that cannot be made ends in a failed attempt that is recorded and not counted against the node.
 func TestRefusedProbe(t *testing.T) {
 	probe := func(o client.Object) bool { return o.GetLabels()[workerpod.LabelPurpose] == workerpod.PurposeProbe }
