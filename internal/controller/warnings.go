@@ -42,8 +42,8 @@ func NewWarningsLimit() flowcontrol.PassiveRateLimiter {
 }
 
 // Last describes the last Warning event of the node's current pod. A warning that was read before is returned again,
-// unless fresh is set. It is empty if there is none, if too many were read just now, or if it cannot be read, which must
-// not keep a node from being decided.
+// unless fresh is set. It is empty if there is none, or if too many were read just now. If it cannot be read, the node
+// is decided without it.
 func (w Warnings) Last(ctx context.Context, in decide.Input, fresh bool) string {
 	pod := decide.CurrentPod(in.Node.Record, in.Pods)
 	if pod == nil {

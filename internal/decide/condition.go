@@ -210,8 +210,8 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 
 const podRejected = "the API server rejects its worker pod, which is sent again: "
 
-// PodDelayed is the plan for a node whose next attempt is due and whose pod the API server rejects with the given message.
-// The attempt is not recorded yet, because the pod is created again soon.
+// PodDelayed is the plan for a node whose next attempt is due and whose pod the API server rejects with the given
+// message. The attempt is not recorded yet, because the pod is created again soon.
 func PodDelayed(in Input, message string, now time.Time) Plan {
 	d := newDecision(in, Evidence{}, now)
 	d.delayed = "the next attempt is due, and " + podRejected + message

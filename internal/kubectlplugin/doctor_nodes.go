@@ -12,8 +12,8 @@ import (
 // settleTime is how old a node must be to count as closed in examineNodes. A younger one may be verified soon.
 const settleTime = 10 * time.Minute
 
-// examineNodes looks for what keeps many nodes from being verified: worker pods that the API server rejects, and a fleet
-// of which at least half is closed.
+// examineNodes looks for what keeps many nodes from being verified: worker pods that the API server rejects, and a
+// fleet of which at least half is closed.
 func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 	all, err := v.cluster.nodes(ctx, "")
 	if err != nil {
@@ -26,7 +26,8 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 			continue
 		}
 		r := s.in.Node.Record
-		if decide.NeedsVerification(s.in, v.now) && r.LastOutcome == attempt.Inconclusive && r.LastReason == attempt.ReasonPodRefused {
+		rejected := r.LastOutcome == attempt.Inconclusive && r.LastReason == attempt.ReasonPodRefused
+		if rejected && decide.NeedsVerification(s.in, v.now) {
 			refused = append(refused, s)
 		}
 		switch {

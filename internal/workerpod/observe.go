@@ -44,8 +44,8 @@ type Observation struct {
 	// InitContainer is the init container that the pod is at. It is empty before the first one has started, and after all
 	// have ended.
 	InitContainer string
-	// Beside says what is wrong with a container beside the worker, which only an admission webhook can have added, or with
-	// a sidecar. It is empty if nothing is, or if the whole pod ends. Such a container decides nothing.
+	// Beside says what is wrong with a container beside the worker, which only an admission webhook can have added, or
+	// with a sidecar. It is empty if nothing is, or if the whole pod ends. Such a container decides nothing.
 	Beside string
 	// Occupies: a container of the pod runs on the node, or may still start.
 	Occupies bool
@@ -64,8 +64,8 @@ type Observation struct {
 	StartTimeout, InitTimeout, Timeout time.Duration
 	// Images are what the pod needs on its node to start without a registry; see requiredImages.
 	Images []string
-	// Startup says what a pod that has not started waits for, in the words of its status. It is empty once it has started or
-	// has a result.
+	// Startup says what a pod that has not started waits for, in the words of its status. It is empty once the pod has
+	// started or has a result.
 	Startup string
 	// Unschedulable is what kube-scheduler says about a pod that it finds no node for; empty otherwise.
 	Unschedulable string
@@ -229,8 +229,8 @@ func startup(pod *corev1.Pod) string {
 	status := container(pod.Status.ContainerStatuses, Container)
 	if name := currentInitContainer(pod); name != "" {
 		status = container(pod.Status.InitContainerStatuses, name)
-	} else if len(pod.Status.InitContainerStatuses) > 0 && (status == nil || !started(pod.Status.InitContainerStatuses[0])) {
-		status = &pod.Status.InitContainerStatuses[0]
+	} else if init := pod.Status.InitContainerStatuses; len(init) > 0 && !started(init[0]) {
+		status = &init[0]
 	}
 	if status == nil || status.State.Waiting == nil {
 		return text
@@ -306,8 +306,8 @@ func resultOf(pod *corev1.Pod, o Observation) *attempt.Result {
 	return r
 }
 
-// beside is what Observation.Beside is of the pod. Before the worker has started, init containers keep it from starting,
-// and are not beside it.
+// beside is what Observation.Beside is of the pod. Before the worker has started, init containers keep it from
+// starting, and are not beside it.
 func beside(pod *corev1.Pod, o Observation) string {
 	if o.Terminating || killedByKubelet(pod) {
 		return ""

@@ -28,7 +28,7 @@ func FuzzObserve(f *testing.F) {
 			return
 		}
 		o := Observe(&pod)
-		shown := []string{o.Unschedulable}
+		shown := []string{o.Unschedulable, o.Startup, o.Beside}
 		if r := o.Attempt.Result; r != nil {
 			shown = append(shown, r.Message, r.Check, r.Reason)
 			if attempt.CheckReason(r.Reason) != r.Reason && r.Outcome != attempt.Passed {
