@@ -53,6 +53,7 @@ const (
 	ReasonNameTaken        = "NameTaken"        // a pod of another creator has the name
 	ReasonUnknownPodStatus = "UnknownPodStatus" // ended without a readable status
 	ReasonFailureUnseen    = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
+	ReasonSharedFailure    = "SharedFailure"    // failed on a node that worked, and so do others, or none can be compared
 )
 
 // ReasonNoChecks is the reason of an attempt that passed because there is nothing to check.

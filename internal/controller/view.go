@@ -236,21 +236,23 @@ func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.No
 	return in, nil
 }
 
-// Probes lists the control probes of a group, wherever they run. It returns ErrVanished while a created probe is not in
+// Probes lists the control probes of groups, wherever they run. It returns ErrVanished while a created probe is not in
 // the cache yet. Two nodes that fail together have two probes, because a probe's name derives from its failure.
-func (v *View) Probes(ctx context.Context, group string) ([]workerpod.Observation, error) {
-	if v.reserved.probing(group, "", v.synced()) {
-		return nil, ErrVanished
-	}
-	var list corev1.PodList
-	if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
+func (v *View) Probes(ctx context.Context, groups ...string) ([]workerpod.Observation, error) {
 	var out []workerpod.Observation
-	for i := range list.Items {
-		if p := &list.Items[i]; v.Ours(p) && p.Labels[workerpod.LabelPurpose] == workerpod.PurposeProbe {
-			out = append(out, v.Tracker.observe(p))
+	for _, group := range groups {
+		if v.reserved.probing(group, "", v.synced()) {
+			return nil, ErrVanished
+		}
+		var list corev1.PodList
+		if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group},
+			client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; v.Ours(p) && p.Labels[workerpod.LabelPurpose] == workerpod.PurposeProbe {
+				out = append(out, v.Tracker.observe(p))
+			}
 		}
 	}
 	return out, nil

@@ -48,7 +48,7 @@ func TestSuperseded(t *testing.T) {
 		"the node reports no boot":                {given(rebootedTo(""), with(pod(1, fromBoot, ended(attempt.Passed)))), ""},
 		"the pod knows no boot":                   {given(with(pod(1, func(o *workerpod.Observation) { o.Attempt.Basis.BootID = "" }, ended(attempt.Passed)))), ""},
 		"passed before the taint":                 {verified(gated, with(pod(2, openGate, ended(attempt.Passed)))), attempt.ReasonGateReturned},
-		"failed before the taint":                 {verified(gated, with(pod(2, openGate, ended(attempt.Failed)))), "Timeout"},
+		"failed before the taint":                 {verified(gated, with(pod(2, openGate, ended(attempt.Failed)))), attempt.ReasonSharedFailure},
 		"passed, and there is no gate":            {verified(unlabelled, with(pod(2, openGate, ended(attempt.Passed)))), ""},
 		"passed, the gate was taken off":          {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), ""},
 	} {

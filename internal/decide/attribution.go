@@ -43,8 +43,23 @@ type failure struct {
 // subject identifies the failure of an attempt.
 func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.in.Node.UID, number) }
 
-// ProbeGroup names the nodes whose failures share one probe.
+// ProbeGroup names the nodes that are compared with each other: those of one pool and profile, so of the same checks.
+// The probes of the group run on its nodes, and failures share them.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
+
+// probeGroupElsewhere names the probes for nodes of the group that run in another pool, as one may before a deletion.
+func probeGroupElsewhere(in Input) string {
+	return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile, "elsewhere")
+}
+
+// ProbeGroups names the groups of the probes that count for a failure of the node. Only its own group shows whether a
+// node that worked is at fault.
+func ProbeGroups(in Input) []string {
+	if gateAtStake(in) {
+		return []string{ProbeGroup(in)}
+	}
+	return []string{ProbeGroup(in), probeGroupElsewhere(in)}
+}
 
 // attribute runs a control probe to decide whether the node is at fault. It is at fault if the same checks pass at the
 // same time on a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
@@ -101,15 +116,27 @@ func (d *decision) attribute(f failure) {
 // probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-const noControlNode = "no other verified node of the same profile can run the same checks"
+const (
+	noControlNode        = "no other verified node of the same profile can run the same checks"
+	noControlNodeInGroup = "no other verified node of the same pool and profile can run the same checks"
+)
 
 func (d *decision) startProbe(f failure, tried map[string]bool) {
 	on, ok := d.controlNode(f.attempt.Number, tried)
-	if !ok {
+	switch {
+	case ok:
+	case gateAtStake(d.in):
+		d.recordSharedFault(f, noControlNodeInGroup)
+		return
+	default:
 		d.recordSharedFault(f, noControlNode)
 		return
 	}
-	d.Probe = Probe{On: on, Subject: f.subject, Group: ProbeGroup(d.in)}
+	group := ProbeGroup(d.in)
+	if on.Pool != d.in.Node.Owner.Pool {
+		group = probeGroupElsewhere(d.in)
+	}
+	d.Probe = Probe{On: on.target(), Subject: f.subject, Group: group}
 	if !d.slotFree() {
 		return
 	}
@@ -118,37 +145,46 @@ func (d *decision) startProbe(f failure, tried map[string]bool) {
 }
 
 // controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
-// one, and is in the same pool if possible. Each attempt gets a different control node, so that one faulty node cannot
-// decide every comparison.
-func (d *decision) controlNode(number int32, tried map[string]bool) (workerpod.Target, bool) {
+// one, and is in the same pool: for the gate of a node that worked always, for a deletion if possible. One in the
+// node's zone comes first. Each attempt gets a different control node, so that one faulty node cannot decide every
+// comparison.
+func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary, bool) {
 	var best *NodeSummary
+	inGroup := gateAtStake(d.in)
 	var bestRank uint64
 	for i, m := range *d.ev.Fleet {
 		if !m.CanHostProbe || m.Excluded || m.UID == d.in.Node.UID || m.Profile != d.in.Profile.Profile || tried[m.Name] {
 			continue
 		}
+		if inGroup && m.Pool != d.in.Node.Owner.Pool {
+			continue
+		}
 		h := fnv.New64a()
 		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, d.in.Node.UID, m.UID) // a hash takes everything
-		rank := h.Sum64() >> 1
+		rank := h.Sum64() >> 2
 		if m.Pool == d.in.Node.Owner.Pool {
 			rank |= 1 << 63
+		}
+		if m.Zone == d.in.Node.Zone {
+			rank |= 1 << 62
 		}
 		if best == nil || rank > bestRank {
 			best, bestRank = &(*d.ev.Fleet)[i], rank
 		}
 	}
 	if best == nil {
-		return workerpod.Target{}, false
+		return NodeSummary{}, false
 	}
-	return workerpod.Target{Name: best.Name, UID: best.UID, BootID: best.BootID}, true
+	return *best, true
 }
 
 // probeCounts reports whether a probe ran the same checks at the same time as the failed attempt: this process observed
-// its result after the failure. If an earlier leader did, only a probe that was created for this failure counts.
+// its result after the failure. If an earlier leader did, only a probe that was created for this failure counts. One on
+// the node itself, for another node, compares nothing.
 func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 	own := probe.Subject == f.subject
 	switch {
-	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Seen.First.Before(f.after):
+	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Seen.First.Before(f.after), probe.Node == d.in.Node.Name:
 		return false
 	case probe.Attempt.Result == nil:
 		return true
@@ -159,12 +195,11 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 }
 
 // recordNodeFault records a failure during which a control probe passed. The first such failure after a shared outage
-// is recorded as inconclusive: the outage may have caused the failure and ended before the probe.
+// is recorded as inconclusive: the outage may have caused the failure and ended before the probe. For a node in service
+// that is not needed, because its gate stays open until the next failure.
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
-	// With deletion off, there is no guard to hold the node. Then the count of shared failures shows the outage.
-	afterOutage := before.Held == GuardControlProbe ||
-		!d.in.Config.NodeManagement.DeleteFailedNodes && before.Shared > 0
+	afterOutage := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
 	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
 	switch {
 	case f.blockedBy != "" && (afterOutage || afterShared):
@@ -188,19 +223,24 @@ func (d *decision) recordSharedFault(f failure, message string) {
 		d.recordCause(f, marks.FaultShared, message)
 		return
 	}
-	f.result.Outcome = attempt.Inconclusive
 	d.spent.shared++
-	if !d.in.Config.NodeManagement.DeleteFailedNodes {
-		f.result.Message = attempt.Text(f.result.Message + "; not counted against this node: " + message)
-	}
-	d.record(f.attempt, f.result)
-	if !d.in.Config.NodeManagement.DeleteFailedNodes {
+	if gateAtStake(d.in) {
+		d.spent.attempts = 0 // a row of failures is broken
+		here := LastFailure(marks.Record{LastCheck: f.result.Check, LastReason: f.result.Reason, LastMessage: f.result.Message})
+		result := *f.result
+		result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonSharedFailure
+		result.Message = attempt.Text(message + "; here: " + here)
+		d.record(f.attempt, &result)
+		if r := &d.Change.Record; r.Since != nil {
+			r.Since = r.LastTime // the deadline does not run meanwhile
+		}
 		return
 	}
+	f.result.Outcome = attempt.Inconclusive
+	d.record(f.attempt, f.result)
 	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
 	d.Target.Kind = d.targetKind()
-	d.closeGateIfVerified()
 	d.Events = nil
 	if before.Held != GuardControlProbe {
 		d.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
@@ -211,11 +251,13 @@ func (d *decision) recordSharedFault(f failure, message string) {
 // recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
 // did. A control probe that runs now proves nothing about that time, because an outage may have ended since. Until the
 // next failure is counted, only one failure is recorded like that. Otherwise a controller that restarts during every
-// attempt would never exhaust a node. If there is already a probe for this failure, an earlier leader observed it.
+// attempt would never exhaust a node. A node that worked stays in service meanwhile, so there it is always done. If there
+// is already a probe for this failure, an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
-	if !f.unobserved || before.Unseen && !d.spent.first || slices.ContainsFunc(*d.ev.Probes, own) {
+	once := before.Unseen && !d.spent.first && !gateAtStake(d.in)
+	if !f.unobserved || once || slices.ContainsFunc(*d.ev.Probes, own) {
 		return false
 	}
 	result := *f.result
@@ -229,6 +271,5 @@ func (d *decision) recordUnobserved(f failure) bool {
 	if before.Held == GuardControlProbe {
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
-	d.closeGateIfVerified()
 	return true
 }

@@ -254,13 +254,8 @@ func TestASharedOutageIsOneEvent(t *testing.T) {
 	}
 }
 
-// A failed re-verification closes the gate, whether or not the node is at fault. A first verification leaves the gate
-// as it is.
-func TestASharedOutageClosesTheGateOfAVerifiedNode(t *testing.T) {
-	again := verified(unlabelled, deleting, with(pod(2, openGate, ended(attempt.Failed), resultSeen(failedAt))))
-	if _, plan := recorded(t, again, world{}); plan.Change.Gate != gateClose || *plan.Change.Label {
-		t.Errorf("%+v", plan.Change)
-	}
+// A shared outage leaves the gate as it is.
+func TestASharedOutageChangesNoGate(t *testing.T) {
 	if _, plan := recorded(t, failed(1), world{}); plan.Change.Gate != gateKeep || plan.Change.Label != nil {
 		t.Errorf("%+v", plan.Change)
 	}
@@ -364,13 +359,5 @@ func TestAFailureThatNobodySawEndsNoOutage(t *testing.T) {
 	r, _ := recorded(t, failed(2, heldBy(GuardControlProbe), with(pod(2, ended(attempt.Failed), resultSeen(failedAt), shownEnded))), world{})
 	if r.LastReason != attempt.ReasonFailureUnseen || r.Held != GuardControlProbe {
 		t.Errorf("%+v", r)
-	}
-}
-
-// A failed re-verification closes the gate, whether or not the failure was observed.
-func TestAFailureThatNobodySawClosesTheGateOfAVerifiedNode(t *testing.T) {
-	in := verified(unlabelled, deleting, with(pod(2, openGate, ended(attempt.Failed), resultSeen(failedAt), shownEnded)))
-	if r, plan := recorded(t, in, world{}); plan.Change.Gate != gateClose || r.LastReason != attempt.ReasonFailureUnseen {
-		t.Errorf("%+v", plan.Change)
 	}
 }

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -14,9 +15,11 @@ import (
 const maxFailureAge = 10 * time.Minute
 
 // nextAttemptTime is the earliest time of the attempt after the one that r records. It depends on the record's last
-// time and counts, and on the present configuration. ok is false if there is no next attempt. That is so if the node
-// passed, or if it exhausted its retries and exhaustedRetrySeconds is off.
-func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Time) (at time.Time, ok bool) {
+// time and counts, and on the present configuration. exhausted is whether the node has exhausted its retries. ok is
+// false if there is no next attempt. That is so if the node passed, or if it exhausted its retries and
+// exhaustedRetrySeconds is off.
+func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (at time.Time, ok bool) {
+	c, seed := in.Config, in.Node.UID
 	if r.LastOutcome == attempt.Passed {
 		return time.Time{}, false
 	}
@@ -25,7 +28,7 @@ func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Tim
 	}
 	wait := time.Duration(0)
 	switch {
-	case r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries:
+	case r.LastOutcome == attempt.Failed && exhausted:
 		if wait = exhaustedRetry(c); wait == 0 {
 			return time.Time{}, false
 		}
@@ -35,29 +38,42 @@ func nextAttemptTime(c *config.Config, r marks.Record, seed string, now time.Tim
 	case r.Superseded > 1:
 		wait = Backoff(c.Reconciliation, r.Superseded, seed)
 	default:
-		wait = Backoff(sharedCap(c, r.Shared), r.Attempts+r.Inconclusive, seed)
+		wait = Backoff(sharedCap(in, r.Shared), r.Attempts+r.Inconclusive, seed)
 	}
 	return r.LastTime.Add(wait), true
 }
 
 // nextAttemptTime is nextAttemptTime of the node's present record.
 func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
-	return nextAttemptTime(d.in.Config, d.in.Node.Record, d.in.Node.UID, d.now)
+	r := d.in.Node.Record
+	return nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
 }
 
 // sharedFailures is how many failures a node may share with verified nodes before its backoff goes beyond
 // maxBackoffSeconds. With the default backoff, they take half a minute plus the time of six attempts.
 const sharedFailures = 5
 
+// sharingEvery is how often the nodes that share an outage are tried together: a node waits as long for each of them.
+// sharingLeast is the least of the longest waits. A few nodes so see the end of an outage within a minute, and
+// thousands make no storm of workers.
+const (
+	sharingEvery = time.Second
+	sharingLeast = time.Minute
+)
+
 // sharedCap is the backoff configuration in an outage that nodes share. Such failures spend no retry, so nothing else
 // limits the number of attempts. The cap doubles with each failure after the first sharedFailures, up to
-// exhaustedRetry. That is the wait of a node that has exhausted its retries.
-func sharedCap(c *config.Config, shared int32) config.Reconciliation {
-	rc := c.Reconciliation
-	if !probesBeforeDeletion(c) {
+// exhaustedRetry. That is the wait of a node that has exhausted its retries. Of nodes that worked, the number of those
+// that share the outage limits it too.
+func sharedCap(in Input, shared int32) config.Reconciliation {
+	rc, longest := in.Config.Reconciliation, exhaustedRetry(in.Config)
+	switch {
+	case gateAtStake(in):
+		longest = min(cmp.Or(longest, maxFailureAge), max(sharingLeast, time.Duration(in.Sharing)*sharingEvery))
+	case !probesBeforeDeletion(in.Config):
 		return rc
 	}
-	most := int64(max(rc.MaxBackoffSeconds, int32(exhaustedRetry(c)/time.Second)))
+	most := int64(max(rc.MaxBackoffSeconds, int32(longest/time.Second)))
 	for i := int32(sharedFailures); i < shared && int64(rc.MaxBackoffSeconds) < most; i++ {
 		rc.MaxBackoffSeconds = int32(min(2*int64(rc.MaxBackoffSeconds), most))
 	}

@@ -36,7 +36,7 @@ func TestBackoff(t *testing.T) {
 
 // nextIn is when the next attempt starts, seen from now.
 func nextIn(in Input) (time.Duration, bool) {
-	at, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
+	at, ok := nextAttemptTime(in, in.Node.Record, exhausts(in, in.Node.Record.Attempts), now)
 	return at.Sub(now), ok
 }
 
@@ -143,7 +143,7 @@ func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 	} {
 		plan, _ := ask(t, in, deletable())
 		r := plan.Change.Record
-		at, ok := nextAttemptTime(in.Config, r, in.Node.UID, now)
+		at, ok := nextAttemptTime(in, r, exhausts(in, r.Attempts), now)
 		if !ok || r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(at) {
 			t.Errorf("%s: records %v, computes %v", name, r.NextAttemptTime, at)
 		}
@@ -168,7 +168,7 @@ func TestASharedOutageBacksOff(t *testing.T) {
 		other := probe("control", ended(outcome), seen, subject(fmt.Sprintf("u1/%d", number)))
 		plan, _ := askAt(t, in, world{fleet: healthyNodes(1, ""), probes: []workerpod.Observation{other}}, at)
 		in.Node.Record = plan.Change.Record
-		next, ok := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, at)
+		next, ok := nextAttemptTime(in, in.Node.Record, exhausts(in, in.Node.Record.Attempts), at)
 		if !ok || plan.Recorded == nil || !next.Equal(*in.Node.Record.NextAttemptTime) {
 			t.Fatalf("%+v", plan)
 		}
@@ -190,7 +190,7 @@ func TestASharedOutageBacksOff(t *testing.T) {
 	}
 	off := in
 	off.Config = given(func(in *Input) { in.Config.Reconciliation.ExhaustedRetrySeconds = 60; deleting(in) }).Config
-	next, _ := nextAttemptTime(off.Config, off.Node.Record, off.Node.UID, at)
+	next, _ := nextAttemptTime(off, off.Node.Record, exhausts(off, off.Node.Record.Attempts), at)
 	if wait := next.Sub(*off.Node.Record.LastTime); wait > time.Minute {
 		t.Errorf("exhaustedRetrySeconds 60: %s", wait)
 	}

@@ -172,9 +172,17 @@ func (d *decision) betweenAttempts() *marks.Condition {
 			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s",
 				min(d.spent.attempts, most), most, LastFailure(r), then)}
 	case r.LastOutcome == attempt.Inconclusive:
+		shared := ""
+		if SharesFailure(d.in) {
+			shared = fmt.Sprintf("; %d nodes of its pool and profile share a failure, and their gates stay as they are",
+				max(1, d.in.Sharing))
+		}
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
-			Message: fmt.Sprintf("%s; %d inconclusive, %d of %d retries spent%s",
-				LastFailure(r), d.spent.inconclusive, d.spent.attempts, most, then)}
+			Message: fmt.Sprintf("%s%s; %d inconclusive, %d of %d retries spent%s",
+				LastFailure(r), shared, d.spent.inconclusive, d.spent.attempts, most, then)}
+	}
+	if inService(d.in) {
+		then = "; another failure in a row closes its gate" + then
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
 		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), d.spent.attempts, most, then)}

@@ -60,11 +60,12 @@ func maxAttemptDuration(in Input) time.Duration {
 	return time.Duration(in.Profile.AttemptSeconds())*time.Second + deadlineGrace
 }
 
-// verificationDeadline is when the round counts as failed; ok is false if it never does. A new leader grants the node
-// one full attempt, because the controllers themselves may have been down before.
+// verificationDeadline is when the round counts as failed; ok is false if it never does, as while others share the
+// node's failure. A new leader grants the node one full attempt, because the controllers themselves may have been down
+// before.
 func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 	began, ok := RoundStart(in, now)
-	if !ok || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
+	if !ok || SharesFailure(in) || in.Profile.VerificationDeadlineSeconds <= 0 || in.NeedsVerificationSince.IsZero() {
 		return time.Time{}, false
 	}
 	at = began.Add(time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second)
@@ -74,10 +75,11 @@ func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 	return at, true
 }
 
-// deadlinePassed reports whether the node is past its deadline.
+// deadlinePassed reports whether the node is past its deadline, and an action on it may follow. None follows for a node
+// in service: only its own failures close its gate.
 func (d *decision) deadlinePassed() bool {
 	at, ok := verificationDeadline(d.in, d.now)
-	return ok && !d.now.Before(at)
+	return ok && !d.now.Before(at) && !inService(d.in)
 }
 
 // ReportsDeadlineExceeded reports whether the node's condition is DeadlineExceeded. It serves people, metrics and the
@@ -202,7 +204,7 @@ func (d *decision) comparePrerequisites() {
 	case !ok:
 	case d.ev.ControlUnmet == nil:
 		d.Need = NeedControlPrerequisites
-		d.Probe.On = on
+		d.Probe.On = on.target()
 		return
 	case len(*d.ev.ControlUnmet) > 0:
 		shared = fmt.Sprintf("verified node %s does not meet the same prerequisites (%s)",

@@ -100,8 +100,9 @@ func eventKey(r marks.Record) string {
 }
 
 // outcomeEvents are the events for recording r. A repeated result that changes nothing has none. A node with exhausted
-// retries or a missing image would otherwise cause events for as long as it exists.
-func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) []Event {
+// retries or a missing image would otherwise cause events for as long as it exists. exhausted is whether the node has
+// exhausted them now.
+func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result, exhausted bool) []Event {
 	key, most := eventKey(r), d.in.Config.Reconciliation.MaxRetries
 	repeats := !d.spent.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck &&
 		before.LastReason == r.LastReason
@@ -123,7 +124,7 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result) 
 	}
 	message := fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)
 	events := []Event{{Reason: EventFailed, Key: key, Message: message}}
-	if r.Attempts >= most && !d.exhausted() {
+	if exhausted && !d.exhausted() {
 		message = fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))
 		events = append(events, Event{Reason: EventExhausted, Key: key, Message: message})
 	}

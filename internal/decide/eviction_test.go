@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 var (
@@ -27,9 +28,10 @@ func gatedBy(taints ...marks.Taint) func(*Input) {
 
 func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 	failing := func(change ...func(*Input)) Input {
-		return verified(append([]func(*Input){unlabelled, executing, with(pod(2, openGate, ended(attempt.Failed)))}, change...)...)
+		return verified(append([]func(*Input){unlabelled, executing, failedOnce, with(pod(3, openGate, ended(attempt.Failed), resultSeen(failedAt)))}, change...)...)
 	}
-	busy := world{workloads: Workloads{Names: []string{"a/b"}}}
+	passing := []workerpod.Observation{probe("m0", ended(attempt.Passed))}
+	busy := world{workloads: Workloads{Names: []string{"a/b"}}, probes: passing}
 	for name, tc := range map[string]struct {
 		in     Input
 		world  world
@@ -37,11 +39,11 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 		asks   bool
 		says   string // of the events
 	}{
-		"it runs none":              {failing(), world{}, []marks.Taint{execute, schedule}, true, ""},
+		"it runs none":              {failing(), world{probes: passing}, []marks.Taint{execute, schedule}, true, ""},
 		"it runs some":              {failing(), busy, []marks.Taint{schedule, standIn}, true, "taint k was added with effect NoSchedule instead of NoExecute: the node runs ordinary pods: a/b"},
-		"nobody knows":              {failing(), world{workloads: Workloads{Problem: "its pods cannot be listed"}}, []marks.Taint{schedule, standIn}, true, "its pods cannot be listed"},
-		"it is there already":       {failing(gatedBy(execute), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},
-		"so is what stands in":      {failing(gatedBy(standIn), with(pod(2, ended(attempt.Failed)))), busy, []marks.Taint{schedule}, false, ""},
+		"nobody knows":              {failing(), world{probes: passing, workloads: Workloads{Problem: "its pods cannot be listed"}}, []marks.Taint{schedule, standIn}, true, "its pods cannot be listed"},
+		"it is there already":       {failing(gatedBy(execute), with(pod(3, ended(attempt.Failed), resultSeen(failedAt)))), busy, []marks.Taint{schedule}, false, ""},
+		"so is what stands in":      {failing(gatedBy(standIn), with(pod(3, ended(attempt.Failed), resultSeen(failedAt)))), busy, []marks.Taint{schedule}, false, ""},
 		"no taint is NoExecute":     {failing(func(in *Input) { in.Profile.Taints = []marks.Taint{schedule} }), busy, []marks.Taint{schedule}, false, ""},
 		"closed before it is tried": {verified(unlabelled, executing, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
 		"held":                      {exhausted(executing, optOut, ungated), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},

@@ -9,6 +9,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // NodeSummary is what decisions about other nodes need to know of a node.
@@ -17,7 +18,8 @@ type NodeSummary struct {
 	Created                                time.Time
 	// Excluded: the node is not verified, or others remove it. It counts only while our own action on it lasts.
 	Excluded bool
-	// Unhealthy: it failed under its present checks, or exceeded its deadline, and has not passed since.
+	// Unhealthy: it failed under its present checks, or exceeded its deadline, and has not passed since. A failure that
+	// others share does not count; a suspicion that closed the gate does, because maxUnhealthy limits those.
 	Unhealthy bool
 	// CanHostProbe: it is verified and healthy, so a probe may run on it.
 	CanHostProbe bool
@@ -27,6 +29,11 @@ type NodeSummary struct {
 	DeletionIntended bool
 	// Settled is the result of the function Settled.
 	Settled bool
+}
+
+// target is the node as the host of a probe.
+func (m NodeSummary) target() workerpod.Target {
+	return workerpod.Target{Name: m.Name, UID: m.UID, BootID: m.BootID}
 }
 
 // SummaryOf summarises a node.
@@ -39,7 +46,7 @@ func SummaryOf(in Input) NodeSummary {
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks ||
-			ReportsDeadlineExceeded(in) ||
+			ReportsDeadlineExceeded(in) && !SharesFailure(in) ||
 			r.Suspicion != nil && in.Closed(),
 		CanHostProbe: f.Labelled && !f.Gated && f.Ready && f.Leaving == "" && r.LastOutcome == attempt.Passed &&
 			r.Suspicion == nil,

@@ -65,9 +65,16 @@ func puzzling(inconclusive int32, change ...func(*Input)) Input {
 
 // The states that a node may be in.
 
-func gated(in *Input)        { in.Node.Gated = true }
-func ungated(in *Input)      { in.Node.Gated = false }
-func unlabelled(in *Input)   { in.Node.Labelled = false }
+func gated(in *Input)      { in.Node.Gated = true }
+func ungated(in *Input)    { in.Node.Gated = false }
+func unlabelled(in *Input) { in.Node.Labelled = false }
+
+// failedOnce is a node that worked and whose attempt 2 failed by its own fault.
+func failedOnce(in *Input) {
+	r := &in.Node.Record
+	r.Sequence, r.Attempts, r.LastOutcome, r.LastCheck, r.LastReason, r.Probed = 2, 1, attempt.Failed, "dns", "Timeout", true
+}
+
 func lost(in *Input)         { in.Node.Ready, in.Node.Lost = false, true }
 func leaving(in *Input)      { in.Node.Leaving = "it has the taint karpenter.sh/disrupted" }
 func skipped(in *Input)      { in.Node.Skip = true }

@@ -51,6 +51,9 @@ type Input struct {
 	NotReadySeen time.Time
 	// SuspectSince is when this process first saw the present transition of the conditions that make the node suspect.
 	SuspectSince map[corev1.NodeConditionType]time.Time
+	// Sharing is how many nodes of the node's group share a failure, this one included; see SharesFailure. It is 0 if
+	// nobody counts them.
+	Sharing int
 	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
 	DryRunDone bool
 }

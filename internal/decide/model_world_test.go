@@ -369,7 +369,7 @@ func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 	case decide.NeedSlot:
 		ev.Slot = &room
 	case decide.NeedProbes:
-		probes, err := m.view.Probes(context.Background(), decide.ProbeGroup(in))
+		probes, err := m.view.Probes(context.Background(), decide.ProbeGroups(in)...)
 		if err != nil {
 			panic(err)
 		}

@@ -116,7 +116,7 @@ func budgetOf(in Input) budget {
 }
 
 // exhausted reports whether the run has no retries left.
-func (d *decision) exhausted() bool { return d.spent.attempts >= d.in.Config.Reconciliation.MaxRetries }
+func (d *decision) exhausted() bool { return exhausts(d.in, d.spent.attempts) }
 
 // startOrRemediate decides what follows the last attempt, if no attempt is in progress.
 func (d *decision) startOrRemediate() {

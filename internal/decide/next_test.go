@@ -24,7 +24,7 @@ func backoff(n int32) time.Duration {
 func TestNext(t *testing.T) {
 	unmet := world{waits: []Unmet{{Kind: "conditions", Name: "cni", Message: "cni"}}}
 	retried := func(in Input) time.Duration {
-		at, _ := nextAttemptTime(in.Config, in.Node.Record, in.Node.UID, now)
+		at, _ := nextAttemptTime(in, in.Node.Record, exhausts(in, in.Node.Record.Attempts), now)
 		return at.Sub(now)
 	}
 	for name, tc := range map[string]struct {

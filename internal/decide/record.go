@@ -69,6 +69,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), result.Duration.Milliseconds()
 	r.NextAttemptTime, r.Probed, r.Deletion, r.DeadlineCause = nil, false, nil, nil
+	exhausted := false
 	if result.Outcome != attempt.Failed || !d.exhausted() {
 		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
 	}
@@ -96,7 +97,11 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 		if recordsStuck(r) {
 			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
-		d.closeGate() // a failed re-verification closes the gate even without reverify.taint
+		closes := d.closesGate(r.Attempts)
+		if closes {
+			d.closeGate() // a failed re-verification closes the gate even without reverify.taint
+		}
+		exhausted = r.Attempts >= d.in.Config.Reconciliation.MaxRetries && (closes || !inService(d.in))
 	default:
 		r.Inconclusive++
 	}
@@ -105,11 +110,11 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
 	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
-	d.Events = d.outcomeEvents(before, r, *result)
+	d.Events = d.outcomeEvents(before, r, *result, exhausted)
 	if result.Outcome == attempt.Passed {
 		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)
 	}
-	if at, ok := nextAttemptTime(d.in.Config, r, d.in.Node.UID, d.now); ok {
+	if at, ok := nextAttemptTime(d.in, r, exhausted, d.now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	d.Change.Record = r
@@ -120,14 +125,6 @@ func (d *decision) closeGate() {
 	d.Change.Label, d.Change.GateTaints = ptr.To(false), d.in.Profile.Taints
 	if !protected(d.in) {
 		d.Change.Gate = marks.GateClose
-	}
-}
-
-// closeGateIfVerified closes the gate if a failure made a re-verification inconclusive. Under a suspicion, the gate
-// stays open until a control probe passes.
-func (d *decision) closeGateIfVerified() {
-	if d.in.Node.Record.MayHaveVerified() && !suspect(d.in) {
-		d.closeGate()
 	}
 }
 

@@ -30,13 +30,12 @@ func TestRecord(t *testing.T) {
 		"pass without a gate":             {verified(unlabelled, with(pod(2, ended(attempt.Passed)))), 0, 0, gateKeep, ptr.To(true), EventPassed.Name, false},
 		"pass keeps what it took":         {failing(2, with(pod(3, ended(attempt.Passed)))), 2, 0, gateOpen, ptr.To(true), EventPassed.Name, false},
 		"failure spends":                  {failing(2, with(pod(3, ended(attempt.Failed)))), 3, 0, gateClose, ptr.To(false), failed, true},
-		"failed re-verification closes":   {verified(unlabelled, with(pod(2, openGate, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"the last failure exhausts":       {failing(4, with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, true},
 		"what only repeats is no event":   {failing(5, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), "", true},
 		"another fault is one":            {failing(5, otherFault, with(pod(6, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), failed, true},
 		"inconclusive spends nothing":     {failing(2, with(pod(3, ended(attempt.Inconclusive)))), 2, 1, gateKeep, nil, EventInconclusive.Name, true},
 		"the same again is no event":      {puzzling(3, with(pod(4, imageMissing))), 0, 4, gateKeep, nil, "", true},
-		"a run begins after a pass":       {verified(unlabelled, func(in *Input) { in.Node.Record.Attempts = 4 }, with(pod(2, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
+		"a run begins after a pass":       {verified(unlabelled, func(in *Input) { in.Node.Record.Attempts, in.Node.Record.VerifiedTime = 4, nil }, with(pod(2, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"a run begins after a reboot":     {failing(4, rebootedTo("b2"), with(pod(5, func(o *workerpod.Observation) { o.Attempt.Basis.BootID = "b2" }, ended(attempt.Failed)))), 1, 0, gateClose, ptr.To(false), failed, true},
 		"exhausted, never tried again":    {failing(4, exhaustedRetrySeconds(-1), with(pod(5, ended(attempt.Failed)))), 5, 0, gateClose, ptr.To(false), exhausted, false},
 		"a lowered maxRetries":            {failing(4, func(in *Input) { in.Config.Reconciliation.MaxRetries = 2 }, with(pod(5, ended(attempt.Failed)))), 2, 0, gateClose, ptr.To(false), "", true},
@@ -120,14 +119,12 @@ func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 	for name, in := range map[string]Input{
 		"failed":         given(profiled, with(pod(1, ended(attempt.Failed)))),
 		"held":           failing(5, profiled, deleting, func(in *Input) { in.Node.DoNotDelete = true }),
-		"shared outage":  verified(profiled, unlabelled, deleting, with(pod(2, ended(attempt.Failed)))),
+		"its own fault":  verified(profiled, unlabelled, deleting, failedOnce, with(pod(3, openGate, ended(attempt.Failed), resultSeen(failedAt)))),
 		"reverify.taint": verified(profiled, unlabelled, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }),
 		"deletion":       failing(5, profiled, deleting),
 	} {
 		w := deletable()
-		if name == "shared outage" {
-			w = world{}
-		}
+		w.probes = []workerpod.Observation{probe("m0", ended(attempt.Passed))}
 		plan, _ := ask(t, in, w)
 		if plan.Change.Gate != gateClose || !slices.Equal(plan.Change.GateTaints, own) {
 			t.Errorf("%s: gate %v, closes with %v", name, plan.Change.Gate, plan.Change.GateTaints)
@@ -150,7 +147,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		t.Errorf("reverify.taint: %+v", closed)
 	}
 	outage := given(unreadable, ungated, deleting, with(pod(1, openGate, ended(attempt.Failed))))
-	if _, plan := recorded(t, outage, world{}); plan.Change.Gate != gateClose {
+	if _, plan := recorded(t, outage, world{}); plan.Change.Gate != gateKeep {
 		t.Errorf("a failed re-verification: %+v", plan)
 	}
 	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })

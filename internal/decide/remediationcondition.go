@@ -93,7 +93,7 @@ func (d *decision) asked() bool {
 // inconclusive attempt changes nothing about that.
 func exhaustedHere(in Input) bool {
 	spent := budgetOf(in)
-	return !spent.first && spent.attempts >= in.Config.Reconciliation.MaxRetries &&
+	return !spent.first && exhausts(in, spent.attempts) &&
 		!otherBoot(in.Node.Record.BootID, in.Node.BootID)
 }
 

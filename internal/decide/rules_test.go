@@ -132,6 +132,20 @@ func planRules(now time.Time) []planRule {
 			return p.Change.Gate != gateClose || ev.Workloads != nil && ev.Workloads.occupied() == "" ||
 				!slices.ContainsFunc(p.Change.GateTaints, func(t marks.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
 		}},
+		{"a node in service is closed at its second failure in a row beside a passing probe, or first where the configuration says so", func(in Input, _ Evidence, p Plan) bool {
+			before, c := in.Node.Record, in.Config.NodeManagement
+			if !inService(in) || p.Change.Gate != gateClose && (p.Change.Label == nil || *p.Change.Label) {
+				return true
+			}
+			if p.Recorded == nil {
+				return c.Reverify.Taint || len(in.Profile.SuspectConditions) > 0 || before.Deletion != nil
+			}
+			return p.Recorded.Result.Outcome == attempt.Failed && p.Change.Record.Probed && before.LastOutcome == attempt.Failed && before.Probed &&
+				before.Checks == in.Checks && before.Sequence+1 == p.Recorded.Number
+		}},
+		{"an attempt that proves nothing changes no gate", func(_ Input, _ Evidence, p Plan) bool {
+			return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Inconclusive || p.Change.Gate == gateKeep && p.Change.Label == nil
+		}},
 		{"a failure is counted against a node beside a passing probe", func(in Input, ev Evidence, p Plan) bool {
 			return p.Recorded == nil || p.Recorded.Result.Outcome != attempt.Failed || !needsControlProbe(in) || p.Change.Record.Probed &&
 				slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool { return o.Passed() && o.Attempt.Basis.Checks == in.Checks })

@@ -53,7 +53,7 @@ func StatusOf(in Input, now time.Time) Status {
 		return ""
 	case in.Node.Record.Held != "":
 		return StatusHeld
-	case ReportsDeadlineExceeded(in):
+	case ReportsDeadlineExceeded(in) && !SharesFailure(in):
 		return StatusFailed
 	case CurrentPod(in.Node.Record, in.Pods) != nil:
 		return StatusVerifying

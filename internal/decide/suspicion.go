@@ -21,14 +21,6 @@ const accusedEvery = time.Minute
 // maxRequest is the longest ID of a request, in bytes: it is kept in the record.
 const maxRequest = 253
 
-// suspect reports whether the node passed before and is verified again because a condition or a request asks for it. A
-// failure then closes the gate only after a comparison with a verified node, even with deletion off. The reason is that
-// whoever sets the condition may be wrong about every node at once.
-func suspect(in Input) bool {
-	r := in.Node.Record
-	return r.Suspicion != nil && r.MayHaveVerified() && in.LocalWorker == nil
-}
-
 // newSuspicion returns the reason to verify the node again that its record does not show yet, and the entry of
 // reverify.onConditions that gives the reason. If there is no reason yet, wait is the time until there is one, or 0 for
 // never.

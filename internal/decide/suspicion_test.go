@@ -250,7 +250,6 @@ func TestSuspicionEnds(t *testing.T) {
 		in      Input
 		world   world
 		outcome attempt.Outcome
-		closes  bool
 		cleared bool
 		answer  attempt.Outcome
 		reasons string
@@ -260,26 +259,26 @@ func TestSuspicionEnds(t *testing.T) {
 		"it passes and the condition is gone": {in: verified(suspects(), underSuspicion, worker(attempt.Passed)), outcome: attempt.Passed,
 			cleared: true, reasons: "[VerificationPassed SuspicionCleared]"},
 		"it fails, a verified node passes": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)), world: probed(attempt.Passed),
-			outcome: attempt.Failed, closes: true, reasons: "[VerificationFailed]"},
+			outcome: attempt.Failed, reasons: "[VerificationFailed]"},
 		"it fails, a verified node fails too": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)), world: probed(attempt.Failed),
 			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 		"it fails, there is no verified node": {in: verified(suspects(), is, underSuspicion, worker(attempt.Failed)),
 			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 		"a shared failure, with deletion": {in: verified(suspects(), is, underSuspicion, deleting, worker(attempt.Failed)), world: probed(attempt.Failed),
-			outcome: attempt.Inconclusive, reasons: "[RemediationHeld]"},
+			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 		"nobody saw it fail": {in: verified(suspects(), is, underSuspicion, with(pod(2, openGate, ended(attempt.Failed), func(o *workerpod.Observation) {
 			o.Seen.UnderWay = false
 		}))), world: world{fleet: healthyNodes(3, "")}, outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 		"a request passes": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Passed)))), outcome: attempt.Passed,
 			answer: attempt.Passed, reasons: "[VerificationPassed]"},
 		"a request fails": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Failed)))), world: probed(attempt.Passed),
-			outcome: attempt.Failed, closes: true, answer: attempt.Failed, reasons: "[VerificationFailed]"},
+			outcome: attempt.Failed, answer: attempt.Failed, reasons: "[VerificationFailed]"},
 		"the failure of a request is shared": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, ended(attempt.Failed)))), world: probed(attempt.Failed),
 			outcome: attempt.Inconclusive, answer: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 		"an attempt from before the request passes": {in: verified(requests("a"), requestUnderWay, worker(attempt.Passed)),
 			outcome: attempt.Passed, reasons: "[VerificationPassed]"},
 		"an attempt from before the request fails": {in: verified(requests("a"), requestUnderWay, worker(attempt.Failed)), world: probed(attempt.Passed),
-			outcome: attempt.Failed, closes: true, reasons: "[VerificationFailed]"},
+			outcome: attempt.Failed, reasons: "[VerificationFailed]"},
 		"other checks answer no request": {in: verified(requests("a"), requestUnderWay, with(pod(2, openGate, forRequest, otherChecks, ended(attempt.Passed)))),
 			outcome: attempt.Inconclusive, reasons: "[VerificationInconclusive]"},
 	} {
@@ -289,8 +288,8 @@ func TestSuspicionEnds(t *testing.T) {
 			if plan.Step != StepRecord || r.LastOutcome != tc.outcome {
 				t.Fatalf("%q, %s, want %s recorded: %+v", plan.Step, r.LastOutcome, tc.outcome, plan)
 			}
-			if (plan.Change.Gate == gateClose) != tc.closes {
-				t.Errorf("gate %v, closes %v", plan.Change.Gate, tc.closes)
+			if plan.Change.Gate != gateKeep || plan.Change.Label != nil && !*plan.Change.Label {
+				t.Errorf("gate %v, although it is the first failure", plan.Change.Gate)
 			}
 			if cleared := len(r.Cleared) == 1 && r.Suspicion == nil; cleared != tc.cleared {
 				t.Errorf("cleared %v, want %v: %+v", cleared, tc.cleared, r)
@@ -332,20 +331,21 @@ func TestLaterTransitionIsNotCleared(t *testing.T) {
 	}
 }
 
-// After an outage that nodes share, the first failure without a failing probe may still be part of the outage.
+// After an outage that nodes share, the first failure without a failing probe may still be part of the outage. That
+// matters once the gate is closed: otherwise it stays open until the next failure.
 func TestSharedSuspicionEndsUnclear(t *testing.T) {
-	in := verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, with(pod(2, openGate, ended(attempt.Failed))), func(in *Input) {
+	in := verified(suspects(), accused(corev1.ConditionTrue), underSuspicion, gated, unlabelled, with(pod(2, ended(attempt.Failed))), func(in *Input) {
 		r := &in.Node.Record
 		r.LastOutcome, r.LastTime, r.Shared, r.Inconclusive = attempt.Inconclusive, ago(time.Minute), 1, 1
 	})
 	w := world{fleet: healthyNodes(3, ""), probes: []workerpod.Observation{probe("m0", subject("u1/2"), ended(attempt.Passed))}}
 	plan, _ := ask(t, in, w)
-	if r := plan.Change.Record; r.LastOutcome != attempt.Inconclusive || r.Shared != 0 || plan.Change.Gate == gateClose {
-		t.Fatalf("%+v, gate %v", r, plan.Change.Gate)
+	if r := plan.Change.Record; r.LastOutcome != attempt.Inconclusive || r.Shared != 0 {
+		t.Fatalf("%+v", r)
 	}
 	in.Node.Record.Shared = 0
-	if plan, _ = ask(t, in, w); plan.Change.Record.LastOutcome != attempt.Failed || plan.Change.Gate != gateClose {
-		t.Errorf("then %+v, want a failure that closes the gate", plan.Change.Record)
+	if plan, _ = ask(t, in, w); plan.Change.Record.LastOutcome != attempt.Failed {
+		t.Errorf("then %+v, want a failure", plan.Change.Record)
 	}
 }
 

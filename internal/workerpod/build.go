@@ -163,8 +163,11 @@ func ProbeName(t Target, subject string) string {
 	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
 }
 
-// Group names the nodes whose failures one probe explains: same pool, same profile. It is a label value.
-func Group(pool, profile string) string { return hash("group", pool, profile) }
+// Group names the nodes whose failures one probe explains: same pool, same profile. more tells the groups of one pool
+// and profile apart. It is a label value.
+func Group(pool, profile string, more ...string) string {
+	return hash(append([]string{"group", pool, profile}, more...)...)
+}
 
 func name(prefix, node, hash, suffix string) string {
 	const most = 63

@@ -9,7 +9,7 @@ const (
 	eligible    = "internal/decide/eligible.go"
 	record      = "internal/decide/record.go"
 	admission   = "internal/decide/admission.go"
-	backoff     = "internal/decide/backoff.go"
+	served      = "internal/decide/worked.go"
 	deadline    = "internal/decide/deadline.go"
 	termination = "internal/decide/termination.go"
 	ruled       = "internal/rules/rule/rule.go"
@@ -52,6 +52,14 @@ var mutants = []mutant{
 	{"a node past its deadline is deleted for what others lack", deadline, "r.DeadlineCause.Fault != marks.FaultNode", "r.DeadlineCause.Fault == marks.FaultNode", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 
+	// A node that worked is closed for what is not its own fault.
+	{"the first failure closes a node in service", served, "return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed", "return true", all},
+	{"a failure without a probe closes a node in service", served, "before.LastOutcome == attempt.Failed && before.Probed", "before.LastOutcome == attempt.Failed", all},
+	{"a node in service needs no probe", served, "return worked(in) && (inService(in) || !shown)", "return worked(in) && !inService(in) && !shown", all},
+	{"a probe of another pool closes a gate", attribution, "if inGroup && m.Pool", "if !inGroup && m.Pool", all},
+	{"a probe on the node itself counts", attribution, ", probe.Node == d.in.Node.Name:", ":", all},
+	{"the deadline of a shared outage runs", deadline, "if !ok || SharesFailure(in) ||", "if !ok ||", all},
+
 	// The gate opens, or stays closed, wrongly.
 	{"a reboot does not count", eligible, "*in.Config.NodeManagement.Reverify.OnReboot && otherBoot(", "*in.Config.NodeManagement.Reverify.OnReboot && !otherBoot(", all},
 	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, d.in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, d.in.Node.BootID) {", all},
@@ -66,7 +74,7 @@ var mutants = []mutant{
 	{"a worker runs without its devices", next, "!d.in.Closed() || !offered ||", "!d.in.Closed() || offered ||", all},
 	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
 	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
-	{"retries do not end", backoff, "r.Attempts >= c.Reconciliation.MaxRetries", "r.Attempts > c.Reconciliation.MaxRetries+1", all},
+	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
 	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
 	{"a pod of another program is ours", act, "if !workerpod.Ours(have, r.Pods.Namespace, t) {", "if workerpod.Ours(have, r.Pods.Namespace, t) {", "TestRefusedWorker"},
 

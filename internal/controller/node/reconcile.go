@@ -310,7 +310,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 			return taken, err
 		}),
 		decide.NeedProbes: decide.Loader(&d.ev.Probes, func() ([]workerpod.Observation, error) {
-			return r.View.Probes(ctx, decide.ProbeGroup(d.in))
+			return r.View.Probes(ctx, decide.ProbeGroups(d.in)...)
 		}),
 		decide.NeedFleet: decide.Loader(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
 		decide.NeedControlPrerequisites: func(p decide.Plan) error {
