@@ -29,6 +29,10 @@ type Tracker struct {
 	nodes map[string]*trackedNode
 	// warnings are the last Warning events of pods that do not start; see Warnings.
 	warnings map[types.UID]string
+	// groups have nodes that wait for a pass, waiting are those by name, and toWake those that a pass made due.
+	groups  map[string]*trackedGroup
+	waiting map[string]*waitingNode
+	toWake  []string
 }
 
 // trackedNode is what was observed of the node with this UID.
@@ -41,6 +45,7 @@ type trackedNode struct {
 	needed     time.Time // since when it must be verified
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
 	notReady   time.Time // when it was last seen not Ready; zero for never
+	woken      time.Time // when a pass of its group last made it due; zero for never
 	// suspects are the conditions that make the node suspect, by their types.
 	suspects map[corev1.NodeConditionType]suspect
 	lost     bool // its Ready was Unknown when it was last seen
@@ -62,7 +67,7 @@ type refusal struct {
 // NewTracker makes a Tracker on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
 	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{},
-		warnings: map[types.UID]string{}}
+		warnings: map[types.UID]string{}, groups: map[string]*trackedGroup{}, waiting: map[string]*waitingNode{}}
 }
 
 // Asked records that this process is about to create the pod of a node's attempt. It is remembered as long as the node
@@ -97,8 +102,12 @@ func (s *Tracker) ObservePod(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.Seen = update(s.pods[pod.UID], o, s.Now())
+	before := s.pods[pod.UID]
+	o.Seen = update(before, o, s.Now())
 	s.pods[pod.UID] = o.Seen
+	if o.Purpose == workerpod.PurposeProbe && o.Passed() && o.Seen.Witnessed && !before.Witnessed {
+		s.groupPassed(o.Group)
+	}
 	if n := s.attempted(pod, o); n != nil {
 		n.ends(pod)
 		if o.Attempt.Result == nil {
@@ -211,6 +220,7 @@ func (s *Tracker) GateChanged(in decide.Input) {
 func (s *Tracker) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.waitsNoMore(name)
 	delete(s.nodes, name)
 }
 

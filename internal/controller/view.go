@@ -138,6 +138,7 @@ func (v *View) synced() string {
 func (v *View) Observe(n *corev1.Node) decide.Input {
 	in := v.input(n, marks.Observe(n, v.Config.Vocabulary()))
 	v.Tracker.observeNode(in.Node)
+	v.Tracker.observeGroup(in)
 	in.SuspectSince = v.Tracker.observeSuspects(in)
 	return in
 }
@@ -188,6 +189,7 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 	}
 	in.NeedsVerificationSince = v.Tracker.neededSince(in)
 	v.Tracker.ofNode(&in)
+	v.Tracker.ofGroup(&in)
 	for _, p := range in.Pods {
 		in.DryRunDone = in.DryRunDone || v.Tracker.DryRun && p.Recorded
 	}

@@ -46,7 +46,23 @@ func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (a
 // nextAttemptTime is nextAttemptTime of the node's present record.
 func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 	r := d.in.Node.Record
-	return nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
+	at, ok = nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
+	if sharing, exhausted := Waits(d.in); sharing || exhausted {
+		if woken := d.in.GroupPassed; r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
+			return woken, true
+		}
+	}
+	return at, ok
+}
+
+// Waits reports whether a pass of the node's group makes its next attempt due: a failure that the group shares, or that
+// nobody could compare, may be over, and so may what exhausted the node's retries. The latter does not count where
+// exhaustedRetrySeconds is -1.
+func Waits(in Input) (sharing, exhausted bool) {
+	if !Eligible(in) || in.Node.Deleting || in.LocalWorker != nil {
+		return false, false
+	}
+	return SharesFailure(in), in.Config.Reconciliation.ExhaustedRetrySeconds >= 0 && exhaustedHere(in)
 }
 
 // sharedFailures is how many failures a node may share with verified nodes before its backoff goes beyond

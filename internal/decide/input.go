@@ -54,6 +54,9 @@ type Input struct {
 	// Sharing is how many nodes of the node's group share a failure, this one included; see SharesFailure. It is 0 if
 	// nobody counts them.
 	Sharing int
+	// GroupPassed is when a verification or control probe of the node's group last passed and made the node's next attempt
+	// due, on this process's clock; zero for never. See Waits.
+	GroupPassed time.Time
 	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
 	DryRunDone bool
 }

@@ -198,6 +198,9 @@ func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
 func (m *model) reconcile(name string) bool {
 	m.sync(false)
 	delete(m.waits, name)
+	for woken := true; woken; {
+		_, woken = m.view.Tracker.NextWoken()
+	}
 	n := m.cached.nodes[name]
 	if n == nil {
 		m.view.Tracker.NodeGone(name)
@@ -514,6 +517,9 @@ func (m *model) record(n *corev1.Node, in decide.Input, p decide.Plan) (changed,
 	}
 	if !m.write(n, p.Change) {
 		return false, true
+	}
+	if p.Recorded != nil && p.Recorded.Result.Outcome == attempt.Passed {
+		m.view.Tracker.GroupPassed(in)
 	}
 	m.waits[n.Name] = p.RequeueAfter
 	return true, false

@@ -326,3 +326,46 @@ func TestBackoffOfAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// A pass of the group makes a node due that shares a failure, and one that is exhausted.
+func TestPassOfTheGroupWakes(t *testing.T) {
+	sharing := reverifies("a reboot")
+	_, plan := recorded(t, sharing, elsewhereFails())
+	sharing = after(sharing, plan)
+	sharing.Pods = nil
+	for name, in := range map[string]Input{"shares a failure": sharing, "exhausted": failing(5, inPool),
+		"and no retry follows": failing(5, func(in *Input) { in.Config.Reconciliation.ExhaustedRetrySeconds = -1 })} {
+		in.Node.Record.LastTime = ago(200 * time.Millisecond)
+		for passed, step := range map[time.Duration]Step{0: StepStart, 100 * time.Millisecond: StepStart, 300 * time.Millisecond: StepNone, time.Hour: StepNone} {
+			in.GroupPassed = now.Add(-passed)
+			if in.Config.Reconciliation.ExhaustedRetrySeconds < 0 {
+				step = StepNone
+			}
+			if plan, _ := ask(t, in, world{}); plan.Step != step {
+				t.Errorf("%s, a pass %s ago: %+v", name, passed, plan)
+			}
+		}
+	}
+}
+
+// Only what shares a failure, or is exhausted and would be tried again, waits for its group.
+func TestGroupNamesWhatWaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in                 Input
+		sharing, exhausted bool
+	}{
+		"new":       {given(), false, false},
+		"verified":  {verified(), false, false},
+		"failing":   {failing(2), false, false},
+		"exhausted": {failing(5), false, true},
+		"exhausted, and its retries are off": {failing(5, func(in *Input) {
+			in.Config.Reconciliation.ExhaustedRetrySeconds = -1
+		}), false, false},
+		"excluded": {failing(5, skipped), false, false},
+	} {
+		sharing, exhausted := Waits(tc.in)
+		if sharing != tc.sharing || exhausted != tc.exhausted {
+			t.Errorf("%s: shares %v, exhausted %v", name, sharing, exhausted)
+		}
+	}
+}

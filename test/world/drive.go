@@ -88,6 +88,11 @@ func (l *Leader) ReconcileAll() time.Duration {
 			wait = min(wait, r.RequeueAfter)
 		}
 	}
+	for {
+		if _, ok := l.Nodes.View.Tracker.NextWoken(); !ok {
+			break // every node is reconciled anyway
+		}
+	}
 	for _, name := range l.W.NodeNames {
 		sooner(l.Nodes.Reconcile(l.W.Ctx, Request(name)))
 	}

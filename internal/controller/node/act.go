@@ -283,6 +283,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 		l.Info("verification "+string(done.Result.Outcome), "attempt", done.Number, "check", rec.LastCheck,
 			"reason", rec.LastReason, "message", rec.LastMessage, "duration", done.Result.Duration.Seconds())
 		r.Counters.Recorded(*done, d.in.Node.Created, r.View.Tracker.Now())
+		if done.Result.Outcome == attempt.Passed {
+			r.View.Tracker.GroupPassed(d.in)
+		}
 	}
 	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)
 	if rec.Held != "" && rec.Held != d.in.Node.Record.Held {

@@ -176,7 +176,8 @@ func (r *Reconciler) nextLook(d decision, wait time.Duration) time.Duration {
 	interval := r.View.Config.Reconciliation.Interval()
 	// The deletion queue looks at a held node. The end of a pod may be refused, and is then tried again.
 	held := d.handedOver && d.in.Node.Record.Held != "" && !d.plan.EndsPods()
-	swept := held || r.settled(d.node)
+	verifies := decide.NeedsVerification(d.in, r.View.Tracker.Now()) // a node in service that has failed keeps its label
+	swept := held || r.settled(d.node) && !verifies
 	if swept {
 		interval *= settledRounds
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -59,7 +61,23 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 		Complete(r); err != nil {
 		return err
 	}
-	return mgr.Add(manager.RunnableFunc(r.sweep))
+	return errors.Join(mgr.Add(manager.RunnableFunc(r.sweep)), mgr.Add(manager.RunnableFunc(r.wake)))
+}
+
+// wake enqueues the nodes that a pass of their group makes due, ten a second. It ends with ctx.
+func (r *Reconciler) wake(ctx context.Context) error {
+	tick := time.NewTicker(controller.WakePause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if name, ok := r.View.Tracker.NextWoken(); ok {
+				r.queue.enqueue(name, failing)
+			}
+		}
+	}
 }
 
 // sweep enqueues each node that is not done, or has a pod of ours, once in settledRounds intervals, evenly: a timer for
