@@ -33,7 +33,8 @@ type Record struct {
 	// Superseded is how many attempts in a row, up to the last one, had a basis that no longer holds.
 	Superseded int32 `json:"superseded,omitempty"`
 	// Shared is how many failures of the current run verified nodes shared, or could not be compared, since a control
-	// probe last passed beside one.
+	// probe last passed beside one. They are inconclusive. On a node that worked they are no sign of a fault of its own:
+	// see decide.SharesFailure.
 	Shared int32 `json:"shared,omitempty"`
 	// LastOutcome, LastCheck, LastReason and LastMessage describe the last attempt; see attempt.Result.
 	LastOutcome attempt.Outcome `json:"lastOutcome,omitempty"`
@@ -61,8 +62,8 @@ type Record struct {
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
 	Probed bool `json:"probed,omitempty"`
-	// Unseen: a failure was recorded as inconclusive because no controller observed when it happened. That is done only
-	// once until the next failure is counted.
+	// Unseen: a failure was recorded as inconclusive because no controller observed when it happened. On a node that never
+	// passed, that is done only once until the next failure is counted.
 	Unseen bool `json:"unseen,omitempty"`
 	// Deletion is the intended deletion, written before it begins. The node is not tried again meanwhile.
 	Deletion *Deletion `json:"deletion,omitempty"`

@@ -33,7 +33,8 @@ type Collector struct {
 	pools    pools
 
 	status, duration, pods, retries, healthyDesc, leaderDesc *prometheus.Desc
-	nodes, waitingDesc, held, deadlineExceeded, build        *prometheus.Desc
+	nodes, waitingDesc, held, shared, deadlineExceeded       *prometheus.Desc
+	build                                                    *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are
@@ -59,6 +60,8 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 			"Nodes that wait for a prerequisite (by kind and name), for a slot, or for registration by Karpenter. A node "+
 				"that waits for several of them counts for each.", "for", "nodepool"),
 		held: desc("remediation_held", "Failed nodes whose next action is held, by guard.", "guard"),
+		shared: desc("shared_failures", "Nodes that worked and whose last failure verified nodes of their pool and profile "+
+			"share, or could not be compared. Their gates stay as they are."),
 		deadlineExceeded: desc("deadline_exceeded",
 			"1 for a node with the condition reason DeadlineExceeded, whatever the cause.", "node"),
 		build: desc("build_info",
@@ -69,7 +72,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes,
-		c.waitingDesc, c.held, c.deadlineExceeded, c.build} {
+		c.waitingDesc, c.held, c.shared, c.deadlineExceeded, c.build} {
 		ch <- d
 	}
 }
@@ -101,6 +104,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		statuses[s] = LabelPair("status", string(s))
 	}
 	states, pods, held := map[decide.Status]int{decide.StatusVerified: verified}, map[string]int{}, map[string]int{}
+	shared := 0
 	for in := range inputs {
 		for _, p := range in.Pods {
 			pods[podStatus(p)]++
@@ -113,6 +117,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if s == decide.StatusHeld {
 			held[in.Node.Record.Held]++
 		}
+		if decide.SharesFailure(in) {
+			shared++
+		}
 		if c.perNode == config.PerNodeNone || c.perNode == config.PerNodeUnverified && s == decide.StatusVerified {
 			continue
 		}
@@ -121,6 +128,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range decide.Statuses() {
 		gauge(c.nodes, float64(states[s]), string(s))
 	}
+	gauge(c.shared, float64(shared))
 	for w, n := range c.waitingNodes() {
 		gauge(c.waitingDesc, float64(n), w.For, w.Pool)
 	}
