@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
@@ -127,6 +128,9 @@ type Facts struct {
 	RemediationConditions []corev1.NodeCondition
 	// Condition is ours, if it is there.
 	Condition *corev1.NodeCondition
+	// ManagedFields are those of a node that was read from the API server: the controller's cache drops them. They must
+	// not be modified.
+	ManagedFields []metav1.ManagedFieldsEntry
 	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
 	// controller's cache drops them: they are there on a node that was read from the API server.
 	Images []corev1.ContainerImage
@@ -190,7 +194,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 			f.Lost = c.Status == corev1.ConditionUnknown
 		}
 	}
-	f.Leaving = leaving(n, v)
+	f.Leaving, f.ManagedFields = leaving(n, v), n.ManagedFields
 	return f
 }
 

@@ -75,6 +75,8 @@ type Record struct {
 	// was last decided on.
 	Request     string     `json:"request,omitempty"`
 	RequestTime *time.Time `json:"requestTime,omitempty"`
+	// TakenBack are the last passes that another writer took back; nil for none.
+	TakenBack *TakenBack `json:"takenBack,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
@@ -196,6 +198,13 @@ func (r Record) invalid() string {
 	if c := r.DeadlineCause; c != nil {
 		texts, times = append(texts, c.BootID, c.Checks, c.Fault, c.Message), append(times, &c.Time)
 	}
+	taken := 0
+	if t := r.TakenBack; t != nil {
+		taken, texts = len(t.Passes), append(texts, t.By)
+		for i := range t.Passes {
+			times = append(times, &t.Passes[i])
+		}
+	}
 	switch {
 	case slices.ContainsFunc(counts, func(n int32) bool { return n < 0 || n > maxCount }), r.DurationMs < 0,
 		r.DurationMs > maxDuration.Milliseconds():
@@ -204,6 +213,8 @@ func (r Record) invalid() string {
 		return "has a time before 1970 or after 9999"
 	case len(r.Cleared) > maxCleared, slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
 		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, maxCleared)
+	case taken > MaxTakenBack:
+		return fmt.Sprintf("has more than %d passes that were taken back", MaxTakenBack)
 	}
 	return ""
 }
