@@ -142,6 +142,9 @@ func (d *decision) blockedBy() string {
 			return c.Message
 		}
 	}
+	if why, _ := d.takenBack(); why != "" {
+		return why
+	}
 	if d.spent.first {
 		return "no attempt has ended yet"
 	}

@@ -72,6 +72,7 @@ var (
 	EventQuarantined    = Warning("Quarantined", "Quarantine", RankDecision)
 	// EventSuspicionCleared is of a node that a condition made suspect and whose checks pass.
 	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
+	EventMarksTakenBack   = Warning("MarksTakenBack", "Verify", RankDecision)
 	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
 	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.

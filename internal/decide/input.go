@@ -8,6 +8,7 @@
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
 //   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
+//   - takenback.go: passes that another writer takes back
 //   - deadline.go: the round, its deadline, and the cause of missing it
 //   - condition.go, event.go: what the node reports
 //   - eviction.go: NoExecute taints on nodes that run ordinary pods
@@ -183,6 +184,9 @@ type Plan struct {
 	Recorded *Recorded
 	// Suspect is the type of the condition for which Change begins a suspicion; empty if it begins none.
 	Suspect corev1.NodeConditionType
+	// TakenBack is the mark that another writer took back, where Change records that it is not for the first time; else
+	// empty.
+	TakenBack Mark
 	// Target is what StepDelete deletes, or the condition of StepSetCondition. For an action that is held only its Kind is
 	// set.
 	Target owner.Target

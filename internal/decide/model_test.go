@@ -188,6 +188,13 @@ func TestModel(t *testing.T) {
 				}
 				m.rest()
 			},
+			"another writer puts the taint back after each release": func(*rapid.T) {
+				m.fights = true
+				for range 4 {
+					m.attempt(0)
+				}
+				m.fights = false
+			},
 			"decide elsewhere": func(*rapid.T) { m.reconcile(verified) },
 			"a pod starts":     of(in(workerpod.Pending), func(_ *rapid.T, p *corev1.Pod) { m.starts(p) }),
 			"a pod exits": of(in(workerpod.Running), func(t *rapid.T, p *corev1.Pod) {
@@ -248,7 +255,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, decide.StepSetCondition, decide.StepRemoveConditions, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
-		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests} {
+		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests, "taken back"} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out
 			t.Errorf("%q was never reached: the actions are too much alike", what)
 		}

@@ -63,7 +63,9 @@ type model struct {
 	waits                  map[string]time.Duration
 	burnIn                 string // what becomes of init containers by themselves: "ends", "fails" or "hangs"
 	// hung are pods that no longer start or end by themselves. Those that never started stay terminating.
-	hung map[string]bool
+	hung     map[string]bool
+	recorded []decide.Event // of the writes of records
+	fights   bool           // another writer puts the taint back after each release
 }
 
 type caches struct {
@@ -124,6 +126,7 @@ func (m *model) sync(all bool) {
 		m.cached.nodes = map[string]*corev1.Node{}
 		for name, n := range m.nodes {
 			m.cached.nodes[name] = n.DeepCopy()
+			m.cached.nodes[name].ManagedFields = nil // as the controller's cache strips them
 		}
 	}
 	if !all && m.podsLag {
@@ -521,7 +524,14 @@ func (m *model) record(n *corev1.Node, in decide.Input, p decide.Plan) (changed,
 	if p.Recorded != nil && p.Recorded.Result.Outcome == attempt.Passed {
 		m.view.Tracker.GroupPassed(in)
 	}
-	m.waits[n.Name] = p.RequeueAfter
+	m.waits[n.Name], m.recorded = p.RequeueAfter, append(m.recorded, p.Events...)
+	if p.TakenBack != "" {
+		m.reached["taken back"]++
+	}
+	if p.Releases() && m.fights {
+		taintsBack(m.nodes[n.Name])
+		m.touch(m.nodes[n.Name])
+	}
 	return true, false
 }
 

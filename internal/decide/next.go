@@ -83,6 +83,7 @@ func (d *decision) verify(current *workerpod.Observation) {
 		// Record and condition keep the result of the checks.
 		d.Step, d.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
 	case current == nil && d.recordSuspicion(): // an attempt under way began before it
+	case d.recordTakenBack():
 	case d.beginRound(current):
 	case d.resolveIntent(current):
 	case d.in.LocalWorker != nil && d.in.LocalWorker.Attempt.Number == d.in.NextAttempt().Number:
@@ -125,6 +126,9 @@ func (d *decision) startOrRemediate() {
 		// deleteFailedNodes was switched off.
 		r.Held, r.HeldMessage, r.Deletion = "", "", nil
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+		return
+	}
+	if d.awaitTakenBack() {
 		return
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {

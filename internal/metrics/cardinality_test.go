@@ -168,6 +168,17 @@ func TestVerdictsAreCounted(t *testing.T) {
 	}
 }
 
+// A pass that is taken back is counted by the mark.
+func TestTakenBackIsCounted(t *testing.T) {
+	c := newCluster(t, config.PerNodeNone)
+	for _, m := range []decide.Mark{decide.MarkLabel, decide.MarkLabel, ""} {
+		c.counters.TakenBack(m)
+	}
+	if got, want := c.values(t, "marks_taken_back_total", "mark"), map[string]float64{"taint": 0, "label": 2}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // values are those of a counter or gauge, by the values of its labels.
 func (c *cluster) values(t *testing.T, name string, labels ...string) map[string]float64 {
 	t.Helper()

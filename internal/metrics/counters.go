@@ -38,6 +38,7 @@ type Counters struct {
 	backfills       *prometheus.CounterVec
 	suspicions      *prometheus.CounterVec
 	requests        *prometheus.CounterVec
+	takenBack       *prometheus.CounterVec
 	eventsDropped   prometheus.Counter
 	unknownTaints   *prometheus.GaugeVec
 
@@ -94,6 +95,9 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 			"(the node passed) or confirmed (an attempt failed and counts against the node).", "condition", "result")
 	c.requests = counter("verification_requests_total",
 		"Answered requests for a verification, by result: passed, failed or inconclusive.", "result")
+	c.takenBack = counter("marks_taken_back_total",
+		"Passes that another writer took back within a minute, from the third of a node in an hour on, by what it took "+
+			"back: taint (a gating taint returned) or label (the verified label went).", "mark")
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
@@ -125,6 +129,9 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	for _, r := range []attempt.Outcome{attempt.Passed, attempt.Failed, attempt.Inconclusive} {
 		c.requests.WithLabelValues(string(r))
 	}
+	for _, m := range decide.Marks() {
+		c.takenBack.WithLabelValues(string(m))
+	}
 	for _, r := range []string{BackfillTainted, BackfillOccupied} {
 		c.backfills.WithLabelValues(r)
 	}
@@ -140,8 +147,8 @@ const (
 // Collectors lists the metrics for registration.
 func (c *Counters) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
-		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.eventsDropped,
-		c.unknownTaints}
+		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.takenBack,
+		c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that failed and is retried.
@@ -189,6 +196,13 @@ func (c *Counters) Suspicion(condition corev1.NodeConditionType, result decide.S
 		condition = other
 	}
 	c.suspicions.WithLabelValues(string(condition), string(result)).Inc()
+}
+
+// TakenBack counts a pass that another writer took back. An empty mark is not counted.
+func (c *Counters) TakenBack(mark decide.Mark) {
+	if mark != "" {
+		c.takenBack.WithLabelValues(string(mark)).Inc()
+	}
 }
 
 // EventDropped counts an event that was not written.

@@ -12,6 +12,7 @@ const (
 	served      = "internal/decide/worked.go"
 	deadline    = "internal/decide/deadline.go"
 	termination = "internal/decide/termination.go"
+	takenBack   = "internal/decide/takenback.go"
 	ruled       = "internal/rules/rule/rule.go"
 	planned     = "internal/rules/rule/plan.go"
 	overlap     = "internal/rules/rule/overlap.go"
@@ -75,6 +76,8 @@ var mutants = []mutant{
 	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
 	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
 	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
+	{"another writer is fought", takenBack, `if why == "" || !d.now.Before(at) {`, `if why != "" || d.now.Before(at) {`, all},
+	{"our own taint counts as another writer's", takenBack, "	if NeedsVerification(in, now) {", "	if !NeedsVerification(in, now) {", all},
 	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
 	{"a pod of another program is ours", act, "if !workerpod.Ours(have, r.Pods.Namespace, t) {", "if workerpod.Ours(have, r.Pods.Namespace, t) {", "TestRefusedWorker"},
 

@@ -79,7 +79,11 @@ func (l *Leader) cache() client.WithWatch {
 				old.DeepCopyInto(o.(*corev1.Node))
 				return nil
 			}
-			return API.Get(ctx, key, o, opts...)
+			err := API.Get(ctx, key, o, opts...)
+			if n, ok := o.(*corev1.Node); ok {
+				n.ManagedFields = nil // as the cache of nodes does
+			}
+			return err
 		},
 		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if l.isDead() {

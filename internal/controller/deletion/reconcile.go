@@ -345,6 +345,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		return client.IgnoreNotFound(err)
 	}
 	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)
+	r.Counters.TakenBack(plan.TakenBack)
 	rec := plan.Change.Record
 	if rec.Held != "" && rec.Held != in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)

@@ -288,6 +288,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 		}
 	}
 	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)
+	r.Counters.TakenBack(plan.TakenBack)
 	if rec.Held != "" && rec.Held != d.in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}

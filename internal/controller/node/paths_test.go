@@ -3,9 +3,11 @@ package node_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -27,6 +29,20 @@ func nodePaths() map[string]world.Path {
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "create Pod", "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Pod"},
 			Want:   world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 2, Attempts: 2, Condition: "False RetriesExhausted"},
 			Events: map[decide.Reason]int{decide.EventFailed: 2, decide.EventExhausted: 1}},
+
+		"taken back for the third time": {Begin: func(w *world.World) *corev1.Node {
+			n, at := w.Node("n"), w.Clock.Now().UTC()
+			w.WriteRecord(n, marks.Record{Sequence: 1, LastOutcome: attempt.Passed, BootID: "boot", LastTime: &at, VerifiedTime: &at,
+				TakenBack: &marks.TakenBack{Passes: []time.Time{at.Add(-2 * time.Minute), at.Add(-time.Minute)}}})
+			return n
+		},
+			Want:   again(world.Passed, func(r *world.Result) { r.Sequence = 2 }),
+			Events: map[decide.Reason]int{decide.EventMarksTakenBack: 1, decide.EventPassed: 1},
+			Check: func(w *world.World, n *corev1.Node) {
+				if t := w.Record(n.Name).TakenBack; t == nil || len(t.Passes) != 3 {
+					w.Errorf("one pass was taken back, and the record has %+v", t)
+				}
+			}},
 
 		"attribute, probe passes": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
 			w.Exit = world.FailsUntil(w, func(r marks.Record) bool { return r.Attempts > 0 })

@@ -1,0 +1,168 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+const (
+	// takenBackWithin is how soon after a pass a mark must be gone, so that another writer is at work and not a person.
+	takenBackWithin = time.Minute
+	// takenBackWindow is the time in which takenBackMost passes may be taken back without consequences: a person removes
+	// the label to have the node verified.
+	takenBackWindow = time.Hour
+	takenBackMost   = 2
+	// maxTakenBackWait limits the wait for the next verification.
+	maxTakenBackWait = 10 * time.Minute
+)
+
+// Mark is a mark of ours that another writer takes back.
+type Mark string
+
+// The marks.
+const (
+	MarkTaint Mark = "taint" // a gating taint returned
+	MarkLabel Mark = "label" // the verified label was removed or changed
+)
+
+// Marks lists them.
+func Marks() []Mark { return []Mark{MarkTaint, MarkLabel} }
+
+// undone is the mark of the node's pass that is gone and that is the only reason to verify the node; empty for none.
+// Where there is another reason, such as a reboot or a suspicion, the controller itself may have closed the gate.
+func undone(in Input, now time.Time) (mark Mark) {
+	switch {
+	case in.LocalWorker != nil || in.Node.Record.LastOutcome != attempt.Passed || in.Node.Record.VerifiedTime == nil:
+		return ""
+	case in.Node.Gated:
+		mark = MarkTaint
+	case !in.Node.Labelled:
+		mark = MarkLabel
+	}
+	in.Node.Gated, in.Node.GatedBy, in.Node.Labelled = false, nil, true
+	if NeedsVerification(in, now) {
+		return ""
+	}
+	return mark
+}
+
+// recordTakenBack records that another writer took back the node's last pass, once for each pass. It reports whether
+// there is something to write, or to load first.
+func (d *decision) recordTakenBack() bool {
+	r, mark := d.in.Node.Record, undone(d.in, d.now)
+	if mark == "" || r.TakenBack.Last().Equal(*r.VerifiedTime) {
+		return false
+	}
+	if age := d.now.Sub(*r.VerifiedTime); age > takenBackWithin || age < -clockTolerance {
+		return false
+	}
+	var before []time.Time
+	if r.VerifiedTime.Sub(r.TakenBack.Last()) <= takenBackWindow {
+		passes := r.TakenBack.Passes
+		before = passes[max(0, len(passes)+1-marks.MaxTakenBack):]
+	}
+	r.TakenBack = &marks.TakenBack{Passes: append(slices.Clone(before), *r.VerifiedTime)}
+	if MarksTakenBack(r, d.now) {
+		if !d.ev.Fresh {
+			d.Need = NeedFresh // the cache does not have who wrote the node
+			return true
+		}
+		r.TakenBack.By = d.writer(mark)
+		r.NextAttemptTime = ptr.To(takenBackUntil(d.in, r))
+		d.TakenBack = mark
+		d.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
+			Message: takenBackText(mark, d.in, r.TakenBack.By) + ". " + takenBackFix(mark)}}
+	}
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	return true
+}
+
+// MarksTakenBack reports whether another writer takes back one pass of the node after the other: with the last one,
+// more than two within an hour, and that is less than an hour ago.
+func MarksTakenBack(r marks.Record, now time.Time) bool {
+	last := r.TakenBack.Last()
+	if last.IsZero() || now.Sub(last) > takenBackWindow || last.After(now.Add(clockTolerance)) {
+		return false
+	}
+	passes := r.TakenBack.Passes
+	i := len(passes) - 1 - takenBackMost
+	return i >= 0 && last.Sub(passes[i]) <= takenBackWindow
+}
+
+// takenBackUntil is when the next verification starts after a pass that was taken back. It waits as after failures.
+// retryBackoff and maxBackoffSeconds do not count: another writer never gives up.
+func takenBackUntil(in Input, r marks.Record) time.Time {
+	rc := in.Config.Reconciliation
+	rc.RetryBackoff, rc.MaxBackoffSeconds = config.BackoffExponential, int32(maxTakenBackWait/time.Second)
+	return r.TakenBack.Last().Add(Backoff(rc, int32(len(r.TakenBack.Passes)-takenBackMost), in.Node.UID))
+}
+
+// awaitTakenBack reports whether the node waits because another writer takes back one pass after the other. The plan
+// then says until when.
+func (d *decision) awaitTakenBack() bool {
+	why, at := d.takenBack()
+	if why == "" || !d.now.Before(at) {
+		return false
+	}
+	d.requeueAfter(at.Sub(d.now))
+	d.Condition = unknownCondition(marks.ReasonVerifying,
+		fmt.Sprintf("%s; next verification at %s", why, at.UTC().Format(time.RFC3339)), lastTime(d.in.Node.Record))
+	return true
+}
+
+// takenBack says that another writer takes back one pass after the other, and when the next verification starts; empty
+// if nobody does.
+func (d *decision) takenBack() (why string, at time.Time) {
+	r, mark := d.in.Node.Record, undone(d.in, d.now)
+	if mark == "" || !MarksTakenBack(r, d.now) || !r.TakenBack.Last().Equal(*r.VerifiedTime) {
+		return "", time.Time{}
+	}
+	return takenBackText(mark, d.in, r.TakenBack.By), takenBackUntil(d.in, r)
+}
+
+// writer is the field manager that wrote the mark last. Only a node that was read from the API server shows it, and
+// nothing shows who removed a label.
+func (d *decision) writer(mark Mark) string {
+	if mark == MarkLabel {
+		return marks.Writer(d.in.Node.ManagedFields, "metadata", "labels", d.in.Config.NodeManagement.VerifiedLabel.Key)
+	}
+	return marks.Writer(d.in.Node.ManagedFields, "spec", "taints")
+}
+
+// takenBackText says what was taken back, and by whom.
+func takenBackText(mark Mark, in Input, manager string) string {
+	label := in.Config.NodeManagement.VerifiedLabel
+	text := fmt.Sprintf("The checks passed, and label %s=%s was taken away within a minute of it", label.Key, label.Value)
+	if mark == MarkTaint {
+		var taints []string
+		for _, t := range in.Node.GatedBy {
+			taints = append(taints, t.ID().String())
+		}
+		text = fmt.Sprintf("The checks passed, and taint %s came back within a minute of it", strings.Join(taints, ", "))
+	}
+	text += ", again and again; "
+	switch {
+	case manager != "" && mark == MarkTaint:
+		return text + "field manager " + attempt.Text(manager) + " wrote the taints last"
+	case manager != "":
+		return text + "field manager " + attempt.Text(manager) + " wrote the label last"
+	}
+	return text + "the Node does not show by whom, but the API server's audit log does"
+}
+
+// takenBackFix says what to change.
+func takenBackFix(mark Mark) string {
+	if mark == MarkLabel {
+		return "Remove the label from what Git or another controller applies to nodes"
+	}
+	return "Remove the taint from what sets it all the time, such as a node group, a machine set or Talos' nodeTaints. " +
+		"A node must get it only when it is created"
+}
