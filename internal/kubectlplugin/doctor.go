@@ -63,6 +63,7 @@ var examinations = []struct {
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
+	{"marks", examineMarks, "no other writer takes back the taint or the label of a node that passed"},
 	{"token", examineToken, "an admission policy limits what a stolen token allows"},
 }
 

@@ -97,6 +97,11 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		add("Last", joined("; ", text, v.timestamp(l.Time), decide.LastFailure(s.in.Node.Record)))
 	}
 	add("Verified", v.timestamp(n.VerifiedTime))
+	if r := s.in.Node.Record; decide.MarksTakenBack(r, v.now) {
+		last := r.TakenBack.Last()
+		add("Taken back", fmt.Sprintf("%d passes, the last of %s, by %s", len(r.TakenBack.Passes), v.timestamp(&last),
+			strings.TrimSuffix(takenBy(r.TakenBack.By), ",")))
+	}
 	for _, line := range v.suspicionLines(n) {
 		add(line[0], line[1])
 	}

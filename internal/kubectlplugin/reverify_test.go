@@ -33,6 +33,7 @@ func TestReverify(t *testing.T) {
 		{"once verified, exhausted", makeNode(gated, having(once)), 6},
 		{"between attempts", makeNode(gated, having(failed)), 3},
 		{"with a condition, cleared before", makeNode(gated, having(cleared), asked("node-ready/RemediationRequired"), annotated(marks.AnnotationVerifyRequested, "old")), 6},
+		{"passes taken back", makeNode(gated, labelled, takenBack("git", time.Minute, time.Minute, time.Minute)), 4},
 		{"history lost", makeNode(gated, having(lost)), 3},
 		{"never managed", makeNode(), 1},
 		{"record of another node of this name", makeNode(gated, annotated(marks.AnnotationRecord, `{"nodeUID":"other","sequence":9}`)), 1},

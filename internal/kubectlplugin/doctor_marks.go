@@ -1,0 +1,49 @@
+package kubectlplugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+// namedNodes is how many nodes a finding about many of them names.
+const namedNodes = 3
+
+// examineMarks finds nodes whose passes another writer takes back, by the field manager that does.
+func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
+	taken := map[string][]string{}
+	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
+		if r := marks.Observe(n, v.cluster.config.Vocabulary()).Record; decide.MarksTakenBack(r, v.now) {
+			taken[r.TakenBack.By] = append(taken[r.TakenBack.By], n.Name)
+		}
+	})
+	label := v.cluster.config.NodeManagement.VerifiedLabel.Key
+	for _, by := range slices.Sorted(maps.Keys(taken)) {
+		nodes := taken[by]
+		names := strings.Join(nodes[:min(namedNodes, len(nodes))], ", ")
+		if len(nodes) > namedNodes {
+			names += fmt.Sprintf(" and %d more", len(nodes)-namedNodes)
+		}
+		d.found(fmt.Sprintf("%s takes back the passes of %s: the gating taint returns or the label %s goes within a minute of "+
+			"each, so the next verification waits, up to ten minutes", takenBy(by), names, label),
+			"remove the gating taint from what sets it all the time (taints of a node group, of a machine set, Talos' "+
+				"nodeTaints), so that a node gets it only when it is created; remove the label from what Git or another "+
+				"controller applies to nodes (docs/operate/troubleshooting.md)")
+	}
+	return err
+}
+
+// takenBy names who takes passes back.
+func takenBy(manager string) string {
+	if manager == "" {
+		return "a writer that the Node does not show, but the API server's audit log does,"
+	}
+	return "field manager " + manager
+}
