@@ -30,6 +30,15 @@ func (w *World) SetReady(node string, status corev1.ConditionStatus) {
 	w.Must(API.Status().Patch(w.Ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 }
 
+// Reboot is what the node's kubelet says after a reboot.
+func (w *World) Reboot(node, boot string) {
+	w.Helper()
+	n := &corev1.Node{}
+	n.Name = node
+	patch := fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q}}}`, boot)
+	w.Must(API.Status().Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
 // Deletes switches deletion on, within nodeManagement.
 const Deletes = `"deleteFailedNodes": true`
 
