@@ -25,12 +25,14 @@ type Fleet struct {
 	seeded    bool
 	nodes     map[string]*decide.NodeSummary // pointers: a map allocates up to twice the entries that it holds
 	unsettled map[string]bool                // by name
-	list      []decide.NodeSummary           // nodes, sorted by name; nil when they changed
+	list      []decide.NodeSummary           // nodes, sorted by name; nil when one came or went
+	changed   map[string]bool                // by name: not yet as they are in list
 }
 
 // NewFleet makes an empty one.
 func NewFleet(v *View) *Fleet {
-	return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}, unsettled: map[string]bool{}}
+	return &Fleet{view: v, nodes: map[string]*decide.NodeSummary{}, unsettled: map[string]bool{},
+		changed: map[string]bool{}}
 }
 
 // Observe records a node.
@@ -43,7 +45,10 @@ func (f *Fleet) Observe(in decide.Input) {
 func (f *Fleet) observe(in decide.Input) {
 	m := decide.SummaryOf(in)
 	if before := f.nodes[m.Name]; before == nil || *before != m {
-		f.nodes[m.Name], f.list = &m, nil
+		if before == nil {
+			f.list = nil
+		}
+		f.nodes[m.Name], f.changed[m.Name] = &m, true
 		if delete(f.unsettled, m.Name); !m.Settled {
 			f.unsettled[m.Name] = true
 		}
@@ -90,7 +95,8 @@ func (f *Fleet) Gone(name string) {
 	f.list = nil
 }
 
-// Summaries lists the fleet. It must not be modified.
+// Summaries lists the fleet. It must not be modified. In an outage each failure asks for it, so what changed is replaced
+// in a copy, which is faster than to sort the fleet again.
 func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,7 +109,16 @@ func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 			f.list = append(f.list, *m)
 		}
 		slices.SortFunc(f.list, func(a, b decide.NodeSummary) int { return strings.Compare(a.Name, b.Name) })
+	} else if len(f.changed) > 0 {
+		f.list = slices.Clone(f.list)
+		for name := range f.changed {
+			byName := func(m decide.NodeSummary, name string) int { return strings.Compare(m.Name, name) }
+			if i, ok := slices.BinarySearchFunc(f.list, name, byName); ok {
+				f.list[i] = *f.nodes[name]
+			}
+		}
 	}
+	clear(f.changed)
 	return f.list, nil
 }
 
