@@ -232,6 +232,16 @@ func TestChecker(t *testing.T) {
 			t.worker(1, well)
 			t.node(comes(attempt.Failed, 1))
 		}, "no worker of it failed"},
+		"a first failure closes a node that worked": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, well)
+			t.node(releases)
+			t.worker(2, ill)
+			t.node(func(n *corev1.Node) {
+				comes(attempt.Failed, 1)(n)
+				n.Spec.Taints = []corev1.Taint{{Key: "node-ready/unverified", Effect: corev1.TaintEffectNoSchedule}}
+			})
+		}, "the gate is closed by attempt 2"},
 		"a failure counts twice": {func(t *tale) {
 			t.node(others(same))
 			t.worker(1, ill)

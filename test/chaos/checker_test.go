@@ -276,8 +276,25 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 			c.fault(n, ch, "attempt %d is recorded as failed, and no worker of it failed", is.Sequence)
 		}
 	}
+	if is.LastReason == attempt.ReasonSharedFailure && is.LastCheck == "" {
+		spent = 0 // a row of failures is broken
+	}
 	if is.Attempts != spent {
 		c.fault(n, ch, "%d failures are counted, of %d", is.Attempts, spent)
+	}
+	c.closes(n, before, after, ch)
+}
+
+// closes checks that the result of an attempt closes a node that worked only as its second failure in a row beside which
+// a control probe passed.
+func (c *checker) closes(n *nodeSeen, before, after *corev1.Node, ch change) {
+	was, is := recordOf(before), recordOf(after)
+	if !was.MayHaveVerified() || gated(before) || !gated(after) {
+		return
+	}
+	c.counts["nodes that worked closed"]++
+	if is.LastOutcome != attempt.Failed || !is.Probed || was.LastOutcome != attempt.Failed || !was.Probed {
+		c.fault(n, ch, "the gate is closed by attempt %d: %+v after %+v", is.Sequence, is, was)
 	}
 }
 

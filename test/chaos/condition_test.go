@@ -230,7 +230,7 @@ func (c *checker) sets(n *nodeSeen, before *corev1.Node, has corev1.NodeConditio
 		c.fault(n, ch, "condition %s is set, although the node was verified", has.Type)
 	case c.busy(n, ch):
 		c.fault(n, ch, "condition %s is set, although the node runs ordinary pods", has.Type)
-	case !r.Probed && (c.settings.controlProbe || r.Suspicion != nil && r.MayHaveVerified()):
+	case !r.Probed && c.settings.controlProbe:
 		c.fault(n, ch, "condition %s is set, and no probe passed beside the last failure", has.Type)
 	}
 	c.crowded(n, ch, "a condition is set")

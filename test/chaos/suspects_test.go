@@ -153,7 +153,8 @@ func (c *checker) suspected(n *nodeSeen, before, after *corev1.Node, ch change) 
 	}
 	if is.Sequence != was.Sequence && is.LastOutcome == attempt.Failed && was.Suspicion != nil && was.MayHaveVerified() {
 		c.counts["suspicions confirmed"]++
-		if !is.Probed && is.LastReason != workerStuck {
+		atStake := !gated(before) || was.Attempts < min(2, c.settings.maxRetries)
+		if atStake && !is.Probed && is.LastReason != workerStuck {
 			c.fault(n, ch, "attempt %d fails under a suspicion, and no probe passed beside it", is.Sequence)
 		}
 	}

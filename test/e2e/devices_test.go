@@ -174,7 +174,7 @@ spec:
 		return err
 	}))
 	s.reverify(ctx, t, name)
-	s.awaitFailing(ctx, t, 40*time.Second, name, "gpu-1")
+	s.awaitSharedFailure(ctx, t, 40*time.Second, name, "gpu-1") // no other node has its profile
 	if m, err := s.marks(ctx, name); err != nil || !strings.Contains(m.message, "Xid 79") {
 		t.Errorf("the node does not report what its device does: %s, %v", m, err)
 	}

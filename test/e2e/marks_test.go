@@ -82,7 +82,7 @@ func (s *suite) verified(ctx context.Context, name string) error {
 }
 
 // awaitFailing waits until a node is gated because the named check failed, or, with an empty
-// name, any.
+// name, any. A node that worked is gated at its second failure.
 func (s *suite) awaitFailing(ctx context.Context, t *testing.T, limit time.Duration, name, check string) {
 	t.Helper()
 	eventually(ctx, t, limit, name+" fails check "+check, func() error {
@@ -96,6 +96,26 @@ func (s *suite) awaitFailing(ctx context.Context, t *testing.T, limit time.Durat
 			return fmt.Errorf("the condition does not say so: %s", m)
 		case !strings.Contains(m.message, "check "+check):
 			return fmt.Errorf("the condition does not name the check: %s", m)
+		}
+		return nil
+	})
+}
+
+// awaitSharedFailure waits until a node that worked says that its failure of the named check counts for nothing, because
+// others share it or none can be compared. Its gate stays open.
+func (s *suite) awaitSharedFailure(ctx context.Context, t *testing.T, limit time.Duration, name, check string) {
+	t.Helper()
+	eventually(ctx, t, limit, name+" shares its failure of check "+check, func() error {
+		m, err := s.marks(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case m.tainted:
+			t.Fatalf("its gate was closed: %s", m)
+		case m.recorded.LastOutcome != "inconclusive" || m.recorded.LastReason != "SharedFailure" || m.recorded.Attempts != 0:
+			return fmt.Errorf("it does not: %s", m)
+		case m.reason != "WorkerInconclusive" && m.reason != "Verifying" || !strings.Contains(m.message, "check "+check):
+			return fmt.Errorf("the condition does not say so: %s", m)
 		}
 		return nil
 	})

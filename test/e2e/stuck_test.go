@@ -33,7 +33,7 @@ func (s *suite) containerStuck(ctx context.Context, t *testing.T) {
 	t.Cleanup(func() { s.removeNode(context.WithoutCancel(ctx), t, name) })
 	s.addNodes(ctx, t, realnode.NodeOptions{Labels: map[string]string{impatientLabel: "true"}}, name)
 	s.awaitVerified(ctx, t, 60*time.Second, name)
-	// With deletion on, a failure counts only beside a pass on a verified node of the same profile.
+	// A failure of a node that worked counts only beside a pass on a verified node of the same pool and profile.
 	s.kubectl(ctx, t, "label", "node", control, impatientLabel+"=true")
 	t.Cleanup(func() { s.kubectl(context.WithoutCancel(ctx), t, "label", "node", control, impatientLabel+"-") })
 	dns, worker := s.slowly(ctx, t, name)

@@ -237,6 +237,8 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 	s.controller()
 	executed := func(n *nodeagent.NodeSpec) { n.Taints = []corev1.Taint{execute} }
 	busy, idle := s.node("busy", executed), s.node("idle", executed)
+	well := s.node("well", executed) // the failures of the others are their own
+	s.becomes(well.Name, "verified", isVerified)
 	for _, n := range []*nodeagent.Node{busy, idle} {
 		s.becomes(n.Name, "verified", isVerified)
 		s.must(nil, n.SetDNS(nodeagent.DNSRefuses))

@@ -228,7 +228,7 @@ func TestOnCluster(t *testing.T) {
 		if err := bad.SetDNS(nodeagent.DNSRefuses); err != nil {
 			t.Fatal(err)
 		}
-		// No verified node shares the failure, so it counts against the node, and closes its gate.
+		// No verified node shares the failure, so it counts against the node. It is the first, and closes no gate.
 		if got := e.run(ctx, "reverify", "bad", "--wait", "--timeout", "2m"); got.code != 5 || got.out != "node/bad: failed\n" || !strings.Contains(got.err, "node bad: failed: check dns: ") {
 			t.Errorf("a node that fails: %+v", got)
 		}
