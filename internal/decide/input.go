@@ -7,6 +7,7 @@
 //   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
+//   - worked.go: what closes the gate of a node that worked
 //   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
 //   - takenback.go: passes that another writer takes back
 //   - deadline.go: the round, its deadline, and the cause of missing it

@@ -1,8 +1,6 @@
 package decide
 
-import (
-	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-)
+import "github.com/kube-node-ready/kube-node-ready/internal/attempt"
 
 // A node that worked is closed for its own fault only: at the second failure in a row beside which a control probe of
 // its group passed. What its group shares, or nobody could compare, leaves its gate and its label as they are.
@@ -27,9 +25,9 @@ func gateAtStake(in Input) bool {
 	return worked(in) && (inService(in) || !shown)
 }
 
-// closesGate reports whether a failure that is counted against the node closes its gate. probed is for a failure beside
-// which a control probe passed, as it is for the one before. The attempt began after that probe had passed, because its
-// number follows from the record that was written then.
+// closesGate reports whether a failure that is counted against the node closes its gate; attempts counts it. In service,
+// a control probe passed beside it, and one must have passed beside the failure before. This attempt began after that
+// probe had passed, because its number follows from the record that was written then.
 func (d *decision) closesGate(attempts int32) bool {
 	before := d.in.Node.Record
 	switch {
