@@ -85,8 +85,8 @@ func (d *decision) recordTakenBack() bool {
 	return true
 }
 
-// MarksTakenBack reports whether another writer takes back one pass of the node after the other: with the last one,
-// more than two within an hour, and that is less than an hour ago.
+// MarksTakenBack reports whether another writer takes back one pass of the node after the other. It took back more than
+// two within an hour, the last of them less than an hour ago.
 func MarksTakenBack(r marks.Record, now time.Time) bool {
 	last := r.TakenBack.Last()
 	if last.IsZero() || now.Sub(last) > takenBackWindow || last.After(now.Add(clockTolerance)) {

@@ -31,10 +31,10 @@ func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 		if len(nodes) > namedNodes {
 			names += fmt.Sprintf(" and %d more", len(nodes)-namedNodes)
 		}
-		d.found(fmt.Sprintf("%s takes back the passes of %s: the gating taint returns or the label %s goes within a minute of "+
-			"each, so the next verification waits, up to ten minutes", takenBy(by), names, label),
+		d.found(fmt.Sprintf("%s takes back the passes of %s: the gating taint returns or the label %s goes within a "+
+			"minute of each. The next verification then waits, up to ten minutes", takenBy(by), names, label),
 			"remove the gating taint from what sets it all the time (taints of a node group, of a machine set, Talos' "+
-				"nodeTaints), so that a node gets it only when it is created; remove the label from what Git or another "+
+				"nodeTaints), so that a node gets it only when it is created. Remove the label from what Git or another "+
 				"controller applies to nodes (docs/operate/troubleshooting.md)")
 	}
 	return err
