@@ -230,8 +230,8 @@ type NodeManagement struct {
 	// VerifyUntainted also verifies nodes that never had the taint. Default false.
 	VerifyUntainted bool `json:"verifyUntainted,omitempty"`
 	// LeavingTaints are the keys of further taints, of any value and effect, that other programs add to a node before they
-	// remove it. While a node has one, no worker starts on it, no action is taken on it, and it counts in no limit of
-	// remediation. docs/guides/autoscalers.md lists the taints that are known without this key. Default: none.
+	// remove it. While a node has one, no worker starts on it. No action is taken on it, and it counts in no limit of
+	// remediation. The guide on autoscalers lists the taints that are known without this key. Default: none.
 	LeavingTaints []string `json:"leavingTaints,omitempty" format:"qualified-name"`
 	// Prerequisites must all hold before the first worker starts.
 	Prerequisites Prerequisites `json:"prerequisites"`

@@ -13,8 +13,8 @@ import (
 // be over. All of it is hints. A new leader starts without any, and its nodes are tried at their own times.
 
 const (
-	// wakeEvery is the shortest time between two wakings of one node. It is also for how long nothing of a group must have
-	// passed before a pass wakes its exhausted nodes: in a busy group, they are no sign of an outage.
+	// wakeEvery is the shortest time after which a pass makes a node due again. For so long, nothing of a group must have
+	// passed before a pass makes its exhausted nodes due: in a busy group, they are no sign of an outage.
 	wakeEvery = time.Minute
 	// WakePause is the time between two calls of NextWoken: ten nodes a second.
 	WakePause = 100 * time.Millisecond
@@ -27,7 +27,7 @@ type trackedGroup struct {
 	sharing int // how many of the nodes share a failure
 }
 
-// waitingNode is a node that a pass of its group wakes.
+// waitingNode is a node that a pass of its group makes due.
 type waitingNode struct {
 	uid                types.UID
 	group              string
@@ -94,8 +94,9 @@ func (s *Tracker) ofGroup(in *decide.Input) {
 	}
 }
 
-// GroupPassed records that a verification of the node's group passed. Its nodes that wait for that are woken, one by one,
-// by NextWoken: those that share a failure, and the exhausted ones if nothing of the group had passed for wakeEvery.
+// GroupPassed records that a verification of the node's group passed. NextWoken then returns the nodes that wait for
+// that, one by one. Those are the ones that share a failure. If nothing of the group had passed for wakeEvery, they are
+// also the exhausted ones.
 func (s *Tracker) GroupPassed(in decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

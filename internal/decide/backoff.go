@@ -55,9 +55,8 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Waits reports whether a pass of the node's group makes its next attempt due: a failure that the group shares, or that
-// nobody could compare, may be over, and so may what exhausted the node's retries. The latter does not count where
-// exhaustedRetrySeconds is -1.
+// Waits reports whether a pass of the node's group makes its next attempt due. A failure that the group shares, or that
+// nobody could compare, may be over. So may what exhausted the node's retries, unless exhaustedRetrySeconds is -1.
 func Waits(in Input) (sharing, exhausted bool) {
 	if !Eligible(in) || in.Node.Deleting || in.LocalWorker != nil {
 		return false, false

@@ -33,8 +33,8 @@ func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 		}
 		d.found(fmt.Sprintf("%s takes back the passes of %s: the gating taint returns or the label %s goes within a "+
 			"minute of each. The next verification then waits, up to ten minutes", takenBy(by), names, label),
-			"remove the gating taint from what sets it all the time (taints of a node group, of a machine set, Talos' "+
-				"nodeTaints), so that a node gets it only when it is created. Remove the label from what Git or another "+
+			"remove the gating taint from what sets it all the time: taints of a node group, of a machine set, Talos' "+
+				"nodeTaints. A node needs it only when it is created. Remove the label from what Git or another "+
 				"controller applies to nodes (docs/operate/troubleshooting.md)")
 	}
 	return err

@@ -96,8 +96,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.requests = counter("verification_requests_total",
 		"Answered requests for a verification, by result: passed, failed or inconclusive.", "result")
 	c.takenBack = counter("marks_taken_back_total",
-		"Passes that another writer took back within a minute, from the third of a node in an hour on, by what it took "+
-			"back: taint (a gating taint returned) or label (the verified label went).", "mark")
+		"Passes that another writer took back within a minute, from the third of a node in an hour on. By mark: taint (a "+
+			"gating taint returned) or label (the verified label went).", "mark")
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
