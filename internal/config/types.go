@@ -259,8 +259,8 @@ type Reverify struct {
 	// node to node. Default 0: off.
 	Interval metav1.Duration `json:"interval,omitempty" minimum:"0s"`
 	// Taint adds the gating taints before a node is verified again, and before it waits for any prerequisite. Default
-	// false. Without it, a node is closed at its second failure in a row that a control probe shows to be its own. With it,
-	// cluster DNS must tolerate the taints: an outage that all nodes share would otherwise keep it off all of them.
+	// false. Without it, a node is closed at its second failure in a row that a control probe shows to be its own. With
+	// it, cluster DNS must tolerate the taints: an outage that all nodes share would otherwise keep it off all of them.
 	Taint bool `json:"taint,omitempty"`
 	// OnConditions verifies a verified node again when one of its conditions, which a detector of node problems sets, has
 	// had a status for a time. A pass clears the suspicion. After a failure, the gating taints are added only if a control

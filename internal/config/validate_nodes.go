@@ -129,8 +129,8 @@ func (c *Config) validateLeaving() field.ErrorList {
 		case again(seen, key):
 			faults = append(faults, field.Duplicate(p, key))
 		case slices.ContainsFunc(gating, func(t marks.Taint) bool { return t.Key == key }):
-			faults = append(faults, field.Invalid(p, key, "is the key of a gating taint, so no node would ever be verified; name "+
-				"the taint that another program adds before it removes a node"))
+			faults = append(faults, field.Invalid(p, key, "is the key of a gating taint, so no node would ever be verified; "+
+				"name the taint that another program adds before it removes a node"))
 		}
 	}
 	return faults

@@ -95,8 +95,8 @@ func (f *Fleet) Gone(name string) {
 	f.list = nil
 }
 
-// Summaries lists the fleet. It must not be modified. In an outage each failure asks for it, so what changed is replaced
-// in a copy, which is faster than to sort the fleet again.
+// Summaries lists the fleet. It must not be modified. In an outage each failure asks for it, so what changed is
+// replaced in a copy, which is faster than to sort the fleet again.
 func (f *Fleet) Summaries(ctx context.Context) ([]decide.NodeSummary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

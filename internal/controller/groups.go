@@ -132,7 +132,8 @@ func (s *Tracker) groupPassed(group string) {
 	s.toWake = append(s.toWake, due...)
 }
 
-// NextWoken is the next node that a pass of its group made due; ok is false if there is none. Call it once in WakePause.
+// NextWoken is the next node that a pass of its group made due; ok is false if there is none. Call it once in
+// WakePause.
 func (s *Tracker) NextWoken() (name string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

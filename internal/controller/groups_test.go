@@ -45,7 +45,8 @@ func (w *waker) isExhausted(name, pool string) decide.Input {
 	return w.node(name, pool, true, marks.Record{Sequence: 5, Attempts: 5, LastOutcome: attempt.Failed})
 }
 
-func (w *waker) passed(pool string) { w.GroupPassed(w.node("passes", pool, true, marks.Record{})) }
+// passed is a pass of a node of pool p.
+func (w *waker) passed() { w.GroupPassed(w.node("passes", "p", true, marks.Record{})) }
 
 // woken are the nodes that are woken now.
 func (w *waker) woken() (names []string) {
@@ -75,25 +76,25 @@ func TestPassWakesItsGroup(t *testing.T) {
 	}
 	expect("before a pass", "[]")
 	w.now = w.now.Add(10 * time.Second)
-	w.passed("p")
+	w.passed()
 	expect("a pass", "[a b]")
 	if w.ofGroup(&in); !in.GroupPassed.Equal(w.now) {
 		t.Errorf("a is not due: %s", in.GroupPassed)
 	}
 	w.now = w.now.Add(wakeEvery - time.Second)
-	w.passed("p")
+	w.passed()
 	expect("within a minute", "[]")
 	w.now = w.now.Add(wakeEvery)
-	w.passed("p")
-	w.passed("p")
+	w.passed()
+	w.passed()
 	expect("after a quiet minute", "[a b x]")
 	w.now = w.now.Add(wakeEvery)
-	w.passed("p")
+	w.passed()
 	expect("an exhausted node once", "[a b]")
 	w.observeGroup(w.node("a", "p", false, marks.Record{Sequence: 3, LastOutcome: attempt.Passed, VerifiedTime: &w.now}))
 	w.NodeGone("x")
 	w.now = w.now.Add(wakeEvery)
-	w.passed("p")
+	w.passed()
 	w.NodeGone("b")
 	expect("those that passed and are gone", "[]")
 	w.observeGroup(w.node("other", "q", false, marks.Record{Sequence: 3, LastOutcome: attempt.Passed, VerifiedTime: &w.now}))
@@ -111,7 +112,7 @@ func TestExhaustedNodesBesideABusyPool(t *testing.T) {
 	}
 	for range 600 {
 		w.now = w.now.Add(wakeEvery / 6)
-		w.passed("p")
+		w.passed()
 		if names := w.woken(); len(names) > 0 {
 			t.Fatalf("woken: %d nodes", len(names))
 		}
@@ -120,7 +121,7 @@ func TestExhaustedNodesBesideABusyPool(t *testing.T) {
 	off.cfg.Reconciliation.ExhaustedRetrySeconds = -1
 	off.observeGroup(off.isExhausted("x", "p"))
 	off.now = off.now.Add(time.Hour)
-	if off.passed("p"); len(off.woken()) > 0 {
+	if off.passed(); len(off.woken()) > 0 {
 		t.Error("woken, although no retry follows")
 	}
 }

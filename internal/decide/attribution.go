@@ -226,7 +226,8 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	d.spent.shared++
 	if gateAtStake(d.in) {
 		d.spent.attempts = 0 // a row of failures is broken
-		here := LastFailure(marks.Record{LastCheck: f.result.Check, LastReason: f.result.Reason, LastMessage: f.result.Message})
+		r := f.result
+		here := LastFailure(marks.Record{LastCheck: r.Check, LastReason: r.Reason, LastMessage: r.Message})
 		result := *f.result
 		result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonSharedFailure
 		result.Message = attempt.Text(message + "; here: " + here)
@@ -251,8 +252,8 @@ func (d *decision) recordSharedFault(f failure, message string) {
 // recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
 // did. A control probe that runs now proves nothing about that time, because an outage may have ended since. Until the
 // next failure is counted, only one failure is recorded like that. Otherwise a controller that restarts during every
-// attempt would never exhaust a node. A node that worked stays in service meanwhile, so there it is always done. If there
-// is already a probe for this failure, an earlier leader observed it.
+// attempt would never exhaust a node. A node that worked stays in service meanwhile, so there it is always done. If
+// there is already a probe for this failure, an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
