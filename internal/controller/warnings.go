@@ -98,16 +98,15 @@ func lastWarning(events []corev1.Event) string {
 
 // lastSeen is when an event happened last, by the clock of its reporter.
 func lastSeen(e *corev1.Event) time.Time {
-	at := e.CreationTimestamp.Time
-	for _, t := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
-		if t.After(at) {
-			at = t
-		}
+	switch {
+	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
 	}
-	if e.Series != nil && e.Series.LastObservedTime.After(at) {
-		at = e.Series.LastObservedTime.Time
-	}
-	return at
+	return e.CreationTimestamp.Time
 }
 
 // Warning is the last Warning event of a pod that was read; empty if none was.

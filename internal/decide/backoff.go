@@ -48,7 +48,7 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 	r := d.in.Node.Record
 	at, ok = nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
 	if sharing, exhausted := Waits(d.in); sharing || exhausted {
-		if woken := d.in.GroupPassed; r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
+		if woken := timestamp(d.in.GroupPassed); r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
 			return woken, true
 		}
 	}

@@ -24,8 +24,16 @@ func (t *tale) begins() {
 	t.worker(1, well, ends)
 }
 
-// fails has the node's next attempt fail, and a probe pass beside it.
+// fails has the node's next attempt fail, and a probe pass beside it; of a node in service the next two, which closes it.
 func (t *tale) fails(change ...func(*marks.Record)) {
+	if n := t.have["minions/n"].(*corev1.Node); recordOf(n).MayHaveVerified() && !gated(n) {
+		t.failsOnce(same, change...)
+	}
+	t.failsOnce(closes, change...)
+}
+
+// failsOnce is one failed attempt, and what else its result changes on the node.
+func (t *tale) failsOnce(also func(*corev1.Node), change ...func(*marks.Record)) {
 	next := int(recordOf(t.have["minions/n"].(*corev1.Node)).Sequence) + 1
 	fails := &ran{Node: "u", Boot: boot(t.have["minions/n"].(*corev1.Node)), Checks: "checks-a", Exit: 1}
 	t.worker(next, fails)
@@ -37,10 +45,7 @@ func (t *tale) fails(change ...func(*marks.Record)) {
 				f(r)
 			}
 		})(n)
-		if !gated(n) {
-			n.Spec.Taints = []corev1.Taint{{Key: gatingKey, Effect: corev1.TaintEffectNoSchedule}}
-			delete(n.Labels, verifiedLabel)
-		}
+		also(n)
 	})
 	t.worker(next, fails, ends)
 }

@@ -29,7 +29,7 @@ func deletionPaths() map[string]world.Path {
 
 		"hold by neverVerifiedOnly": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Writes: hold,
 			Begin: func(w *world.World) *corev1.Node {
-				n := w.Node("n", world.Untainted)
+				n := w.Node("n")
 				r := w.Failures(2)
 				r.VerifiedTime = r.LastTime
 				w.WriteRecord(n, r)

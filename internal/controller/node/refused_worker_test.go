@@ -266,7 +266,7 @@ func TestADelayedPodNamesNoPastTime(t *testing.T) {
 			t.Fatalf("%s after the first refusal: %s", since, c)
 		}
 	}
-	if r := w.Record(n.Name); r.Sequence != 2 || r.LastReason != attempt.ReasonPodRefused {
+	if r := w.Record(n.Name); r.Sequence < 2 || r.LastReason != attempt.ReasonPodRefused {
 		t.Errorf("record %+v", r)
 	}
 }
