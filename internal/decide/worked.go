@@ -25,7 +25,7 @@ func gateAtStake(in Input) bool {
 	return worked(in) && (inService(in) || !shown)
 }
 
-// closesGate reports whether a failure that is counted against the node closes its gate; attempts counts it. In service,
+// closesGate reports whether a failure that is counted against the node closes its gate; attempts counts it. In service
 // a control probe passed beside it, and one must have passed beside the failure before. This attempt began after that
 // probe had passed, because its number follows from the record that was written then.
 func (d *decision) closesGate(attempts int32) bool {

@@ -40,8 +40,8 @@ const (
 )
 
 // ControlPlaneLabels are the labels of which any, whatever its value, marks a control-plane node. Each distribution has
-// its own: kubeadm (before 1.24 master), k3s, RKE (https://rke.docs.rancher.com/config-options/nodes), RKE2, MicroK8s. A
-// node of the role etcd alone is one, too. The chart's admission policy and webhook have the same list.
+// its own: kubeadm (before 1.24 master), k3s, RKE (https://rke.docs.rancher.com/config-options/nodes), RKE2, MicroK8s.
+// A node of the role etcd alone is one, too. The chart's admission policy and webhook have the same list.
 func ControlPlaneLabels() []string {
 	return []string{LabelControlPlane, "node-role.kubernetes.io/master", "node-role.kubernetes.io/controlplane",
 		"node-role.kubernetes.io/etcd", "node.kubernetes.io/microk8s-controlplane"}
@@ -50,10 +50,10 @@ func ControlPlaneLabels() []string {
 // controlPlaneLabels is the list that every observation goes through.
 var controlPlaneLabels = ControlPlaneLabels()
 
-// VirtualLabels are the labels of which any marks a virtual node. A virtual node stands for a service that runs pods, or
-// for nothing, and runs no DaemonSets. The labels are those of Virtual Kubelet
-// (https://github.com/virtual-kubelet/virtual-kubelet), KWOK (https://kwok.sigs.k8s.io), Liqo (https://docs.liqo.io) and
-// EKS Fargate. The chart's admission policy and webhook have the same list.
+// VirtualLabels are the labels of which any marks a virtual node. It stands for a service that runs pods, or for
+// nothing, and runs no DaemonSets. The labels are those of Virtual Kubelet
+// (https://github.com/virtual-kubelet/virtual-kubelet), KWOK (https://kwok.sigs.k8s.io), Liqo (https://docs.liqo.io)
+// and EKS Fargate. The chart's admission policy and webhook have the same list.
 func VirtualLabels() []Label {
 	return []Label{{Key: "type", Value: "virtual-kubelet"}, {Key: "type", Value: "kwok"},
 		{Key: "liqo.io/type", Value: "virtual-node"}, {Key: "eks.amazonaws.com/compute-type", Value: "fargate"}}
