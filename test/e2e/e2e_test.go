@@ -38,6 +38,7 @@ func TestEndToEnd(t *testing.T) {
 	s.whole(t, "one of two DNS endpoints dead", 2*time.Minute, s.deadDNSEndpoint)
 	s.whole(t, "clock of a node skewed", 2*time.Minute, s.clockSkewed)
 	s.run(t, "reboot verifies again", 2*time.Minute, s.reboot)
+	s.whole(t, "all nodes reboot without DNS: no gate closes", 5*time.Minute, s.sharedOutage)
 	s.whole(t, "devices of a device plugin: late, in part, unhealthy", 3*time.Minute, s.devicePlugin)
 	s.whole(t, "devices of a DRA driver: claimed, and read by the worker", 3*time.Minute, s.draDriver)
 	s.whole(t, "DaemonSet mode and back", 5*time.Minute, s.daemonSetMode)
