@@ -25,8 +25,8 @@ var leavingTaints = []string{
 	corev1.TaintNodeOutOfService,
 }
 
-// terminationHandlerPrefix begins the keys of the taints that aws-node-termination-handler adds on a notice: of a spot
-// interruption, a scheduled event, a rebalance recommendation, or the end of an Auto Scaling group's instance
+// terminationHandlerPrefix begins the keys of the taints that aws-node-termination-handler adds on a notice. That is
+// of a spot interruption, a scheduled event, a rebalance recommendation, or an instance's end in an Auto Scaling group
 // (https://github.com/aws/aws-node-termination-handler/blob/main/pkg/node/node.go).
 const terminationHandlerPrefix = "aws-node-termination-handler/"
 
