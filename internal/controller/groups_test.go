@@ -103,7 +103,7 @@ func TestPassWakesItsGroup(t *testing.T) {
 	}
 }
 
-// Thousands of broken nodes whose retries are exhausted cost a busy pool nothing: no pass wakes one, also after another
+// Thousands of broken nodes whose retries are exhausted cost a busy pool nothing: no pass makes one due, also after another
 // process begins to lead, and with exhaustedRetrySeconds: -1 never.
 func TestExhaustedNodesBesideABusyPool(t *testing.T) {
 	w := newWaker(t)

@@ -206,13 +206,13 @@ func Pooled(n *corev1.Node) {
 func Untainted(n *corev1.Node) { n.Spec.Taints = nil }
 
 // Verified makes a node on which a control probe may run.
-func (w *World) Verified(suffix string) *corev1.Node {
+func (w *World) Verified(suffix string, change ...func(*corev1.Node)) *corev1.Node {
 	now := w.Clock.Now().UTC()
-	n := w.Node(suffix, Untainted, func(n *corev1.Node) {
+	n := w.Node(suffix, append(change, Untainted, func(n *corev1.Node) {
 		n.Labels["node-ready/verified"] = "true"
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: marks.ConditionType, Status: corev1.ConditionTrue,
 			Reason: marks.ReasonChecksPassed, Message: "All required checks passed in 0s, attempt 1"})
-	})
+	})...)
 	w.WriteRecord(n, marks.Record{Sequence: 1, LastOutcome: "passed", BootID: "boot", LastTime: &now, VerifiedTime: &now})
 	return n
 }

@@ -77,7 +77,7 @@ func TestAnAdoptedNodeProvesNothingOfOthers(t *testing.T) {
 	if r := w.Record(n.Name); w.Created("probe") != 0 || r.Held != decide.GuardControlProbe || r.Attempts != 0 {
 		t.Errorf("%d probes, record %+v", w.Created("probe"), r)
 	}
-	w.Verified("control")
+	w.Verified("control", world.Pooled)
 	w.Must(world.API.Patch(w.Ctx, old.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"node-ready/verified":null}}}`))))
 	l.Drive()
 	if r := w.Record(old.Name); r.Attempts != 2 || r.Held != decide.GuardNeverVerifiedOnly || w.Deleting(old.Name) {
