@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,36 +41,62 @@ const (
 	keeps   = "keeps" // and says nothing
 )
 
-// front returns the address of a server's front.
-func front(t *testing.T, way, server string) string {
+// bind binds a TCP port. Until something listens, connections to it are refused, and nobody else gets it.
+func bind(t *testing.T) (socket *os.File, address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, until := l.Addr().String(), time.Now().Add(broken)
-	if way == refuses {
-		_ = l.Close()
+	socket = os.NewFile(uintptr(fd), "socket")
+	t.Cleanup(func() { _ = socket.Close() })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
 	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return socket, fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+}
+
+// listen listens on a socket that is bound.
+func listen(socket *os.File) (net.Listener, error) {
+	if err := syscall.Listen(int(socket.Fd()), 128); err != nil {
+		return nil, err
+	}
+	return net.FileListener(socket)
+}
+
+// front returns the address of a server's front.
+func front(t *testing.T, way, server string) string {
+	t.Helper()
+	socket, address := bind(t)
+	until := time.Now().Add(broken)
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) })
-	go func() {
-		if way == refuses {
-			time.Sleep(time.Until(until))
-			if l, err = net.Listen("tcp", address); err != nil {
-				t.Error(err)
-				return
-			}
+	serve := func() {
+		l, err := listen(socket)
+		if err != nil {
+			t.Error(err)
+			return
 		}
 		go func() { <-ended; _ = l.Close() }()
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go treat(c, way, time.Now().Before(until), server, ended)
 			}
-			go treat(c, way, time.Now().Before(until), server, ended)
-		}
-	}()
+		}()
+	}
+	if way == refuses {
+		time.AfterFunc(broken, serve)
+	} else {
+		serve()
+	}
 	return address
 }
 
@@ -122,7 +150,13 @@ func nameServer(t *testing.T, rcode int) netip.AddrPort {
 		return netip.MustParseAddrPort(address)
 	}
 	_ = conn.Close()
+	// A connected socket keeps the port, and refuses what others than its peer send.
+	kept, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
 	time.AfterFunc(broken, func() {
+		_ = kept.Close()
 		if server.PacketConn, err = net.ListenPacket("udp4", address); err != nil {
 			t.Error(err)
 			return
