@@ -118,7 +118,12 @@ func runQueries(ctx context.Context, d Settings, config resolver.Config, targets
 					q.warning = n.Reason
 				}
 			}
-			if answer.Tries > 1 {
+			switch {
+			case answer.EDNSFault != "":
+				q.warning = check.ReasonEDNSFailed
+				q.notes = append(q.notes, "answers only without EDNS0, which Go's resolver uses; with it, the server "+
+					answer.EDNSFault)
+			case answer.Tries > 1:
 				q.warning = check.ReasonQueryLost
 				q.notes = append(q.notes, "answered at the "+check.Ordinal(answer.Tries)+" attempt")
 			}

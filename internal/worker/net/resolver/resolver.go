@@ -90,9 +90,9 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
 }
 
-// Server is a server with the timeout and attempts of resolv.conf.
+// Server is a server with the timeout and attempts of resolv.conf, though at least two: the second goes without EDNS0.
 func (c Config) Server(addr netip.AddrPort, protocol string) Server {
-	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: c.Attempts}
+	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2)}
 }
 
 // HostError is a host name that does not resolve.
