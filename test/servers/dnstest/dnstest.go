@@ -45,6 +45,8 @@ type Behaviour struct {
 	// TruncateUDP marks UDP answers as truncated and leaves the records out. TruncateTCP does
 	// so over TCP.
 	TruncateUDP, TruncateTCP bool
+	// CutUDP, if not 0, cuts off UDP answers after so many bytes, without marking them as truncated.
+	CutUDP int
 	// OtherQuestion answers a question that was not asked.
 	OtherQuestion bool
 	// OtherID answers with the ID of another query.
@@ -230,6 +232,10 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 	}
 	if udp && h.TruncateUDP || !udp && h.TruncateTCP {
 		a.Truncated, a.Answer = true, nil
+	}
+	if packed, err := a.Pack(); err == nil && udp && h.CutUDP > 0 {
+		_, _ = w.Write(packed[:min(len(packed), h.CutUDP)])
+		return
 	}
 	_ = w.WriteMsg(a)
 }

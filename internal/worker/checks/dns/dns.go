@@ -118,6 +118,10 @@ func runQueries(ctx context.Context, d Settings, config resolver.Config, targets
 					q.warning = n.Reason
 				}
 			}
+			if answer.SizeFault != "" {
+				q.warning = check.ReasonMalformedAnswer
+				q.notes = append(q.notes, answer.SizeFault+", which Go's resolver cannot read")
+			}
 			switch {
 			case answer.EDNSFault != "":
 				q.warning = check.ReasonEDNSFailed

@@ -3,8 +3,10 @@ package resolver
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -69,6 +71,8 @@ type session struct {
 	// ednsFault is what the server does with EDNS0, as a phrase that begins with a verb. From then on, queries go without
 	// EDNS0. It is nil while nothing is wrong.
 	ednsFault atomic.Pointer[string]
+	// sizeFault is what was wrong with the size of an answer over UDP, as such a phrase, or nil.
+	sizeFault atomic.Pointer[string]
 }
 
 func newSession(addr netip.AddrPort) *session { return &session{stream: stream{addr: addr}} }
@@ -250,9 +254,9 @@ func (s Server) send(
 	return answer, 1, err
 }
 
-// datagrams sends a query over UDP, and sends it again after each second without an answer. A resolver like libc's waits
-// for its whole timeout of 5 s, and a check has time for only two of those. With packet loss, a lookup through the
-// search domains would then rarely finish. The result sent is the number of the query that was answered.
+// datagrams sends a query over UDP, and sends it again after each second without an answer. A resolver like libc's
+// waits for its whole timeout of 5 s, and a check has time for only two of those. With packet loss, a lookup through
+// the search domains would then rarely finish. The result sent is the number of the query that was answered.
 func (s Server) datagrams(
 	ctx context.Context, query *mdns.Msg, isRepeated bool,
 ) (answer *mdns.Msg, sent int, err error) {
@@ -297,12 +301,51 @@ func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 		return nil, err
 	}
 	defer func() { _ = raw.Close() }()
-	// The library uses the context's deadline, but does not notice its cancellation.
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = raw.SetDeadline(deadline)
+	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	client := mdns.Client{Net: UDP, Timeout: s.Timeout}
-	answer, _, err := client.ExchangeWithConnContext(ctx, query, &mdns.Conn{Conn: raw})
-	return answer, err
+	conn := &mdns.Conn{Conn: raw, UDPSize: math.MaxUint16}
+	if err := conn.WriteMsg(query); err != nil {
+		return nil, err
+	}
+	for {
+		packet, err := conn.ReadMsgHeader(nil)
+		if err != nil {
+			return nil, err
+		}
+		answer := new(mdns.Msg)
+		err = answer.Unpack(packet)
+		if answer.Id != query.Id {
+			continue
+		}
+		if text := sizeFault(query, answer, packet, err); text != "" {
+			s.session.sizeFault.Store(&text)
+			answer.Truncated, answer.Answer, answer.Ns, answer.Extra, err = true, nil, nil, nil, nil
+		}
+		return answer, err
+	}
+}
+
+// sizeFault returns what is wrong with the size of an answer over UDP that is not marked as truncated; empty if nothing
+// is. unpacked is the error of unpacking it. Such an answer counts as truncated. libc reads it as far as it goes, or
+// asks over TCP, and Go's resolver fails.
+func sizeFault(query, answer *mdns.Msg, packet []byte, unpacked error) string {
+	allowed := mdns.MinMsgSize
+	if opt := query.IsEdns0(); opt != nil {
+		allowed = int(opt.UDPSize())
+	}
+	switch {
+	case !answer.Response || answer.Truncated || len(answer.Question) != 1:
+		return ""
+	case len(packet) > allowed:
+		return fmt.Sprintf("sent %d bytes, where %d are allowed, and did not mark them as truncated",
+			len(packet), allowed)
+	case unpacked != nil, len(answer.Answer) < int(binary.BigEndian.Uint16(packet[6:8])): // ANCOUNT
+		return fmt.Sprintf("sent an answer that is cut off after %d bytes, and did not mark it as truncated", len(packet))
+	}
+	return ""
 }
 
 // mismatch returns why the answer is not one to the query; empty if it is.

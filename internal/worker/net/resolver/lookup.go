@@ -31,6 +31,8 @@ type Answer struct {
 	// EDNSFault is what the server does with EDNS0 if it answers only queries without it, as a phrase that begins with a
 	// verb.
 	EDNSFault string
+	// SizeFault is what was wrong with the size of an answer over UDP that was then asked for over TCP, as such a phrase.
+	SizeFault string
 }
 
 // Note is what was wrong with the answer for one type.
@@ -74,7 +76,9 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 			return Answer{}, err
 		}
 		tries = max(tries, a.Tries)
-		a.Tries, a.EDNSFault = tries, ptr.Deref(s.session.ednsFault.Load(), "")
+		a.Tries = tries
+		a.EDNSFault = ptr.Deref(s.session.ednsFault.Load(), "")
+		a.SizeFault = ptr.Deref(s.session.sizeFault.Load(), "")
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
 			return a, nil
 		}
