@@ -45,8 +45,9 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	d, r := ptr.Deref(s, Settings{}), pod.Resolver
 	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
 	d.ExpectRcode = cmp.Or(d.ExpectRcode, noError)
-	if len(d.Protocols) == 0 {
-		d.Protocols = []string{resolver.UDP}
+	_, err := resolver.ParseServer(d.Resolver)
+	if isAddress := err == nil; len(d.Protocols) == 0 || r.Config.UseTCP && !isAddress {
+		d.Protocols = []string{r.Config.Protocol()}
 	}
 	if d.MinAnswers == nil && d.ExpectRcode == noError {
 		d.MinAnswers = new(int32(1))

@@ -48,6 +48,8 @@ type Config struct {
 	// Timeout of one query, and Attempts at a server. Defaults 5 seconds and 2.
 	Timeout  time.Duration
 	Attempts int
+	// UseTCP is true with the option use-vc: queries go over TCP alone.
+	UseTCP bool
 }
 
 // Load reads a resolv.conf.
@@ -74,6 +76,7 @@ func Parse(data []byte) (Config, error) {
 		Ndots:    parsed.Ndots,
 		Timeout:  time.Duration(min(parsed.Timeout, 30)) * time.Second, // RES_MAXRETRANS of glibc
 		Attempts: min(parsed.Attempts, 5),                              // RES_MAXRETRY of glibc
+		UseTCP:   useVC(data),
 	}
 	for _, s := range parsed.Servers {
 		server, err := ParseServer(s)
@@ -92,6 +95,27 @@ func Parse(data []byte) (Config, error) {
 		c.Search = append(c.Search, s)
 	}
 	return c, nil
+}
+
+// useVC reports whether a resolv.conf has the option use-vc, by any of the names that glibc and Go know.
+func useVC(data []byte) bool {
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) > 0 && fields[0] == "options" && slices.ContainsFunc(fields[1:], func(option string) bool {
+			return slices.Contains([]string{"use-vc", "usevc", "tcp"}, option)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// Protocol of the queries of a program in the pod.
+func (c Config) Protocol() string {
+	if c.UseTCP {
+		return TCP
+	}
+	return UDP
 }
 
 // Names returns, in order, the absolute names that a lookup of name queries.

@@ -56,7 +56,7 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	var failures []string
 	code := check.ReasonResolutionFailed
 	for i, addr := range r.Config.Servers {
-		server := r.Config.Server(addr, UDP)
+		server := r.Config.Server(addr, r.Config.Protocol())
 		if deadline, bounded := ctx.Deadline(); bounded && i+1 < len(r.Config.Servers) {
 			share := time.Until(deadline) / time.Duration(len(r.Config.Servers)-i)
 			server.Attempts, server.Timeout = 1, min(server.Timeout, share)
