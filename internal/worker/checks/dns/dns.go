@@ -64,6 +64,9 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 			return *failure
 		}
 		f := summarise(d, runQueries(ctx, d, r.Config, targets))
+		if d.Resolver == "" || d.Resolver == ResolverPod {
+			f = withOddLines(f, r.Config.Odd)
+		}
 		if source != "" {
 			f.Message += "; asked: " + source
 		}
@@ -220,6 +223,18 @@ func summarise(d Settings, queries []query) check.Finding {
 		f.Message += fmt.Sprintf("; the %d other queries succeeded", passed)
 	}
 	f.Message += notes
+	return f
+}
+
+// withOddLines adds the lines of resolv.conf that are not as they should be.
+func withOddLines(f check.Finding, odd []string) check.Finding {
+	if len(odd) == 0 {
+		return f
+	}
+	f.Message += "; resolv.conf: " + strings.Join(odd, "; ")
+	if f.Outcome == check.Passed {
+		f.Outcome, f.Reason = check.Warned, check.ReasonNoServers
+	}
 	return f
 }
 

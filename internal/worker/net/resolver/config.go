@@ -48,6 +48,8 @@ type Config struct {
 	// Timeout of one query, and Attempts at a server. Defaults 5 seconds and 2.
 	Timeout  time.Duration
 	Attempts int
+	// Odd describes each nameserver line that resolvers skip or read in different ways.
+	Odd []string
 	// UseTCP is true with the option use-vc: queries go over TCP alone.
 	UseTCP bool
 }
@@ -65,8 +67,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse parses a resolv.conf. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353, and one that is no
-// IP address is an error.
+// Parse parses a resolv.conf. Like libc, it skips a nameserver that is no IP address, and takes what precedes a '#' or
+// ';'. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353.
 func Parse(data []byte) (Config, error) {
 	parsed, err := mdns.ClientConfigFromReader(bytes.NewReader(data))
 	if err != nil {
@@ -79,9 +81,17 @@ func Parse(data []byte) (Config, error) {
 		UseTCP:   useVC(data),
 	}
 	for _, s := range parsed.Servers {
-		server, err := ParseServer(s)
-		if err != nil {
-			return Config{}, fmt.Errorf("nameserver %q is not an IP address", s)
+		trimmed := s
+		if i := strings.IndexAny(s, "#;"); i >= 0 { // as in res_init.c of glibc
+			trimmed = s[:i]
+		}
+		server, err := ParseServer(trimmed)
+		switch {
+		case err != nil:
+			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q is skipped, because it is not an IP address", s))
+			continue
+		case trimmed != s:
+			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q counts as %s, as for glibc; musl and Go skip it", s, trimmed))
 		}
 		if len(c.Servers) < maxServers && !slices.Contains(c.Servers, server) {
 			c.Servers = append(c.Servers, server)

@@ -51,7 +51,7 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 		return Answer{}, &HostError{name, check.ReasonNoServers, r.Err.Error()}
 	}
 	if len(r.Config.Servers) == 0 {
-		return Answer{}, &HostError{name, check.ReasonNoServers, "resolv.conf names no server"}
+		return Answer{}, &HostError{name, check.ReasonNoServers, r.Config.NoServers()}
 	}
 	var failures []string
 	code := check.ReasonResolutionFailed
@@ -88,6 +88,11 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 		}
 	}
 	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
+}
+
+// NoServers is why there are no servers.
+func (c Config) NoServers() string {
+	return strings.Join(append([]string{"resolv.conf names no server"}, c.Odd...), "; ")
 }
 
 // Server is a server with the timeout and attempts of resolv.conf, though at least two: the second goes without EDNS0.
