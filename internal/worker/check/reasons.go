@@ -55,6 +55,7 @@ var (
 	ReasonTruncated          = Reason{"Truncated"}          // cut off over UDP, and TCP does not work
 	ReasonMalformedAnswer    = Reason{"MalformedAnswer"}    // not a DNS answer to the question
 	ReasonQueryLost          = Reason{"QueryLost"}          // warning: answered, but not at the first attempt
+	ReasonEDNSFailed         = Reason{"EDNSFailed"}         // warning: the server does not handle EDNS0
 	ReasonServiceDNSMismatch = Reason{"ServiceDNSMismatch"} // DNS and the Service disagree
 )
 

@@ -28,6 +28,8 @@ type Behaviour struct {
 	DropUDP, DropTCP bool
 	// DropFirst drops so many UDP queries before it answers.
 	DropFirst int
+	// FailFirst answers so many UDP queries with SERVFAIL before it answers them.
+	FailFirst int
 	// NoTCP has nothing listen on TCP.
 	NoTCP bool
 	// Accepted, if not nil, counts the TCP connections; each is only served after AcceptAfter,
@@ -43,6 +45,8 @@ type Behaviour struct {
 	// TruncateUDP marks UDP answers as truncated and leaves the records out. TruncateTCP does
 	// so over TCP.
 	TruncateUDP, TruncateTCP bool
+	// CutUDP, if not 0, cuts off UDP answers after so many bytes, without marking them as truncated.
+	CutUDP int
 	// OtherQuestion answers a question that was not asked.
 	OtherQuestion bool
 	// OtherID answers with the ID of another query.
@@ -51,12 +55,45 @@ type Behaviour struct {
 	OtherName bool
 	// NoData answers with address records that hold no address (RDLENGTH 0).
 	NoData bool
-	// NoEDNS answers FORMERR to queries with EDNS0, as servers from before RFC 6891 do.
-	NoEDNS bool
+	// EDNS, if not nil, answers queries with EDNS0 in place of the rest; it gets the answer without an OPT record.
+	EDNS func(w mdns.ResponseWriter, a *mdns.Msg)
 	// EchoQuery sends the query back.
 	EchoQuery bool
 	// Garbage answers bytes that are no DNS message.
 	Garbage bool
+}
+
+// FormatError is the EDNS of servers from before RFC 6891: FORMERR, without the question.
+func FormatError(w mdns.ResponseWriter, a *mdns.Msg) {
+	a.Rcode, a.Question, a.Answer = mdns.RcodeFormatError, nil, nil
+	_ = w.WriteMsg(a)
+}
+
+// Rcode is the EDNS of servers that answer with a response code.
+func Rcode(rcode int) func(mdns.ResponseWriter, *mdns.Msg) {
+	return func(w mdns.ResponseWriter, a *mdns.Msg) {
+		a.Rcode, a.Answer = rcode, nil
+		if rcode > 0xF {
+			a.SetEdns0(mdns.DefaultMsgSize, false) // which has the upper bits
+		}
+		_ = w.WriteMsg(a)
+	}
+}
+
+// Drop is the EDNS of a firewall that drops what it does not know.
+func Drop(mdns.ResponseWriter, *mdns.Msg) {}
+
+// Close is the EDNS of servers that close the connection.
+func Close(w mdns.ResponseWriter, _ *mdns.Msg) { _ = w.Close() }
+
+// Append is the EDNS of servers that take a query for its question alone: they append their records to it and count
+// them as answers. The OPT record comes first then, and the last answer is among the additional records.
+func Append(w mdns.ResponseWriter, a *mdns.Msg) {
+	a.SetEdns0(mdns.DefaultMsgSize, false)
+	all := append(a.Extra, a.Answer...)
+	last := max(len(all)-1, 0)
+	a.Answer, a.Extra = all[:last], all[last:]
+	_ = w.WriteMsg(a)
 }
 
 // Start runs a server on loopback until the test ends and returns its address.
@@ -164,7 +201,11 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 	if udp && h.DropUDP || !udp && h.DropTCP {
 		return
 	}
-	if udp && h.queries.Add(1) <= int64(h.DropFirst) {
+	nth := int64(0)
+	if udp {
+		nth = h.queries.Add(1)
+	}
+	if udp && nth <= int64(h.DropFirst) {
 		return
 	}
 	if h.Types[mdns.TypeToString[q.Question[0].Qtype]] < 0 {
@@ -180,8 +221,21 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 		return
 	}
 	a := h.answer(q)
+	if udp && nth <= int64(h.DropFirst+h.FailFirst) {
+		a.Rcode, a.Answer = mdns.RcodeServerFailure, nil
+	}
+	if opt := q.IsEdns0(); opt != nil && h.EDNS != nil {
+		h.EDNS(w, a)
+		return
+	} else if opt != nil {
+		a.SetEdns0(opt.UDPSize(), false)
+	}
 	if udp && h.TruncateUDP || !udp && h.TruncateTCP {
 		a.Truncated, a.Answer = true, nil
+	}
+	if packed, err := a.Pack(); err == nil && udp && h.CutUDP > 0 {
+		_, _ = w.Write(packed[:min(len(packed), h.CutUDP)])
+		return
 	}
 	_ = w.WriteMsg(a)
 }
@@ -189,12 +243,6 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 	a := new(mdns.Msg)
 	a.SetReply(q)
-	if opt := q.IsEdns0(); opt != nil && h.NoEDNS {
-		a.Rcode, a.Question = mdns.RcodeFormatError, nil
-		return a
-	} else if opt != nil {
-		a.SetEdns0(opt.UDPSize(), false)
-	}
 	a.Rcode = h.Rcode
 	name := strings.ToLower(q.Question[0].Name)
 	records, exists := h.Zone[name]

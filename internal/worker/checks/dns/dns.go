@@ -45,8 +45,9 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 	d, r := ptr.Deref(s, Settings{}), pod.Resolver
 	d.Name = cmp.Or(d.Name, DefaultName+"."+r.Config.ClusterDomain()+".")
 	d.ExpectRcode = cmp.Or(d.ExpectRcode, noError)
-	if len(d.Protocols) == 0 {
-		d.Protocols = []string{resolver.UDP}
+	_, err := resolver.ParseServer(d.Resolver)
+	if isAddress := err == nil; len(d.Protocols) == 0 || r.Config.UseTCP && !isAddress {
+		d.Protocols = []string{r.Config.Protocol()}
 	}
 	if d.MinAnswers == nil && d.ExpectRcode == noError {
 		d.MinAnswers = new(int32(1))
@@ -63,6 +64,9 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 			return *failure
 		}
 		f := summarise(d, runQueries(ctx, d, r.Config, targets))
+		if d.Resolver == "" || d.Resolver == ResolverPod {
+			f = withOddLines(f, r.Config.Odd)
+		}
 		if source != "" {
 			f.Message += "; asked: " + source
 		}
@@ -118,7 +122,16 @@ func runQueries(ctx context.Context, d Settings, config resolver.Config, targets
 					q.warning = n.Reason
 				}
 			}
-			if answer.Tries > 1 {
+			if answer.SizeFault != "" {
+				q.warning = check.ReasonMalformedAnswer
+				q.notes = append(q.notes, answer.SizeFault+", which Go's resolver cannot read")
+			}
+			switch {
+			case answer.EDNSFault != "":
+				q.warning = check.ReasonEDNSFailed
+				q.notes = append(q.notes, "answers only without EDNS0, which Go's resolver uses; with it, the server "+
+					answer.EDNSFault)
+			case answer.Tries > 1:
 				q.warning = check.ReasonQueryLost
 				q.notes = append(q.notes, "answered at the "+check.Ordinal(answer.Tries)+" attempt")
 			}
@@ -210,6 +223,18 @@ func summarise(d Settings, queries []query) check.Finding {
 		f.Message += fmt.Sprintf("; the %d other queries succeeded", passed)
 	}
 	f.Message += notes
+	return f
+}
+
+// withOddLines adds the lines of resolv.conf that are not as they should be.
+func withOddLines(f check.Finding, odd []string) check.Finding {
+	if len(odd) == 0 {
+		return f
+	}
+	f.Message += "; resolv.conf: " + strings.Join(odd, "; ")
+	if f.Outcome == check.Passed {
+		f.Outcome, f.Reason = check.Warned, check.ReasonNoServers
+	}
 	return f
 }
 

@@ -59,7 +59,8 @@ type Settings struct {
 	// endpoints. Default 0: all of them.
 	Sample int32 `json:"sample,omitempty" minimum:"0" maximum:"100"`
 	// Protocols are udp, tcp or both; each must work. Default udp. A query whose answer is truncated over UDP is always
-	// repeated over TCP.
+	// repeated over TCP. If resolv.conf has the option use-vc, the protocol is tcp, except for an IP address with
+	// protocols of its own.
 	Protocols []string `json:"protocols,omitempty" enum:"udp tcp"`
 	// ExpectRcode is the response code that passes. Default NOERROR.
 	ExpectRcode string `json:"expectRcode,omitempty" enum:"NOERROR NXDOMAIN REFUSED SERVFAIL"`

@@ -37,7 +37,7 @@ func targetsOf(
 			targets = append(targets, fixed(server))
 		}
 		if len(targets) == 0 {
-			return nil, "", check.Failure(check.ReasonNoServers, "resolv.conf names no server")
+			return nil, "", check.Failure(check.ReasonNoServers, "%s", config.NoServers())
 		}
 		return targets, "", nil
 	case ResolverService, ResolverEndpoints:

@@ -48,6 +48,10 @@ type Config struct {
 	// Timeout of one query, and Attempts at a server. Defaults 5 seconds and 2.
 	Timeout  time.Duration
 	Attempts int
+	// Odd describes each nameserver line that resolvers skip or read in different ways.
+	Odd []string
+	// UseTCP is true with the option use-vc: queries go over TCP alone.
+	UseTCP bool
 }
 
 // Load reads a resolv.conf.
@@ -63,8 +67,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse parses a resolv.conf. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353, and one that is no
-// IP address is an error.
+// Parse parses a resolv.conf. Like libc, it skips a nameserver that is no IP address, and takes what precedes a '#' or
+// ';'. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353.
 func Parse(data []byte) (Config, error) {
 	parsed, err := mdns.ClientConfigFromReader(bytes.NewReader(data))
 	if err != nil {
@@ -74,11 +78,20 @@ func Parse(data []byte) (Config, error) {
 		Ndots:    parsed.Ndots,
 		Timeout:  time.Duration(min(parsed.Timeout, 30)) * time.Second, // RES_MAXRETRANS of glibc
 		Attempts: min(parsed.Attempts, 5),                              // RES_MAXRETRY of glibc
+		UseTCP:   useVC(data),
 	}
 	for _, s := range parsed.Servers {
-		server, err := ParseServer(s)
-		if err != nil {
-			return Config{}, fmt.Errorf("nameserver %q is not an IP address", s)
+		trimmed := s
+		if i := strings.IndexAny(s, "#;"); i >= 0 { // as in res_init.c of glibc
+			trimmed = s[:i]
+		}
+		server, err := ParseServer(trimmed)
+		switch {
+		case err != nil:
+			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q is skipped, because it is not an IP address", s))
+			continue
+		case trimmed != s:
+			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q counts as %s, as for glibc; musl and Go skip it", s, trimmed))
 		}
 		if len(c.Servers) < maxServers && !slices.Contains(c.Servers, server) {
 			c.Servers = append(c.Servers, server)
@@ -92,6 +105,27 @@ func Parse(data []byte) (Config, error) {
 		c.Search = append(c.Search, s)
 	}
 	return c, nil
+}
+
+// useVC reports whether a resolv.conf has the option use-vc, by any of the names that glibc and Go know.
+func useVC(data []byte) bool {
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) > 0 && fields[0] == "options" && slices.ContainsFunc(fields[1:], func(option string) bool {
+			return slices.Contains([]string{"use-vc", "usevc", "tcp"}, option)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// Protocol of the queries of a program in the pod.
+func (c Config) Protocol() string {
+	if c.UseTCP {
+		return TCP
+	}
+	return UDP
 }
 
 // Names returns, in order, the absolute names that a lookup of name queries.

@@ -65,13 +65,30 @@ func TestTheClusterDomainOfANamespaceCalledSvc(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for in, says := range map[string]string{
-		"nameserver dns.example": `nameserver "dns.example" is not an IP address`,
-		"nameserver 10.0.0.1:x":  "not an IP address",
+// TestOneOddLine checks that a nameserver that resolvers skip or trim does not void the others.
+func TestOneOddLine(t *testing.T) {
+	for _, c := range []struct{ line, server, says string }{
+		{"<nil>", "", `nameserver "<nil>" is skipped, because it is not an IP address`},
+		{"10.0.0.1#53", "10.0.0.1:53", `nameserver "10.0.0.1#53" counts as 10.0.0.1, as for glibc`},
+		{"fd00::1;dns", "[fd00::1]:53", "counts as fd00::1"},
+		{"010.000.000.010", "", "is skipped"}, // libc reads octal numbers: 8.0.0.8
+		{"dns.example", "", `"dns.example" is skipped`},
+		{"10.0.0.1:x", "", "is skipped"},
+		{"10.0.0.1,10.0.0.2", "", "is skipped"},
+		{"#10.0.0.1", "", "is skipped"},
+		{"10.0.0.1 # the first", "10.0.0.1:53", ""},
+		{"10.0.0.1:5353", "10.0.0.1:5353", ""},
 	} {
-		if _, err := resolver.Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("got %v, want %q", err, says)
+		config, err := resolver.Parse([]byte("nameserver " + c.line + "\nnameserver 10.96.0.10\n"))
+		want := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.10:53")}
+		if c.server != "" {
+			want = append([]netip.AddrPort{netip.MustParseAddrPort(c.server)}, want...)
+		}
+		if err != nil || !slices.Equal(config.Servers, want) {
+			t.Errorf("%s: got %v, %v, want %v", c.line, config.Servers, err, want)
+		}
+		if odd := strings.Join(config.Odd, "\n"); (odd != "") != (c.says != "") || !strings.Contains(odd, c.says) {
+			t.Errorf("%s: got %q, want %q", c.line, odd, c.says)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	mdns "github.com/miekg/dns"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
@@ -27,6 +28,11 @@ type Answer struct {
 	Notes []Note
 	// Tries is the highest number of queries for one question.
 	Tries int
+	// EDNSFault is what the server does with EDNS0 if it answers only queries without it, as a phrase that begins with a
+	// verb.
+	EDNSFault string
+	// SizeFault is what was wrong with the size of an answer over UDP that was then asked for over TCP, as such a phrase.
+	SizeFault string
 }
 
 // Note is what was wrong with the answer for one type.
@@ -60,8 +66,8 @@ func (a Answer) Addrs() []netip.Addr {
 // name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It
 // stops at a query without an answer. The error is always an *Error.
 func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
-	s.stream = &stream{addr: s.Addr}
-	defer s.stream.close()
+	s.session = newSession(s.Addr)
+	defer s.session.close()
 	var best *Answer
 	tries := 0
 	for _, n := range c.Names(name) {
@@ -71,6 +77,8 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 		}
 		tries = max(tries, a.Tries)
 		a.Tries = tries
+		a.EDNSFault = ptr.Deref(s.session.ednsFault.Load(), "")
+		a.SizeFault = ptr.Deref(s.session.sizeFault.Load(), "")
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
 			return a, nil
 		}
@@ -202,6 +210,8 @@ var rcodes = map[int]struct {
 	mdns.RcodeServerFailure: {check.ReasonServerFailure, "SERVFAIL (the server or its upstream is broken)"},
 	mdns.RcodeRefused: {check.ReasonQueryRefused,
 		"REFUSED (the server does not answer this client, or not for this name)"},
+	// The library calls it BADSIG, which has the same number.
+	mdns.RcodeBadVers: {check.ReasonUnexpectedRcode, "BADVERS (the server does not handle this version of EDNS)"},
 }
 
 // RcodeText is a response code with what it means.

@@ -51,12 +51,12 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 		return Answer{}, &HostError{name, check.ReasonNoServers, r.Err.Error()}
 	}
 	if len(r.Config.Servers) == 0 {
-		return Answer{}, &HostError{name, check.ReasonNoServers, "resolv.conf names no server"}
+		return Answer{}, &HostError{name, check.ReasonNoServers, r.Config.NoServers()}
 	}
 	var failures []string
 	code := check.ReasonResolutionFailed
 	for i, addr := range r.Config.Servers {
-		server := r.Config.Server(addr, UDP)
+		server := r.Config.Server(addr, r.Config.Protocol())
 		if deadline, bounded := ctx.Deadline(); bounded && i+1 < len(r.Config.Servers) {
 			share := time.Until(deadline) / time.Duration(len(r.Config.Servers)-i)
 			server.Attempts, server.Timeout = 1, min(server.Timeout, share)
@@ -90,9 +90,14 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
 }
 
-// Server is a server with the timeout and attempts of resolv.conf.
+// NoServers is why there are no servers.
+func (c Config) NoServers() string {
+	return strings.Join(append([]string{"resolv.conf names no server"}, c.Odd...), "; ")
+}
+
+// Server is a server with the timeout and attempts of resolv.conf, though at least two: the second goes without EDNS0.
 func (c Config) Server(addr netip.AddrPort, protocol string) Server {
-	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: c.Attempts}
+	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2)}
 }
 
 // HostError is a host name that does not resolve.
