@@ -102,7 +102,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		p.Address, p.Protocol = pod.Service(), ProtocolTLS
 	}
 	p.Protocol = cmp.Or(p.Protocol, ProtocolRaw)
-	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, 0, p.run) }
+	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, p.run) }
 }
 
 func (p path) run(ctx context.Context) check.Finding {
@@ -121,8 +121,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	if !supported {
 		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
 	}
-	dialer := net.Dialer{Control: forbidFragments, Timeout: retry.Lost} // then over a new connection, as retry.Lost says
-	raw, err := resolver.DialAny(ctx, dialer, "tcp", addrs, port)
+	raw, err := resolver.DialAny(ctx, net.Dialer{Control: forbidFragments}, "tcp", addrs, port)
 	if err != nil {
 		return neterror.Finding(p.Address, err)
 	}
@@ -167,14 +166,14 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 		return *p.tooSmall(size, after)
 	}
 	if err := <-exchanged; err != nil {
-		return p.unanswered(ctx, size, took, err)
+		return p.unanswered(ctx, size, after, err)
 	}
 	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
 }
 
-// unanswered is the finding of a payload that arrived but was not answered. Since a small echo was, only its size can
-// have kept the large one.
-func (p path) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
+// unanswered is the finding of a payload that arrived but was not answered. If a small echo was, only its size can have
+// kept the large one.
+func (p path) unanswered(ctx context.Context, size int, after state, err error) check.Finding {
 	reason, phrase := neterror.Of(err)
 	if reason != check.ReasonTimeout {
 		return check.Fail(reason, "%s %s", p.Address, phrase)
@@ -186,8 +185,8 @@ func (p path) unanswered(ctx context.Context, size int, took time.Duration, err 
 		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, "+
 			"but these bytes did not come back: packets of this size are lost on the way back", p.Address, size)
 	}
-	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: "+
-		"it does not speak TLS, or its answer is too large for the way back", p.Address, size, took)
+	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes in one segment (path MTU %d), but no server behind "+
+		"that address answered the ClientHello", p.Address, size, after.pathMTU)
 }
 
 func (p path) tooSmall(size int, s state) *check.Finding {
