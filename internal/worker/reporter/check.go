@@ -113,7 +113,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.EqualFold(host, "localhost") {
 		loopback := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-		return resolver.DialAny(ctx, network, loopback, port)
+		return resolver.DialAny(ctx, net.Dialer{}, network, loopback, port)
 	}
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, network, address)

@@ -3,78 +3,100 @@ package mtu
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
+// payload is what to send in one segment over a connection in the given state, or why nothing can be sent.
+func (p path) payload(host string, s state) ([]byte, *check.Finding) {
+	// Linux acknowledges the SYN, so that both are at least 1 from the start. gVisor leaves all of TCP_INFO at 0.
+	if s.mss == 0 || s.acked == 0 {
+		return nil, check.Failure(check.ReasonUnknown, "the kernel does not show the segment size or the "+
+			"acknowledgements of the connection to %s", p.Address)
+	}
+	size := int(ptr.Deref(p.PayloadBytes, int32(min(s.mss, maxPayload))))
+	if size > s.mss {
+		return nil, p.tooSmall(size, s)
+	}
+	if p.Protocol != ProtocolTLS {
+		return text(size), nil
+	}
+	sent := hello(host, size)
+	if len(sent) > s.mss {
+		return nil, check.Failure(check.ReasonUnknown, "a ClientHello of %d bytes does not fit one segment to %s, "+
+			"which has %d: use protocol raw or echo", len(sent), p.Address, s.mss)
+	}
+	return sent, nil
+}
+
 // exchange writes the payload at once and waits for the protocol's answer.
-func (p path) exchange(conn net.Conn, host string, size int) error {
+func (p path) exchange(conn net.Conn, payload []byte) error {
 	switch p.Protocol {
 	case ProtocolEcho:
-		return echo(conn, size)
+		return echo(conn, payload)
 	case ProtocolTLS:
-		return hello(conn, host, size)
+		if _, err := conn.Write(payload); err != nil {
+			return err
+		}
+		// An alert, too, shows that the server has read the ClientHello.
+		_, err := io.ReadFull(conn, make([]byte, 1))
+		return err
 	default:
-		_, err := conn.Write(payload(size))
+		_, err := conn.Write(payload)
 		return err
 	}
 }
 
-// payload is printable, in case the target logs it.
-func payload(size int) []byte {
-	text := "kube-node-ready mtu check "
-	return []byte(strings.Repeat(text, size/len(text)+1)[:size-1] + "\n")
+// text is printable, in case the target logs it.
+func text(size int) []byte {
+	line := "kube-node-ready mtu check "
+	return []byte(strings.Repeat(line, size/len(line)+1)[:size-1] + "\n")
 }
 
-func echo(conn net.Conn, size int) error {
-	sent := payload(size)
+func echo(conn net.Conn, sent []byte) error {
 	if _, err := conn.Write(sent); err != nil {
 		return err
 	}
-	back := make([]byte, size)
+	back := make([]byte, len(sent))
 	if _, err := io.ReadFull(conn, back); err != nil {
 		return err
 	}
 	if !bytes.Equal(sent, back) {
-		text := fmt.Sprintf("sent back other bytes than the %d bytes that it received", size)
+		text := fmt.Sprintf("sent back other bytes than the %d bytes that it received", len(sent))
 		return &neterror.Error{Code: check.ReasonPayloadAltered, Text: text}
 	}
 	return nil
 }
 
-// hello sends a ClientHello of exactly the given size and waits for the server's answer. It pads it with application
+// hello is a ClientHello of the given size, or of its least size if that is larger. It is padded with application
 // protocols that do not exist, after one that every server accepts.
-func hello(conn net.Conn, host string, size int) error {
+func hello(host string, size int) []byte {
 	config := &tls.Config{
-		// The connection has no data: it does not matter who answers.
-		InsecureSkipVerify: true,
+		InsecureSkipVerify: true, // there is no handshake
 		MinVersion:         tls.VersionTLS12,
-		CurvePreferences:   []tls.CurveID{tls.X25519}, // a small key share, so that the hello can be small
+		// Key shares that fit a small segment. That of ML-KEM has more than a thousand bytes.
+		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
+		NextProtos:       []string{"http/1.1"},
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		config.ServerName = host
 	}
-	var bare bytes.Buffer
-	config.NextProtos = []string{"http/1.1"}
-	// The hello's length does not depend on its random parts.
-	_ = tls.Client(recorder{written: &bare}, config).Handshake()
-	config.NextProtos = append(config.NextProtos, padding(size-bare.Len())...)
-
-	client := tls.Client(conn, config)
-	err := client.Handshake()
-	var alert tls.AlertError
-	var record tls.RecordHeaderError
-	if errors.As(err, &alert) || errors.As(err, &record) {
-		return nil // an alert is an answer too
+	write := func() []byte {
+		var written bytes.Buffer
+		_ = tls.Client(recorder{written: &written}, config).Handshake()
+		return written.Bytes()
 	}
-	return err
+	bare := write() // its length does not depend on its random parts
+	config.NextProtos = append(config.NextProtos, padding(size-len(bare))...)
+	return write()
 }
 
 // padding is a list of protocol names that makes a ClientHello n bytes longer (RFC 7301: a byte with its length before

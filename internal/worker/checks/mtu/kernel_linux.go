@@ -6,12 +6,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
 // supported reports whether the check works on this operating system.
 const supported = true
 
-// forbidFragments sets the don't-fragment bit of a socket (ip(7), IP_MTU_DISCOVER).
+// forbidFragments sets the don't-fragment bit of a socket (ip(7), IP_MTU_DISCOVER). Its error is a *neterror.Error.
 func forbidFragments(network, _ string, c syscall.RawConn) error {
 	var failure error
 	err := c.Control(func(fd uintptr) {
@@ -21,7 +24,11 @@ func forbidFragments(network, _ string, c syscall.RawConn) error {
 		}
 		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 	})
-	return errors.Join(err, failure)
+	if err := errors.Join(err, failure); err != nil {
+		text := "cannot be examined: the kernel does not set the don't-fragment bit: " + err.Error()
+		return &neterror.Error{Code: check.ReasonUnknown, Text: text}
+	}
+	return nil
 }
 
 // inspect reads a connection's TCP_INFO (tcp(7)).

@@ -102,7 +102,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		p.Address, p.Protocol = pod.Service(), ProtocolTLS
 	}
 	p.Protocol = cmp.Or(p.Protocol, ProtocolRaw)
-	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, 0, p.run) }
+	return func(ctx context.Context) check.Finding { return retry.Finding(ctx, retry.Lost, p.run) }
 }
 
 func (p path) run(ctx context.Context) check.Finding {
@@ -121,10 +121,12 @@ func (p path) run(ctx context.Context) check.Finding {
 	if !supported {
 		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
 	}
-	dialer := net.Dialer{Control: forbidFragments, Timeout: retry.Lost} // then over a new connection, as retry.Lost says
-	raw, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
+	raw, err := resolver.DialAny(ctx, net.Dialer{Control: forbidFragments}, "tcp", addrs, port)
 	if err != nil {
 		return neterror.Finding(p.Address, err)
+	}
+	if remote := raw.RemoteAddr().String(); remote != p.Address {
+		p.Address = fmt.Sprintf("%s (%s)", remote, host)
 	}
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
@@ -137,7 +139,7 @@ func (p path) run(ctx context.Context) check.Finding {
 // send sends the payload and waits until it is acknowledged and answered.
 func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Finding {
 	if p.Protocol == ProtocolEcho {
-		if err := echo(conn, smallEcho); err != nil {
+		if err := echo(conn, text(smallEcho)); err != nil {
 			reason, phrase := neterror.Of(err)
 			return check.Fail(reason, "%s, sent %d bytes to echo, %s", p.Address, smallEcho, phrase)
 		}
@@ -147,30 +149,31 @@ func (p path) send(ctx context.Context, conn *net.TCPConn, host string) check.Fi
 		return check.Fail(check.ReasonUnknown,
 			"the kernel does not show the state of the connection to %s: %v", p.Address, err)
 	}
-	size := int(ptr.Deref(p.PayloadBytes, int32(min(before.mss, maxPayload))))
-	if size > before.mss {
-		return p.tooSmall(size, before)
+	payload, failure := p.payload(host, before)
+	if failure != nil {
+		return *failure
 	}
+	size := len(payload)
 	start := time.Now()
 	exchanged := make(chan error, 1)
-	recovery.Go(func() { exchanged <- p.exchange(conn, host, size) }, func(p *recovery.Panic) { exchanged <- p })
+	recovery.Go(func() { exchanged <- p.exchange(conn, payload) }, func(p *recovery.Panic) { exchanged <- p })
 	after, err := awaitAck(ctx, conn, before.acked+uint64(size), exchanged)
 	took := time.Since(start).Round(100 * time.Microsecond)
 	switch {
 	case err != nil:
 		return p.lost(ctx, size, before, after, took, err)
 	case size > after.mss:
-		return p.tooSmall(size, after)
+		return *p.tooSmall(size, after)
 	}
 	if err := <-exchanged; err != nil {
-		return p.unanswered(ctx, size, took, err)
+		return p.unanswered(ctx, size, after, err)
 	}
 	return check.Pass("%d bytes reached %s in one segment in %s (path MTU %d)", size, p.Address, took, after.pathMTU)
 }
 
-// unanswered is the finding of a payload that arrived but was not answered. Since a small echo was, only its size can
-// have kept the large one.
-func (p path) unanswered(ctx context.Context, size int, took time.Duration, err error) check.Finding {
+// unanswered is the finding of a payload that arrived but was not answered. If a small echo was, only its size can have
+// kept the large one.
+func (p path) unanswered(ctx context.Context, size int, after state, err error) check.Finding {
 	reason, phrase := neterror.Of(err)
 	if reason != check.ReasonTimeout {
 		return check.Fail(reason, "%s %s", p.Address, phrase)
@@ -182,12 +185,12 @@ func (p path) unanswered(ctx context.Context, size int, took time.Duration, err 
 		return check.Fail(check.ReasonPathMTUBlackHole, "%s acknowledged %d bytes and echoes small packets, "+
 			"but these bytes did not come back: packets of this size are lost on the way back", p.Address, size)
 	}
-	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes within %s, but did not answer: "+
-		"it does not speak TLS, or its answer is too large for the way back", p.Address, size, took)
+	return check.Fail(check.ReasonTimeout, "%s acknowledged %d bytes in one segment (path MTU %d), but no server behind "+
+		"that address answered the ClientHello", p.Address, size, after.pathMTU)
 }
 
-func (p path) tooSmall(size int, s state) check.Finding {
-	return check.Fail(check.ReasonPathMTUTooSmall,
+func (p path) tooSmall(size int, s state) *check.Finding {
+	return check.Failure(check.ReasonPathMTUTooSmall,
 		"%d bytes do not fit one segment to %s: at most %d do, with a path MTU of %d",
 		size, p.Address, s.mss, s.pathMTU)
 }
@@ -201,7 +204,7 @@ func (p path) lost(ctx context.Context, size int, before, after state, took time
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return check.Fail(check.ReasonInterrupted, "%s was not waited for: the worker was stopped", p.Address)
 	case after.mss < size && after.mss > 0:
-		return p.tooSmall(size, after)
+		return *p.tooSmall(size, after)
 	}
 	return check.Fail(check.ReasonPathMTUBlackHole,
 		"%s accepts connections, but did not acknowledge a segment of %d bytes within %s (sent again %d times): packets "+

@@ -4,6 +4,7 @@ package mtu_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,17 @@ import (
 // TestPaths sends through network namespaces whose paths really have a small MTU. Making
 // them takes root and iproute2; without, the loopback tests have to do.
 func TestPaths(t *testing.T) {
+	if settings := os.Getenv(envSettings); settings != "" {
+		var s mtu.Settings
+		if err := json.Unmarshal([]byte(settings), &s); err != nil {
+			t.Fatal(err)
+		}
+		f := run(&s, "", 1500*time.Millisecond)
+		if err := os.WriteFile(os.Getenv(envFinding), []byte(f.Reason.String()+"\n"+f.Message), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	missing.Root(t, "network namespaces")
 	if _, err := exec.LookPath("ip"); err != nil {
 		missing.Skip(t, "ip(8), for network namespaces", "install iproute2")
@@ -49,13 +61,40 @@ func TestPaths(t *testing.T) {
 			client, server := c.path(t)
 			serveIn(t, server)
 			c.settings.Address = "10.9.2.2:80"
-			var f check.Finding
-			in(t, client, func() { f = run(&c.settings, "", 1500*time.Millisecond) })
-			if f.Reason != c.reason || !strings.Contains(f.Message, c.says) {
-				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
+			reason, message := runIn(t, client, c.settings)
+			if reason != c.reason.String() || !strings.Contains(message, c.says) {
+				t.Errorf("got %q: %q, want %q with %q", reason, message, c.reason, c.says)
 			}
 		})
 	}
+}
+
+// In a process that runs the check for TestPaths: the settings as JSON, and the file that receives the finding.
+const (
+	envSettings = "MTU_TEST_SETTINGS"
+	envFinding  = "MTU_TEST_FINDING"
+)
+
+// runIn runs the check in a process of its own, because it connects from several threads and a thread that is moved to
+// a network namespace moves no other.
+func runIn(t *testing.T, namespace string, settings mtu.Settings) (reason, message string) {
+	t.Helper()
+	text, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finding := t.TempDir() + "/finding"
+	child := exec.CommandContext(t.Context(), "ip", "netns", "exec", namespace, os.Args[0], "-test.run=^TestPaths$")
+	child.Env = append(os.Environ(), envSettings+"="+string(text), envFinding+"="+finding)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	found, err := os.ReadFile(finding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reason, message, _ = strings.Cut(string(found), "\n")
+	return reason, message
 }
 
 // A connection that gets no answer is replaced by a new one. A connection that began before the node's service rules

@@ -127,14 +127,16 @@ func (r *Resolver) DialContext(ctx context.Context, network, address string) (co
 		if err != nil {
 			return err
 		}
-		conn, err = DialAny(ctx, network, addrs, port)
+		conn, err = DialAny(ctx, net.Dialer{}, network, addrs, port)
 		return err
 	})
 	return conn, err
 }
 
 // DialAny connects to the address that answers first; the error is the last one.
-func DialAny(ctx context.Context, network string, addrs []netip.Addr, port string) (net.Conn, error) {
+func DialAny(
+	ctx context.Context, dialer net.Dialer, network string, addrs []netip.Addr, port string,
+) (net.Conn, error) {
 	type attempt struct {
 		conn net.Conn
 		err  error
@@ -143,7 +145,6 @@ func DialAny(ctx context.Context, network string, addrs []netip.Addr, port strin
 	attempts := make(chan attempt, len(addrs))
 	for _, a := range addrs {
 		recovery.Go(func() {
-			var dialer net.Dialer
 			conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(a.String(), port))
 			attempts <- attempt{conn, err}
 		}, func(p *recovery.Panic) { attempts <- attempt{err: p} })
