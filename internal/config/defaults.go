@@ -77,6 +77,9 @@ func (c *Config) setLateDefaults() {
 	or(&c.LeaderElection.Enabled, new(true))
 	or(&c.Metrics.Enabled, new(true))
 	or(&c.Rules.Enabled, new(true))
+	if c.Rules.OtherControllerNamespaces == nil {
+		c.Rules.OtherControllerNamespaces = []string{"nrr-system", "kube-system"}
+	}
 	or(&c.NodeManagement.Reverify.OnReboot, new(true))
 	m := &c.NodeManagement.Remediation
 	or(&m.MaxUnhealthy, new(intstr.FromString("20%")))

@@ -175,6 +175,8 @@ func TestFaults(t *testing.T) {
 		{"admission: {backfill: true, backfillMaxAge: 0s}", []string{`1: admission.backfillMaxAge: Invalid value: "0s": must be at least 1s`}},
 		{"backfill: true", []string{"1: backfill: unknown key here; move it to admission.backfill"}},
 		{"rules: {staleAfter: 10ms}", []string{`1: rules.staleAfter: Invalid value: "10ms": must be at least 1s, or 0s for never`}},
+		{"rules: {otherControllerNamespaces: [a, a.b, '']}", []string{
+			`1: rules.otherControllerNamespaces[1]: Invalid value: "a.b"`, `1: rules.otherControllerNamespaces[2]: Invalid value: ""`}},
 		{"rules: {maxClosedPercent: 101}", []string{"1: rules.maxClosedPercent: Invalid value: 101: must be between 0 and 100"}},
 		{"rules: {enabled: false, maxClosedPercent: 10}", []string{"1: rules.maxClosedPercent: Invalid value: 10: has no effect while rules.enabled is false"}},
 		{"rules: {enabled: false, takeOver: true, staleAfter: 1m}", []string{

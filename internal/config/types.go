@@ -48,12 +48,17 @@ type Config struct {
 
 // Rules is the controller of NodeReadinessRule resources.
 type Rules struct {
-	// Enabled serves NodeReadinessRules if the API server has them. Of several installations in a cluster, only one does:
-	// it holds the Lease node-ready-rules in the namespace default. Default true.
+	// Enabled serves NodeReadinessRules if the API server has them. Of several installations in a cluster, enable it in
+	// one. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
-	// TakeOver serves rules although the node-readiness-controller of the Kubernetes SIG runs (somebody holds its Lease).
-	// Two controllers of one rule undo each other's changes, so stop the other one. Default false.
+	// TakeOver serves rules although the node-readiness-controller of the Kubernetes SIG runs (its Lease is renewed). Two
+	// controllers of one rule undo each other's changes, so stop the other one. Default false.
 	TakeOver bool `json:"takeOver,omitempty"`
+	// OtherControllerNamespaces are the namespaces in which the Lease of the node-readiness-controller counts. While the
+	// controller observes that the Lease is renewed in one of them, at least once a minute, it serves no rules. List no
+	// namespace in which a tenant may write Leases. An empty list serves rules whatever runs. Default
+	// ["nrr-system","kube-system"].
+	OtherControllerNamespaces []string `json:"otherControllerNamespaces,omitempty" format:"dns-label"`
 	// StaleAfter is how long after its last heartbeat a node condition counts as missing. It applies only to conditions
 	// whose heartbeat the controller has observed to change, and is measured from that observation. Default 0s: never.
 	StaleAfter metav1.Duration `json:"staleAfter,omitempty" minimum:"1s" or:"0s for never"`

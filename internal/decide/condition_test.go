@@ -244,7 +244,7 @@ func TestWhatIsWrittenAtOnce(t *testing.T) {
 // A node waits for rules that cannot be served. The condition says so if the node must be verified or carries a rule's
 // taint. Any other node keeps its condition, and a node that may belong to another installation is not changed.
 func TestAwaitRules(t *testing.T) {
-	const why = "Lease default/node-ready-rules is not renewed"
+	const why = "Lease kube-system/nrc is renewed"
 	for name, test := range map[string]struct {
 		in    Input
 		ruled bool

@@ -56,7 +56,7 @@ var examinations = []struct {
 	{"versions", examineVersions, "plugin, controller and workers have the same version"},
 	{"image", examineImage, "the workers run the kube-node-ready image, and write reports"},
 	{"rights", examineRights, "the service accounts have the permissions that the configuration needs"},
-	{"controllers", examineControllers, "no two controllers act on the same taint"},
+	{"controllers", examineControllers, "no two controllers act on the same taint, or serve rules"},
 	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
 	{"nodes", examineNodes, "worker pods are accepted, and fewer than half of the nodes are closed"},
 	{"dns", examineDNS, "cluster DNS can run"},

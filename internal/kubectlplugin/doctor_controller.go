@@ -87,7 +87,7 @@ func workerImages(cfg *config.Config) []workerImage {
 	return all
 }
 
-// examineControllers looks for two controllers that both act on a taint.
+// examineControllers looks for two controllers that both act on a taint, or both serve rules.
 func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error {
 	found, err := v.cluster.configMaps(ctx, metav1.NamespaceAll)
 	if err != nil {
@@ -103,6 +103,10 @@ func examineControllers(ctx context.Context, v *invocation, d *diagnosis) error 
 			continue
 		}
 		for _, other := range slices.Sorted(maps.Keys(others)) {
+			if *cfg.Rules.Enabled && *others[other].Rules.Enabled {
+				d.found(fmt.Sprintf("%s and %s both serve NodeReadinessRules", other, name),
+					"set rules.enabled to false in all but one")
+			}
 			for _, t := range cfg.Vocabulary().Gating {
 				shared := decide.HasTaint(others[other].Vocabulary().Gating, t)
 				if shared && overlap(cfg.NodeManagement.NodeSelector, others[other].NodeManagement.NodeSelector) {

@@ -41,8 +41,8 @@ func explain(ctx context.Context, v *invocation) error {
 		fmt.Fprintf(&v.out, "%s\n\n", singleLine(l.line(v.now)))
 	}
 	rows := v.facts(s, n)
-	if problem := v.cluster.rulesProblem(ctx); problem != "" && len(n.Rules) > 0 {
-		rows = append(rows, []string{"Rules", problem})
+	if v.notServed != "" && len(n.Rules) > 0 {
+		rows = append(rows, []string{"Rules", v.notServed})
 	}
 	v.print(rows, func(_, column int, text string) string {
 		if column == 1 {

@@ -54,6 +54,7 @@ type invocation struct {
 	colour     bool
 	results    []map[string]string // name and result of each object, for -o json
 	ruleSet    []rule.Rule         // NodeReadinessRules, as far as they could be read
+	notServed  string              // why rules are not served, as a rule or a node reports it
 	noLeader   bool
 
 	// Flags.

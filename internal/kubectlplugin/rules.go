@@ -1,6 +1,7 @@
 package kubectlplugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,30 +9,34 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
-// rulesProblem is the reason why rules are not served. It is empty if they are served, or if that is not known. A user
-// who may not read the Lease, on which the controller reports the reason, still gets the list of nodes.
-func (c *cluster) rulesProblem(ctx context.Context) string {
-	l, err := c.client.CoordinationV1().Leases(rule.LeaseNamespace).Get(ctx, rule.LeaseName, metav1.GetOptions{})
-	if err != nil {
+// notServed is the reason why a rule is not served, as its condition Serving reports it; empty if it is served or
+// refused, or has no such condition.
+func notServed(r *v1alpha1.NodeReadinessRule) string {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionServing)
+	if c == nil || c.Reason != v1alpha1.ReasonStandingBack && c.Reason != v1alpha1.ReasonForbidden {
 		return ""
 	}
-	return rulesProblem(l.Annotations[rule.StateAnnotation])
+	return fmt.Sprintf("NodeReadinessRule %s is not served (%s): %s", r.Name, c.Reason, c.Message)
 }
 
-func rulesProblem(annotation string) string {
-	state, why, _ := strings.Cut(annotation, ": ")
-	if state == "" || state == string(rule.Serving) || state == string(rule.Absent) {
-		return ""
+// waitsForRules is what a node's condition reports while the node waits for rules that are not served; empty if it does
+// not wait.
+func waitsForRules(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == marks.ConditionType && c.Reason == marks.ReasonRulesUnavailable {
+			return fmt.Sprintf("Node %s: %s", n.Name, c.Message)
+		}
 	}
-	return "NodeReadinessRules are not served (" + state + "): " + why
+	return ""
 }
 
 // ruleView is the state of a node under a NodeReadinessRule that selects it and decides about its taint.
@@ -50,23 +55,25 @@ type ruleView struct {
 	Conditions []v1alpha1.ConditionResult `json:"conditions"`
 }
 
-// addRules adds to nodes their state under the NodeReadinessRules that exist, as the controller decides it.
-// Where there are none, or they may not be read, nothing is added.
+// addRules adds to nodes their state under the NodeReadinessRules that exist, as the controller decides it, and finds
+// out whether rules are not served. Where there are no rules, or they may not be read, nothing is added.
 func (v *invocation) addRules(ctx context.Context, list []nodeState) {
 	if len(list) == 0 || !*v.cluster.config.Rules.Enabled {
 		return
 	}
-	v.ruleSet = nil
+	v.ruleSet, v.notServed = nil, ""
 	rules := v.cluster.dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource))
 	_ = each(ctx, rules.List, "", func(o *unstructured.Unstructured) {
 		r := &v1alpha1.NodeReadinessRule{}
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, r) == nil {
 			v.ruleSet = append(v.ruleSet, rule.Compile(r, v.cluster.config.Vocabulary().Gating))
+			v.notServed = cmp.Or(v.notServed, notServed(r))
 		}
 	})
 	rule.Sort(v.ruleSet)
 	for i := range list {
 		list[i].rules = v.evaluateRules(list[i].node)
+		v.notServed = cmp.Or(v.notServed, waitsForRules(list[i].node))
 	}
 }
 

@@ -12,15 +12,28 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
+// status and explain say why rules are not served: by the condition of a rule that was served before, or by that of a
+// node that waits for rules.
 func TestWhyRulesAreNotServed(t *testing.T) {
-	for state, want := range map[string]string{
-		"":          "",
-		"serving: ": "",
-		"absent: the API server has no NodeReadinessRules": "",
-		"standing-back: Lease a/b is held by c: at work":   "NodeReadinessRules are not served (standing-back): Lease a/b is held by c: at work",
+	for _, c := range []struct{ conditionType, status, reason, want string }{
+		{"Serving", "True", "Serving", ""},
+		{"Serving", "True", "DryRun", ""},
+		{"Serving", "False", "Refused", ""}, // refusedRules names it
+		{"Serving", "False", "StandingBack", "NodeReadinessRule r is not served (StandingBack): why"},
+		{"Serving", "False", "Forbidden", "NodeReadinessRule r is not served (Forbidden): why"},
+		{"Accepted", "False", "Forbidden", ""},
 	} {
-		if got := rulesProblem(state); got != want {
-			t.Errorf("%q: %q, want %q", state, got, want)
+		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+		r.Status.Conditions = []metav1.Condition{{Type: c.conditionType, Status: metav1.ConditionStatus(c.status), Reason: c.reason, Message: "why"}}
+		if got := notServed(r); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	for reason, want := range map[string]string{"RulesUnavailable": "Node n: Waiting: why", "WaitingForSlot": ""} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}, {Type: marks.ConditionType, Reason: reason, Message: "Waiting: why"}}
+		if got := waitsForRules(n); got != want {
+			t.Errorf("%s: %q", reason, got)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func status(ctx context.Context, v *invocation) error {
 	}
 	v.addKarpenter(ctx, list)
 	v.addRules(ctx, list)
-	o, problem := v.overview(ctx), v.cluster.rulesProblem(ctx)
+	o := v.overview(ctx)
 	nodes, totals := []summary{}, map[string]int{} // [] and not null in JSON
 	for _, s := range list {
 		n := v.summary(s)
@@ -41,7 +41,7 @@ func status(ctx context.Context, v *invocation) error {
 			Totals     map[string]int `json:"totals"`
 			Nodes      []summary      `json:"nodes"`
 			Rules      string         `json:"rules,omitempty"`
-		}{o, totals, nodes, problem}))
+		}{o, totals, nodes, v.notServed}))
 	}
 	if !v.noHeaders {
 		rows := o.rows(v, totals)
@@ -68,8 +68,8 @@ func status(ctx context.Context, v *invocation) error {
 	if more := len(list) - len(shown); more > 0 {
 		fmt.Fprintf(&v.out, "%d nodes are not shown: --all shows every node, -l selects some\n", more)
 	}
-	if problem != "" {
-		fmt.Fprintln(&v.out, singleLine(problem))
+	if v.notServed != "" {
+		fmt.Fprintln(&v.out, singleLine(v.notServed))
 	}
 	for _, line := range v.refusedRules() {
 		fmt.Fprintln(&v.out, singleLine(line))

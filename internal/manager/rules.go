@@ -18,7 +18,7 @@ import (
 
 // serveRules creates the controller of rules and makes the node reconciler use it. The controller starts once rules are
 // defined. writer writes rules.
-func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string,
+func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	writer client.Client, events emitter, nodes *node.Reconciler) error {
 	if !*cfg.Rules.Enabled {
 		return nil
@@ -38,8 +38,7 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	served.EnqueueRule = reconciler.Enqueue
 	nodes.Rules = served
 	watch := &rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: mgr.GetCache(),
-		Live: mgr.GetAPIReader(), Begin: func() error { return reconciler.Setup(mgr) },
-		Identity: namespace + "/" + cfg.LeaderElection.ID}
+		Live: mgr.GetAPIReader(), Begin: func() error { return reconciler.Setup(mgr) }}
 	if err := mgr.Add(watch); err != nil {
 		return err
 	}

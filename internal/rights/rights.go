@@ -95,15 +95,13 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 			may("get update watch", "leases.coordination.k8s.io", where, why).named(e.ID))
 	}
 	if *cfg.Rules.Enabled {
-		const why = "of several installations, only one serves rules"
 		all = append(all,
 			may("get list watch patch", "nodereadinessrules.readiness.node.x-k8s.io", cluster,
 				"the rules; patch adds and removes the finalizer"),
 			may("patch", "nodereadinessrules/status.readiness.node.x-k8s.io", cluster, "their status"),
 			may("list watch", "leases.coordination.k8s.io", cluster,
-				"to stand back while the node-readiness-controller runs, in any namespace").named(rule.NRCLease),
-			may("create", "leases.coordination.k8s.io", rule.LeaseNamespace, why),
-			may("get update", "leases.coordination.k8s.io", rule.LeaseNamespace, why).named(rule.LeaseName))
+				"to stand back while the node-readiness-controller runs in one of `rules.otherControllerNamespaces`, which "+
+					"need not exist").named(rule.NRCLease))
 	}
 	if a := cfg.Admission; a.Mode == config.AdmissionWebhook && a.Webhook.CertificateDir == "" && !dryRun {
 		all = append(all,

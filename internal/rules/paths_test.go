@@ -181,50 +181,36 @@ func TestStaleAfter(t *testing.T) {
 	}
 }
 
-// The API server keeps refusing the Lease of rules. Without rules, no node waits for it. With a rule, only the nodes
-// wait that the rule selects or that carry its taint. Their conditions name the missing permission within a minute.
-// They keep their taints, and continue once the permission is granted.
-func TestRefusedLeaseOfRules(t *testing.T) {
+// The API server keeps refusing the finalizer of a rule. Only the nodes that the rule selects wait for it, without a
+// taint of the rule. Their conditions name the missing permission within a minute. They continue once the permission is
+// granted.
+func TestRefusedFinalizer(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")
-	first := w.Node("first")
-	l := w.Lead(func(l *world.Leader) { l.NoLease, l.Served = true, true })
-	l.RunFor(10 * time.Second)
-	w.ExpectCondition(first.Name, "True ChecksPassed")
-
 	w.Rule(world.InPool)
 	member := func(n *corev1.Node) { n.Labels["pool"] = "gated" }
-	other, selected, carrier := w.Node("other"), w.Node("selected", member), w.Node("carrier", world.Untainted, w.RegistersWithRuleTaint())
-	before := w.Verified("before")
+	other, selected, before := w.Node("other"), w.Node("selected", member), w.Verified("before")
 	world.Labels("pool", "gated")(w, before.Name)
+	l := w.Lead(func(l *world.Leader) {
+		l.Forbid = func(write string) bool { return write == "patch NodeReadinessRule" }
+	})
 	l.RunFor(3 * time.Second)
 	w.ExpectCondition(selected.Name, "")
 	l.RunFor(57 * time.Second)
 	w.ExpectCondition(other.Name, "True ChecksPassed")
 	w.ExpectCondition(before.Name, "True ChecksPassed")
-	const why = "Unknown RulesUnavailable: Waiting for NodeReadinessRules to be served: Lease default/node-ready-rules is not renewed: "
-	for _, held := range []*corev1.Node{selected, carrier} {
-		w.ExpectCondition(held.Name, why)
-		if said := w.ConditionText(held.Name); !strings.Contains(said, `user "controller" may not get leases`) {
-			t.Errorf("it does not say who may not do what: %s", said)
-		}
-		if n := w.EventCount(held.Name, decide.EventRulesUnavailable); n != 1 {
-			t.Errorf("%d events on %s", n, held.Name)
-		}
+	w.ExpectCondition(selected.Name, "Unknown RulesUnavailable: Waiting for NodeReadinessRules to be served: cannot add the finalizer to rule ")
+	if said := w.ConditionText(selected.Name); !strings.Contains(said, `user "controller" may not patch NodeReadinessRule`) {
+		t.Errorf("it does not say who may not do what: %s", said)
+	}
+	if n := w.EventCount(selected.Name, decide.EventRulesUnavailable); n != 1 {
+		t.Errorf("%d events on the node", n)
 	}
 	if n, facts := w.Get(selected.Name); !facts.Gated || len(world.RuleTaints(n)) > 0 || len(w.Pods(selected.Name)) > 0 {
 		t.Errorf("a node that waits for its rules changed: %v", n.Spec.Taints)
 	}
-	if n, _ := w.Get(carrier.Name); len(world.RuleTaints(n)) != 1 {
-		t.Errorf("the taint of a rule that is not served went: %v", n.Spec.Taints)
-	}
-	writes := l.WriteCount()
-	l.RunFor(10 * time.Minute)
-	if more := l.WriteCount() - writes; more > 0 {
-		t.Errorf("%d writes in ten minutes of waiting: %v", more, l.Writes[writes:])
-	}
 
-	l.NoLease = false
+	l.Forbid = nil
 	l.RunFor(time.Minute)
 	w.ExpectCondition(selected.Name, "True ChecksPassed")
 	if n, _ := w.Get(selected.Name); len(world.RuleTaints(n)) != 1 {

@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 func (r *Reconciler) notServing(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule,
 	state rule.ServingState, why string) error {
 	conditions := rule.NotServing(c, o.Status.Conditions, state, why, r.Rules.Now())
-	if conditions == nil || r.Rules.DryRun || r.Rules.servedElsewhere() {
+	if conditions == nil || r.Rules.DryRun {
 		return nil
 	}
 	want := o.DeepCopy()

@@ -203,7 +203,7 @@ func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.Now()
-	state, why := r.serving.state(r.set != nil, now)
+	state, why := r.serving.state(r.Config, r.set != nil, now)
 	if state == rule.Serving {
 		plan.Unavailable = r.unfinalized(n)
 	} else if r.concern(n, state) {

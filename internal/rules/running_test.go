@@ -1,16 +1,12 @@
 package rules_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -18,12 +14,6 @@ import (
 // rule is deleted.
 func TestRulesByTheController(t *testing.T) {
 	w := world.Begin(t, "")
-	forget := func() {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: rule.LeaseName}}
-		_ = world.API.Delete(context.WithoutCancel(w.Ctx), lease)
-	}
-	forget()
-	t.Cleanup(forget)
 	w.Run(`{"rules": {"enabled": true}}`)
 	w.Rule()
 	n, other := w.Node("n", world.Untainted), w.Node("other", world.Untainted)

@@ -7,18 +7,20 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 const (
-	// unheldFor is how long NRC's Lease must have been unheld before rules are served: during a rollout of NRC nobody
-	// holds it for some seconds.
-	unheldFor = time.Minute
+	// renewedFor is how long after a renewal of NRC's Lease rules are left to NRC, on this process's clock. Neither the
+	// Lease's holder nor its duration counts.
+	renewedFor = time.Minute
+	// firstRenewal is how long rules wait for the first renewal of a Lease. NRC renews its Lease every two seconds.
+	firstRenewal = 15 * time.Second
 	// grant ends the message of a state that lasts until somebody changes the controller's permissions.
 	grant = "; grant the permission, or set rules.enabled to false"
 )
@@ -32,50 +34,39 @@ const (
 	definitionPresent
 )
 
-// observedLease is what was observed of a Lease, on the clock that observed it.
+// observedLease is what this process has observed of NRC's Lease in one namespace.
 type observedLease struct {
-	resourceVersion string // empty for one that is deleted
-	holder          string // empty for one that nobody holds, or that is deleted
-	// changed is when it was last observed to change; a renewal is a change. Zero for one that was unheld before this
-	// process started, and has not changed since.
-	changed  time.Time
-	duration time.Duration // for how long after a renewal it is held
+	resourceVersion string
+	changed         time.Time // when this version was first observed
+	renewed         bool      // it is not the first version that was observed
 }
-
-func observeLease(l *coordinationv1.Lease, now time.Time) observedLease {
-	return observedLease{resourceVersion: l.ResourceVersion, holder: ptr.Deref(l.Spec.HolderIdentity, ""), changed: now,
-		duration: time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second}
-}
-
-// heldUntil is when the Lease expires unless it is renewed.
-func (l observedLease) heldUntil() time.Time {
-	if l.holder == "" {
-		return l.changed
-	}
-	return l.changed.Add(l.duration)
-}
-
-func (l observedLease) held(now time.Time) bool { return now.Before(l.heldUntil()) }
 
 // serving is what decides whether this controller serves rules.
 type serving struct {
-	takeOver   bool
 	definition definition
-	// nrc are the node-readiness-controller's Leases, by namespace; nil until they are listed.
+	// nrc are the node-readiness-controller's Leases, by namespace; nil until they are listed. One that is deleted stays.
 	nrc map[string]observedLease
 	// unlisted and unwatched say why the API server refuses to list rules, and to watch those Leases; empty if it does
 	// not.
 	unlisted, unwatched string
-	// role is which of several installations serves rules.
-	role role
 
 	reported    rule.ServingState // last
 	reportedWhy string
 	stoodBack   bool // since rules were last served
 }
 
+// nrcNamespaces are the namespaces in which NRC's Lease counts.
+func nrcNamespaces(c config.Rules) []string {
+	if c.TakeOver {
+		return nil
+	}
+	return c.OtherControllerNamespaces
+}
+
 // state is the state, and why. listed reports whether the rules are.
-func (s *serving) state(listed bool, now time.Time) (rule.ServingState, string) {
+func (s *serving) state(c config.Rules, listed bool, now time.Time) (rule.ServingState, string) {
+	namespaces := nrcNamespaces(c)
+	unknown := s.nrc == nil && len(namespaces) > 0
 	switch {
 	case s.unlisted != "":
 		return rule.Forbidden, s.unlisted + grant
@@ -83,37 +74,28 @@ func (s *serving) state(listed bool, now time.Time) (rule.ServingState, string) 
 		return rule.Unknown, "it is not known yet whether the API server has NodeReadinessRules"
 	case s.definition == definitionAbsent:
 		return rule.Absent, "the API server has no NodeReadinessRules"
-	case s.unwatched != "" && s.nrc == nil && !s.takeOver:
+	case unknown && s.unwatched != "":
 		return rule.Forbidden, s.unwatched + grant
-	case s.nrc == nil && !s.takeOver:
+	case unknown:
 		return rule.Unknown, "it is not known yet whether the node-readiness-controller runs"
 	}
-	if why := s.standBack(now); why != "" {
-		return rule.StandingBack, why
-	}
-	state, why := s.role.state(now)
-	if state != rule.StandingBack && !listed {
-		return rule.Unknown, "the rules are not listed yet"
-	}
-	return state, why
-}
-
-// standBack says why rules are left to the node-readiness-controller; empty if they are not.
-func (s *serving) standBack(now time.Time) (why string) {
-	if s.takeOver {
-		return ""
-	}
-	for namespace, l := range s.nrc {
-		switch {
-		case l.held(now):
-			return fmt.Sprintf("Lease %s/%s is held by %s: the node-readiness-controller runs",
-				namespace, rule.NRCLease, l.holder)
-		case now.Before(l.heldUntil().Add(unheldFor)):
-			why = fmt.Sprintf("Lease %s/%s of the node-readiness-controller was held until just now; rules are served once "+
-				"it has been free for %s", namespace, rule.NRCLease, unheldFor)
+	awaited := ""
+	for _, namespace := range namespaces {
+		l, name := s.nrc[namespace], namespace+"/"+rule.NRCLease
+		switch age := now.Sub(l.changed); {
+		case l.renewed && age < renewedFor:
+			return rule.StandingBack, fmt.Sprintf("Lease %s is renewed: the node-readiness-controller runs", name)
+		case !l.renewed && age < firstRenewal:
+			awaited = fmt.Sprintf("Lease %s exists; rules are served unless it is renewed within %s", name, firstRenewal)
 		}
 	}
-	return why
+	switch {
+	case awaited != "":
+		return rule.Unknown, awaited
+	case !listed:
+		return rule.Unknown, "the rules are not listed yet"
+	}
+	return rule.Serving, ""
 }
 
 // nrcListed ends the first list of NRC's Leases: there are no others.
@@ -123,32 +105,18 @@ func (s *serving) nrcListed() {
 	}
 }
 
-// observeNRC records one of NRC's Leases. The resourceVersion in remembered is that of the time when rules were last
-// served here. A Lease with the same version had no holder then, and still has none.
-func (s *serving) observeNRC(l *coordinationv1.Lease, remembered string, now time.Time) {
+// observeNRC records one of NRC's Leases. Whoever may write it keeps rules from being served only while they go on
+// writing. Its first version may be of a Lease that nobody renews.
+func (s *serving) observeNRC(l *coordinationv1.Lease, now time.Time) {
 	s.nrcListed()
-	before, known := s.nrc[l.Namespace]
-	if known && before.resourceVersion == l.ResourceVersion {
-		return
-	}
-	observed := observeLease(l, now)
-	if !known && remembered == l.ResourceVersion {
-		observed.changed, observed.duration = time.Time{}, 0
-	}
-	s.nrc[l.Namespace] = observed
-}
-
-// nrcDeleted records that a Lease of NRC was deleted: nobody holds it from now on.
-func (s *serving) nrcDeleted(namespace string, now time.Time) {
-	if _, ok := s.nrc[namespace]; ok {
-		s.nrc[namespace] = observedLease{changed: now}
+	if before, known := s.nrc[l.Namespace]; !known || before.resourceVersion != l.ResourceVersion {
+		s.nrc[l.Namespace] = observedLease{resourceVersion: l.ResourceVersion, changed: now, renewed: known}
 	}
 }
 
 // update changes what serving depends on, and reports a state that changes by that.
 func (r *Rules) update(ctx context.Context, change func(*serving)) {
 	r.mu.Lock()
-	r.serving.takeOver = r.Config.TakeOver
 	change(&r.serving)
 	r.mu.Unlock()
 	r.reportState(ctx)
@@ -158,7 +126,7 @@ func (r *Rules) update(ctx context.Context, change func(*serving)) {
 func (r *Rules) reportState(ctx context.Context) {
 	r.mu.Lock()
 	s, set := &r.serving, r.set
-	state, why := s.state(set != nil, r.Now())
+	state, why := s.state(r.Config, set != nil, r.Now())
 	changed := state != s.reported || why != s.reportedWhy
 	servedAgain := state == rule.Serving && s.stoodBack
 	s.reported, s.reportedWhy = state, why
@@ -196,12 +164,5 @@ func (r *Rules) reportState(ctx context.Context) {
 func (r *Rules) State() (rule.ServingState, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.serving.state(r.set != nil, r.Now())
-}
-
-// servedElsewhere reports whether another installation serves rules.
-func (r *Rules) servedElsewhere() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.serving.role.other.held(r.Now())
+	return r.serving.state(r.Config, r.set != nil, r.Now())
 }

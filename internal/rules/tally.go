@@ -18,7 +18,7 @@ import (
 // of the number of rules. The tallies are computed from all cached nodes when the rules have changed. They are nil if
 // rules are not served. r.mu must be held.
 func (r *Rules) counted(ctx context.Context) (map[string]*rule.Tally, error) {
-	if state, _ := r.serving.state(r.set != nil, r.Now()); state != rule.Serving {
+	if state, _ := r.serving.state(r.Config, r.set != nil, r.Now()); state != rule.Serving {
 		return nil, nil
 	}
 	if r.tallies != nil {

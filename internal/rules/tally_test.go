@@ -52,7 +52,7 @@ func serve(t *testing.T, rules ...*v1alpha1.NodeReadinessRule) *fixture {
 	f := &fixture{nodes: cached{}}
 	f.Rules = &Rules{Nodes: f.nodes, Now: time.Now, Counters: NewCounters(), Events: silent{},
 		EnqueueNode: func(name string) { f.woken = append(f.woken, name) }, EnqueueRule: func(name string) { f.ruled = append(f.ruled, name) }}
-	f.serving = serving{takeOver: true, definition: definitionPresent, role: role{dryRun: true}}
+	f.serving = serving{definition: definitionPresent}
 	if err := f.Replace(t.Context(), rules); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestFirstListEnqueuesWhatItConcerns(t *testing.T) {
 	f := &fixture{nodes: cached{"waits": node("waits", "a"), "concerned": node("concerned", "b"), "neither": node("neither", "a"), "gone": node("gone", "b")}}
 	f.Rules = &Rules{Nodes: f.nodes, Now: time.Now, Counters: NewCounters(), Events: silent{},
 		EnqueueNode: func(name string) { f.woken = append(f.woken, name) }, EnqueueRule: func(string) {}}
-	f.serving = serving{takeOver: true, definition: definitionPresent, role: role{dryRun: true}}
+	f.serving = serving{definition: definitionPresent}
 	for _, n := range f.nodes {
 		f.ObserveNode(nil, n)
 		if f.Concern(n) {

@@ -34,11 +34,11 @@ import (
 const (
 	// definitionRetry is how often discovery looks for the resource. Its definition may be installed after the controller.
 	definitionRetry = 2 * time.Second
-	// expiryInterval is how often the state is evaluated in case a Lease has expired.
+	// expiryInterval is how often the state is evaluated in case NRC's Lease is no longer renewed.
 	expiryInterval = time.Second
 )
 
-// Watch keeps Rules up to date with the API server: which rules exist, and which installation serves them. It is a
+// Watch keeps Rules up to date with the API server: which rules exist, and whether NRC serves them. It is a
 // manager.Runnable of the leader.
 type Watch struct {
 	Rules      *Rules
@@ -49,13 +49,11 @@ type Watch struct {
 	Live  client.Reader
 	// Begin starts the controller of the rules. It is called once the API server has their definition.
 	Begin func() error
-	// Identity is the installation's; see Role.
-	Identity string
 
 	mu sync.Mutex
 }
 
-// NeedLeaderElection says that only the leader watches, and takes part in the election of an installation.
+// NeedLeaderElection says that only the leader watches.
 func (*Watch) NeedLeaderElection() bool { return true }
 
 // Start watches until ctx is done.
@@ -76,15 +74,8 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	leases := w.Kubernetes.CoordinationV1().Leases(rule.LeaseNamespace)
-	role := &Role{LeaseInterface: leases, Rules: w.Rules, Identity: w.Identity}
 	all.Go(func() { wait.UntilWithContext(ctx, w.Rules.reportState, expiryInterval) })
-	all.Go(func() {
-		if retry(ctx, "cannot read the Lease for serving NodeReadinessRules", role.recall) == nil {
-			all.Go(func() { role.run(ctx) })
-			w.watchNRC(ctx, role.remembered)
-		}
-	})
+	all.Go(func() { w.watchNRC(ctx) })
 	w.watchRules(ctx)
 	return nil
 }
@@ -179,28 +170,24 @@ func (w *Watch) replace(ctx context.Context, informer cache.SharedIndexInformer)
 }
 
 // watchNRC runs the informer of NRC's Leases. They are watched by name in all namespaces, which the API server
-// authorises by resourceNames.
-func (w *Watch) watchNRC(ctx context.Context, remembered map[string]string) {
+// authorises by resourceNames. A Lease elsewhere than in rules.otherControllerNamespaces is not looked at.
+func (w *Watch) watchNRC(ctx context.Context) {
+	namespaces := nrcNamespaces(w.Rules.Config)
+	if len(namespaces) == 0 {
+		return
+	}
 	byName := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, rule.NRCLease).String()
 	}
 	informer := coordinationinformers.NewFilteredLeaseInformer(w.Kubernetes, metav1.NamespaceAll, 0, nil, byName)
 	observe := func(o any) {
-		if l, ok := o.(*coordinationv1.Lease); ok {
-			w.Rules.update(ctx, func(s *serving) { s.observeNRC(l, remembered[l.Namespace], w.Rules.Now()) })
-		}
-	}
-	deleted := func(o any) {
-		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = unknown.Obj
-		}
-		if l, ok := o.(*coordinationv1.Lease); ok {
-			w.Rules.update(ctx, func(s *serving) { s.nrcDeleted(l.Namespace, w.Rules.Now()) })
+		if l, ok := o.(*coordinationv1.Lease); ok && slices.Contains(namespaces, l.Namespace) {
+			w.Rules.update(ctx, func(s *serving) { s.observeNRC(l, w.Rules.Now()) })
 		}
 	}
 	refused := func(s *serving, why string) { s.unwatched = why }
 	w.setUp(ctx, informer, refused, nil, cache.ResourceEventHandlerFuncs{AddFunc: observe,
-		UpdateFunc: func(_, now any) { observe(now) }, DeleteFunc: deleted})
+		UpdateFunc: func(_, now any) { observe(now) }})
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			for _, o := range informer.GetStore().List() {

@@ -10,12 +10,14 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -301,15 +303,26 @@ func TestRulesOnCreation(t *testing.T) {
 	}
 }
 
-// standBack has controllers leave rules to another one, for as long as the test runs.
+// standBack has controllers leave rules to another one, which renews its Lease for as long as the test runs.
 func standBack(t *testing.T, c client.Client) {
 	t.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: rule.NRCLease}}
-	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("nrr-controller-manager-0"), LeaseDurationSeconds: ptr.To[int32](3600)}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: rule.NRCLease}}
 	if err := c.Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Delete(context.Background(), lease) })
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+			_ = c.Update(ctx, lease) // until the test ends
+		}, time.Second)
+	})
+	t.Cleanup(func() {
+		stop()
+		all.Wait()
+		_ = c.Delete(context.Background(), lease)
+	})
 }
 
 // Each node is created at once and with the gating taint, whatever the state of the definition of rules. The definition

@@ -22,7 +22,7 @@ const (
 	// every maxBackoffSeconds, which is mostBackoff here.
 	attemptCost = 8
 	mostBackoff = time.Second
-	// restCost is what may be written in passing by others than those nodes: probes that go, rules' leases and status.
+	// restCost is what may be written in passing by others than those nodes: probes that go, rules' status.
 	restCost = 10
 	// watched is for how long writes are counted.
 	watched = 5 * time.Second

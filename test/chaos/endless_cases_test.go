@@ -76,7 +76,7 @@ func TestSilence(t *testing.T) {
 	passes := others(func(n *corev1.Node) { releases(n); says(corev1.ConditionTrue, "ChecksPassed", "")(n) })
 	deletes := refused("delete", "nodeclaims", "")
 	makes := refused("create", "pods", namespace)
-	serves := refused("get", "leases", "default")
+	serves := refused("list", "leases", "")
 	const verify, speak = "node-1 is not verified", "node-1 does not say why"
 	for name, c := range map[string]struct {
 		fault  endless

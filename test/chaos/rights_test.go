@@ -43,7 +43,7 @@ func (r right) reach() reach {
 		r.Resource == "pods" && r.Namespace == namespace && r.verb != "patch",
 		r.Resource == "leases" && r.Namespace == namespace:
 		return everyNode
-	case r.Resource == "nodereadinessrules", r.Resource == "leases": // who serves rules
+	case r.Resource == "nodereadinessrules", r.Resource == "leases": // of the node-readiness-controller
 		return ruledNode
 	case r.verb == "delete" && (r.Resource == "nodes" || r.Resource == "nodeclaims"),
 		r.Resource == "configmaps": // the ledger

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -341,7 +340,7 @@ func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interfa
 	}
 }
 
-// What the page about removal says leaves nothing on nodes, nor in "default".
+// What the page about removal says leaves nothing on nodes.
 func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	installOn(t, c, "controller: {replicas: 0}")
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
@@ -356,10 +355,6 @@ func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) 
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: "True"}, {Type: "node-ready/Verified", Status: "True"},
 		{Type: "example.com/Repair", Status: "True", Reason: marks.ReasonVerificationFailed}}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-ready-rules"}}
-	if _, err := client.CoordinationV1().Leases("default").Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	helmOn(t, c, "uninstall", "kube-node-ready")
@@ -385,8 +380,5 @@ func testRemoval(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) 
 	text := mustYAML(t, []any{left.Labels, left.Annotations, left.Spec.Taints, left.Status.Conditions})
 	if strings.Contains(text, "node-ready") || strings.Count(text, "keep") != 3 || len(left.Status.Conditions) != 1 {
 		t.Errorf("on the node are left:\n%s", text)
-	}
-	if leases, err := client.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(leases.Items) > 0 {
-		t.Errorf("leases %v, error %v", leases.Items, err)
 	}
 }

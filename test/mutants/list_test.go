@@ -87,6 +87,6 @@ var mutants = []mutant{
 	{"a stale condition counts", ruled, "staleAfter).Sub(now); left <= 0", "staleAfter).Sub(now); left >= 0", all},
 	{"a deleted rule holds nodes", planned, `if r.Deleting || r.Invalid != ""`, `if !r.Deleting || r.Invalid != ""`, all},
 	{"a dry run of a rule overrules another", overlap, "!earlier.DryRun && earlier.Invalid", "earlier.DryRun && earlier.Invalid", all},
-	{"rules are served beside the node-readiness-controller", serving, "case l.held(now):", "case !l.held(now):", "TestStandBack"},
+	{"rules are served beside the node-readiness-controller", serving, "case l.renewed && age < renewedFor:", "case !l.renewed && age < renewedFor:", "TestStandBack"},
 	{"the younger rule wins", ruled, "a.Created.Compare(b.Created)", "b.Created.Compare(a.Created)", all},
 }

@@ -175,7 +175,8 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 
 	// Another controller on the same taint.
 	e.createConfigMap(ctx, "default", "second", clusterConfiguration)
-	e.finds(ctx, t, "controllers: default/second and kube-node-ready/controller both act on nodes with the taint node-ready/unverified:NoSchedule")
+	e.finds(ctx, t, "controllers: default/second and kube-node-ready/controller both serve NodeReadinessRules",
+		"controllers: default/second and kube-node-ready/controller both act on nodes with the taint node-ready/unverified:NoSchedule")
 	must(e.client.CoreV1().ConfigMaps("default").Delete(ctx, "second", metav1.DeleteOptions{}))
 	e.finds(ctx, t)
 }

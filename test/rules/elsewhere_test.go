@@ -1,14 +1,20 @@
 package rules
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +23,21 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
+
+// renews plays NRC, which renews its Lease until the test ends.
+func (w *world) renews(namespace string) {
+	w.Helper()
+	lease := w.holds(namespace)
+	ctx, stop := context.WithCancel(w.ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+			_ = api.Update(ctx, lease) // until the test ends
+		}, time.Second)
+	})
+	w.Cleanup(func() { stop(); all.Wait() })
+}
 
 // holds makes NRC's Lease, which its leader holds for an hour.
 func (w *world) holds(namespace string) *coordinationv1.Lease {
@@ -27,92 +48,93 @@ func (w *world) holds(namespace string) *coordinationv1.Lease {
 	return lease
 }
 
-// While somebody holds NRC's Lease, in any namespace, rules are left to NRC. The controller writes nothing on nodes or
-// rules, and reports that in an event and a metric. With rules.takeOver, it serves rules in spite of the Lease.
+// Leases that somebody else may write switch no rules off, whatever their duration says: one with the name of NRC's
+// Lease in a tenant's namespace, or in default; one of an installation that does not exist; one in a namespace of NRC
+// that nobody renews.
+func TestTenantsLeases(t *testing.T) {
+	w := in(t)
+	const years68 = math.MaxInt32 // seconds
+	w.must(client.IgnoreAlreadyExists(api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}})))
+	for _, key := range []client.ObjectKey{{Namespace: "tenant", Name: rule.NRCLease}, {Namespace: "default", Name: rule.NRCLease},
+		{Namespace: "default", Name: "node-ready-rules"}, {Namespace: "kube-system", Name: rule.NRCLease}} {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		_ = api.Delete(w.ctx, l.DeepCopy())
+		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("tenant"), LeaseDurationSeconds: ptr.To[int32](years68)}
+		w.must(api.Create(w.ctx, l))
+		w.Cleanup(func() { _ = api.Delete(context.Background(), l) })
+	}
+	w.rule("tenants")
+	w.node("tenants-1")
+	w.controller()
+	w.tainted("tenants-1", "tenants", true)
+}
+
+// While NRC renews its Lease in one of rules.otherControllerNamespaces, rules are left to NRC. The controller writes
+// nothing on nodes or rules, and reports that in an event and a metric. With rules.takeOver, it serves rules all the
+// same.
 func TestStandingBack(t *testing.T) {
 	w := in(t)
 	w.must(client.IgnoreAlreadyExists(api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "gke-managed-nrr"}})))
-	w.holds("gke-managed-nrr")
+	w.renews("gke-managed-nrr")
+	w.config["rules"] = map[string]any{"otherControllerNamespaces": []any{"nrr-system", "gke-managed-nrr"}}
 	w.rule("stand")
 	w.node("stand-1")
 	w.controller()
-	w.said("stand", "Warning StandingBack/StandBack The rule is not served here: Lease gke-managed-nrr/"+rule.NRCLease+" is held by nrr-controller-manager-0")
+	w.said("stand", "Warning StandingBack/StandBack The rule is not served here: Lease gke-managed-nrr/"+rule.NRCLease+" is renewed")
 	w.eventually("the metric says so", func() string { return w.scraped(`kube_node_ready_rules_state{state="standing-back"} 1`) })
-	w.eventually("the role's Lease says so", func() string { return w.annotated(rule.StateAnnotation, "standing-back: ") })
 	if r := w.read("stand"); len(r.Finalizers) > 0 || r.Status.ObservedGeneration != 0 || carries(w.get("stand-1"), "readiness.k8s.io/stand") {
 		t.Errorf("%v %v", r.Finalizers, r.Status)
 	}
 	w.stop()
-	w.config["rules"] = map[string]any{"takeOver": true}
+	w.config["rules"] = map[string]any{"takeOver": true, "otherControllerNamespaces": []any{"gke-managed-nrr"}}
 	w.controller()
 	w.tainted("stand-1", "stand", true)
 }
 
-// annotated says what the role's Lease lacks in an annotation.
-func (w *world) annotated(annotation, want string) string {
-	l := &coordinationv1.Lease{}
-	if err := api.Get(w.ctx, client.ObjectKey{Namespace: rule.LeaseNamespace, Name: rule.LeaseName}, l); err != nil || !strings.Contains(l.Annotations[annotation], want) {
-		return fmt.Sprint(err, l.Annotations)
-	}
-	return ""
-}
-
-// Of two installations one serves rules, and the other one says who.
+// Two installations that serve the same rules do not fight. They decide alike: nodes end as the rule requires, the rule
+// has one finalizer, and both stop writing. Once the rule is deleted, its taint and the rule are gone.
 func TestTwoInstallations(t *testing.T) {
 	w := in(t)
-	l := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: "default", Name: "node-ready-rules"}
-	_ = api.Delete(w.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
-	l.Namespace, l.Name = key.Namespace, key.Name
-	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other/kube-node-ready-controller"), LeaseDurationSeconds: ptr.To[int32](2)}
-	w.must(api.Create(w.ctx, l))
-	w.rule("inst")
-	w.node("inst-1")
+	w.config["leaderElection"] = map[string]any{"enabled": false} // both lead
+	w.rule("twice")
+	w.node("twice-1")
+	process := w.controller()
+	w.Cleanup(func() { process.Terminate(10 * time.Second) })
+	first := w.now
 	w.controller()
-	w.said("inst", "installation other/kube-node-ready-controller serves rules")
-	w.tainted("inst-1", "inst", true) // two seconds after nobody renewed it
-	w.must(api.Get(w.ctx, key, l))
-	if *l.Spec.HolderIdentity != install.Namespace+"/"+install.ControllerAccount {
-		t.Errorf("the role is %s's", *l.Spec.HolderIdentity)
+	both := []*install.Controller{first, w.now}
+	for _, c := range both {
+		w.now = c
+		w.eventually("both serve rules", func() string { return w.scraped(`kube_node_ready_rules_state{state="serving"} 1`) })
 	}
-}
-
-// A rollout of two replicas never frees the role: the Lease names the installation all the time, and the replica that
-// takes over serves rules at once.
-func TestRolloutKeepsTheRole(t *testing.T) {
-	w := in(t)
-	w.rule("rollout")
-	w.node("rollout-1")
-	first := w.controller()
-	w.tainted("rollout-1", "rollout", true)
-	role := func() (l coordinationv1.Lease) {
-		w.Helper()
-		w.must(api.Get(w.ctx, client.ObjectKey{Namespace: rule.LeaseNamespace, Name: rule.LeaseName}, &l))
-		return l
+	for _, ready := range []corev1.ConditionStatus{"False", "True", "False"} {
+		w.condition("twice-1", ready)
+		w.tainted("twice-1", "twice", ready == "False")
 	}
-	before := role().Spec
-	w.controller()
-	first.Terminate(10 * time.Second)
-	between := role().Spec
-	ended := time.Now()
-	w.condition("rollout-1", "True")
-	w.tainted("rollout-1", "rollout", false)
-	if took := time.Since(ended); took > 15*time.Second {
-		t.Errorf("rules were not served for %s", took)
+	sent := func() (all float64) {
+		for _, c := range both {
+			w.now = c
+			all += w.patches()
+		}
+		return all
 	}
-	w.eventually("the replica that is left renews it", func() string {
-		if l := role(); !l.Spec.RenewTime.After(ended) {
-			return l.Spec.RenewTime.String()
+	time.Sleep(6 * time.Second) // the last status is written
+	before := sent()
+	time.Sleep(11 * time.Second) // twice the least time between two writes
+	if now := sent(); now != before {
+		t.Errorf("%v requests that change what the other one has written", now-before)
+	}
+	if r := w.read("twice"); !slices.Equal(r.Finalizers, []string{v1alpha1.Finalizer}) || len(r.Status.AppliedNodes) != 1 || !carries(w.get("twice-1"), "readiness.k8s.io/twice") {
+		t.Errorf("finalizers %v, held %v, taints %v", r.Finalizers, r.Status.AppliedNodes, w.get("twice-1").Spec.Taints)
+	}
+	w.must(api.Delete(w.ctx, w.read("twice")))
+	w.tainted("twice-1", "twice", false)
+	w.eventually("the rule is gone", func() string {
+		if err := api.Get(w.ctx, client.ObjectKey{Name: "twice"}, &v1alpha1.NodeReadinessRule{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint(err)
 		}
 		return ""
 	})
-	after := role().Spec
-	for _, l := range []coordinationv1.LeaseSpec{before, between, after} {
-		same := *l.LeaseTransitions == *before.LeaseTransitions && l.AcquireTime.Equal(before.AcquireTime)
-		if *l.HolderIdentity != install.Namespace+"/"+install.ControllerAccount || !same {
-			t.Errorf("the Lease is %+v, and was %+v", l, before)
-		}
-	}
 }
 
 // NRC without a Lease is seen by what it writes, and warned of.

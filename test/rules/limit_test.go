@@ -180,9 +180,9 @@ func TestServedNoLonger(t *testing.T) {
 		return w.stands("nolonger", v1alpha1.ConditionServing, "True", v1alpha1.ReasonServing, "")
 	})
 	before := w.read("nolonger").Status
-	w.holds("default")
+	w.renews("kube-system")
 	w.eventually("it is not", func() string {
-		return w.stands("nolonger", v1alpha1.ConditionServing, "False", v1alpha1.ReasonStandingBack, "is held by nrr-controller-manager-0")
+		return w.stands("nolonger", v1alpha1.ConditionServing, "False", v1alpha1.ReasonStandingBack, "is renewed")
 	})
 	now := w.read("nolonger").Status
 	if before.Conditions, now.Conditions = nil, nil; fmt.Sprint(before.AppliedNodes, before.Summary) != fmt.Sprint(now.AppliedNodes, now.Summary) {

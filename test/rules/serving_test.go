@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -16,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 )
 
 // events are those that were emitted on rules, by reason.
@@ -40,22 +41,22 @@ func (w *world) watches(offset *atomic.Int64, emitted *events) *rules.Rules {
 // watchesAs is watches by a user other than the administrator.
 func (w *world) watchesAs(user string, offset *atomic.Int64, emitted *events) *rules.Rules {
 	w.Helper()
-	config := rest.CopyConfig(control.Config())
-	config.Impersonate.UserName = user
+	as := rest.CopyConfig(control.Config())
+	as.Impersonate.UserName = user
 	nodes, err := cache.New(control.Config(), cache.Options{})
 	w.must(err)
-	untyped, err := dynamic.NewForConfig(config)
+	untyped, err := dynamic.NewForConfig(as)
 	w.must(err)
-	typed, err := kubernetes.NewForConfig(config)
+	typed, err := kubernetes.NewForConfig(as)
 	w.must(err)
 	ignore := func(string) {}
-	served := &rules.Rules{Nodes: nodes, Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+	served := &rules.Rules{Config: config.Rules{OtherControllerNamespaces: []string{"nrr-system", "kube-system"}}, Nodes: nodes, Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
 		Counters: rules.NewCounters(), Events: emitted, EnqueueNode: ignore, EnqueueRule: ignore}
 	ctx, cancel := context.WithCancel(w.ctx)
 	var all sync.WaitGroup
 	all.Go(func() { _ = nodes.Start(ctx) })
 	all.Go(func() {
-		_ = (&rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: nodes, Begin: func() error { return nil }, Identity: install.Namespace + "/" + install.ControllerAccount}).Start(ctx)
+		_ = (&rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: nodes, Begin: func() error { return nil }}).Start(ctx)
 	})
 	w.Cleanup(func() { cancel(); all.Wait() })
 	return served
@@ -71,55 +72,51 @@ func (w *world) becomes(rules *rules.Rules, want rule.ServingState) {
 	})
 }
 
-// Rules are served once nobody has held NRC's Lease for a minute, and a process that starts then need not wait. A Lease that is
-// taken again, as in NRC's rollout, begins the minute anew; so does one that is deleted.
+// Rules are served once NRC's Lease has not been renewed for a minute. A process that starts then waits 15 seconds for
+// the first renewal. A renewal begins the minute anew, and the deletion of the Lease does not end it.
 func TestTheMinuteAfterNRC(t *testing.T) {
 	w := in(t)
 	lease := w.holds("kube-system")
 	w.rule("minute")
 	var ahead atomic.Int64
 	emitted := &events{}
-	rules := w.watches(&ahead, emitted)
+	served := w.watches(&ahead, emitted)
 	pass := func(d time.Duration) { ahead.Add(int64(d)) }
-	hold := func(by string) {
+	renew := func() {
 		t.Helper()
-		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &by, ptr.To[int32](15)
+		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 		w.must(api.Update(w.ctx, lease))
 	}
-	waits := func(why string) {
+	waits := func(served *rules.Rules) {
 		t.Helper()
-		w.eventually("it waits", func() string {
-			if state, said := rules.State(); state != rule.StandingBack || !strings.Contains(said, why) {
-				return string(state) + ": " + said
+		w.eventually("it waits for the first renewal", func() string {
+			if state, why := served.State(); state != rule.Unknown || !strings.Contains(why, "unless it is renewed") {
+				return string(state) + ": " + why
 			}
 			return ""
 		})
 	}
-	waits("is held by nrr-controller-manager-0")
-	hold("")
-	waits("was held until just now")
+	waits(served)
+	renew()
+	w.becomes(served, rule.StandingBack)
 	pass(50 * time.Second)
-	waits("was held until just now")
-	hold("nrr-controller-manager-1")
-	waits("is held by nrr-controller-manager-1")
-	pass(16 * time.Second) // it dies and does not release it
-	waits("was held until just now")
-	pass(50 * time.Second)
-	waits("was held until just now")
+	w.becomes(served, rule.StandingBack)
 	pass(10 * time.Second)
-	w.becomes(rules, rule.Serving)
+	w.becomes(served, rule.Serving)
 	w.eventually("an event says so", func() string {
 		if _, said := emitted.seen.Load(rule.EventServed); !said {
 			return "none"
 		}
 		return ""
 	})
-	w.eventually("it is remembered", func() string { return w.annotated("node-ready/unheld", "kube-system") })
-	w.becomes(w.watches(&ahead, &events{}), rule.Serving)
-	hold("nrr-controller-manager-2")
-	w.becomes(rules, rule.StandingBack)
+	later := w.watches(&ahead, &events{})
+	waits(later)
+	pass(15 * time.Second)
+	w.becomes(later, rule.Serving)
+	renew()
+	w.becomes(served, rule.StandingBack)
 	w.must(api.Delete(w.ctx, lease))
-	waits("was held until just now")
+	w.becomes(served, rule.StandingBack)
 	pass(61 * time.Second)
-	w.becomes(rules, rule.Serving)
+	w.becomes(served, rule.Serving)
 }

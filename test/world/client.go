@@ -7,13 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -218,17 +215,4 @@ func Refusal(code int, write string) error {
 		verb = "post" // whose conflict is that the name is taken
 	}
 	return apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{Resource: "things"}, "name", "injected", 0, true)
-}
-
-// leases refuses what the leader may not do.
-type leases struct {
-	coordinationclient.LeaseInterface
-	l *Leader
-}
-
-func (f leases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
-	if f.l.NoLease {
-		return nil, forbidden("get leases")
-	}
-	return f.LeaseInterface.Get(ctx, name, o)
 }

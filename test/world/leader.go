@@ -30,8 +30,6 @@ type Leader struct {
 	Backfills *backfill.Reconciler
 	Fleet     *controller.Fleet
 	ruling    *ruling // nil in a world without rules
-	// NoLease: the API server refuses the Lease of rules; served: rules are served although the world has none yet.
-	NoLease, Served bool
 	// StaleAfter is rules.staleAfter.
 	StaleAfter time.Duration
 	Versions   *controller.Versions
@@ -102,7 +100,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Warnings: controller.Warnings{Live: live, Namespace: w.PodNamespace(), Tracker: view.Tracker,
 			Limit: flowcontrol.NewFakeAlwaysRateLimiter()},
 	}
-	if len(w.RuleNames) > 0 || l.Served {
+	if len(w.RuleNames) > 0 {
 		l.ruling = l.rules(live, cache, writer)
 	}
 	l.Backfills = &backfill.Reconciler{View: view, Live: live, Writer: marked, Workloads: l.Nodes.Workloads, Counters: counters, Events: w,

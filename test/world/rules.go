@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
@@ -28,44 +27,25 @@ const AgentReady = "agent/Ready"
 type ruling struct {
 	l          *Leader
 	rules      *rules.Rules
-	lock       resourcelock.Interface
 	reconciler *rules.Reconciler
 	nodes      map[string]*corev1.Node // as they were shown last
 }
 
 func (l *Leader) rules(live, cache client.Reader, writer client.Client) *ruling {
 	ignore := func(string) {} // every pass looks at every node and rule
-	// Each world has a role of its own, and nothing of the node-readiness-controller's.
-	served := &rules.Rules{Config: config.Rules{TakeOver: true, StaleAfter: metav1.Duration{Duration: l.StaleAfter}},
+	// A world has nothing of the node-readiness-controller's.
+	served := &rules.Rules{Config: config.Rules{StaleAfter: metav1.Duration{Duration: l.StaleAfter}},
 		Gating: l.W.Config.Vocabulary().Gating, Nodes: cache, Now: l.W.Clock.Now,
 		Counters: rules.NewCounters(), Events: l.W, EnqueueNode: ignore, EnqueueRule: ignore}
 	l.Nodes.Rules = served
-	role := &rules.Role{Rules: served, LeaseInterface: leases{Typed.CoordinationV1().Leases(l.W.Namespace), l}, Identity: "installation"}
 	reconciler := &rules.Reconciler{Rules: served, Live: live, Writer: writer}
-	return &ruling{l: l, rules: served, reconciler: reconciler, nodes: map[string]*corev1.Node{}, lock: role.Lock()}
-}
-
-// renew renews the role, as the elector does.
-func (r *ruling) renew() error {
-	record := resourcelock.LeaderElectionRecord{HolderIdentity: r.lock.Identity(), LeaseDurationSeconds: 45,
-		RenewTime: metav1.Now()}
-	_, _, err := r.lock.Get(r.l.W.Ctx)
-	if apierrors.IsNotFound(err) {
-		return r.lock.Create(r.l.W.Ctx, record)
-	}
-	if err != nil {
-		return err
-	}
-	return r.lock.Update(r.l.W.Ctx, record)
+	return &ruling{l: l, rules: served, reconciler: reconciler, nodes: map[string]*corev1.Node{}}
 }
 
 // show delivers what watches would.
 func (r *ruling) show(nodes []corev1.Node) {
 	w := r.l.W
 	w.Helper()
-	if err := r.renew(); err != nil && !r.l.NoLease {
-		w.Fatal(err)
-	}
 	var list v1alpha1.NodeReadinessRuleList
 	w.Must(API.List(w.Ctx, &list, client.MatchingLabels{WorldLabel: w.Namespace}))
 	var all []*v1alpha1.NodeReadinessRule
