@@ -157,6 +157,9 @@ func (d *decision) pass(a attempt.Attempt, result attempt.Result) {
 		d.Condition = unknownCondition(marks.ReasonWaitingForRegistration, message, d.now)
 		return
 	}
+	if d.in.Node.Gated && !d.initialized(passMessage(result.Reason)+"; the taint stays") {
+		return
+	}
 	d.record(a, &result)
 }
 

@@ -269,7 +269,20 @@ func (d *decision) available() bool {
 	if reason != "" && d.in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
 		d.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, d.now)
 	}
-	return reason == ""
+	return reason == "" && d.initialized("No worker starts on this node yet")
+}
+
+// initialized reports whether the node has the labels that select its profile. If it may not have them yet, the plan
+// says so, and what waits for them.
+func (d *decision) initialized(waits string) bool {
+	taint := d.in.Node.Uninitialized
+	if taint == "" {
+		return true
+	}
+	d.Unmet = []Unmet{{Kind: UnmetInitialization}}
+	d.Condition = unknownCondition(marks.ReasonWaitingForRegistration, fmt.Sprintf("%s: it has the taint %s, so labels "+
+		"that select its profile may be missing", waits, taint), d.now)
+	return false
 }
 
 // unavailableReason says why no worker may start on the node: it is leaving, or its kubelet is gone. A worker that

@@ -48,13 +48,14 @@ func withHints(unmet []Unmet, since, now time.Time) (_ []Unmet, left time.Durati
 
 // Kinds of an Unmet that is not a prerequisite.
 const (
-	UnmetSlot         = "slot"
-	UnmetRegistration = "registration"
+	UnmetSlot           = "slot"
+	UnmetRegistration   = "registration"
+	UnmetInitialization = "initialization"
 )
 
 // WaitingLabels are the labels of the metric that counts waiting nodes.
 type WaitingLabels struct {
-	// For is a prerequisite's kind and name (or that of the missing object), slot or registration.
+	// For is a prerequisite's kind and name (or that of the missing object), slot, registration or initialization.
 	For string
 	// Pool is empty for nodes of no NodePool.
 	Pool string

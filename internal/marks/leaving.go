@@ -35,6 +35,24 @@ var leavingConditions = []corev1.NodeConditionType{
 	"DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress",
 }
 
+// initializationTaints are on a node until another program has set what it knows of the machine, such as the labels of
+// its instance type, zone and pool. One is a cloud provider's (TaintExternalCloudProvider in
+// k8s.io/cloud-provider/api), one Cluster API's (NodeUninitializedTaint in sigs.k8s.io/cluster-api api/core/v1beta2).
+var initializationTaints = []string{
+	"node.cloudprovider.kubernetes.io/uninitialized",
+	"node.cluster.x-k8s.io/uninitialized",
+}
+
+// uninitialized is the key of the taint which says that the node's labels are yet to come, or empty.
+func uninitialized(n *corev1.Node) string {
+	for _, t := range n.Spec.Taints {
+		if slices.Contains(initializationTaints, t.Key) {
+			return t.Key
+		}
+	}
+	return ""
+}
+
 // leaving is the reason why the node is being removed, as far as the Node shows it, or empty if it is not. The Node
 // shows the deletion of its NodeClaim only once the node is registered: then the Node is deleted, too.
 func leaving(n *corev1.Node, v Vocabulary) string {

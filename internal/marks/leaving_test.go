@@ -60,3 +60,19 @@ func TestLeaving(t *testing.T) {
 		}
 	}
 }
+
+func TestUninitialized(t *testing.T) {
+	for key, want := range map[string]bool{
+		"node.cloudprovider.kubernetes.io/uninitialized": true,
+		"node.cluster.x-k8s.io/uninitialized":            true,
+		"node.cloudprovider.kubernetes.io/shutdown":      false,
+		karpv1.UnregisteredTaintKey:                      false,
+		corev1.TaintNodeNotReady:                         false,
+	} {
+		n := node()
+		n.Spec.Taints = append(n.Spec.Taints, taint(key, corev1.TaintEffectNoSchedule))
+		if got := Observe(n, vocabulary).Uninitialized; (got == key) != want {
+			t.Errorf("%s: %q", key, got)
+		}
+	}
+}

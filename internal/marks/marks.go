@@ -113,11 +113,14 @@ type Facts struct {
 	Virtual  bool
 	Deleting bool
 	// Leaving is why the node is terminating or draining, as far as the Node shows it; empty otherwise.
-	Leaving   string
-	Ready     bool // condition Ready is True
-	Lost      bool // condition Ready is Unknown: the kubelet stopped reporting
-	HasRecord bool // carries a record annotation, readable or not
-	Record    Record
+	Leaving string
+	// Uninitialized is the key of the taint of a cloud provider or of Cluster API, if the node has one: labels that select
+	// its profile may be missing.
+	Uninitialized string
+	Ready         bool // condition Ready is True
+	Lost          bool // condition Ready is Unknown: the kubelet stopped reporting
+	HasRecord     bool // carries a record annotation, readable or not
+	Record        Record
 	// RecordProblem says why the record annotation cannot be read. Record then only keeps that the node may have passed.
 	RecordProblem string
 	// Requested is the value of AnnotationVerifyRequested.
@@ -194,7 +197,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 			f.Lost = c.Status == corev1.ConditionUnknown
 		}
 	}
-	f.Leaving, f.ManagedFields = leaving(n, v), n.ManagedFields
+	f.Leaving, f.Uninitialized, f.ManagedFields = leaving(n, v), uninitialized(n), n.ManagedFields
 	return f
 }
 

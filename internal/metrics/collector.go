@@ -57,7 +57,8 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 		leaderDesc:  desc("leader", "1 if this replica is the leader."),
 		nodes:       desc("nodes", "Nodes by state: pending, verifying, verified, failed or held.", "state"),
 		waitingDesc: desc("waiting_nodes",
-			"Nodes that wait for a prerequisite (by kind and name), for a slot, or for registration by Karpenter. A node "+
+			"Nodes that wait for a prerequisite (by kind and name), for a slot, for registration by Karpenter, "+
+				"or for initialization by a cloud provider or Cluster API. A node "+
 				"that waits for several of them counts for each.", "for", "nodepool"),
 		held: desc("remediation_held", "Failed nodes whose next action is held, by guard.", "guard"),
 		shared: desc("shared_failures", "Nodes that worked and whose last failure verified nodes of their pool and profile "+
@@ -154,7 +155,7 @@ func (c *Collector) waitingNodes() map[decide.WaitingLabels]int {
 	for _, w := range slices.SortedFunc(maps.Keys(of), byName) {
 		count[decide.WaitingLabels{For: w.For, Pool: c.pools.label(w.Pool)}] += of[w]
 	}
-	for _, kind := range []string{decide.UnmetSlot, decide.UnmetRegistration} {
+	for _, kind := range []string{decide.UnmetSlot, decide.UnmetRegistration, decide.UnmetInitialization} {
 		count[decide.WaitingLabels{For: kind}] += 0
 	}
 	if len(count) <= maxWaits {
