@@ -191,7 +191,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		return nil, nil, fmt.Errorf("set up the deletion reconciler: %w", err)
 	}
 	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
-		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node)
+		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node, true)
 	}
 	nodes := &node.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Versions: versions, Fleet: fleet,

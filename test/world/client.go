@@ -20,17 +20,21 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// LiveLists are the lists that a leader asked the API server for since the last call, each with its resource.
-func (l *Leader) LiveLists() (lists []string) {
+// LiveLists are the lists that a leader asked the API server for since the last call, each with its resource: those of
+// the latest state, and those for which any state that the API server has in memory is enough (resourceVersion 0).
+func (l *Leader) LiveLists() (latest, inMemory []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, list := range l.Lists {
-		if resource, live := strings.CutPrefix(list, "live "); live {
-			lists = append(lists, resource)
+		switch by, resource, _ := strings.Cut(list, " "); by {
+		case "live":
+			latest = append(latest, resource)
+		case "any":
+			inMemory = append(inMemory, resource)
 		}
 	}
 	l.Lists = nil
-	return lists
+	return latest, inMemory
 }
 
 // ErrDead is what a leader gets once its process is dead.

@@ -47,6 +47,8 @@ type Leader struct {
 	StaleNodes map[string]*corev1.Node
 	// StalePods is what the cache says of pods in place of the API server; nil: what that has.
 	StalePods *corev1.PodList
+	// OldPods is what the API server has in memory of pods, for lists for which that is enough; nil: the latest state.
+	OldPods *corev1.PodList
 	// Hang, if set, blocks every list of NodeClaims until it is closed.
 	Hang chan struct{}
 
@@ -95,7 +97,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Pods:  controller.Pods{Writer: writer, Namespace: w.PodNamespace()},
 		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Deletions: l,
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
-			return deletion.OrdinaryPods(ctx, live, node)
+			return deletion.OrdinaryPods(ctx, live, node, true)
 		},
 		Warnings: controller.Warnings{Live: live, Namespace: w.PodNamespace(), Tracker: view.Tracker,
 			Limit: flowcontrol.NewFakeAlwaysRateLimiter()},
@@ -140,7 +142,15 @@ func (l *Leader) Live() client.WithWatch {
 			if l.ForbidGet != nil && l.ForbidGet(kind(list)) {
 				return forbidden("list " + kind(list))
 			}
-			l.listed("live", list)
+			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Raw == nil || o.Raw.ResourceVersion != "0" {
+				l.listed("live", list)
+				return l.list(ctx, c, list, opts...)
+			}
+			l.listed("any", list)
+			if pods, ok := list.(*corev1.PodList); ok && l.OldPods != nil {
+				l.OldPods.DeepCopyInto(pods)
+				return nil
+			}
 			return l.list(ctx, c, list, opts...)
 		},
 	})

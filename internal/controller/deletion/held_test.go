@@ -2,14 +2,19 @@ package deletion_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
@@ -26,37 +31,49 @@ func heldBy(w *world.World, guard string, count int) {
 			w.OrdinaryPod(n)
 		}
 	}
+	if guard == decide.GuardPaused {
+		w.AnnotateLedger(ledger.AnnotationPaused, "true")
+	}
 }
 
-// Looking again at a held node that has not changed sends no list request to the API server, whichever guard holds it.
-// Ten looks at each of 20 nodes cost as much as the first look.
-func TestHeldNodesCostNoLists(t *testing.T) {
-	const nodes, looks = 20, 10
+// While a guard holds it, a node costs no read of the API server's latest state, whichever guard holds it: no GET of the
+// node, and no list but one of its pods at each look, from the API server's memory. NodeClaims are listed once in ten
+// seconds for all nodes together.
+func TestHeldNodesAreLookedAtCheaply(t *testing.T) {
+	const nodes, looks = 5, 10
 	for guard, settings := range map[string]string{
 		decide.GuardSparePods: `{"nodeManagement": {` + world.Deletes + `}}`,
 		owner.Guard:           `{"nodeManagement": {` + world.Deletes + `}}`,
 		decide.GuardDryRun:    `{"nodeManagement": {` + world.Deletes + `, "remediation": {"dryRun": true}}}`,
+		decide.GuardPaused:    `{"nodeManagement": {` + world.Deletes + `}}`,
 	} {
 		t.Run(guard, func(t *testing.T) {
 			t.Parallel()
 			w := world.Begin(t, settings)
 			heldBy(w, guard, nodes)
 			l := w.Lead()
-			l.Deliver()
-			l.ReconcileAll()
+			l.Reads = nil
+			began := time.Now()
+			for range looks {
+				l.Deliver()
+				l.ReconcileAll()
+			}
 			for _, name := range w.NodeNames {
 				if r := w.Record(name); r.Held != guard {
 					t.Fatalf("record %+v", r)
 				}
 			}
-			first := l.LiveLists()
-			for range looks {
-				l.Deliver()
-				l.ReconcileAll()
-			}
-			if again := l.LiveLists(); len(again) > 0 {
-				t.Errorf("%d lists for %d looks at each of %d nodes, after %d for the first: %v",
-					len(again), looks, nodes, len(first), again[:3])
+			latest, inMemory := l.LiveLists()
+			claims := 1 + int(time.Since(began)/(10*time.Second))
+			latest = slices.DeleteFunc(latest, func(list string) bool {
+				if list == "NodeClaimList" {
+					claims--
+				}
+				return list == "NodeClaimList" && claims >= 0
+			})
+			if len(latest) > 0 || len(l.Reads) > 0 || len(inMemory) > looks*nodes {
+				t.Errorf("%d looks at each of %d nodes: lists %v, reads of nodes %v, and %d lists from memory",
+					looks, nodes, latest, l.Reads, len(inMemory))
 			}
 		})
 	}
@@ -89,70 +106,115 @@ func TestHeldNodeIsLookedAtOnceAnInterval(t *testing.T) {
 	}
 }
 
-// Evidence about a held node that only the API server has is read again at growing intervals, and at least every ten
-// minutes. So a node that becomes deletable without a change to the Node object is deleted within that time.
+// What holds a node is looked at again once an interval. So a node that becomes deletable without a change to the Node
+// object is deleted within that time.
 func TestHeldNodeIsReadAgain(t *testing.T) {
-	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}},
-		"reconciliation": {"intervalSeconds": 30}}`)
-	w.Exit = func(*corev1.Pod) int { return 1 }
-	n := w.Exhausted("n", world.Pooled)
-	w.Claim(n)
-	w.OrdinaryPod(n)
-	l := w.Lead()
-	goOn := func(d time.Duration) (lists int) {
-		for end := w.Clock.Now().Add(d); w.Clock.Now().Before(end) && !w.Deleting(n.Name); {
-			if changed, wait := l.Step(); !changed {
-				w.Clock.Advance(wait)
+	const interval = 30 * time.Second
+	for what, tc := range map[string]struct {
+		holds, ends func(*world.World, *corev1.Node)
+	}{
+		"its last ordinary pod ends": {
+			holds: func(w *world.World, n *corev1.Node) {
+				w.Claim(n)
+				w.OrdinaryPod(n)
+			},
+			ends: func(w *world.World, n *corev1.Node) {
+				w.Must(world.API.Delete(w.Ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace,
+					Name: "ordinary-" + n.Name}}, client.GracePeriodSeconds(0)))
+			},
+		},
+		"its ordinary pod completes": {
+			holds: func(w *world.World, n *corev1.Node) {
+				w.Claim(n)
+				w.OrdinaryPod(n)
+			},
+			ends: func(w *world.World, n *corev1.Node) {
+				ordinary := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ordinary-" + n.Name}}
+				w.Status(ordinary, `{"status":{"phase":"Succeeded"}}`)
+			},
+		},
+		"its owner no longer opts it out": {
+			holds: func(w *world.World, n *corev1.Node) { w.Must(optOut(w, n, `"true"`)) },
+			ends:  func(w *world.World, n *corev1.Node) { w.Must(optOut(w, n, `null`)) },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"controlProbe": false}},
+				"reconciliation": {"intervalSeconds": 30}}`)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n := w.Exhausted("n", world.Pooled)
+			tc.holds(w, n)
+			l := w.Lead()
+			deleted := func() bool { return w.Deleting(n.Name) }
+			if after, deleted := l.Until(5*time.Minute, deleted); deleted {
+				t.Fatalf("it is deleted after %s, although a guard holds it", after)
 			}
-		}
-		for _, resource := range l.LiveLists() {
-			if resource == "PodList" {
-				lists++
+			tc.ends(w, n)
+			l.Deletions.Owners = remediation.New(l.Live(), l.Writer()) // which reads NodeClaims every ten seconds of real time
+			if took, ok := l.Until(time.Hour, deleted); !ok || took > interval {
+				t.Errorf("deleted: %t, after %s", ok, took)
 			}
-		}
-		return lists
-	}
-	if lists := goOn(time.Hour); lists < 6 || lists > 20 {
-		t.Errorf("%d lists of its pods in the first hour, at 120 looks", lists)
-	}
-	if w.Deleting(n.Name) {
-		t.Fatal("it is deleted although it runs an ordinary pod")
-	}
-	ordinary := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ordinary-" + n.Name}}
-	w.Must(world.API.Delete(w.Ctx, ordinary, client.GracePeriodSeconds(0)))
-	began := w.Clock.Now()
-	goOn(time.Hour)
-	if took := w.Clock.Now().Sub(began); !w.Deleting(n.Name) || took > 11*time.Minute {
-		t.Errorf("deleted: %t, after %s", w.Deleting(n.Name), took)
+		})
 	}
 }
 
-// If a change concerns the guard, the next reconcile reads the evidence again. Here the node was cordoned, which starts
-// a drain, or was tried again.
-func TestHeldNodeIsReadWhenItChanges(t *testing.T) {
-	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
-	heldBy(w, decide.GuardSparePods, 1)
-	l := w.Lead()
-	for range 3 {
-		l.Deliver()
-		l.ReconcileAll()
+// optOut sets karpenter.sh/do-not-disrupt on the node's NodeClaim, which it makes if there is none.
+func optOut(w *world.World, n *corev1.Node, value string) error {
+	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name}}
+	if !w.Deleting(n.Name) {
+		patch := `{"metadata":{"annotations":{"` + karpv1.DoNotDisruptAnnotationKey + `":` + value + `}}}`
+		return world.API.Patch(w.Ctx, c, client.RawPatch(types.MergePatchType, []byte(patch)))
 	}
-	l.LiveLists()
-	n, f := w.Get(w.NodeNames[0])
-	n.Spec.Unschedulable = true
-	w.Must(world.API.Update(w.Ctx, n))
-	l.ReconcileAll()
-	if lists := l.LiveLists(); len(lists) != 1 {
-		t.Errorf("cordoned: %v", lists)
-	}
-	f.Record.Sequence++
-	w.WriteRecord(n, f.Record)
-	l.ReconcileAll()
-	if lists := l.LiveLists(); len(lists) != 1 {
-		t.Errorf("tried again: %v", lists)
-	}
-	l.ReconcileAll()
-	if lists := l.LiveLists(); len(lists) != 0 {
-		t.Errorf("and looked at once more: %v", lists)
+	w.Claim(n)
+	return optOut(w, n, value)
+}
+
+// A deletion is decided on evidence that was read for it. What earlier looks at other nodes have left, and what the API
+// server has in memory, shows no guard that holds it.
+func TestActsOnFreshEvidence(t *testing.T) {
+	for guard, since := range map[string]func(*world.World, *world.Leader, *corev1.Node){
+		decide.GuardSparePods: func(w *world.World, l *world.Leader, n *corev1.Node) {
+			l.OldPods = &corev1.PodList{}
+			w.OrdinaryPod(n)
+		},
+		decide.GuardPaused: func(w *world.World, _ *world.Leader, _ *corev1.Node) {
+			w.AnnotateLedger(ledger.AnnotationPaused, "a person")
+		},
+		decide.GuardDoNotDelete: func(w *world.World, _ *world.Leader, n *corev1.Node) {
+			w.Must(optOut(w, n, `"true"`))
+		},
+		owner.Guard: func(w *world.World, _ *world.Leader, n *corev1.Node) {
+			c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name}}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"nodeName":"another"}}`))
+			w.Must(world.API.Status().Patch(w.Ctx, c, patch))
+		},
+		decide.GuardMaxUnhealthy: func(w *world.World, _ *world.Leader, _ *corev1.Node) {
+			for i := range 3 {
+				w.WriteRecord(w.Node(fmt.Sprint("failed", i), world.Pooled), w.Failures(1))
+			}
+		},
+		decide.GuardControlPlane: func(w *world.World, l *world.Leader, n *corev1.Node) {
+			l.StaleNodes[n.Name], _ = w.Get(n.Name)
+			w.Patch(n, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
+		},
+	} {
+		t.Run(guard, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"maxUnhealthy": 2}}}`)
+			other, n := w.Exhausted("other", world.Pooled), w.Exhausted("n", world.Pooled)
+			w.Claim(n)
+			l := w.Lead()
+			l.Deliver()
+			w.Must(l.ReconcileDeletion(other))
+			if r := w.Record(other.Name); r.Held != owner.Guard { // the last guard, so all evidence was read
+				t.Fatalf("record %+v", r)
+			}
+			since(w, l, n)
+			w.Must(l.ReconcileDeletion(n))
+			if r := w.Record(n.Name); r.Held != guard || r.Deletion != nil || w.Deleting(n.Name) {
+				t.Errorf("record %+v", r)
+			}
+		})
 	}
 }

@@ -59,12 +59,9 @@ type Reconciler struct {
 
 	queue intake
 
-	// counts saves counting the fleet again for each held node; counted is when counts was made. workloads and owners save
-	// reading again what was read about a held node before.
-	counts    decide.Counts
-	counted   time.Time
-	workloads kept[decide.Workloads]
-	owners    kept[owner.Owner]
+	// counts saves counting the fleet again for each held node; counted is when counts was made.
+	counts  decide.Counts
+	counted time.Time
 }
 
 // Setup registers the reconciler with the manager.
@@ -154,16 +151,10 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 	}()
 	ev, end := decide.Evidence{}, context.CancelFunc(func() {})
 	defer func() { end() }()
-	interval := r.View.Config.Reconciliation.Interval()
-	ordinaryPods := func(fresh bool) (decide.Workloads, error) {
-		now := r.View.Tracker.Now()
-		pods, again, err := r.workloads.get(n, in.Node.Record, now, interval, fresh, func() (decide.Workloads, error) {
-			pods, err := OrdinaryPods(ctx, r.Live, n.Name)
-			pods.Problem = problem(err)
-			return pods, unexplained(err)
-		})
-		pods.Stale = again
-		return pods, err
+	ordinaryPods := func(latest bool) (decide.Workloads, error) {
+		pods, err := OrdinaryPods(ctx, r.Live, n.Name, latest)
+		pods.Problem = problem(err)
+		return pods, unexplained(err)
 	}
 	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a deletion
 	loaders := decide.Loaders{
@@ -197,10 +188,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			return ordinaryPods(ev.Fresh)
 		}),
 		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
-			anew := ev.Fresh || in.Node.Record.Deletion != nil // then its owner is about to change
-			find := func() (owner.Owner, error) { return r.Owners.Find(ctx, n, ev.Fresh), nil }
-			found, _, err := r.owners.get(n, in.Node.Record, r.View.Tracker.Now(), interval, anew, find)
-			return found, err
+			return r.Owners.Find(ctx, n, ev.Fresh), nil
 		}),
 		decide.NeedSlot:                 leave,
 		decide.NeedWarning:              leave,

@@ -23,8 +23,14 @@ const (
 
 // OrdinaryPods finds the pods on a node that would be lost with it. Finished pods do not count, and neither do static
 // pods and pods that a DaemonSet or the Node owns. It names a few of them, and a static pod that marks a control plane.
+// With latest, no pod is missing that was bound before the call. Otherwise the API server answers from its memory
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions), which may be a moment old.
 // reader must not be a cache.
-func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (decide.Workloads, error) {
+func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string, latest bool) (decide.Workloads, error) {
+	opts := &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName)}
+	if !latest {
+		opts.Raw = &metav1.ListOptions{ResourceVersion: "0"}
+	}
 	var names []string
 	var controlPlane string
 	err := apiread.Pages(ctx, reader, podsPage, func() *corev1.PodList { return &corev1.PodList{} },
@@ -41,13 +47,14 @@ func OrdinaryPods(ctx context.Context, reader client.Reader, nodeName string) (d
 				}
 			}
 			return true // ordinary pods in any number do not show that no later pod is of a control plane
-		}, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", nodeName)})
+		}, opts)
 	if err != nil {
 		return decide.Workloads{}, fmt.Errorf("list the pods on node %s: %w", nodeName, err)
 	}
 	slices.Sort(names)
 	named := min(len(names), podsNamed)
-	return decide.Workloads{Names: names[:named], More: len(names) > named, ControlPlane: controlPlane}, nil
+	return decide.Workloads{Names: names[:named], More: len(names) > named, Stale: !latest,
+		ControlPlane: controlPlane}, nil
 }
 
 // marksControlPlane reports whether the pod is the mirror of a static pod of an API server or etcd, by the label that

@@ -45,7 +45,7 @@ func TestOrdinaryPods(t *testing.T) {
 		"four":                         {[]corev1.Pod{pod("d"), pod("c"), pod("b"), pod("a")}, decide.Workloads{Names: []string{"ns/a", "ns/b", "ns/c"}, More: true}},
 	} {
 		s := &apiServer{pods: tc.pods}
-		got, err := OrdinaryPods(t.Context(), s, "n")
+		got, err := OrdinaryPods(t.Context(), s, "n", true)
 		if err != nil || !slices.Equal(got.Names, tc.want.Names) || got.More != tc.want.More {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, tc.want)
 		}
@@ -83,7 +83,7 @@ func TestStaticPodsOfAControlPlane(t *testing.T) {
 		"not static, as a hosted cluster's": {[]corev1.Pod{unmirrored}, ""},
 		"static, without the label":         {[]corev1.Pod{unlabelled}, ""},
 	} {
-		got, err := OrdinaryPods(t.Context(), &apiServer{pods: tc.pods}, "n")
+		got, err := OrdinaryPods(t.Context(), &apiServer{pods: tc.pods}, "n", true)
 		if err != nil || got.ControlPlane != tc.want {
 			t.Errorf("%s: %q, want %q (%v)", name, got.ControlPlane, tc.want, err)
 		}
@@ -104,7 +104,7 @@ func TestOrdinaryPodsReadsEveryPage(t *testing.T) {
 	}
 	for from, pages := range map[int]int{0: 4, 97: 4, 350: 4} {
 		s := many(from)
-		got, err := OrdinaryPods(t.Context(), s, "n")
+		got, err := OrdinaryPods(t.Context(), s, "n", true)
 		if err != nil || got.More != (from < 350) {
 			t.Errorf("ordinary from %d: %+v, %v", from, got, err)
 		}
@@ -114,12 +114,12 @@ func TestOrdinaryPodsReadsEveryPage(t *testing.T) {
 	s := many(99) // one ordinary pod on the first page, which expires: it is not counted twice
 	s.pods = s.pods[:102]
 	s.fail = map[int]error{2: apierrors.NewResourceExpired("too old")}
-	got, err := OrdinaryPods(t.Context(), s, "n")
+	got, err := OrdinaryPods(t.Context(), s, "n", true)
 	if err != nil || len(got.Names) != 3 || got.More {
 		t.Errorf("after an expired page: %+v, %v", got, err)
 	}
 
 	s = &apiServer{fail: map[int]error{1: apierrors.NewForbidden(configMaps, "", errors.New("no"))}}
-	_, err = OrdinaryPods(t.Context(), s, "n")
+	_, err = OrdinaryPods(t.Context(), s, "n", true)
 	mustBe(t, "forbidden", apierrors.IsForbidden(err), true)
 }

@@ -51,7 +51,8 @@ func TestAWorkerThatDoesNotStartSaysWhatTheKubeletSays(t *testing.T) {
 		t.Errorf("record %+v", r)
 	}
 	reads := 0
-	for _, list := range l.LiveLists() {
+	lists, _ := l.LiveLists()
+	for _, list := range lists {
 		if strings.Contains(strings.ToLower(list), "event") {
 			reads++
 		}

@@ -97,7 +97,7 @@ func runQueries(ctx context.Context, d Settings, config resolver.Config, targets
 			q := query{addr: netip.AddrPortFrom(t.ip, t.ports[protocol]), name: t.name, protocol: protocol}
 			if q.addr.Port() == 0 {
 				q.finding = check.Fail(check.ReasonNoServers,
-					"%s has no port for DNS over %s", t.name, strings.ToUpper(protocol))
+					"%s has no port for DNS over %s", cmp.Or(t.name, t.ip.String()), strings.ToUpper(protocol))
 			}
 			queries = append(queries, q)
 		}

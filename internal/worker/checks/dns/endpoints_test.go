@@ -67,7 +67,7 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries succeeded", mute.Port())},
 		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, check.NoReason, "from 1 server"},
 		{"none", nil, check.ReasonNoReadyEndpoints, "kube-system/kube-dns has no ready endpoint"},
-		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp"`, `"name":"other"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},
+		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp","protocol":"TCP"`, `"name":"other","protocol":"SCTP"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := apitest.Client(t, authority, certificate, slices(c.slices...))

@@ -77,7 +77,7 @@ func clusterTargets(
 		targets, failure = serviceTargets(name, service)
 		return targets, "Service " + name + how, failure
 	}
-	targets, failure = endpointTargets(ctx, name, api)
+	targets, failure = endpointTargets(ctx, name, service.Spec.Ports, api)
 	source = check.Count(len(targets), "endpoint")
 	if n := int(d.Sample); 0 < n && n < len(targets) {
 		targets, source = sample(targets, node, n), fmt.Sprintf("%d of %s", n, source)
@@ -105,7 +105,7 @@ func isInUse(s apiserver.Service, config resolver.Config) bool {
 func serviceTargets(name string, service apiserver.Service) ([]target, *check.Finding) {
 	var targets []target
 	for _, ip := range service.Addrs() {
-		targets = append(targets, target{ip: ip, ports: dnsPorts(service.Spec.Ports), name: "Service " + name})
+		targets = append(targets, target{ip: ip, ports: dnsPorts(service.Spec.Ports, nil), name: "Service " + name})
 	}
 	if len(targets) == 0 {
 		return nil, check.Failure(check.ReasonNoServers, "Service %s has no cluster IP", name)
@@ -113,8 +113,10 @@ func serviceTargets(name string, service apiserver.Service) ([]target, *check.Fi
 	return targets, nil
 }
 
-// endpointTargets are the ready endpoints of the DNS Service.
-func endpointTargets(ctx context.Context, service string, api *apiserver.Client) ([]target, *check.Finding) {
+// endpointTargets are the ready endpoints of the DNS Service, whose ports may be unknown.
+func endpointTargets(
+	ctx context.Context, service string, ports []apiserver.ServicePort, api *apiserver.Client,
+) ([]target, *check.Finding) {
 	namespace, name := apiserver.SplitName(service)
 	slices, err := api.EndpointSlices(ctx, namespace, name)
 	if err != nil {
@@ -123,7 +125,7 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 	var targets []target
 	seen := map[netip.Addr]bool{}
 	for _, slice := range slices {
-		ports := dnsPorts(slice.Ports)
+		ports := dnsPorts(slice.Ports, ports)
 		for _, e := range slice.Endpoints {
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) == 0 {
 				continue
@@ -146,16 +148,32 @@ func endpointTargets(ctx context.Context, service string, api *apiserver.Client)
 	return targets, nil
 }
 
-// dnsPorts returns the DNS ports by protocol: those with the names that the DNS add-ons of Kubernetes use, or number
-// 53.
-func dnsPorts(all []apiserver.ServicePort) map[string]uint16 {
+// dnsPorts returns the DNS ports by protocol: those with number 53, with the names that the DNS add-ons of Kubernetes
+// use, or with the name of a port 53 of the Service, which may be absent. Without such a name, a single UDP port is for
+// DNS, and so is the TCP port of the same number.
+func dnsPorts(all, service []apiserver.ServicePort) map[string]uint16 {
 	ports := map[string]uint16{}
+	var udp []uint16
 	for _, p := range all {
 		protocol := strings.ToLower(p.Protocol)
 		named := p.Name == "dns" && protocol == resolver.UDP || p.Name == "dns-tcp" && protocol == resolver.TCP
-		if named || p.Port == 53 {
+		ofService := slices.ContainsFunc(service, func(s apiserver.ServicePort) bool {
+			return s.Port == 53 && s.Name == p.Name && s.Protocol == p.Protocol
+		})
+		if named || ofService || p.Port == 53 {
 			ports[protocol] = p.Port
 		}
+		if protocol == resolver.UDP {
+			udp = append(udp, p.Port)
+		}
+	}
+	if ports[resolver.UDP] == 0 && len(udp) == 1 {
+		ports[resolver.UDP] = udp[0]
+	}
+	if ports[resolver.TCP] == 0 && slices.ContainsFunc(all, func(p apiserver.ServicePort) bool {
+		return strings.EqualFold(p.Protocol, resolver.TCP) && p.Port == ports[resolver.UDP]
+	}) {
+		ports[resolver.TCP] = ports[resolver.UDP]
 	}
 	return ports
 }

@@ -29,7 +29,8 @@ type Settings struct {
 	Namespace string `json:"namespace,omitempty" format:"dns-label"`
 	// Service to check. Default kubernetes.
 	Service string `json:"service,omitempty" format:"dns-1035-label"`
-	// MinReadyEndpoints in the Service's EndpointSlices. Default 1.
+	// MinReadyEndpoints in the Service's EndpointSlices. Default 1, or 0 for a Service of type ExternalName, which has
+	// none.
 	MinReadyEndpoints *int32 `json:"minReadyEndpoints,omitempty" minimum:"0"`
 	// ClusterDomain of the Service's DNS name. Default: the cluster domain that the search domains in resolv.conf show, or
 	// else cluster.local.
@@ -75,7 +76,11 @@ func (p serviceCheck) run(ctx context.Context) check.Finding {
 	if failure != nil {
 		return *failure
 	}
-	if least := int(ptr.Deref(p.MinReadyEndpoints, 1)); endpoints.ready < least {
+	least := int32(1)
+	if service.ExternalName() {
+		least = 0
+	}
+	if least = ptr.Deref(p.MinReadyEndpoints, least); endpoints.ready < int(least) {
 		return check.Fail(check.ReasonNoReadyEndpoints, "Service %s has %s of %d, expected at least %d",
 			p.full(), check.Count(endpoints.ready, "ready endpoint"), endpoints.all, least)
 	}
@@ -90,6 +95,9 @@ func (p serviceCheck) run(ctx context.Context) check.Finding {
 	}
 	ready := check.Count(endpoints.ready, "ready endpoint")
 	f := check.Pass("Service %s has %s, and DNS agrees with it", p.full(), ready)
+	if service.ExternalName() {
+		f = check.Pass("Service %s is an alias of %s, and DNS resolves it", p.full(), service.Spec.ExternalName)
+	}
 	for _, n := range lost {
 		f.Outcome, f.Reason = check.Warned, n.Reason
 		f.Message += "; " + n.String()
@@ -137,7 +145,7 @@ func (p serviceCheck) compare(
 		own = e.addresses
 	}
 	answer, f := p.lookUp(ctx, p.name(), typesOf(own)...)
-	if f != nil || service.Spec.Type == "ExternalName" {
+	if f != nil || service.ExternalName() {
 		return answer.Notes, f
 	}
 	answered := answer.Addrs()

@@ -16,10 +16,11 @@ import (
 // Service holds what the checks read of a v1 Service.
 type Service struct {
 	Spec struct {
-		Type       string        `json:"type"`
-		ClusterIP  string        `json:"clusterIP"`
-		ClusterIPs []string      `json:"clusterIPs"`
-		Ports      []ServicePort `json:"ports"`
+		Type         string        `json:"type"`
+		ExternalName string        `json:"externalName"`
+		ClusterIP    string        `json:"clusterIP"`
+		ClusterIPs   []string      `json:"clusterIPs"`
+		Ports        []ServicePort `json:"ports"`
 	} `json:"spec"`
 }
 
@@ -32,6 +33,9 @@ type ServicePort struct {
 
 // Headless reports whether the Service has no cluster IP.
 func (s Service) Headless() bool { return s.Spec.ClusterIP == "None" }
+
+// ExternalName reports whether the Service is an alias of a name outside the cluster. It has no endpoints.
+func (s Service) ExternalName() bool { return s.Spec.Type == "ExternalName" }
 
 // IPs are the Service's cluster IPs.
 func (s Service) IPs() []string {
