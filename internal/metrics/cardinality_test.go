@@ -151,7 +151,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		}
 	}
 	waiting = nil
-	if got := c.waitingNodes(); len(got) != 2 {
+	if got := c.waitingNodes(); len(got) != 3 {
 		t.Errorf("with nothing to wait for: %v", got)
 	}
 }
