@@ -23,6 +23,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/clienthello"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
@@ -103,7 +104,7 @@ func (p request) client() (*http.Client, error) {
 		return nil, err
 	}
 	return &http.Client{
-		Transport: transport,
+		Transport: clienthello.New(transport),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > int(p.MaxRedirects) {
 				return http.ErrUseLastResponse // evaluate reports where it leads

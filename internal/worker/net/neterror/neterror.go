@@ -102,7 +102,6 @@ func classifyTLS(err error) (check.Reason, string) {
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
 		verify    *tls.CertificateVerificationError
 	)
 	switch {
@@ -117,10 +116,17 @@ func classifyTLS(err error) (check.Reason, string) {
 		return check.ReasonTLSFailed, "does not speak TLS: " + record.Msg
 	case errors.As(err, &invalid), errors.As(err, &verify):
 		return check.ReasonTLSFailed, "presented an unusable certificate: " + err.Error()
-	case errors.As(err, &alert):
-		return check.ReasonTLSFailed, "ended the TLS handshake: " + alert.Error()
+	case IsAlert(err):
+		return check.ReasonTLSFailed, "ended the TLS handshake: " + err.Error()
 	}
 	return check.NoReason, ""
+}
+
+// IsAlert reports whether the peer sent a TLS alert. Over TCP, crypto/tls wraps a type of its own that it does not
+// export; tls.AlertError is of QUIC.
+func IsAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }
 
 func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
@@ -201,7 +207,7 @@ func Watch(ctx context.Context) (context.Context, *Progress) {
 // Finding is the package's Finding; for a timeout its message has the stage.
 func (p *Progress) Finding(peer string, err error) check.Finding {
 	f := Finding(peer, err)
-	if f.Reason != check.ReasonTimeout {
+	if _, coded := errors.AsType[Coded](err); coded || f.Reason != check.ReasonTimeout {
 		return f
 	}
 	took := time.Since(p.started).Round(time.Millisecond)
