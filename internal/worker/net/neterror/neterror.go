@@ -71,6 +71,8 @@ func Of(err error) (check.Reason, string) {
 		return check.ReasonConnectionReset, "reset the connection"
 	case slices.ContainsFunc(unreachable, func(e syscall.Errno) bool { return errors.Is(err, e) }):
 		return check.ReasonUnreachable, "is unreachable: " + errno(err)
+	case errors.Is(err, syscall.EINVAL): // of connect and sendto; ip-route(8)
+		return check.ReasonUnreachable, "is unreachable: its route is of type blackhole, or the address is not valid here"
 	case errors.Is(err, os.ErrPermission):
 		return check.ReasonPermissionDenied, "may not be contacted: " + errno(err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasSuffix(err.Error(), closedIdle):
