@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -168,10 +169,24 @@ func ofFile(err error) (check.Reason, string) {
 	return check.ReasonCannotLook, "cannot be examined: " + errno(err)
 }
 
-// FileFinding is the finding of a path that could not be inspected.
+// FileFinding is the finding of a path that could not be inspected. It is inconclusive if the worker's user may not
+// enter a directory on the way: such a directory is the same on every node.
 func FileFinding(path string, err error) check.Finding {
 	reason, phrase := ofFile(err)
+	if reason == check.ReasonPermissionDenied {
+		return check.Fail(check.ReasonUnknown, "%s cannot be examined: user %d may not enter the directory %s",
+			path, os.Geteuid(), closedDirectory(path))
+	}
 	return check.Fail(reason, "%s %s", path, phrase)
+}
+
+// closedDirectory is the directory on the way to a path, through symbolic links too, that may not be entered.
+func closedDirectory(path string) string {
+	_, err := filepath.EvalSymlinks(path)
+	if denied, ok := errors.AsType[*fs.PathError](err); ok {
+		path = denied.Path
+	}
+	return filepath.Dir(path)
 }
 
 // WriteFinding is the finding of a path that could not be written.
