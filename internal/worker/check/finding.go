@@ -76,11 +76,11 @@ func (r Reason) Refusal() bool {
 	return false
 }
 
-// inconclusive reports whether the cause may lie outside the node. An API server that refuses a request was reached. A
-// Service that is missing, or has too few endpoints, is so for every node.
+// inconclusive reports whether the cause may lie outside the node. An API server that refuses a request, or answers it
+// with any other status, was reached. A Service that is missing, or has too few endpoints, is so for every node.
 func (r Reason) inconclusive() bool {
 	switch r {
-	case ReasonUnknown, ReasonServiceNotFound, ReasonNoReadyEndpoints, ReasonTooFewPeers:
+	case ReasonUnknown, ReasonUnexpectedAPIStatus, ReasonServiceNotFound, ReasonNoReadyEndpoints, ReasonTooFewPeers:
 		return true
 	}
 	return r.Refusal()

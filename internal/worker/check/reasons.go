@@ -61,21 +61,23 @@ var (
 
 // Reasons of the Kubernetes API.
 var (
-	ReasonUnauthorized     = Reason{"Unauthorized"}     // 401: the token is not accepted
-	ReasonForbidden        = Reason{"Forbidden"}        // 403: the service account may not
-	ReasonTooManyRequests  = Reason{"TooManyRequests"}  // 429: the API server sheds load
-	ReasonAPIUnavailable   = Reason{"APIUnavailable"}   // 5xx: the API server or what it needs is broken
-	ReasonUnexpectedStatus = Reason{"UnexpectedStatus"} // any other HTTP status
-	ReasonUnexpectedBody   = Reason{"UnexpectedBody"}   // an answer other than expected
-	ReasonUnexpectedUser   = Reason{"UnexpectedUser"}   // the API server authenticates the worker as another user
-	ReasonServiceNotFound  = Reason{"ServiceNotFound"}  // there is no such Service
-	ReasonTooFewPeers      = Reason{"TooFewPeers"}      // too few ready pods on other nodes
-	ReasonPeersUnreachable = Reason{"PeersUnreachable"} // too many of the sampled pods do not connect
-	ReasonNoReadyEndpoints = Reason{"NoReadyEndpoints"} // too few ready endpoints
+	ReasonUnauthorized    = Reason{"Unauthorized"}    // 401: the token is not accepted
+	ReasonForbidden       = Reason{"Forbidden"}       // 403: the service account may not
+	ReasonTooManyRequests = Reason{"TooManyRequests"} // 429: the API server sheds load
+	ReasonAPIUnavailable  = Reason{"APIUnavailable"}  // 5xx: the API server or what it needs is broken
+	ReasonUnexpectedBody  = Reason{"UnexpectedBody"}  // an answer other than expected
+	// ReasonUnexpectedAPIStatus is any other status of an API server, whose certificate is trusted.
+	ReasonUnexpectedAPIStatus = Reason{"UnexpectedAPIStatus"}
+	ReasonUnexpectedUser      = Reason{"UnexpectedUser"}   // the API server authenticates the worker as another user
+	ReasonServiceNotFound     = Reason{"ServiceNotFound"}  // there is no such Service
+	ReasonTooFewPeers         = Reason{"TooFewPeers"}      // too few ready pods on other nodes
+	ReasonPeersUnreachable    = Reason{"PeersUnreachable"} // too many of the sampled pods do not connect
+	ReasonNoReadyEndpoints    = Reason{"NoReadyEndpoints"} // too few ready endpoints
 )
 
 // Reasons of HTTP.
 var (
+	ReasonUnexpectedStatus    = Reason{"UnexpectedStatus"}    // a status that is not expected
 	ReasonRedirected          = Reason{"Redirected"}          // a redirect that is not expected, or one too many
 	ReasonCertificateExpiring = Reason{"CertificateExpiring"} // valid for less time than asked for
 	ReasonMalformedResponse   = Reason{"MalformedResponse"}   // not HTTP

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -166,6 +167,24 @@ func (r *Record) add(nth, tries int, took time.Duration, reason check.Reason, te
 	r.recovered = append(r.recovered, fmt.Sprintf("answered at the %s of %s, after %s; before that: %s",
 		check.Ordinal(nth), check.Count(tries, "attempt"), took.Round(time.Millisecond), text))
 	if r.reason == check.NoReason && reason.Transient() {
+		r.reason = reason
+	}
+}
+
+// Warn records what an application that does less than the worker would have failed with. The context's check then
+// passes with a warning only. A text is recorded once.
+func Warn(ctx context.Context, reason check.Reason, text string) {
+	r := recordOf(ctx)
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.recovered, text) {
+		return
+	}
+	r.recovered = append(r.recovered, text)
+	if r.reason == check.NoReason {
 		r.reason = reason
 	}
 }

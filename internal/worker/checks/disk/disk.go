@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
+	"math/bits"
 	"os"
 	"slices"
 	"strings"
@@ -88,7 +90,14 @@ func space(d Settings, st *unix.Statfs_t) (facts []string, failure *check.Findin
 	fail := func(reason check.Reason, format string, args ...any) ([]string, *check.Finding) {
 		return nil, check.Failure(reason, "%s "+format, append([]any{d.Path}, args...)...)
 	}
+	if (d.MinFreeBytes > 0 || d.MinFreePercent > 0) && (st.Blocks == 0 || st.Bsize == 0 || st.Bfree > st.Blocks) {
+		return fail(check.ReasonUnknown, "is on a file system that does not report its size, such as a tmpfs without a "+
+			"limit or FUSE: remove minFreeBytes and minFreePercent")
+	}
 	available := st.Bavail * uint64(st.Bsize)
+	if overflow, _ := bits.Mul64(st.Bavail, uint64(st.Bsize)); overflow > 0 {
+		available = math.MaxUint64
+	}
 	if d.MinFreeBytes > 0 {
 		if available < uint64(d.MinFreeBytes) {
 			return fail(check.ReasonLowSpace, "has %s free, expected at least %s", size(available), size(uint64(d.MinFreeBytes)))

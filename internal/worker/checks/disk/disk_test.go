@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,14 +61,24 @@ func TestSpace(t *testing.T) {
 		{Settings{MinFreePercent: 6}, u, check.ReasonLowSpace, "has 5.3% free, expected at least 6%"}, // 50 of 950
 		{Settings{MinFreeInodesPercent: 11}, u, check.ReasonLowInodes, "10.0% of its inodes free"},
 		{Settings{MinFreeInodesPercent: 11}, unix.Statfs_t{Blocks: 1, Bavail: 1}, check.NoReason, "inodes without limit"},
-		{Settings{MinFreePercent: 1}, unix.Statfs_t{}, check.ReasonLowSpace, "0.0% free"},
+		{Settings{MinFreePercent: 1}, unix.Statfs_t{Bsize: 4096, Blocks: 1000}, check.ReasonLowSpace, "0.0% free"},
+		// File systems without a size: a tmpfs with size=0, gVisor, FUSE.
+		{Settings{MinFreePercent: 1}, unix.Statfs_t{}, check.ReasonUnknown, "does not report its size"},
+		{Settings{MinFreeBytes: 1}, unix.Statfs_t{Bsize: 4096}, check.ReasonUnknown, "does not report its size"},
+		{Settings{MinFreeBytes: 1}, unix.Statfs_t{Blocks: 1000, Bfree: 100, Bavail: 100}, check.ReasonUnknown, "does not report its size"},
+		{Settings{MinFreePercent: 1}, unix.Statfs_t{Bsize: 4096, Blocks: 1, Bfree: math.MaxUint64, Bavail: math.MaxUint64}, check.ReasonUnknown,
+			"does not report its size"},
+		{Settings{MinFreeInodesPercent: 1}, unix.Statfs_t{}, check.NoReason, "inodes without limit"},
+		// Space without limit.
+		{Settings{MinFreeBytes: 1 << 40, MinFreePercent: 50},
+			unix.Statfs_t{Bsize: 4096, Blocks: math.MaxUint64 / 2, Bfree: math.MaxUint64 / 2, Bavail: math.MaxUint64 / 2}, check.NoReason, "100.0% free"},
 	} {
 		facts, failure := space(c.settings, &c.usage)
 		got := check.Finding{Message: strings.Join(facts, ", ")}
 		if failure != nil {
 			got = *failure
 		}
-		if got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+		if got.Reason != c.reason || !strings.Contains(got.Message, c.says) || (got.Outcome == check.Inconclusive) != (c.reason == check.ReasonUnknown) {
 			t.Errorf("%+v: got %+v, want %q with %q", c.settings, got, c.reason, c.says)
 		}
 	}
@@ -94,6 +105,29 @@ func TestFullAndSlow(t *testing.T) {
 	}
 	if f := (&Settings{Path: dir, MinFreePercent: 1}).New(environment.Pod{})(context.Background()); f.Reason != check.ReasonLowSpace {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// A tmpfs with size=0 has no limit, and statfs(2) reports 0 blocks of it. It takes writes, so that the latency counts.
+func TestAFileSystemWithoutASize(t *testing.T) {
+	missing.Root(t, "mounting")
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=0,nr_inodes=0", "none", dir).CombinedOutput(); err != nil {
+		missing.Skip(t, fmt.Sprintf("the right to mount: %s", out), "run the test outside of a container")
+	}
+	defer func() { _ = exec.Command("umount", dir).Run() }()
+	for _, c := range []struct {
+		settings Settings
+		outcome  check.Outcome
+	}{
+		{Settings{Path: dir, MinFreeBytes: 1}, check.Inconclusive},
+		{Settings{Path: dir, MinFreePercent: 1}, check.Inconclusive},
+		{Settings{Path: dir, MinFreePercent: 1, MaxWriteLatencyMs: 60_000}, check.Inconclusive},
+		{Settings{Path: dir, MinFreeInodesPercent: 1, MaxWriteLatencyMs: 60_000}, check.Passed},
+	} {
+		if f := c.settings.New(environment.Pod{})(context.Background()); f.Outcome != c.outcome {
+			t.Errorf("%+v: got %+v", c.settings, f)
+		}
 	}
 }
 

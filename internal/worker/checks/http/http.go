@@ -23,6 +23,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/clienthello"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/retry"
@@ -35,6 +36,8 @@ const (
 	maxHeaders = 64 << 10
 	maxBundle  = 1 << 20 // of a CA file; those of distributions have a quarter of it
 	userAgent  = "kube-node-ready-worker"
+	// http11Required is the name of the error in net/http's errors.
+	http11Required = "HTTP_1_1_REQUIRED"
 )
 
 // request is a check with its settings.
@@ -55,15 +58,32 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 }
 
 func (p request) run(ctx context.Context) check.Finding {
-	client, err := p.client()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	f, err := p.send(ctx, protocols)
+	// The error of RFC 9113, section 7. net/http has no value for it, and does not send the request again by itself.
+	if err == nil || !strings.Contains(err.Error(), http11Required) {
+		return f
+	}
+	protocols.SetHTTP2(false)
+	if f, _ = p.send(ctx, protocols); f.Passed() {
+		f.Message += " over HTTP/1.1, because it refuses HTTP/2 (" + http11Required + ")"
+	}
+	return f
+}
+
+// send sends the request once. The error is why there was no response.
+func (p request) send(ctx context.Context, protocols *http.Protocols) (check.Finding, error) {
+	client, err := p.client(protocols)
 	if err != nil {
-		return check.Fail(check.ReasonConfiguration, "%v", err)
+		return check.Fail(check.ReasonConfiguration, "%v", err), nil
 	}
 	defer client.CloseIdleConnections()
 	watched, progress := neterror.Watch(ctx)
 	outgoing, err := http.NewRequestWithContext(watched, p.Method, p.URL, strings.NewReader(p.Body))
 	if err != nil {
-		return check.Fail(check.ReasonConfiguration, "%v", err)
+		return check.Fail(check.ReasonConfiguration, "%v", err), nil
 	}
 	outgoing.Header.Set("User-Agent", userAgent)
 	for name, value := range p.Headers {
@@ -75,14 +95,14 @@ func (p request) run(ctx context.Context) check.Finding {
 	}
 	response, err := client.Do(outgoing)
 	if err != nil {
-		return p.failure(err, progress)
+		return p.failure(err, progress), err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return p.evaluate(response)
+	return p.evaluate(response), nil
 }
 
 // client makes an HTTP client with its own connections and the settings' CA.
-func (p request) client() (*http.Client, error) {
+func (p request) client(protocols *http.Protocols) (*http.Client, error) {
 	config := &tls.Config{ServerName: p.ServerName, MinVersion: tls.VersionTLS12}
 	bundle := []byte(p.CA)
 	if p.CAFile != "" {
@@ -97,13 +117,13 @@ func (p request) client() (*http.Client, error) {
 			return nil, errors.New("the CA bundle holds no PEM certificate")
 		}
 	}
-	transport := &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true,
+	transport := &http.Transport{DialContext: p.resolver.DialContext, TLSClientConfig: config, Protocols: protocols,
 		DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaders}
 	if err := p.useProxy(transport); err != nil {
 		return nil, err
 	}
 	return &http.Client{
-		Transport: transport,
+		Transport: clienthello.New(transport),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > int(p.MaxRedirects) {
 				return http.ErrUseLastResponse // evaluate reports where it leads

@@ -59,7 +59,7 @@ func TestFailures(t *testing.T) {
 		{name: "429", handler: server(429, "", worker), reason: check.ReasonTooManyRequests, says: "is overloaded"},
 		{name: "500", handler: server(500, "[-]etcd failed: reason withheld\n"+strings.Repeat("x", 1000), worker), reason: check.ReasonAPIUnavailable, says: "[-]etcd failed"},
 		{name: "503", handler: server(503, "", worker), reason: check.ReasonAPIUnavailable, says: "is broken"},
-		{name: "a redirect", handler: http.RedirectHandler("/elsewhere", http.StatusFound), reason: check.ReasonUnexpectedStatus, says: "302 Found"},
+		{name: "a redirect", handler: http.RedirectHandler("/elsewhere", http.StatusFound), reason: check.ReasonUnexpectedAPIStatus, says: "302 Found: any node gets this answer"},
 		{name: "anonymous", handler: server(200, "ok", "system:anonymous"), reason: check.ReasonUnauthorized, says: "does not recognize"},
 		{name: "someone else", handler: server(200, "ok", "alice"), reason: check.ReasonUnexpectedUser, says: "identifies the worker as alice, expected " + worker},
 		{name: "no answer", handler: hang, reason: check.ReasonTimeout, says: "took the request, but did not answer within"},
@@ -81,7 +81,8 @@ func TestFailures(t *testing.T) {
 			switch c.reason {
 			case check.NoReason:
 				want = check.Passed
-			case check.ReasonUnauthorized, check.ReasonForbidden, check.ReasonTooManyRequests, check.ReasonAPIUnavailable:
+			case check.ReasonUnauthorized, check.ReasonForbidden, check.ReasonTooManyRequests, check.ReasonAPIUnavailable,
+				check.ReasonUnexpectedAPIStatus:
 				want = check.Inconclusive // it was reached, and might refuse any node
 			}
 			if f.Outcome != want {
@@ -91,5 +92,27 @@ func TestFailures(t *testing.T) {
 				t.Errorf("got %q: %q, want %q with %q", f.Reason, f.Message, c.reason, c.says)
 			}
 		})
+	}
+}
+
+// An answer of any status proves the connection, whose certificate is trusted, and any node gets that answer. It is so
+// too when only the review gets it, as from a proxy that knows no such path.
+func TestAnyStatusProvesTheConnection(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	certificate := authority.Issue(t, tlstest.Certificate{})
+	for _, status := range []int{204, 206, 301, 304, 307, 400, 404, 405, 408, 409, 410, 415, 418, 421, 422, 431, 451} {
+		for _, path := range []string{"/readyz", reviews} {
+			api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == path {
+					w.WriteHeader(status)
+				}
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			f := (&kubernetesapi.Settings{Via: []string{kubernetesapi.ViaAddress}}).New(environment.Pod{API: api})(ctx)
+			cancel()
+			if f.Outcome != check.Inconclusive || f.Reason != check.ReasonUnexpectedAPIStatus || !strings.Contains(f.Message, fmt.Sprint(status)) {
+				t.Errorf("%s answers %d: got %d, %q: %s", path, status, f.Outcome, f.Reason, f.Message)
+			}
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/clienthello"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
 
@@ -82,9 +83,8 @@ func hello(host string, size int) []byte {
 	config := &tls.Config{
 		InsecureSkipVerify: true, // there is no handshake
 		MinVersion:         tls.VersionTLS12,
-		// Key shares that fit a small segment. That of ML-KEM has more than a thousand bytes.
-		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
-		NextProtos:       []string{"http/1.1"},
+		CurvePreferences:   clienthello.SmallKeyShares(), // ML-KEM's alone exceeds many a segment
+		NextProtos:         []string{"http/1.1"},
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		config.ServerName = host

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/input"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/clienthello"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
@@ -112,14 +113,18 @@ func tokenFrom(path string) func() (string, error) {
 // HTTP returns a new HTTP client with its own connections. It trusts the cluster's CA, resolves names through
 // resolv.conf, uses no proxy and follows no redirects.
 func (c *Client) HTTP() *http.Client {
+	return c.client(&tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName,
+		Certificates: c.certificates})
+}
+
+func (c *Client) client(config *tls.Config) *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{
-			DialContext: c.resolver.DialContext,
-			TLSClientConfig: &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12, ServerName: c.serverName,
-				Certificates: c.certificates},
+		Transport: clienthello.New(&http.Transport{
+			DialContext:         c.resolver.DialContext,
+			TLSClientConfig:     config,
 			MaxIdleConnsPerHost: 4,
 			IdleConnTimeout:     idleTimeout,
-		},
+		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -258,14 +263,13 @@ func (c *Client) Watch(ctx context.Context, path string) (changed bool, err erro
 // It verifies the server's certificate except for its validity, which depends on the clock that is in doubt. It sends
 // no token: a refusal has the header too.
 func (c *Client) Date(ctx context.Context) (date, sent, received time.Time, err error) {
-	client := c.HTTP()
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
+	client := c.client(&tls.Config{
 		RootCAs: c.roots, MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: true, // VerifyConnection verifies all but the time
 		VerifyConnection: func(s tls.ConnectionState) error {
 			return recovery.Try(func() error { return c.verifyIgnoringTime(s) })
 		},
-	}
+	})
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL(c.Host, "/version"), nil)
 	if err != nil {

@@ -54,6 +54,8 @@ func (e *StatusError) Error() string {
 		text += ": the API server is overloaded"
 	case check.ReasonAPIUnavailable:
 		text += ": the API server, or something that it depends on, is broken"
+	case check.ReasonUnexpectedAPIStatus:
+		text += ": any node gets this answer"
 	}
 	if e.Message != "" {
 		text += " (" + e.Message + ")"
@@ -73,7 +75,7 @@ func (e *StatusError) Reason() check.Reason {
 	case e.Code >= 500:
 		return check.ReasonAPIUnavailable
 	}
-	return check.ReasonUnexpectedStatus
+	return check.ReasonUnexpectedAPIStatus
 }
 
 // HasStatus reports whether the error is a response with the given status.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -71,6 +72,8 @@ func Of(err error) (check.Reason, string) {
 		return check.ReasonConnectionReset, "reset the connection"
 	case slices.ContainsFunc(unreachable, func(e syscall.Errno) bool { return errors.Is(err, e) }):
 		return check.ReasonUnreachable, "is unreachable: " + errno(err)
+	case errors.Is(err, syscall.EINVAL): // of connect and sendto; ip-route(8)
+		return check.ReasonUnreachable, "is unreachable: its route is of type blackhole, or the address is not valid here"
 	case errors.Is(err, os.ErrPermission):
 		return check.ReasonPermissionDenied, "may not be contacted: " + errno(err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasSuffix(err.Error(), closedIdle):
@@ -102,7 +105,6 @@ func classifyTLS(err error) (check.Reason, string) {
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
 		verify    *tls.CertificateVerificationError
 	)
 	switch {
@@ -117,10 +119,17 @@ func classifyTLS(err error) (check.Reason, string) {
 		return check.ReasonTLSFailed, "does not speak TLS: " + record.Msg
 	case errors.As(err, &invalid), errors.As(err, &verify):
 		return check.ReasonTLSFailed, "presented an unusable certificate: " + err.Error()
-	case errors.As(err, &alert):
-		return check.ReasonTLSFailed, "ended the TLS handshake: " + alert.Error()
+	case IsAlert(err):
+		return check.ReasonTLSFailed, "ended the TLS handshake: " + err.Error()
 	}
 	return check.NoReason, ""
+}
+
+// IsAlert reports whether the peer sent a TLS alert. Over TCP, crypto/tls wraps a type of its own that it does not
+// export; tls.AlertError is of QUIC.
+func IsAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }
 
 func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
@@ -160,10 +169,24 @@ func ofFile(err error) (check.Reason, string) {
 	return check.ReasonCannotLook, "cannot be examined: " + errno(err)
 }
 
-// FileFinding is the finding of a path that could not be inspected.
+// FileFinding is the finding of a path that could not be inspected. It is inconclusive if the worker's user may not
+// enter a directory on the way: such a directory is the same on every node.
 func FileFinding(path string, err error) check.Finding {
 	reason, phrase := ofFile(err)
+	if reason == check.ReasonPermissionDenied {
+		return check.Fail(check.ReasonUnknown, "%s cannot be examined: user %d may not enter the directory %s",
+			path, os.Geteuid(), closedDirectory(path))
+	}
 	return check.Fail(reason, "%s %s", path, phrase)
+}
+
+// closedDirectory is the directory on the way to a path, through symbolic links too, that may not be entered.
+func closedDirectory(path string) string {
+	_, err := filepath.EvalSymlinks(path)
+	if denied, ok := errors.AsType[*fs.PathError](err); ok {
+		path = denied.Path
+	}
+	return filepath.Dir(path)
 }
 
 // WriteFinding is the finding of a path that could not be written.
@@ -201,7 +224,7 @@ func Watch(ctx context.Context) (context.Context, *Progress) {
 // Finding is the package's Finding; for a timeout its message has the stage.
 func (p *Progress) Finding(peer string, err error) check.Finding {
 	f := Finding(peer, err)
-	if f.Reason != check.ReasonTimeout {
+	if _, coded := errors.AsType[Coded](err); coded || f.Reason != check.ReasonTimeout {
 		return f
 	}
 	took := time.Since(p.started).Round(time.Millisecond)
