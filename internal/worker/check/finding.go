@@ -80,7 +80,7 @@ func (r Reason) Refusal() bool {
 // Service that is missing, or has too few endpoints, is so for every node.
 func (r Reason) inconclusive() bool {
 	switch r {
-	case ReasonUnknown, ReasonServiceNotFound, ReasonNoReadyEndpoints, ReasonTooFewPeers:
+	case ReasonUnknown, ReasonServiceNotFound, ReasonNoDNSService, ReasonNoReadyEndpoints, ReasonTooFewPeers:
 		return true
 	}
 	return r.Refusal()
