@@ -80,7 +80,8 @@ func (r Reason) Refusal() bool {
 // with any other status, was reached. A Service that is missing, or has too few endpoints, is so for every node.
 func (r Reason) inconclusive() bool {
 	switch r {
-	case ReasonUnknown, ReasonUnexpectedAPIStatus, ReasonServiceNotFound, ReasonNoReadyEndpoints, ReasonTooFewPeers:
+	case ReasonUnknown, ReasonUnexpectedAPIStatus, ReasonServiceNotFound, ReasonNoDNSService, ReasonNoReadyEndpoints,
+		ReasonTooFewPeers:
 		return true
 	}
 	return r.Refusal()

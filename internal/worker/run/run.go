@@ -184,7 +184,7 @@ func perform(ctx context.Context, index int, j Job) completion {
 	switch {
 	case f.Outcome == check.Passed:
 		c.Outcome = result.Passed
-	case f.Reason == check.ReasonInterrupted:
+	case f.Reason == check.ReasonInterrupted, f.Reason == check.ReasonNoDNSService && !j.Spec.IsRequired():
 		c.Outcome = result.Skipped
 	case f.Outcome == check.Warned, !j.Spec.IsRequired():
 		c.Outcome = result.Warning

@@ -51,6 +51,26 @@ func perform(ctx context.Context, timeout time.Duration, jobs ...run.Job) (resul
 	return r, strings.Join(lines, ", ")
 }
 
+// TestWithoutADNSService checks that a warning about servers that the cluster does not have is skipped.
+func TestWithoutADNSService(t *testing.T) {
+	fault := func(r check.Reason) check.Func {
+		return func(context.Context) check.Finding { return check.Fail(r, "because") }
+	}
+	for _, c := range []struct {
+		job     run.Job
+		outcome result.Outcome
+		says    string
+	}{
+		{advisory(job("a", fault(check.ReasonNoDNSService))), result.Passed, "a skipped NoDNSService, b passed"},
+		{job("a", fault(check.ReasonNoDNSService)), result.Inconclusive, "a inconclusive NoDNSService, b passed"},
+		{advisory(job("a", fault(check.ReasonServiceNotFound))), result.Passed, "a warning ServiceNotFound, b passed"},
+	} {
+		if r, got := perform(t.Context(), enough, c.job, job("b", pass)); got != c.says || r.Outcome != c.outcome {
+			t.Errorf("got %s: %s, want %s", r.Outcome, got, c.says)
+		}
+	}
+}
+
 func TestOutcomes(t *testing.T) {
 	fault := func(r check.Reason) check.Func {
 		return func(context.Context) check.Finding { return check.Fail(r, "because") }

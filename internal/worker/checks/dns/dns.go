@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	mdns "github.com/miekg/dns"
 	"k8s.io/utils/ptr"
@@ -26,6 +27,8 @@ type query struct {
 	// name of the server's pod or Service, if known.
 	name, protocol string
 	finding        check.Finding
+	// failure is the phrase of a server that could not be asked.
+	failure string
 	// notes are about an answer that passed.
 	notes []string
 	// warning is the reason of the worst note; NoReason if none is a warning.
@@ -33,7 +36,7 @@ type query struct {
 }
 
 // server describes the server.
-func (q query) server() string {
+func (q *query) server() string {
 	if q.name == "" {
 		return q.addr.String()
 	}
@@ -64,7 +67,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 			return *failure
 		}
 		f := summarise(d, runQueries(ctx, d, r.Config, targets))
-		if d.Resolver == "" || d.Resolver == ResolverPod {
+		if d.usesPod() {
 			f = withOddLines(f, r.Config.Odd)
 		}
 		if source != "" {
@@ -102,42 +105,70 @@ func runQueries(ctx context.Context, d Settings, config resolver.Config, targets
 			queries = append(queries, q)
 		}
 	}
+	answered := map[string]*atomic.Bool{resolver.UDP: {}, resolver.TCP: {}} // by any server of resolv.conf
 	recovery.Each(len(queries), func(i int) {
 		q := &queries[i]
-		if !q.finding.Passed() {
-			return
-		}
-		var answer resolver.Answer
-		server := config.Server(q.addr, q.protocol)
-		// Lookup resends lost queries itself.
-		q.finding = retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
-			var err error
-			answer, err = config.Lookup(ctx, server, d.Name, types(d.RecordType)...)
-			return q.evaluate(d, answer, err)
-		})
 		if q.finding.Passed() {
-			for _, n := range answer.Notes {
-				q.notes = append(q.notes, n.String())
-				if n.Reason != check.ReasonNXDomain { // some servers answer it for a family that a name does not have
-					q.warning = n.Reason
-				}
-			}
-			if answer.SizeFault != "" {
-				q.warning = check.ReasonMalformedAnswer
-				q.notes = append(q.notes, answer.SizeFault+", which Go's resolver cannot read")
-			}
-			switch {
-			case answer.EDNSFault != "":
-				q.warning = check.ReasonEDNSFailed
-				q.notes = append(q.notes, "answers only without EDNS0, which Go's resolver uses; with it, the server "+
-					answer.EDNSFault)
-			case answer.Tries > 1:
-				q.warning = check.ReasonQueryLost
-				q.notes = append(q.notes, "answered at the "+check.Ordinal(answer.Tries)+" attempt")
-			}
+			q.run(ctx, d, config, answered[q.protocol])
 		}
 	})
+	for i := range queries {
+		queries[i].skipDead(d, answered[queries[i].protocol])
+	}
 	return queries
+}
+
+// run asks until the answer is final.
+func (q *query) run(ctx context.Context, d Settings, config resolver.Config, answered *atomic.Bool) {
+	var answer resolver.Answer
+	server := config.Server(q.addr, q.protocol)
+	// Lookup resends lost queries itself.
+	q.finding = retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
+		var err error
+		answer, err = config.Lookup(ctx, server, d.Name, types(d.RecordType)...)
+		q.finding = q.evaluate(d, answer, err)
+		if q.finding.Passed() {
+			answered.Store(true)
+		}
+		q.skipDead(d, answered)
+		return q.finding
+	})
+	if q.finding.Outcome != check.Passed {
+		return
+	}
+	for _, n := range answer.Notes {
+		q.notes = append(q.notes, n.String())
+		if n.Reason != check.ReasonNXDomain { // some servers answer it for a family that a name does not have
+			q.warning = n.Reason
+		}
+	}
+	if answer.SizeFault != "" {
+		q.warning = check.ReasonMalformedAnswer
+		q.notes = append(q.notes, answer.SizeFault+", which Go's resolver cannot read")
+	}
+	switch {
+	case answer.EDNSFault != "":
+		q.warning = check.ReasonEDNSFailed
+		q.notes = append(q.notes, "answers only without EDNS0, which Go's resolver uses; with it, the server "+
+			answer.EDNSFault)
+	case answer.Tries > 1:
+		q.warning = check.ReasonQueryLost
+		q.notes = append(q.notes, "answered at the "+check.Ordinal(answer.Tries)+" attempt")
+	}
+}
+
+// skipDead makes a warning of a failure that resolvers do not notice: a server of resolv.conf that fails at once, while
+// another answers over the same protocol. They ask the next one at once.
+func (q *query) skipDead(d Settings, answered *atomic.Bool) {
+	if q.finding.Outcome != check.Failed || !d.usesPod() || !answered.Load() {
+		return
+	}
+	switch q.finding.Reason {
+	case check.ReasonConnectionRefused, check.ReasonUnreachable, check.ReasonPermissionDenied,
+		check.ReasonConnectionFailed:
+		q.finding.Outcome, q.warning = check.Warned, q.finding.Reason
+		q.notes = []string{q.failure + "; resolvers ask the next server at once"}
+	}
 }
 
 // types are the record types to query.
@@ -149,8 +180,9 @@ func types(recordType string) []uint16 {
 }
 
 // evaluate returns the finding of one server's answer.
-func (q query) evaluate(d Settings, a resolver.Answer, err error) check.Finding {
+func (q *query) evaluate(d Settings, a resolver.Answer, err error) check.Finding {
 	if failure, ok := errors.AsType[*resolver.Error](err); ok {
+		q.failure = failure.Text
 		return check.Fail(failure.Code, "%s, asked over %s, %s",
 			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
@@ -190,22 +222,25 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 // summarise combines the findings of all servers: the first failure, and how many others passed.
 func summarise(d Settings, queries []query) check.Finding {
 	var failures []check.Finding
-	var notes string
+	var brief, notes string
 	passed, warning := 0, check.NoReason
 	for _, q := range queries {
 		warning = cmp.Or(warning, q.warning)
 		for _, n := range q.notes {
 			notes += fmt.Sprintf("; %s over %s %s", q.server(), strings.ToUpper(q.protocol), n)
 		}
-		if q.finding.Passed() {
+		switch q.finding.Outcome {
+		case check.Passed:
+			brief = cmp.Or(brief, q.finding.Message)
 			passed++
-		} else {
+		case check.Warned:
+		default:
 			failures = append(failures, q.finding)
 		}
 	}
 	if len(failures) == 0 {
 		protocols := strings.ReplaceAll(strings.ToUpper(strings.Join(d.Protocols, " ")), " ", " and ")
-		f := check.Pass("%s: %s from %s over %s%s", d.Name, queries[0].finding.Message,
+		f := check.Pass("%s: %s from %s over %s%s", d.Name, brief,
 			check.Count(len(queries)/len(d.Protocols), "server"), protocols, notes)
 		if warning != check.NoReason {
 			f.Outcome, f.Reason = check.Warned, warning

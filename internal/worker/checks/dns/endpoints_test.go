@@ -153,8 +153,9 @@ func TestTheDNSServiceIsFoundByItsAddress(t *testing.T) {
 		{"the one with the address", map[string]string{"kube-system/kube-dns": "10.96.0.10", "kube-system/coredns": "127.0.0.1"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, which"},
 		{"behind a cache on the node", map[string]string{"kube-system/coredns": "10.96.0.10"}, dns.Settings{}, check.NoReason, "Service kube-system/coredns, the first known name"},
 		{"that may not be read", map[string]string{"kube-system/kube-dns": "127.0.0.1", "openshift-dns/dns-default": refused}, dns.Settings{}, check.NoReason, "Service kube-system/kube-dns"},
-		{"none", nil, dns.Settings{}, check.ReasonServiceNotFound, "none of the known Services kube-system/kube-dns, kube-system/coredns"},
-		{"none that may be read", map[string]string{"kube-system/kube-dns": refused}, dns.Settings{}, check.ReasonForbidden, "lacks a permission"},
+		{"none that exists", map[string]string{"openshift-dns/dns-default": refused}, dns.Settings{}, check.ReasonNoDNSService, "none of the known Services kube-system/kube-dns, kube-system/coredns"},
+		{"none", nil, dns.Settings{}, check.ReasonNoDNSService, "none of the known Services kube-system/kube-dns, kube-system/coredns"},
+		{"none that may be read", map[string]string{"kube-system/kube-dns": refused, "kube-system/coredns": refused, "kube-system/rke2-coredns-rke2-coredns": refused, "openshift-dns/dns-default": refused}, dns.Settings{}, check.ReasonForbidden, "lacks a permission"},
 		{"by name", map[string]string{"dns/mine": "10.96.0.99"}, dns.Settings{Service: "dns/mine"}, check.NoReason, "Service dns/mine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestWithoutAKnownDNSService(t *testing.T) {
 		says   string
 		most   time.Duration
 	}{
-		{http.StatusNotFound, check.ReasonServiceNotFound, "none of the known Services", 500 * time.Millisecond},
+		{http.StatusNotFound, check.ReasonNoDNSService, "none of the known Services", 500 * time.Millisecond},
 		{http.StatusServiceUnavailable, check.ReasonAPIUnavailable, "reading Service kube-system/kube-dns:", time.Second},
 	} {
 		api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -120,6 +120,9 @@ func (s *Settings) NeedsAPI() bool {
 	return s != nil && (s.Resolver == ResolverService || s.Resolver == ResolverEndpoints)
 }
 
+// usesPod reports whether the servers are those of resolv.conf.
+func (s *Settings) usesPod() bool { return s.Resolver == "" || s.Resolver == ResolverPod }
+
 // literal returns the name if it is an IP address and the record type is one of addresses.
 func (s *Settings) literal() (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s.Name)

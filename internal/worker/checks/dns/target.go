@@ -182,6 +182,7 @@ func dnsPorts(all, service []apiserver.ServicePort) map[string]uint16 {
 func notFound(api *apiserver.Client, name string, err error) *check.Finding {
 	f := api.Failure("Service", name, err)
 	if f.Reason == check.ReasonServiceNotFound {
+		f.Reason = check.ReasonNoDNSService
 		f.Message = "there is none of the known Services " + strings.Join(Services, ", ") +
 			"; set dns.service to the DNS Service of this cluster"
 	}

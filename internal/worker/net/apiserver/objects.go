@@ -104,12 +104,13 @@ func servicePath(namespace, name string) string {
 }
 
 // FindService reads the Services of the given names, as namespace/name, and returns the first that is wanted, else the
-// first that exists. It skips those that it may not read. With an error, name is the Service that the error is about.
+// first that exists. It skips those that it may not read. If none exists of those that it may read, the error is that
+// status. With an error, name is the Service that the error is about.
 func (c *Client) FindService(
 	ctx context.Context, names []string, wanted func(Service) bool,
 ) (name string, s Service, err error) {
 	retryable := func(status int) bool { return isRefusal(status) && status != http.StatusForbidden }
-	missing := 0
+	var missing error
 	for _, n := range names {
 		var candidate Service
 		err := c.get(ctx, retryable, servicePath(SplitName(n)), &candidate)
@@ -120,15 +121,16 @@ func (c *Client) FindService(
 			name, s = n, candidate
 		case err == nil, HasStatus(err, http.StatusForbidden):
 		case HasStatus(err, http.StatusNotFound):
-			if missing++; missing == len(names) {
-				return names[0], s, err
-			}
+			missing = err
 		default:
 			return n, s, err
 		}
 	}
 	if name != "" {
 		return name, s, nil
+	}
+	if missing != nil {
+		return names[0], s, missing
 	}
 	// The role binding that allows reading the most common one may not be in effect yet: Service waits for it.
 	namespace, first := SplitName(names[0])

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	mdns "github.com/miekg/dns"
@@ -398,6 +399,9 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is not a DNS answer: "+malformed.Error()
 	default:
 		e.Code, e.Text = neterror.Of(err)
+		if errors.Is(err, syscall.EADDRNOTAVAIL) && s.Addr.Addr().Is6() {
+			e.Text += " (this pod has no IPv6 address)"
+		}
 	}
 	return e
 }
