@@ -344,7 +344,7 @@ e2e: e2e-ready ## Prove it end to end on real nodes, with Karpenter and Promethe
 # Without a look at the tools, which waits for whoever builds others.
 .PHONY: e2e-run
 e2e-run:
-	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test $(TEST_FLAGS) -timeout 30m -tags e2e -count=1 -v -run 'TestEndToEnd$(if $(filter-out smoke,$(CASE)),/(three|Prometheus|$(CASE)))' ./test/e2e $(if $(filter smoke,$(CASE)),-args -smoke)
+	KUBE_NODE_READY_PROGRAMS="$(E2E_PROGRAMS)" E2E_IMAGE=$(E2E_IMAGE) E2E_WORKER_IMAGE=$(E2E_WORKER_IMAGE) E2E_PACKER=$(E2E_PACKER) go test $(TEST_FLAGS) -timeout 45m -tags e2e -count=1 -v -run 'TestEndToEnd$(if $(filter-out smoke,$(CASE)),/(three|Prometheus|$(CASE)))' ./test/e2e $(if $(filter smoke,$(CASE)),-args -smoke)
 
 .PHONY: cluster
 cluster: e2e-ready build ## Bring up a cluster of three real nodes to play with (root, Debian)
