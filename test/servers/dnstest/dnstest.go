@@ -4,6 +4,7 @@ package dnstest
 
 import (
 	"net"
+	"slices"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -90,7 +91,7 @@ func Close(w mdns.ResponseWriter, _ *mdns.Msg) { _ = w.Close() }
 // them as answers. The OPT record comes first then, and the last answer is among the additional records.
 func Append(w mdns.ResponseWriter, a *mdns.Msg) {
 	a.SetEdns0(mdns.DefaultMsgSize, false)
-	all := append(a.Extra, a.Answer...)
+	all := slices.Concat(a.Extra, a.Answer)
 	last := max(len(all)-1, 0)
 	a.Answer, a.Extra = all[:last], all[last:]
 	_ = w.WriteMsg(a)
