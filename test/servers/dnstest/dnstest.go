@@ -4,8 +4,8 @@ package dnstest
 
 import (
 	"net"
-	"slices"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
