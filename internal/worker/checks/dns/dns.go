@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -206,15 +205,26 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
 			who, len(a.Records), records(d.RecordType), least)
 	}
+	if len(d.ExpectCIDRs) == 0 {
+		return check.Pass("%s", brief(a))
+	}
+	compared := len(a.Notes) > 0 // the family to compare may be the one without an answer, which is a warning
 	for _, addr := range a.Addrs() {
-		within := func(cidr string) bool {
+		var contained, sameFamily bool
+		for _, cidr := range d.ExpectCIDRs {
 			prefix, err := netip.ParsePrefix(cidr)
-			return err == nil && prefix.Contains(addr)
+			sameFamily = sameFamily || err == nil && prefix.Addr().Is4() == addr.Is4()
+			contained = contained || err == nil && prefix.Contains(addr)
 		}
-		if len(d.ExpectCIDRs) > 0 && !slices.ContainsFunc(d.ExpectCIDRs, within) {
+		compared = compared || contained
+		if sameFamily && !contained {
 			return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is in none of %s",
 				who, addr, strings.Join(d.ExpectCIDRs, ", "))
 		}
+	}
+	if addrs := a.Addrs(); !compared && len(addrs) > 0 {
+		return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is of another IP family than %s",
+			who, addrs[0], strings.Join(d.ExpectCIDRs, ", "))
 	}
 	return check.Pass("%s", brief(a))
 }

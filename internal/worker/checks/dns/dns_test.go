@@ -108,6 +108,31 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// TestExpectedRangesOfOneFamily checks that ranges of one IP family say nothing about addresses of the other.
+func TestExpectedRangesOfOneFamily(t *testing.T) {
+	lost := map[string]int{"A": mdns.RcodeServerFailure}
+	for _, c := range []struct {
+		name, cidrs string
+		types       map[string]int
+		reason      check.Reason
+	}{
+		{"dual.example.", "192.0.2.0/24", nil, check.NoReason},
+		{"dual.example.", "2001:db8::/32", nil, check.NoReason},
+		{"dual.example.", "192.0.2.0/24 2001:db8::/32", nil, check.NoReason},
+		{"dual.example.", "192.0.2.0/24 2001:dead::/32", nil, check.ReasonUnexpectedAnswer},
+		{"dual.example.", "10.0.0.0/8", nil, check.ReasonUnexpectedAnswer},
+		{"dual.example.", "10.0.0.0/8 2001:db8::/32", nil, check.ReasonUnexpectedAnswer},
+		{"six.example.", "192.0.2.0/24", nil, check.ReasonUnexpectedAnswer}, // no address shows anything
+		{"dual.example.", "192.0.2.0/24", lost, check.ReasonServerFailure},  // which is a warning
+	} {
+		r := pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone, Types: c.types}))
+		f := look(t, &dns.Settings{Name: c.name, ExpectCIDRs: strings.Fields(c.cidrs)}, r)
+		if f.Reason != c.reason || f.Passed() != (c.reason != check.ReasonUnexpectedAnswer) {
+			t.Errorf("%s in %s: got %+v", c.name, c.cidrs, f)
+		}
+	}
+}
+
 // A program that looks an address up gets on with the family that answers.
 func TestOneFamilyIsEnough(t *testing.T) {
 	for _, c := range []struct {

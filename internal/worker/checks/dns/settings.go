@@ -64,7 +64,8 @@ type Settings struct {
 	Protocols []string `json:"protocols,omitempty" enum:"udp tcp"`
 	// ExpectRcode is the response code that passes. Default NOERROR.
 	ExpectRcode string `json:"expectRcode,omitempty" enum:"NOERROR NXDOMAIN REFUSED SERVFAIL"`
-	// ExpectCIDRs, if set, must contain every address in the answer.
+	// ExpectCIDRs, if set, must contain every address in the answer that is of an IP family in the list, and at least one
+	// must be.
 	ExpectCIDRs []string `json:"expectCIDRs,omitempty"`
 	// MinAnswers is how many records an answer must have. Default 1 with NOERROR, otherwise 0.
 	MinAnswers *int32 `json:"minAnswers,omitempty" minimum:"0" maximum:"1000"`

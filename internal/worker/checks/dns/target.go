@@ -130,8 +130,8 @@ func endpointTargets(
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) == 0 {
 				continue
 			}
-			ip, err := netip.ParseAddr(e.Addresses[0]) // consumers of EndpointSlices use the first
-			if err != nil || seen[ip] {
+			ip, ok := apiserver.ParseAddr(e.Addresses[0]) // consumers of EndpointSlices use the first
+			if !ok || seen[ip] {
 				continue
 			}
 			seen[ip] = true

@@ -56,6 +56,10 @@ func TestFamilies(t *testing.T) {
 		{"IPv4 with DNS64", four, []string{"A 10.96.0.1", "AAAA 64:ff9b::a60:1"}, nil,
 			check.Passed, check.NoReason, "DNS agrees"},
 		{"IPv6, and A is SERVFAIL", six, both[1:], map[string]int{"A": 2}, check.Passed, check.NoReason, "DNS agrees"},
+		{"leading zeros", `"010.096.000.001"`, both[:1], nil, check.Passed, check.NoReason, "DNS agrees"},
+		{"leading zeros beside IPv6", `"10.96.0.001","fd00::0001"`, both, nil, check.Passed, check.NoReason, "DNS agrees"},
+		{"leading zeros of another address", `"010.096.000.001"`, []string{"A 8.96.0.1"}, nil,
+			check.Failed, check.ReasonServiceDNSMismatch, "cluster IPs are 010.096.000.001"},
 		{"another address", four, []string{"A 10.96.0.9"}, nil,
 			check.Failed, check.ReasonServiceDNSMismatch, "DNS answers 10.96.0.9"},
 	} {

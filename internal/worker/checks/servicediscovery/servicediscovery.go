@@ -273,8 +273,8 @@ func endpointsOf(slices []apiserver.EndpointSlice) endpoints {
 				continue
 			}
 			// Consumers of EndpointSlices use an endpoint's first address.
-			addr, err := netip.ParseAddr(endpoint.Addresses[0])
-			if err != nil {
+			addr, ok := apiserver.ParseAddr(endpoint.Addresses[0])
+			if !ok {
 				continue
 			}
 			e.addresses = append(e.addresses, addr)

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 
+	netutils "k8s.io/utils/net"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 )
@@ -54,11 +56,18 @@ func (s Service) IPs() []string {
 // Addrs are the cluster IPs as addresses.
 func (s Service) Addrs() (all []netip.Addr) {
 	for _, ip := range s.IPs() {
-		if addr, err := netip.ParseAddr(ip); err == nil {
+		if addr, ok := ParseAddr(ip); ok {
 			all = append(all, addr)
 		}
 	}
 	return all
+}
+
+// ParseAddr parses an IP address in an object. Old objects may have leading zeros, whose numbers are decimal, as for
+// Kubernetes itself.
+func ParseAddr(s string) (netip.Addr, bool) {
+	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
+	return addr.Unmap(), ok
 }
 
 // EndpointSlice holds what the checks read of a discovery.k8s.io/v1 EndpointSlice.
