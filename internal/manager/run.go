@@ -97,11 +97,6 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	if fence != nil {
-		if err := mgr.Add(fence); err != nil {
-			return err
-		}
-	}
 	snapshotter, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
 	if err != nil {
 		return err
