@@ -140,7 +140,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	}
 	// This client makes a dry run: the API server validates what it writes and stores nothing. Through this client,
 	// nothing is deleted.
-	var marked client.Client = brief{mgr.GetClient()}
+	marked := mgr.GetClient()
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
 		cfg.NodeManagement.Remediation.DryRun = true
