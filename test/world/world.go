@@ -73,6 +73,9 @@ type World struct {
 	done int
 	// Exit says with which code a worker ends; Stays for one that goes on. Default: 0.
 	Exit func(*corev1.Pod) int
+	// Report is the termination message that a worker leaves with its exit code; nil: what ours leaves. For a test of
+	// workers that leave no report, it returns an empty one.
+	Report func(p *corev1.Pod, code int) string
 	// Unmet says whose prerequisites do not hold; nil: all do.
 	Unmet func(node string) bool
 	// Linger: what terminates does not end. Hold says it of single pods; nil: of none.
