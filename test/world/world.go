@@ -26,6 +26,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 const (
@@ -230,7 +231,7 @@ func (w *World) Exhausted(suffix string, change ...func(*corev1.Node)) *corev1.N
 // Failures is the record of so many failed attempts.
 func (w *World) Failures(count int32) marks.Record {
 	now := w.Clock.Now().UTC()
-	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
+	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastCheck: termination.Check, LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
 }
 
 // WriteRecord writes a node's record, under the node's present checks if the record has none.
