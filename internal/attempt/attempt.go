@@ -24,7 +24,7 @@ const (
 // The reasons of an attempt that did not pass. If a check is named too, the reason is that check's (CheckReason), from
 // the list of its type in docs/reference/checks.md.
 const (
-	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and no report that names a check
+	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and the check's own reason cannot be shown
 	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds
 	ReasonWorkerStuck      = "WorkerStuck"      // the last worker does not end, so no other can start
 	ReasonConfigRefused    = "ConfigRefused"    // exit 2
@@ -32,6 +32,7 @@ const (
 	ReasonUndecided        = "Undecided"        // exit code 4: a required check was inconclusive
 	ReasonInternalError    = "InternalError"    // exit 10
 	ReasonUnknownExit      = "UnknownExitCode"  // any other code
+	ReasonNoReport         = "NoReport"         // one of these codes, and no report of the worker that says the same
 	ReasonImagePull        = "ImagePull"        // the image cannot be pulled
 	ReasonContainerConfig  = "ContainerConfig"  // the kubelet cannot create the container
 	ReasonInitFailed       = "InitContainer"    // an init container failed
@@ -129,8 +130,10 @@ func CheckReason(reported string) string {
 	return reported
 }
 
-// FromExitCode is the result of a worker that ended with an exit code and left a report; nil if none can be read. The
-// code decides, and the report explains.
+// FromExitCode is the result of a worker that ended with an exit code and left a report about its node; nil if none can
+// be read. A code other than 0 counts only beside a report of the same outcome, and 1 only beside one that names a
+// required check that failed. Otherwise it is not known whether the worker chose the code: a program that cannot be
+// started, a shell before it, and the Go runtime have exit codes of their own.
 func FromExitCode(code int32, report *result.Report) *Result {
 	r := resultOfCode(code, report)
 	r.Report = report
@@ -138,35 +141,43 @@ func FromExitCode(code int32, report *result.Report) *Result {
 }
 
 func resultOfCode(code int32, report *result.Report) *Result {
+	r := &Result{Outcome: Passed, Message: "all required checks passed"}
 	switch code {
 	case result.ExitPassed:
-		return &Result{Outcome: Passed, Message: "all required checks passed"}
+		return r
 	case result.ExitFailed:
-		r := &Result{Outcome: Failed, Reason: ReasonChecksFailed,
-			Message: "a required check failed; the worker left no report"}
-		nameFailedCheck(r, report, result.Failed)
-		return r
+		r = &Result{Outcome: Failed}
 	case result.ExitInconclusive:
-		r := NewInconclusive(ReasonUndecided,
-			"a required check was inconclusive (exit code 4); the worker left no report")
-		nameFailedCheck(r, report, result.Inconclusive)
-		return r
+		r = NewInconclusive(ReasonUndecided, "a required check was inconclusive (exit code 4)")
 	case result.ExitConfig:
-		return NewInconclusive(ReasonConfigRefused, "the worker rejected its configuration (exit code 2); see its log")
+		r = NewInconclusive(ReasonConfigRefused, "the worker rejected its configuration (exit code 2); see its log")
 	case result.ExitClient:
-		return NewInconclusive(ReasonClientSetup,
+		r = NewInconclusive(ReasonClientSetup,
 			"the worker has no service account token or CA (exit code 3); see worker.serviceAccountName")
 	case result.ExitInternal:
-		return NewInconclusive(ReasonInternalError, "the worker had an internal error (exit code 10); see its log")
+		r = NewInconclusive(ReasonInternalError, "the worker had an internal error (exit code 10); see its log")
+	default:
+		return NewInconclusive(ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d", code))
 	}
-	return NewInconclusive(ReasonUnknownExit, fmt.Sprintf("the worker ended with exit code %d", code))
+	unproved := func(format string, args ...any) *Result {
+		return NewInconclusive(ReasonNoReport, fmt.Sprintf("the worker ended with exit code %d, and ", code)+
+			fmt.Sprintf(format, args...))
+	}
+	switch {
+	case report == nil:
+		return unproved("left no report of this attempt that can be read")
+	case report.ExitCode() != int(code):
+		return unproved("its report has another outcome: %s", report.Outcome)
+	case code == result.ExitFailed && !nameFailedCheck(r, report, result.Failed):
+		return unproved("its report names no required check that failed")
+	case code == result.ExitInconclusive:
+		nameFailedCheck(r, report, result.Inconclusive)
+	}
+	return r
 }
 
-// nameFailedCheck names the first required check of the outcome, and the others of it.
-func nameFailedCheck(r *Result, report *result.Report, of result.Outcome) {
-	if report == nil {
-		return
-	}
+// nameFailedCheck names the first required check of the outcome, and the others of it. It reports whether there is one.
+func nameFailedCheck(r *Result, report *result.Report, of result.Outcome) bool {
 	var first *result.Check
 	var others []string
 	for i := range report.Checks {
@@ -180,7 +191,7 @@ func nameFailedCheck(r *Result, report *result.Report, of result.Outcome) {
 		}
 	}
 	if first == nil {
-		return
+		return false
 	}
 	r.Check, r.Reason = Text(first.Name), CheckReason(first.Reason)
 	more := otherFailures(others)
@@ -189,6 +200,7 @@ func nameFailedCheck(r *Result, report *result.Report, of result.Outcome) {
 		r.Message = strings.ToValidUTF8(r.Message[:room-len("…")], "") + "…" // the list must not be what is cut
 	}
 	r.Message = Text(r.Message + more)
+	return true
 }
 
 // maxOtherFailures bounds how many checks are named beside the first that failed.

@@ -147,15 +147,14 @@ type noting struct {
 
 // Patch implements client.Client.
 func (w noting) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	n, ok := o.(*corev1.Node)
-	if !ok {
+	if o.GetObjectKind().GroupVersionKind().Kind != "Node" { // of a PatchTarget
 		return w.Client.Patch(ctx, o, p, opts...)
 	}
-	name := n.Name
+	name := o.GetName()
 	w.versions.note(name, "") // its answer may be lost
 	err := w.Client.Patch(ctx, o, p, opts...)
 	if err == nil {
-		w.versions.note(name, n.ResourceVersion)
+		w.versions.note(name, o.GetResourceVersion())
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (s stored) LastStoreSyncResourceVersion() string { return string(s) }
 
 // written is a Versions with a write of the node "n" that left the version behind; empty where no answer came.
 func written(versions *Versions, version string) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "10"}}
+	n := PatchTarget("n")
 	_ = versions.Writer(patched{version: version}).Patch(context.Background(), n, client.RawPatch("", nil))
 }
 

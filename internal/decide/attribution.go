@@ -145,9 +145,9 @@ func (d *decision) startProbe(f failure, tried map[string]bool) {
 }
 
 // controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
-// one, and is in the same pool: for the gate of a node that worked always, for a deletion if possible. One in the
-// node's zone comes first. Each attempt gets a different control node, so that one faulty node cannot decide every
-// comparison.
+// one, and is in the same pool: for the gate of a node that worked always, for a deletion if possible. One of the
+// node's architecture comes first, because an image may lack the other, then one in its zone. Each attempt gets a
+// different control node, so that one faulty node cannot decide every comparison.
 func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary, bool) {
 	var best *NodeSummary
 	inGroup := gateAtStake(d.in)
@@ -161,12 +161,15 @@ func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary
 		}
 		h := fnv.New64a()
 		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, d.in.Node.UID, m.UID) // a hash takes everything
-		rank := h.Sum64() >> 2
+		rank := h.Sum64() >> 3
 		if m.Pool == d.in.Node.Owner.Pool {
 			rank |= 1 << 63
 		}
-		if m.Zone == d.in.Node.Zone {
+		if m.Arch == d.in.Node.Arch {
 			rank |= 1 << 62
+		}
+		if m.Zone == d.in.Node.Zone {
+			rank |= 1 << 61
 		}
 		if best == nil || rank > bestRank {
 			best, bestRank = &(*d.ev.Fleet)[i], rank

@@ -107,6 +107,29 @@ func TestAProbeMustEndAfterTheFailure(t *testing.T) {
 	}
 }
 
+// A control node has the node's architecture, if one has. In the pool comes first, and the zone last.
+func TestTheControlIsOfTheSameArchitecture(t *testing.T) {
+	onARM := failed(1, func(in *Input) { in.Node.Arch, in.Node.Zone = "arm64", "a" })
+	one := func(name, pool, arch, zone string) NodeSummary {
+		return NodeSummary{Name: name, UID: name, Pool: pool, Arch: arch, Zone: zone, CanHostProbe: true}
+	}
+	near, same, elsewhere := one("near", "pool", "amd64", "a"), one("same", "pool", "arm64", "b"), one("else", "other", "arm64", "a")
+	unknown := one("unknown", "pool", "", "a")
+	for want, fleet := range map[string][]NodeSummary{
+		"same":    {near, same, elsewhere, unknown},
+		"near":    {near, elsewhere},
+		"unknown": {elsewhere, unknown},
+		"else":    {one("x86", "other", "amd64", "a"), elsewhere},
+	} {
+		if plan, _ := ask(t, onARM, world{fleet: fleet}); plan.Step != StepProbe || plan.Probe.On.Name != want {
+			t.Errorf("on %q, want %q", plan.Probe.On.Name, want)
+		}
+	}
+	if m := SummaryOf(onARM); m.Arch != "arm64" {
+		t.Errorf("%+v", m)
+	}
+}
+
 // Checks that are meant for another profile's nodes prove nothing.
 func TestTheControlIsOfTheSameProfile(t *testing.T) {
 	in := failed(1, func(in *Input) { in.Profile.Profile = "gpu" })

@@ -14,8 +14,8 @@ import (
 
 // NodeSummary is what decisions about other nodes need to know of a node.
 type NodeSummary struct {
-	Name, UID, BootID, Pool, Zone, Profile string
-	Created                                time.Time
+	Name, UID, BootID, Pool, Zone, Arch, Profile string
+	Created                                      time.Time
 	// Excluded: the node is not verified, or others remove it. It counts only while our own action on it lasts.
 	Excluded bool
 	// Unhealthy: it failed under its present checks, or exceeded its deadline, and has not passed since. A failure that
@@ -41,7 +41,7 @@ func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
 	acted := r.Deletion != nil || len(f.RemediationConditions) > 0
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
-		Pool: f.Owner.Pool, Zone: f.Zone, Profile: in.Profile.Profile,
+		Pool: f.Owner.Pool, Zone: f.Zone, Arch: f.Arch, Profile: in.Profile.Profile,
 		Excluded: !Eligible(in) || f.Leaving != "" && !acted, DeletionIntended: acted,
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),

@@ -29,6 +29,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 // The nodes of the model: one that joins, and one that was verified before, for control probes.
@@ -686,7 +687,8 @@ func (m *model) exits(p *corev1.Pod, code int32) {
 		m.passes[passOf(p.Labels[workerpod.LabelNodeUID], p.Annotations[workerpod.AnnotationBootID], p.Annotations[workerpod.AnnotationChecks])] = true
 	}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: code, StartedAt: metav1.NewTime(m.now.Add(-time.Second)), FinishedAt: metav1.NewTime(m.now)}}}}
+		ExitCode: code, Message: termination.Message(p.Annotations[workerpod.AnnotationNode], int(code)),
+		StartedAt: metav1.NewTime(m.now.Add(-time.Second)), FinishedAt: metav1.NewTime(m.now)}}}}
 }
 
 // kubelets plays what happens to pods by itself. Deleted pods go, and others start and end. The joining node's pods end

@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,14 +8,10 @@ import (
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 )
@@ -56,53 +51,10 @@ func New(cfg *rest.Config, namespace, name string, recorder resourcelock.EventRe
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
-	own.Timeout = 0 // a watch stays open
-	watcher, err := coordinationv1.NewForConfig(own)
-	if err != nil {
-		return nil, fmt.Errorf("make a client that watches the Lease: %w", err)
-	}
-	f := Wrap(&resourcelock.LeaseLock{
+	return Wrap(&resourcelock.LeaseLock{
 		Labels:     map[string]string{LabelVersion: VersionLabel(version.Version)},
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString(), EventRecorder: recorder},
-	})
-	f.watch = func(ctx context.Context) (watch.Interface, error) {
-		this := fields.OneTermEqualSelector("metadata.name", name).String()
-		return watcher.Leases(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: this})
-	}
-	return f, nil
-}
-
-// Start watches the lease until ctx ends, so that a successor need not wait for its next look (manager.Runnable).
-// Where the watch is broken or forbidden, a look every RetryPeriod shows the same.
-func (f *Fence) Start(ctx context.Context) error {
-	if f.watch == nil {
-		return nil
-	}
-	logged := ""
-	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		if err := f.follow(ctx); err != nil && err.Error() != logged && ctx.Err() == nil {
-			logged = err.Error()
-			klog.FromContext(ctx).Info("Cannot watch the lease: a new leader takes over some seconds later",
-				"lock", f.Describe(), "err", err)
-		}
-	}, RetryPeriod, 1, true)
-	return nil
-}
-
-// NeedLeaderElection is false, because mainly replicas that do not lead must watch.
-func (f *Fence) NeedLeaderElection() bool { return false }
-
-// follow watches until the watch ends.
-func (f *Fence) follow(ctx context.Context) error {
-	w, err := f.watch(ctx)
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
-	for range w.ResultChan() { // what it shows does not matter, the next Get reads it
-		f.changed()
-	}
-	return nil
+	}), nil
 }

@@ -58,5 +58,5 @@ func fenced(o *ctrl.Options, cfg *config.Config, f *leader.Fence) {
 	o.LeaderElectionResourceLockInterface = f
 	o.LeaderElectionReleaseOnCancel = true
 	o.LeaseDuration, o.RenewDeadline = ptr.To(leader.LeaseDuration), ptr.To(leader.RenewDeadline)
-	o.RetryPeriod = ptr.To(leader.Tick)
+	o.RetryPeriod = ptr.To(leader.RetryPeriod)
 }

@@ -97,11 +97,6 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	if fence != nil {
-		if err := mgr.Add(fence); err != nil {
-			return err
-		}
-	}
 	snapshotter, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
 	if err != nil {
 		return err
@@ -145,7 +140,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	}
 	// This client makes a dry run: the API server validates what it writes and stores nothing. Through this client,
 	// nothing is deleted.
-	var marked client.Client = brief{mgr.GetClient()}
+	marked := mgr.GetClient()
 	if o.DryRun {
 		marked = client.NewDryRunClient(marked)
 		cfg.NodeManagement.Remediation.DryRun = true

@@ -92,9 +92,7 @@ func (u *unreadable) look(ctx context.Context) error {
 			continue
 		}
 		patch := client.RawPatch(types.StrategicMergePatchType, c.Patch(in.Node.UID, in.Node.Condition))
-		target := &corev1.Node{}
-		target.Name = n.Name
-		if err := u.client.Status().Patch(ctx, target, patch); client.IgnoreNotFound(err) != nil {
+		if err := u.client.Status().Patch(ctx, controller.PatchTarget(n.Name), patch); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}

@@ -98,6 +98,8 @@ type Facts struct {
 	Created           time.Time
 	// Zone is the node's failure domain (label topology.kubernetes.io/zone); empty where it has none.
 	Zone string
+	// Arch is the label kubernetes.io/arch; empty where there is none.
+	Arch string
 	// Owner is what the Node shows of the object that owns it.
 	Owner owner.Signs
 	Gated bool // carries at least one gating taint, so it must be verified
@@ -160,6 +162,7 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
 		Name: n.Name, UID: string(n.UID), BootID: bootID(n), Created: n.CreationTimestamp.Time,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
+		Arch:      n.Labels[corev1.LabelArchStable],
 		Owner:     owner.Of(n),
 		Labelled:  n.Labels[v.Verified.Key] == v.Verified.Value && hasKey(n.Labels, v.Verified.Key),
 		Completed: v.Completed != "" && hasKey(n.Annotations, v.Completed),

@@ -92,7 +92,7 @@ func Controller(cfg *config.Config, namespace string, dryRun bool) []Right {
 		const why = "leader election. RBAC cannot limit create to a name"
 		where := cmp.Or(e.Namespace, namespace)
 		all = append(all, may("create", "leases.coordination.k8s.io", where, why),
-			may("get update watch", "leases.coordination.k8s.io", where, why).named(e.ID))
+			may("get update", "leases.coordination.k8s.io", where, why).named(e.ID))
 	}
 	if *cfg.Rules.Enabled {
 		all = append(all,

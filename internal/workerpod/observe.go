@@ -472,8 +472,12 @@ func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition 
 // resultOfExit turns the container's exit into a result.
 func resultOfExit(t *corev1.ContainerStateTerminated, nodeName string) *attempt.Result {
 	var report *result.Report
-	if r, err := result.Parse([]byte(t.Message)); err == nil && r.Node == nodeName {
-		report = &r
+	says := strings.Trim(t.Reason+": "+t.Message, ": ") // the runtime's words, or another program's
+	switch r, err := result.Parse([]byte(t.Message)); {
+	case err == nil && r.Node == nodeName:
+		report, says = &r, t.Reason
+	case err == nil:
+		says = fmt.Sprintf("%s; the report is of node %q", t.Reason, r.Node)
 	}
 	r := attempt.FromExitCode(t.ExitCode, report)
 	switch {
@@ -481,8 +485,8 @@ func resultOfExit(t *corev1.ContainerStateTerminated, nodeName string) *attempt.
 		r = attempt.NewInconclusive(attempt.ReasonOOMKilled,
 			"the worker ran out of memory; raise worker.resources.limits.memory")
 		r.Report = report
-	case r.Reason == attempt.ReasonUnknownExit:
-		r.Message = attempt.Text(fmt.Sprintf("%s (%s)", r.Message, t.Reason)) // the runtime's word for it
+	case r.Reason == attempt.ReasonUnknownExit, r.Reason == attempt.ReasonNoReport:
+		r.Message = attempt.Text(fmt.Sprintf("%s (%s)", r.Message, says))
 	}
 	r.Duration = duration(t, report)
 	return r

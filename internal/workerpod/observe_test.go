@@ -92,12 +92,18 @@ func initContainer(state corev1.ContainerState) func(*corev1.Pod) {
 }
 
 func reportOf(nodeName string, checks ...result.Check) string {
-	return string(result.Report{Version: result.Version, Node: nodeName, Outcome: result.Failed, Checks: checks}.Encode())
+	return reportAs(result.Failed, nodeName, checks...)
+}
+
+func reportAs(outcome result.Outcome, nodeName string, checks ...result.Check) string {
+	return string(result.Report{Version: result.Version, Node: nodeName, Outcome: outcome, Checks: checks}.Encode())
 }
 
 func TestClassification(t *testing.T) {
 	dns := result.Check{Name: "dns", Type: "dns", Severity: "required", Outcome: result.Failed, Reason: "Timeout", Message: "no answer"}
 	unclear := result.Check{Name: "api", Type: "kubernetesAPI", Severity: "required", Outcome: result.Inconclusive, Reason: "Forbidden", Message: "403"}
+	unshown, warning := dns, dns
+	unshown.Reason, warning.Severity = "no reason", "warning"
 	hostile := `{"version":1,"node":"node-a","outcome":"failed","checks":[{"name":"` + strings.Repeat("x", 1<<16) + `"}]}`
 	initFailed := initContainer(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}})
 	type changes = []func(*corev1.Pod)
@@ -109,59 +115,71 @@ func TestClassification(t *testing.T) {
 		check   string
 		reason  string
 	}{
-		"just created":                     {changes{}, Pending, "", "", ""},
-		"container is being created":       {changes{wait("ContainerCreating")}, Pending, "", "", ""},
-		"running":                          {changes{running}, Running, "", "", ""},
-		"exit 0":                           {changes{exit(0, "Completed", "")}, Ended, passed, "", ""},
-		"exit 0 with a report of failures": {changes{exit(0, "Completed", reportOf("node-a", dns))}, Ended, passed, "", ""},
-		"exit 0, the pod still runs":       {changes{exit(0, "Completed", ""), phase(corev1.PodRunning)}, Ended, passed, "", ""},
-		"exit 1 with its report":           {changes{exit(1, "Error", reportOf("node-a", dns))}, Ended, failed, "dns", "Timeout"},
-		"exit 1 without a report":          {changes{exit(1, "Error", "")}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 1, report cut":               {changes{exit(1, "Error", reportOf("node-a", dns)[:60])}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 1, not JSON":                 {changes{exit(1, "Error", "panic: oh no")}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 1, another node's report":    {changes{exit(1, "Error", reportOf("node-b", dns))}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 1, hostile report":           {changes{exit(1, "Error", hostile)}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 1, no failure reported":      {changes{exit(1, "Error", reportOf("node-a", unclear))}, Ended, failed, "", attempt.ReasonChecksFailed},
-		"exit 2":                           {changes{exit(2, "Error", "")}, Ended, inconclusive, "", attempt.ReasonConfigRefused},
-		"exit 3":                           {changes{exit(3, "Error", "")}, Ended, inconclusive, "", attempt.ReasonClientSetup},
-		"exit 4 with its report":           {changes{exit(4, "Error", reportOf("node-a", unclear))}, Ended, inconclusive, "api", "Forbidden"},
-		"exit 4 without a report":          {changes{exit(4, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUndecided},
-		"exit 10":                          {changes{exit(10, "Error", "")}, Ended, inconclusive, "", attempt.ReasonInternalError},
-		"exit 137":                         {changes{exit(137, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
-		"unknown exit code":                {changes{exit(42, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
-		"a negative exit code":             {changes{exit(-1, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
-		"OOMKilled":                        {changes{exit(137, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
-		"OOMKilled with exit 1":            {changes{exit(1, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
-		"ErrImagePull":                     {changes{wait("ErrImagePull")}, Pending, inconclusive, "", attempt.ReasonImagePull},
-		"ImagePullBackOff":                 {changes{wait("ImagePullBackOff")}, Pending, inconclusive, "", attempt.ReasonImagePull},
-		"InvalidImageName":                 {changes{wait("InvalidImageName")}, Pending, inconclusive, "", attempt.ReasonImagePull},
-		"an init container's image":        {changes{initContainer(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})}, Pending, inconclusive, "", attempt.ReasonImagePull},
-		"CreateContainerConfigError":       {changes{wait("CreateContainerConfigError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
-		"RunContainerError":                {changes{wait("RunContainerError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
-		"OutOfcpu":                         {changes{whole("OutOfcpu")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
-		"UnexpectedAdmissionError":         {changes{whole("UnexpectedAdmissionError")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
-		"Evicted":                          {changes{whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
-		"Evicted while it ran":             {changes{exit(137, "Error", ""), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
-		"Evicted as it failed":             {changes{exit(1, "Error", reportOf("node-a", dns)), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
-		"NodeLost":                         {changes{running, func(p *corev1.Pod) { p.Status.Reason = "NodeLost" }}, Running, inconclusive, "", attempt.ReasonNodeLost},
-		"phase Unknown":                    {changes{phase(corev1.PodUnknown)}, Pending, inconclusive, "", attempt.ReasonNodeLost},
-		"node shutdown":                    {changes{exit(1, "Error", ""), whole("Terminated")}, Ended, inconclusive, "", attempt.ReasonNodeShutdown},
-		"deadline before the start":        {changes{whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
-		"deadline after the start":         {changes{exit(137, "Error", ""), pastDeadline(time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
-		"deadline, it had its time":        {changes{exit(137, "Error", ""), pastDeadline(330 * time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
-		"deadline, it started too late":    {changes{exit(137, "Error", ""), pastDeadline(331 * time.Second)}, Ended, inconclusive, "", attempt.ReasonStartedLate},
-		"deadline, said to run still":      {changes{running, pastDeadline(time.Hour)}, Ended, inconclusive, "", attempt.ReasonStartedLate},
-		"deadline, its start is not known": {changes{exit(137, "Error", ""), whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartedLate},
-		"deleted while it runs":            {changes{running, deleted}, Running, "", "", ""},
-		"deleted before it started":        {changes{deleted}, Pending, inconclusive, "", attempt.ReasonPodDeleted},
-		"deleted, exit 1":                  {changes{exit(1, "Error", reportOf("node-a", dns)), deleted}, Ended, inconclusive, "", attempt.ReasonPodDeleted},
-		"deleted, it passed all the same":  {changes{exit(0, "Completed", ""), deleted}, Ended, passed, "", ""},
-		"failed, nothing to read":          {changes{phase(corev1.PodFailed)}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
-		"another container's success":      {changes{exit(0, "Completed", ""), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "sidecar" }}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
-		"init container failed":            {changes{phase(corev1.PodFailed), initFailed}, Ended, inconclusive, "", attempt.ReasonInitFailed},
-		"init container to be restarted":   {changes{initFailed}, Pending, "", "", ""},
-		"eviction by the API":              {changes{running, conditioned(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})}, Running, inconclusive, "", attempt.ReasonEvicted},
-		"unschedulable is for decisions":   {changes{conditioned(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable})}, Pending, "", "", ""},
+		"just created":                      {changes{}, Pending, "", "", ""},
+		"container is being created":        {changes{wait("ContainerCreating")}, Pending, "", "", ""},
+		"running":                           {changes{running}, Running, "", "", ""},
+		"exit 0":                            {changes{exit(0, "Completed", "")}, Ended, passed, "", ""},
+		"exit 0 with a report of failures":  {changes{exit(0, "Completed", reportOf("node-a", dns))}, Ended, passed, "", ""},
+		"exit 0, the pod still runs":        {changes{exit(0, "Completed", ""), phase(corev1.PodRunning)}, Ended, passed, "", ""},
+		"exit 1 with its report":            {changes{exit(1, "Error", reportOf("node-a", dns))}, Ended, failed, "dns", "Timeout"},
+		"exit 1, a reason without its form": {changes{exit(1, "Error", reportOf("node-a", unshown))}, Ended, failed, "dns", attempt.ReasonChecksFailed},
+		"exit 1 without a report":           {changes{exit(1, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, report cut":                {changes{exit(1, "Error", reportOf("node-a", dns)[:60])}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, not JSON":                  {changes{exit(1, "Error", "panic: oh no")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, JSON that is no report":    {changes{exit(1, "Error", `{"level":"fatal","msg":"oh no"}`)}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, another node's report":     {changes{exit(1, "Error", reportOf("node-b", dns))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, nobody's report":           {changes{exit(1, "Error", reportOf("", dns))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, hostile report":            {changes{exit(1, "Error", hostile)}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, no failure reported":       {changes{exit(1, "Error", reportOf("node-a", unclear))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, a warning failed":          {changes{exit(1, "Error", reportOf("node-a", warning))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, it reports a pass":         {changes{exit(1, "Error", reportAs(result.Passed, "node-a", dns))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, it reports exit 4":         {changes{exit(1, "Error", reportAs(result.Inconclusive, "node-a", unclear))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 2 with its report":            {changes{exit(2, "Error", reportAs(result.ConfigError, "node-a", dns))}, Ended, inconclusive, "", attempt.ReasonConfigRefused},
+		"exit 2, Go's own crash":            {changes{exit(2, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 2, it reports failures":       {changes{exit(2, "Error", reportOf("node-a", dns))}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 3 with its report":            {changes{exit(3, "Error", reportAs(result.ClientError, "node-a", dns))}, Ended, inconclusive, "", attempt.ReasonClientSetup},
+		"exit 3 without a report":           {changes{exit(3, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 4 with its report":            {changes{exit(4, "Error", reportAs(result.Inconclusive, "node-a", unclear))}, Ended, inconclusive, "api", "Forbidden"},
+		"exit 4 without a report":           {changes{exit(4, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 10 with its report":           {changes{exit(10, "Error", reportAs(result.InternalError, "node-a", dns))}, Ended, inconclusive, "", attempt.ReasonInternalError},
+		"exit 10 without a report":          {changes{exit(10, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 126, a shell as entry point":  {changes{exit(126, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"exit 128, it cannot be started":    {changes{exit(128, "StartError", "exec format error")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"exit 137":                          {changes{exit(137, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"unknown exit code":                 {changes{exit(42, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"a negative exit code":              {changes{exit(-1, "Error", "")}, Ended, inconclusive, "", attempt.ReasonUnknownExit},
+		"OOMKilled":                         {changes{exit(137, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
+		"OOMKilled with exit 1":             {changes{exit(1, "OOMKilled", "")}, Ended, inconclusive, "", attempt.ReasonOOMKilled},
+		"ErrImagePull":                      {changes{wait("ErrImagePull")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"ImagePullBackOff":                  {changes{wait("ImagePullBackOff")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"InvalidImageName":                  {changes{wait("InvalidImageName")}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"an init container's image":         {changes{initContainer(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})}, Pending, inconclusive, "", attempt.ReasonImagePull},
+		"CreateContainerConfigError":        {changes{wait("CreateContainerConfigError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
+		"RunContainerError":                 {changes{wait("RunContainerError")}, Pending, inconclusive, "", attempt.ReasonContainerConfig},
+		"OutOfcpu":                          {changes{whole("OutOfcpu")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
+		"UnexpectedAdmissionError":          {changes{whole("UnexpectedAdmissionError")}, Ended, inconclusive, "", attempt.ReasonKubeletRejected},
+		"Evicted":                           {changes{whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"Evicted while it ran":              {changes{exit(137, "Error", ""), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"Evicted as it failed":              {changes{exit(1, "Error", reportOf("node-a", dns)), whole("Evicted")}, Ended, inconclusive, "", attempt.ReasonEvicted},
+		"NodeLost":                          {changes{running, func(p *corev1.Pod) { p.Status.Reason = "NodeLost" }}, Running, inconclusive, "", attempt.ReasonNodeLost},
+		"phase Unknown":                     {changes{phase(corev1.PodUnknown)}, Pending, inconclusive, "", attempt.ReasonNodeLost},
+		"node shutdown":                     {changes{exit(1, "Error", ""), whole("Terminated")}, Ended, inconclusive, "", attempt.ReasonNodeShutdown},
+		"deadline before the start":         {changes{whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartTimeout},
+		"deadline after the start":          {changes{exit(137, "Error", ""), pastDeadline(time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
+		"deadline, it had its time":         {changes{exit(137, "Error", ""), pastDeadline(330 * time.Second)}, Ended, failed, "", attempt.ReasonTimeout},
+		"deadline, it started too late":     {changes{exit(137, "Error", ""), pastDeadline(331 * time.Second)}, Ended, inconclusive, "", attempt.ReasonStartedLate},
+		"deadline, said to run still":       {changes{running, pastDeadline(time.Hour)}, Ended, inconclusive, "", attempt.ReasonStartedLate},
+		"deadline, its start is not known":  {changes{exit(137, "Error", ""), whole("DeadlineExceeded")}, Ended, inconclusive, "", attempt.ReasonStartedLate},
+		"deleted while it runs":             {changes{running, deleted}, Running, "", "", ""},
+		"deleted before it started":         {changes{deleted}, Pending, inconclusive, "", attempt.ReasonPodDeleted},
+		"deleted, exit 1":                   {changes{exit(1, "Error", reportOf("node-a", dns)), deleted}, Ended, inconclusive, "", attempt.ReasonPodDeleted},
+		"deleted, it passed all the same":   {changes{exit(0, "Completed", ""), deleted}, Ended, passed, "", ""},
+		"failed, nothing to read":           {changes{phase(corev1.PodFailed)}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
+		"another container's success":       {changes{exit(0, "Completed", ""), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "sidecar" }}, Ended, inconclusive, "", attempt.ReasonUnknownPodStatus},
+		"init container failed":             {changes{phase(corev1.PodFailed), initFailed}, Ended, inconclusive, "", attempt.ReasonInitFailed},
+		"init container to be restarted":    {changes{initFailed}, Pending, "", "", ""},
+		"eviction by the API":               {changes{running, conditioned(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})}, Running, inconclusive, "", attempt.ReasonEvicted},
+		"unschedulable is for decisions":    {changes{conditioned(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable})}, Pending, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observe(status(t, tc.pod...))
@@ -179,6 +197,23 @@ func TestClassification(t *testing.T) {
 				t.Errorf("occupies the node: %v", o.Occupies)
 			}
 		})
+	}
+}
+
+// A worker whose exit code counts for nothing shows what its container, or the program in its place, said.
+func TestExitWithoutAReportSaysWhy(t *testing.T) {
+	dns := result.Check{Name: "dns", Type: "dns", Severity: "required", Outcome: result.Failed, Reason: "Timeout"}
+	for want, change := range map[string]func(*corev1.Pod){
+		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error: exec /kube-node-ready-worker: exec format error)": exit(1, "Error", "exec /kube-node-ready-worker: exec format error"),
+		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error)":                                                  exit(1, "Error", ""),
+		`the worker ended with exit code 1, and left no report of this attempt that can be read (Error; the report is of node "node-b")`:                  exit(1, "Error", reportOf("node-b", dns)),
+		"the worker ended with exit code 1, and its report names no required check that failed (Error)":                                                   exit(1, "Error", reportOf("node-a")),
+		"the worker ended with exit code 2, and its report has another outcome: failed (Error)":                                                           exit(2, "Error", reportOf("node-a", dns)),
+		"the worker ended with exit code 128 (StartError: failed to start: exec format error)":                                                            exit(128, "StartError", "failed to start: exec format error"),
+	} {
+		if r := Observe(status(t, change)).Attempt.Result; r.Message != want {
+			t.Errorf("%q, want %q", r.Message, want)
+		}
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	workerresult "github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 // kubelets play every node's: a pod that is bound runs for a while and ends, and one that is being deleted goes. Nothing is
@@ -81,11 +81,8 @@ func (k *kubelets) execute(pod *corev1.Pod, code int32) {
 	phase := corev1.PodSucceeded
 	if code != 0 {
 		end.Reason, phase = "Error", corev1.PodFailed
-	} else {
-		r := workerresult.Report{
-			Version: workerresult.Version, Node: pod.Annotations[workerpod.AnnotationNode], Outcome: workerresult.Passed}
-		end.Message = string(r.Encode())
 	}
+	end.Message = termination.Message(pod.Annotations[workerpod.AnnotationNode], int(code))
 	k.report(pod, began, phase, corev1.ContainerState{Terminated: end})
 }
 

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 // play is what goes on in the cluster all the time: kubelets, scheduler, garbage collector, Karpenter and whoever makes nodes
@@ -169,10 +169,8 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 	at := w.kubeletTime(pod.Spec.NodeName)
 	state := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Completed", StartedAt: at, FinishedAt: at} //nolint:gosec // an exit code
 	phase := corev1.PodSucceeded
-	state.Message = string(result.Report{
-		Version: result.Version, Node: pod.Annotations[workerpod.AnnotationNode], Outcome: result.Passed}.Encode())
+	state.Message = termination.Message(pod.Annotations[workerpod.AnnotationNode], code)
 	if code != 0 {
-		state.Message = ""
 		phase, state.Reason = corev1.PodFailed, "Error"
 	}
 	if code == 137 {

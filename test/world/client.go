@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -166,6 +167,9 @@ func (l *Leader) listed(by string, list client.ObjectList) {
 }
 
 func kind(o any) string {
+	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+		return m.Kind
+	}
 	t := fmt.Sprintf("%T", o)
 	return t[strings.LastIndex(t, ".")+1:]
 }

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 // Patch changes a node by a merge patch.
@@ -170,9 +172,17 @@ func (w *World) Terminate(p *corev1.Pod, code int) {
 	if code != 0 {
 		phase = corev1.PodFailed
 	}
+	message := w.Report
+	if message == nil {
+		message = func(p *corev1.Pod, code int) string {
+			return termination.Message(p.Annotations[workerpod.AnnotationNode], code)
+		}
+	}
+	left, err := json.Marshal(message(p, code))
+	w.Must(err)
 	at := time.Now().UTC().Format(time.RFC3339)
 	w.Status(p, fmt.Sprintf(`{"status":{"phase":%q,"containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":false,"restartCount":0,
-		"state":{"terminated":{"exitCode":%d,"startedAt":%q,"finishedAt":%q}}}]}}`, phase, code, at, at))
+		"state":{"terminated":{"exitCode":%d,"message":%s,"startedAt":%q,"finishedAt":%q}}}]}}`, phase, code, left, at, at))
 }
 
 // Status patches the status of a pod.

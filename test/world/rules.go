@@ -147,9 +147,12 @@ func (r *Referee) patches(ctx context.Context, o client.Object, p client.Patch, 
 	if err := API.Patch(ctx, o, p, opts...); err != nil {
 		return err
 	}
-	n, ok := o.(*corev1.Node)
-	if !ok || slices.Contains((&client.PatchOptions{}).ApplyOptions(opts).DryRun, metav1.DryRunAll) {
+	if kind(o) != "Node" || slices.Contains((&client.PatchOptions{}).ApplyOptions(opts).DryRun, metav1.DryRunAll) {
 		return nil
+	}
+	n := &corev1.Node{} // the answer is metadata
+	if err := API.Get(ctx, client.ObjectKeyFromObject(o), n); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

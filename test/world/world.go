@@ -26,6 +26,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	"github.com/kube-node-ready/kube-node-ready/test/world/termination"
 )
 
 const (
@@ -73,6 +74,9 @@ type World struct {
 	done int
 	// Exit says with which code a worker ends; Stays for one that goes on. Default: 0.
 	Exit func(*corev1.Pod) int
+	// Report is the termination message that a worker leaves with its exit code; nil: what ours leaves. For a test of
+	// workers that leave no report, it returns an empty one.
+	Report func(p *corev1.Pod, code int) string
 	// Unmet says whose prerequisites do not hold; nil: all do.
 	Unmet func(node string) bool
 	// Linger: what terminates does not end. Hold says it of single pods; nil: of none.
@@ -227,7 +231,7 @@ func (w *World) Exhausted(suffix string, change ...func(*corev1.Node)) *corev1.N
 // Failures is the record of so many failed attempts.
 func (w *World) Failures(count int32) marks.Record {
 	now := w.Clock.Now().UTC()
-	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
+	return marks.Record{Sequence: count, Attempts: count, LastOutcome: "failed", LastCheck: termination.Check, LastReason: "ChecksFailed", BootID: "boot", LastTime: &now, Probed: true}
 }
 
 // WriteRecord writes a node's record, under the node's present checks if the record has none.

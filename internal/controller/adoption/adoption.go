@@ -57,10 +57,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if !decide.Adoptable(in) {
 		return ctrl.Result{}, nil
 	}
-	target := &corev1.Node{}
-	target.Name = n.Name
 	patch := decide.Adopt(in, r.View.Tracker.Now()).Patch(n, r.View.Config.Vocabulary())
-	err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	err := r.Writer.Patch(ctx, controller.PatchTarget(n.Name), client.RawPatch(types.MergePatchType, patch))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
 		// The node changed, or another node has the name. The latter is Invalid, because a UID cannot change.

@@ -101,10 +101,8 @@ func (r *Reconciler) backfill(ctx context.Context, name string) error {
 		r.Counters.Backfill(metrics.BackfillOccupied)
 		return nil
 	}
-	target := &corev1.Node{}
-	target.Name = name
 	patch := client.RawPatch(types.MergePatchType, change.Patch(n, r.View.Config.Vocabulary()))
-	if err := r.Writer.Patch(ctx, target, patch); err != nil {
+	if err := r.Writer.Patch(ctx, controller.PatchTarget(name), patch); err != nil {
 		return fmt.Errorf("taint node %s, which admission missed: %w", name, err)
 	}
 	l.Info("tainted a node that admission missed", "taints", change.GateTaints)

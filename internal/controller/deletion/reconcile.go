@@ -264,8 +264,7 @@ func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan 
 
 // patchStatus patches the status of a node, and keeps the version that the patch made for the writes that follow.
 func (r *Reconciler) patchStatus(ctx context.Context, n *corev1.Node, patch []byte) error {
-	target := &corev1.Node{}
-	target.Name = n.Name
+	target := controller.PatchTarget(n.Name)
 	err := r.Writer.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
 	if err == nil {
 		n.ResourceVersion = target.ResourceVersion
@@ -327,9 +326,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		return nil // what is next is not a remediation
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
-	target := &corev1.Node{}
-	target.Name = n.Name
-	if err := r.Writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := r.Writer.Patch(ctx, controller.PatchTarget(n.Name), client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)

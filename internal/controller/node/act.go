@@ -306,7 +306,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
 	c.Rules = d.rules.Change
 	patch := client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary()))
-	err := r.Nodes.Patch(ctx, named(d.node), patch)
+	err := r.Nodes.Patch(ctx, controller.PatchTarget(d.node.Name), patch)
 	if err != nil {
 		// A conflict, also by another node of the name, is decided again at once.
 		if r.Rules != nil && !c.Rules.Empty() && refused(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -360,7 +360,7 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 		patch = d.plan.Condition.Patch(d.in.Node.UID, d.in.Node.Condition)
 	}
 	if patch != nil {
-		err := r.Nodes.Status().Patch(ctx, named(d.node), client.RawPatch(types.StrategicMergePatchType, patch))
+		err := r.Nodes.Status().Patch(ctx, controller.PatchTarget(d.node.Name), client.RawPatch(types.StrategicMergePatchType, patch))
 		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 			return 0, nil // another node has the name by now, and an event of its own
 		}
@@ -387,11 +387,4 @@ func (r *Reconciler) emit(d decision, events []decide.Event) {
 	for _, e := range events {
 		r.Events.Emit(d.node, r.View.Tracker.Now(), e)
 	}
-}
-
-// named returns a node to patch. It has only the name, and not the contents of the cached node.
-func named(n *corev1.Node) *corev1.Node {
-	out := &corev1.Node{}
-	out.Name = n.Name
-	return out
 }

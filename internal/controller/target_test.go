@@ -1,4 +1,4 @@
-package manager
+package controller
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A patch of a Node, or of its status, asks for only the metadata, and returns the new version. The test plays the API
-// server.
+// A patch of a Node, or of its status, in a dry run too, asks for only the metadata, and returns the new version. The
+// test plays the API server.
 func TestPatchesOfNodesAskForMetadata(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,22 +32,23 @@ func TestPatchesOfNodesAskForMetadata(t *testing.T) {
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	whole, err := client.New(&rest.Config{Host: server.URL}, client.Options{Scheme: scheme.Scheme, Mapper: mapper, HTTPClient: &http.Client{Transport: transport}})
+	c, err := client.New(&rest.Config{Host: server.URL}, client.Options{Scheme: scheme.Scheme, Mapper: mapper, HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := brief{whole}
-	for _, patch := range []func(n *corev1.Node, p client.Patch) error{
-		func(n *corev1.Node, p client.Patch) error { return c.Patch(t.Context(), n, p) },
-		func(n *corev1.Node, p client.Patch) error { return c.Status().Patch(t.Context(), n, p) },
+	dry := client.NewDryRunClient(c)
+	for _, patch := range []func(n client.Object, p client.Patch) error{
+		func(n client.Object, p client.Patch) error { return c.Patch(t.Context(), n, p) },
+		func(n client.Object, p client.Patch) error { return c.Status().Patch(t.Context(), n, p) },
+		func(n client.Object, p client.Patch) error { return dry.Patch(t.Context(), n, p) },
+		func(n client.Object, p client.Patch) error { return dry.Status().Patch(t.Context(), n, p) },
 	} {
-		n := &corev1.Node{}
-		n.Name = "n"
+		n := PatchTarget("n")
 		if err := patch(n, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil || n.ResourceVersion != "7" {
 			t.Errorf("%v, version %q", err, n.ResourceVersion)
 		}
 	}
-	if got := strings.Join(asked, " "); got != "/api/v1/nodes/n /api/v1/nodes/n/status" {
+	if got := strings.Join(asked, " "); got != strings.Repeat(" /api/v1/nodes/n /api/v1/nodes/n/status", 2)[1:] {
 		t.Errorf("asked for %s", got)
 	}
 }
