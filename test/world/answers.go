@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -305,7 +306,9 @@ func remembering(c client.WithWatch) client.WithWatch {
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			dry := len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0
-			return m.write(o, !dry, func() error { return c.Patch(ctx, o, p, opts...) })
+			return withWhole(o, func(o client.Object) error {
+				return m.write(o, !dry, func() error { return c.Patch(ctx, o, p, opts...) })
+			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return m.write(o, false, func() error { return c.Delete(ctx, o, opts...) })
@@ -329,9 +332,23 @@ func remembering(c client.WithWatch) client.WithWatch {
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			dry := len((&client.SubResourcePatchOptions{}).ApplyOptions(opts).DryRun) > 0
-			return m.write(o, !dry, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return withWhole(o, func(o client.Object) error {
+				return m.write(o, !dry, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+			})
 		},
 	})
+}
+
+// withWhole writes to the whole node where metadata was to be the answer, so that the answer can be kept.
+func withWhole(o client.Object, write func(client.Object) error) error {
+	metadata, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok || metadata.Kind != "Node" {
+		return write(o)
+	}
+	n := &corev1.Node{ObjectMeta: metadata.ObjectMeta}
+	err := write(n)
+	n.ObjectMeta.DeepCopyInto(&metadata.ObjectMeta)
+	return err
 }
 
 // forgets drops all that is known of the set of an object.
