@@ -132,8 +132,8 @@ func CheckReason(reported string) string {
 
 // FromExitCode is the result of a worker that ended with an exit code and left a report about its node; nil if none can
 // be read. A code other than 0 counts only beside a report of the same outcome, and 1 only beside one that names a
-// required check that failed. Otherwise it is not known whether the worker chose the code: a program that cannot be
-// started, a shell before it, and the Go runtime have exit codes of their own.
+// required check that failed. Otherwise another program may have chosen the code: one that cannot be started, a shell
+// before the worker, and the Go runtime have exit codes of their own.
 func FromExitCode(code int32, report *result.Report) *Result {
 	r := resultOfCode(code, report)
 	r.Report = report

@@ -360,7 +360,8 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 		patch = d.plan.Condition.Patch(d.in.Node.UID, d.in.Node.Condition)
 	}
 	if patch != nil {
-		err := r.Nodes.Status().Patch(ctx, controller.PatchTarget(d.node.Name), client.RawPatch(types.StrategicMergePatchType, patch))
+		target := controller.PatchTarget(d.node.Name)
+		err := r.Nodes.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
 		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 			return 0, nil // another node has the name by now, and an event of its own
 		}
