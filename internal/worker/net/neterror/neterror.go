@@ -3,6 +3,7 @@
 package neterror
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
@@ -79,6 +82,9 @@ func Of(err error) (check.Reason, string) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasSuffix(err.Error(), closedIdle):
 		return check.ReasonConnectionReset, "closed the connection without an answer"
 	}
+	if phrase := malformed(err); phrase != "" {
+		return check.ReasonMalformedResponse, phrase
+	}
 	return check.ReasonConnectionFailed, "failed: " + err.Error()
 }
 
@@ -115,6 +121,8 @@ func classifyTLS(err error) (check.Reason, string) {
 	case errors.As(err, &authority):
 		return check.ReasonUntrustedAuthority,
 			"presented a certificate of an authority that is not trusted here: " + authority.Error()
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return check.ReasonTLSFailed, "does not speak TLS: it answered in plain HTTP"
 	case errors.As(err, &record):
 		return check.ReasonTLSFailed, "does not speak TLS: " + record.Msg
 	case errors.As(err, &invalid), errors.As(err, &verify):
@@ -122,8 +130,64 @@ func classifyTLS(err error) (check.Reason, string) {
 	case IsAlert(err):
 		return check.ReasonTLSFailed, "ended the TLS handshake: " + err.Error()
 	}
+	if text := ofTLS(err); text != "" {
+		return check.ReasonTLSFailed, "failed the TLS handshake: " + text
+	}
 	return check.NoReason, ""
 }
+
+// ofTLS returns what crypto/tls finds wrong with the peer's part of a handshake; empty if err is another error.
+// crypto/tls has no types for such errors. Each text begins with the package's name.
+func ofTLS(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		op, isOp := err.(*net.OpError)
+		if isOp && op.Op == "local error" || strings.HasPrefix(err.Error(), "tls: ") {
+			break
+		}
+	}
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	if _, cause, found := strings.Cut(text, "failed to parse certificate from server: "); found {
+		return "Go cannot read its certificate: " + cause
+	}
+	var version uint16
+	_, selected, found := strings.Cut(text, "selected unsupported protocol version ")
+	if _, scanErr := fmt.Sscanf(selected, "%x", &version); found && scanErr == nil {
+		return "it speaks only " + tls.VersionName(version)
+	}
+	return text
+}
+
+// broken begins net/http's errors about an HTTP/1 response that it cannot read.
+const broken = "HTTP/1.x transport connection broken: "
+
+// malformed returns what is wrong with an answer that is not HTTP; empty if err is another error. net/http has few types
+// for such errors, and err is none that Of knows.
+func malformed(err error) string {
+	text := err.Error()
+	contains := func(part string) bool { return strings.Contains(text, part) }
+	_, cause, isBroken := strings.Cut(text, broken)
+	switch {
+	case contains("response header"):
+		return "answered with too many headers: " + result.Clip(text, maxQuoted)
+	case isBroken:
+		return "answered something that is not HTTP: " + result.Clip(cause, maxQuoted)
+	case slices.ContainsFunc(http2Codes, contains):
+		return "broke the HTTP/2 protocol: " + result.Clip(text, maxQuoted)
+	case contains("chunk"), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return "answered a body that cannot be read: " + result.Clip(text, maxQuoted)
+	}
+	return ""
+}
+
+// maxQuoted limits how much of an answer is repeated in a message, in bytes.
+const maxQuoted = 120
+
+// http2Codes are in the errors about a peer that breaks HTTP/2 (RFC 9113, section 7).
+var http2Codes = []string{"PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "COMPRESSION_ERROR", "FLOW_CONTROL_ERROR",
+	"http2: frame too large"}
 
 // IsAlert reports whether the peer sent a TLS alert. Over TCP, crypto/tls wraps a type of its own that it does not
 // export; tls.AlertError is of QUIC.
