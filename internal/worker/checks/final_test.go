@@ -175,7 +175,8 @@ func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
 }
 
 // serverHello11 is the ServerHello of a server that selects TLS 1.1.
-const serverHello11 = "\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02" + "0123456789abcdef0123456789abcdef" + "\x00\x00\x2f\x00"
+const serverHello11 = "\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02" +
+	"0123456789abcdef0123456789abcdef" + "\x00\x00\x2f\x00"
 
 // TestHTTP2IsBroken checks a server that offers HTTP/2 and answers in HTTP/1.1, and one whose bodies cannot be read.
 func TestHTTP2IsBroken(t *testing.T) {
