@@ -109,8 +109,8 @@ func All(findings []Finding) Finding {
 	return total
 }
 
-// byDistance are the reasons of connections, from the worst. A peer that got further before it failed says more than one
-// of an IP family that does not exist here.
+// byDistance are the reasons of connections, from the worst. A peer that got further before it failed says more than
+// one of an IP family that does not exist here.
 var byDistance = []Reason{ReasonInterrupted, ReasonTimeout, ReasonConnectionReset, ReasonConnectionRefused,
 	ReasonPermissionDenied, ReasonConnectionFailed, ReasonUnreachable}
 

@@ -136,10 +136,18 @@ func (q *query) run(ctx context.Context, d Settings, config resolver.Config, ans
 		return
 	}
 	for _, n := range answer.Notes {
-		q.notes = append(q.notes, n.String())
-		if n.Reason != check.ReasonNXDomain { // some servers answer it for a family that a name does not have
+		switch {
+		case n.Reason != check.ReasonNXDomain:
 			q.warning = n.Reason
+		case len(answer.Records) > 0: // some servers answer it for a family that a name does not have
+			q.warning = n.Reason
+			n.Text += ", at which musl (Alpine) finds no address of " + answer.Name
 		}
+		q.notes = append(q.notes, n.String())
+	}
+	for _, n := range answer.Search {
+		q.warning = n.Reason
+		q.notes = append(q.notes, "answered "+n.Name+" with "+n.Text+", at which musl (Alpine) stops")
 	}
 	if answer.SizeFault != "" {
 		q.warning = check.ReasonMalformedAnswer
@@ -185,7 +193,11 @@ func (q *query) evaluate(d Settings, a resolver.Answer, err error) check.Finding
 		return check.Fail(failure.Code, "%s, asked over %s, %s",
 			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
-	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), d.Name, strings.ToUpper(q.protocol))
+	asked := d.Name
+	if a.Name != mdns.Fqdn(d.Name) {
+		asked += " (as " + a.Name + ")"
+	}
+	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), asked, strings.ToUpper(q.protocol))
 	return evaluate(d, who, a)
 }
 
@@ -206,7 +218,7 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 			who, len(a.Records), records(d.RecordType), least)
 	}
 	if len(d.ExpectCIDRs) == 0 {
-		return check.Pass("%s", brief(a))
+		return check.Pass("%s", brief(d.Name, a))
 	}
 	compared := len(a.Notes) > 0 // the family to compare may be the one without an answer, which is a warning
 	for _, addr := range a.Addrs() {
@@ -226,7 +238,7 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 		return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is of another IP family than %s",
 			who, addrs[0], strings.Join(d.ExpectCIDRs, ", "))
 	}
-	return check.Pass("%s", brief(a))
+	return check.Pass("%s", brief(d.Name, a))
 }
 
 // summarise combines the findings of all servers: the first failure, and how many others passed.
@@ -283,8 +295,8 @@ func withOddLines(f check.Finding, odd []string) check.Finding {
 	return f
 }
 
-// brief summarises an answer that passed.
-func brief(a resolver.Answer) string {
+// brief summarises an answer that passed to the name that was asked.
+func brief(asked string, a resolver.Answer) string {
 	if a.Rcode != mdns.RcodeSuccess {
 		return mdns.RcodeToString[a.Rcode] + ", as expected"
 	}
@@ -293,7 +305,10 @@ func brief(a resolver.Answer) string {
 	}
 	first := a.Records[0].String()[len(a.Records[0].Header().String()):]
 	if len(a.Records) > 1 {
-		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+		first = fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+	}
+	if a.Name != mdns.Fqdn(asked) && a.Name != "" {
+		first += " (of " + a.Name + ")"
 	}
 	return first
 }

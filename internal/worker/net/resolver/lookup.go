@@ -26,6 +26,8 @@ type Answer struct {
 	Records []mdns.RR
 	// Notes are about the types that were not answered as they should be, while another was.
 	Notes []Note
+	// Search are the answers for earlier names of the search list at which some resolvers stop.
+	Search []Note
 	// Tries is the highest number of queries for one question.
 	Tries int
 	// EDNSFault is what the server does with EDNS0 if it answers only queries without it, as a phrase that begins with a
@@ -37,6 +39,8 @@ type Answer struct {
 
 // Note is what was wrong with the answer for one type.
 type Note struct {
+	// Name is the absolute name; empty in the notes of one answer.
+	Name   string
 	Qtype  uint16
 	Reason check.Reason
 	Text   string
@@ -69,6 +73,7 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 	s.session = newSession(s.Addr)
 	defer s.session.close()
 	var best *Answer
+	var search []Note
 	tries := 0
 	for _, n := range c.Names(name) {
 		a, err := s.lookup(ctx, n, qtypes)
@@ -80,7 +85,11 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 		a.EDNSFault = ptr.Deref(s.session.ednsFault.Load(), "")
 		a.SizeFault = ptr.Deref(s.session.sizeFault.Load(), "")
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
+			a.Search = search
 			return a, nil
+		}
+		if a.Rcode != mdns.RcodeNameError {
+			search = append(search, Note{Name: n, Reason: RcodeReason(a.Rcode), Text: RcodeText(a.Rcode)})
 		}
 		if best == nil || rank(a.Rcode) >= rank(best.Rcode) {
 			best = &a
@@ -145,7 +154,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
 			text := fmt.Sprintf("did not answer within %s", otherTypeWait)
-			answer.Notes = append(answer.Notes, Note{t, check.ReasonTimeout, text})
+			answer.Notes = append(answer.Notes, Note{Qtype: t, Reason: check.ReasonTimeout, Text: text})
 		} else if err := answer.add(r); err != nil && failure == nil {
 			failure = err
 		}
@@ -165,11 +174,11 @@ func (a *Answer) add(r reply) error {
 		panic(panicked)
 	}
 	if e, ok := errors.AsType[*Error](r.err); ok {
-		a.Notes = append(a.Notes, Note{r.qtype, e.Code, e.Text})
+		a.Notes = append(a.Notes, Note{Qtype: r.qtype, Reason: e.Code, Text: e.Text})
 		return e
 	}
 	if r.msg.Rcode != mdns.RcodeSuccess {
-		a.Notes = append(a.Notes, Note{r.qtype, RcodeReason(r.msg.Rcode), RcodeText(r.msg.Rcode)})
+		a.Notes = append(a.Notes, Note{Qtype: r.qtype, Reason: RcodeReason(r.msg.Rcode), Text: RcodeText(r.msg.Rcode)})
 	}
 	if rank(r.msg.Rcode) > rank(a.Rcode) {
 		a.Rcode = r.msg.Rcode
