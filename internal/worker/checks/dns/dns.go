@@ -67,7 +67,10 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		}
 		f := summarise(d, runQueries(ctx, d, r.Config, targets))
 		if d.usesPod() {
-			f = withOddLines(f, r.Config.Odd)
+			f = withOddLines(f, check.ReasonNoServers, r.Config.Odd...)
+			if r.Config.LongSearch != "" {
+				f = withOddLines(f, check.ReasonSearchIgnored, r.Config.LongSearch)
+			}
 		}
 		if source != "" {
 			f.Message += "; asked: " + source
@@ -284,13 +287,13 @@ func summarise(d Settings, queries []query) check.Finding {
 }
 
 // withOddLines adds the lines of resolv.conf that are not as they should be.
-func withOddLines(f check.Finding, odd []string) check.Finding {
+func withOddLines(f check.Finding, reason check.Reason, odd ...string) check.Finding {
 	if len(odd) == 0 {
 		return f
 	}
 	f.Message += "; resolv.conf: " + strings.Join(odd, "; ")
 	if f.Outcome == check.Passed {
-		f.Outcome, f.Reason = check.Warned, check.ReasonNoServers
+		f.Outcome, f.Reason = check.Warned, reason
 	}
 	return f
 }

@@ -8,11 +8,12 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
 	"github.com/kube-node-ready/kube-node-ready/test/servers/dnstest"
 )
 
-// TestWhatBreaksMusl checks answers that glibc and Go's resolver survive, and musl does not: a warning that has the name
-// and the answer.
+// TestWhatBreaksMusl checks answers that glibc and Go's resolver survive, and musl does not: a warning that has the
+// name and the answer.
 func TestWhatBreaksMusl(t *testing.T) {
 	const first = "dual.example.default.svc.cluster.local."
 	rcode := func(name string, code int) dnstest.Behaviour {
@@ -50,5 +51,35 @@ func TestWhatBreaksMusl(t *testing.T) {
 	f := look(t, &dns.Settings{Name: "kubernetes.default"}, pod(dnstest.Start(t, dnstest.Behaviour{Zone: zone})))
 	if f.Outcome != check.Passed || !strings.Contains(f.Message, "(of kubernetes.default.svc.cluster.local.)") {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// TestALongSearchLine checks the longest line that musl reads, and longer ones.
+func TestALongSearchLine(t *testing.T) {
+	server := dnstest.Start(t, dnstest.Behaviour{Zone: zone})
+	for _, c := range []struct {
+		keyword, end string
+		length       int // without the end
+		outcome      check.Outcome
+	}{
+		{"search", "\n", 254, check.Passed},
+		{"search", "\n", 255, check.Warned},
+		{"search", "", 255, check.Passed},
+		{"search", "", 256, check.Warned},
+		{"search", "\r\n", 254, check.Warned},
+		{"# search", "\n", 400, check.Passed},
+	} {
+		line := c.keyword + " svc.cluster.local"
+		line += strings.Repeat(" x.example", (c.length-len(line))/10+1)
+		config, err := resolver.Parse([]byte("nameserver 10.0.0.1\n" + line[:c.length] + c.end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := pod(server)
+		r.Config.LongSearch = config.LongSearch
+		f := look(t, &dns.Settings{}, r)
+		if f.Outcome != c.outcome || c.outcome == check.Warned && f.Reason != check.ReasonSearchIgnored {
+			t.Errorf("%s of %d: got %+v", c.keyword, c.length, f)
+		}
 	}
 }
