@@ -217,8 +217,12 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 		return check.Fail(reason, "%s answered %s, expected %s", who, answered, d.ExpectRcode)
 	}
 	if least := int(ptr.Deref(d.MinAnswers, 0)); len(a.Records) < least {
-		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
+		f := check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
 			who, len(a.Records), records(d.RecordType), least)
+		if len(a.Records) == 0 && a.Other != "" {
+			f.Message += ": " + a.Other
+		}
+		return f
 	}
 	if len(d.ExpectCIDRs) == 0 {
 		return check.Pass("%s", brief(d.Name, a))

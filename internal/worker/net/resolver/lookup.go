@@ -28,6 +28,8 @@ type Answer struct {
 	Notes []Note
 	// Search are the answers for earlier names of the search list at which some resolvers stop.
 	Search []Note
+	// Other describes the records of the answers if none is relevant; empty if there are none.
+	Other string
 	// Tries is the highest number of queries for one question.
 	Tries int
 	// EDNSFault is what the server does with EDNS0 if it answers only queries without it, as a phrase that begins with a
@@ -184,8 +186,25 @@ func (a *Answer) add(r reply) error {
 		a.Rcode = r.msg.Rcode
 	}
 	a.Tries = max(a.Tries, r.tries)
-	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
+	found := relevant(r.msg, a.Name, r.qtype)
+	if len(found) == 0 {
+		a.Other = cmp.Or(a.Other, other(r.msg, a.Name))
+	}
+	a.Records = append(a.Records, found...)
 	return nil
+}
+
+// other describes the records of an answer that has none of the type for the name.
+func other(msg *mdns.Msg, name string) string {
+	if len(msg.Answer) == 0 {
+		return ""
+	}
+	last := msg.Answer[len(msg.Answer)-1]
+	if c, ok := last.(*mdns.CNAME); ok {
+		return fmt.Sprintf("%s is a CNAME of %s, which came without such records", c.Hdr.Name, c.Target)
+	}
+	return fmt.Sprintf("the answer has a record of %s (%s), and none of %s",
+		last.Header().Name, mdns.TypeToString[last.Header().Rrtype], name)
 }
 
 // relevant returns the answer's records of the type for the name, after its CNAMEs. It ignores records for other names.
