@@ -45,7 +45,8 @@ func Altered(sent, stored *corev1.Pod) string {
 		return fmt.Sprintf("metadata.annotations[%s] is %q", key, stored.Annotations[key])
 	}
 	for _, t := range sent.Spec.Tolerations {
-		if !slices.ContainsFunc(stored.Spec.Tolerations, func(have corev1.Toleration) bool { return have.MatchToleration(&t) }) {
+		same := func(have corev1.Toleration) bool { return have.MatchToleration(&t) }
+		if !slices.ContainsFunc(stored.Spec.Tolerations, same) {
 			return fmt.Sprintf("spec.tolerations lacks that of %s", cmp.Or(t.Key, "every taint"))
 		}
 	}
@@ -83,7 +84,8 @@ func pinned(pod *corev1.Pod, node string) bool {
 	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	return len(terms) > 0 && !slices.ContainsFunc(terms, func(t corev1.NodeSelectorTerm) bool {
 		return !slices.ContainsFunc(t.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
-			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn && slices.Equal(r.Values, []string{node})
+			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
+				slices.Equal(r.Values, []string{node})
 		})
 	})
 }

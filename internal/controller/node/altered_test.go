@@ -30,8 +30,8 @@ func alterations() map[string]func(*corev1.Pod) {
 			terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 			terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, elsewhere().NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms...)
 		},
-		"spec.nodeName":            func(p *corev1.Pod) { p.Spec.NodeName = "another" },
-		"metadata.ownerReferences": func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"spec.nodeName":                                func(p *corev1.Pod) { p.Spec.NodeName = "another" },
+		"metadata.ownerReferences":                     func(p *corev1.Pod) { p.OwnerReferences = nil },
 		"metadata.labels[app.kubernetes.io/component]": func(p *corev1.Pod) { p.Labels[workerpod.LabelComponent] = "platform" },
 		"metadata.labels[node-ready/node-uid]":         func(p *corev1.Pod) { delete(p.Labels, workerpod.LabelNodeUID) },
 		"metadata.annotations[node-ready/attempt]":     func(p *corev1.Pod) { delete(p.Annotations, workerpod.AnnotationAttempt) },
