@@ -108,8 +108,13 @@ func sameUID(ctx context.Context, c client.Client, o client.Object, p client.Pat
 			UID types.UID `json:"uid"`
 		} `json:"metadata"`
 	}
-	if p.Type() == types.JSONPatchType || json.Unmarshal(data, &patch) != nil || patch.Metadata.UID == "" {
-		return nil // what is no patch is refused later
+	if p.Type() != types.JSONPatchType {
+		if err := json.Unmarshal(data, &patch); err != nil {
+			return err
+		}
+	}
+	if patch.Metadata.UID == "" {
+		return nil
 	}
 	have := &metav1.PartialObjectMetadata{}
 	gvk, err := c.GroupVersionKindFor(o)

@@ -197,7 +197,7 @@ func classifyTLS(err error) (check.Reason, string) {
 // crypto/tls has no types for such errors. Each text begins with the package's name.
 func ofTLS(err error) string {
 	for ; err != nil; err = errors.Unwrap(err) {
-		op, isOp := err.(*net.OpError)
+		op, isOp := err.(*net.OpError) //nolint:errorlint // each error of the chain in turn
 		if isOp && op.Op == "local error" || strings.HasPrefix(err.Error(), "tls: ") {
 			break
 		}
