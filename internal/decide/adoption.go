@@ -33,9 +33,10 @@ func bornVerifiedEvents(in Input, r marks.Record) []Event {
 		return nil
 	}
 	label := in.Config.NodeManagement.VerifiedLabel
-	return []Event{{Reason: EventBornVerified, Key: eventKey(r), Message: fmt.Sprintf("The node carried label %s=%s before "+
-		"any verification, which proves nothing, so it was verified. Remove the label from what creates nodes, such as the "+
-		"template of a NodePool or a node group, or kubelet --node-labels", label.Key, label.Value)}}
+	message := fmt.Sprintf("The node carried label %s=%s before any verification, which proves nothing, so it was "+
+		"verified. Remove the label from what creates nodes, such as the template of a NodePool or a node group, or "+
+		"kubelet --node-labels", label.Key, label.Value)
+	return []Event{{Reason: EventBornVerified, Key: eventKey(r), Message: message}}
 }
 
 // Adopt is the change that gives an adoptable node a record. The node counts as verified before. It hosts no control

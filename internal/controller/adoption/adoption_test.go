@@ -87,8 +87,8 @@ func TestAnAdoptedNodeProvesNothingOfOthers(t *testing.T) {
 	}
 }
 
-// A node that is younger than the installation and carries the label was born with it, by its NodePool's template or its
-// kubelet. The label proves nothing, so the node is verified, and an event says so.
+// A node that is younger than the installation and carries the label was born with it, by its NodePool's template or
+// its kubelet. The label proves nothing, so the node is verified, and an event says so.
 func TestBornVerified(t *testing.T) {
 	before := func(*world.World, *corev1.Node) {}
 	for name, tc := range map[string]struct {
