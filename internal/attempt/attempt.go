@@ -24,37 +24,39 @@ const (
 // The reasons of an attempt that did not pass. If a check is named too, the reason is that check's (CheckReason), from
 // the list of its type in docs/reference/checks.md.
 const (
-	ReasonChecksFailed     = "ChecksFailed"     // exit 1, and the check's own reason cannot be shown
-	ReasonTimeout          = "Timeout"          // started, and ran past timeoutSeconds
-	ReasonWorkerStuck      = "WorkerStuck"      // the last worker does not end, so no other can start
-	ReasonConfigRefused    = "ConfigRefused"    // exit 2
-	ReasonClientSetup      = "ClientSetup"      // exit 3
-	ReasonUndecided        = "Undecided"        // exit code 4: a required check was inconclusive
-	ReasonInternalError    = "InternalError"    // exit 10
-	ReasonUnknownExit      = "UnknownExitCode"  // any other code
-	ReasonNoReport         = "NoReport"         // one of these codes, and no report of the worker that says the same
-	ReasonImagePull        = "ImagePull"        // the image cannot be pulled
-	ReasonContainerConfig  = "ContainerConfig"  // the kubelet cannot create the container
-	ReasonInitFailed       = "InitContainer"    // an init container failed
-	ReasonUnschedulable    = "Unschedulable"    // kube-scheduler could not place the pod on the node
-	ReasonKubeletRejected  = "KubeletRejected"  // the kubelet's admission refused the pod
-	ReasonOOMKilled        = "OOMKilled"        // the kernel killed the worker
-	ReasonEvicted          = "Evicted"          // node pressure or preemption
-	ReasonNodeLost         = "NodeLost"         // the kubelet stopped reporting
-	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
-	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
-	ReasonInitTimeout      = "InitTimeout"      // its init containers did not end within initTimeoutSeconds
-	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before timeoutSeconds
-	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
-	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down
-	ReasonChecksChanged    = "ChecksChanged"    // it ran other checks than the node has now
-	ReasonGateReturned     = "GateReturned"     // it passed before the gating taint was added again
-	ReasonGateRemoved      = "GateRemoved"      // the gating taint was removed while it ran
-	ReasonPodRefused       = "PodRefused"       // the API server rejected the pod
-	ReasonNameTaken        = "NameTaken"        // a pod of another creator has the name
-	ReasonUnknownPodStatus = "UnknownPodStatus" // ended without a readable status
-	ReasonFailureUnseen    = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
-	ReasonSharedFailure    = "SharedFailure"    // failed on a node that worked, and so do others, or none can be compared
+	ReasonChecksFailed    = "ChecksFailed"    // exit 1, and the check's own reason cannot be shown
+	ReasonTimeout         = "Timeout"         // started, and ran past timeoutSeconds
+	ReasonWorkerStuck     = "WorkerStuck"     // the last worker does not end, so no other can start
+	ReasonConfigRefused   = "ConfigRefused"   // exit 2
+	ReasonClientSetup     = "ClientSetup"     // exit 3
+	ReasonUndecided       = "Undecided"       // exit code 4: a required check was inconclusive
+	ReasonInternalError   = "InternalError"   // exit 10
+	ReasonUnknownExit     = "UnknownExitCode" // any other code
+	ReasonNoReport        = "NoReport"        // one of these codes, and no report of the worker that says the same
+	ReasonImagePull       = "ImagePull"       // the image cannot be pulled
+	ReasonContainerConfig = "ContainerConfig" // the kubelet cannot create the container
+	ReasonInitFailed      = "InitContainer"   // an init container failed
+	ReasonUnschedulable   = "Unschedulable"   // kube-scheduler could not place the pod on the node
+	ReasonKubeletRejected = "KubeletRejected" // the kubelet's admission refused the pod
+	ReasonOOMKilled       = "OOMKilled"       // the kernel killed the worker
+	ReasonEvicted         = "Evicted"         // node pressure or preemption
+	ReasonNodeLost        = "NodeLost"        // the kubelet stopped reporting
+	ReasonPodDeleted      = "PodDeleted"      // somebody deleted the pod
+	ReasonStartTimeout    = "StartTimeout"    // not started within startTimeoutSeconds
+	ReasonInitTimeout     = "InitTimeout"     // its init containers did not end within initTimeoutSeconds
+	ReasonStartedLate     = "StartedLate"     // started so late that the pod's deadline passed before timeoutSeconds
+	ReasonNodeRebooted    = "NodeRebooted"    // the result is from before a reboot
+	ReasonNodeShutdown    = "NodeShutdown"    // the kubelet ended the pod as the node shut down
+	ReasonChecksChanged   = "ChecksChanged"   // it ran other checks than the node has now
+	ReasonGateReturned    = "GateReturned"    // it passed before the gating taint was added again
+	ReasonGateRemoved     = "GateRemoved"     // the gating taint was removed while it ran
+	// ReasonPrerequisitesLost: it passed, and a prerequisite of the node no longer held.
+	ReasonPrerequisitesLost = "PrerequisitesLost"
+	ReasonPodRefused        = "PodRefused"       // the API server rejected the pod
+	ReasonNameTaken         = "NameTaken"        // a pod of another creator has the name
+	ReasonUnknownPodStatus  = "UnknownPodStatus" // ended without a readable status
+	ReasonFailureUnseen     = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
+	ReasonSharedFailure     = "SharedFailure"    // failed on a node that worked, and so do others, or none can be compared
 )
 
 // ReasonNoChecks is the reason of an attempt that passed because there is nothing to check.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,19 @@ type View struct {
 	// Pods is the store of the pods' informer. Nil means a store that always has this process's writes.
 	Pods Store
 
-	reserved reservations
+	reserved  reservations
+	installed atomic.Pointer[time.Time]
+}
+
+// SetInstalled records when the controller was installed; see decide.Input.Installed.
+func (v *View) SetInstalled(at time.Time) { v.installed.Store(&at) }
+
+// Installed is what SetInstalled recorded; zero until then.
+func (v *View) Installed() time.Time {
+	if at := v.installed.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 const (
@@ -145,7 +158,7 @@ func (v *View) Observe(n *corev1.Node) decide.Input {
 
 func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 	in := decide.Input{Config: v.Config, Profile: v.Config.For(n.Labels), Selected: v.Config.Selects(n.Labels),
-		Node: facts}
+		Node: facts, Installed: v.Installed()}
 	in.Checks = v.Builder.Checks(in.Profile.Profile)
 	if in.Node.Leaving == "" {
 		in.Node.Leaving = v.OwnerTerminating(n, in.Node)

@@ -39,7 +39,8 @@ func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	switch {
 	case !a.Backfill, now.Sub(f.Created) >= a.BackfillMaxAge.Duration:
 		return nil
-	case in.Closed(), f.Labelled, f.Completed, f.Record.MayHaveVerified(), f.Deleting, f.Leaving != "":
+	case in.Closed(), f.Labelled && !bornVerified(in), f.Completed, f.Record.MayHaveVerified(), f.Deleting,
+		f.Leaving != "":
 		return nil
 	}
 	return TaintsOnCreation(n, in.Config)

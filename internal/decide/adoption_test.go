@@ -37,10 +37,38 @@ func TestAdoptable(t *testing.T) {
 		"a record that cannot be read": {labelledAlone(func(in *Input) {
 			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
 		}), false},
-		"adopted": {adopted(), false},
+		"adopted":             {adopted(), false},
+		"born with the label": {labelledAlone(born), false},
 	} {
 		if got := Adoptable(tc.in); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// born is a node that was created after the installation.
+func born(in *Input) { in.Installed, in.Node.Created = now.Add(-time.Hour), now.Add(-time.Minute) }
+
+// A node that was born with the label is verified until an attempt of ours has shown something.
+func TestBornVerifiedIsVerified(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"younger than the installation":     {labelledAlone(born), true},
+		"as old as the installation":        {labelledAlone(born, func(in *Input) { in.Installed = in.Node.Created }), false},
+		"the installation's age is unknown": {labelledAlone(born, func(in *Input) { in.Installed = time.Time{} }), false},
+		"it passed":                         {verified(born), false},
+		"it was adopted before an upgrade":  {adopted(born), false},
+		"its record lost its history": {labelledAlone(born, func(in *Input) {
+			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
+		}), false},
+		"skipped": {labelledAlone(born, skipped), false},
+		"leaving": {labelledAlone(born, leaving), false},
+	} {
+		plan, _ := ask(t, tc.in, world{})
+		if got := plan.Step == StepStart; got != tc.want || got != (StatusOf(tc.in, now) == StatusPending) {
+			t.Errorf("%s: %q, status %q, want a start: %v", name, plan.Step, StatusOf(tc.in, now), tc.want)
 		}
 	}
 }

@@ -110,10 +110,10 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 	return nil
 }
 
-// isSuperseded reports whether the reason is one of superseded's or gateRemoved's.
+// isSuperseded reports whether the reason is one of superseded's or gateRemoved's, or that of lost prerequisites.
 func isSuperseded(reason string) bool {
 	return slices.Contains([]string{attempt.ReasonNodeRebooted, attempt.ReasonChecksChanged,
-		attempt.ReasonGateReturned, attempt.ReasonGateRemoved}, reason)
+		attempt.ReasonGateReturned, attempt.ReasonGateRemoved, attempt.ReasonPrerequisitesLost}, reason)
 }
 
 // evaluate decides what a result, which was observed at the given time, means for the node.
@@ -159,6 +159,16 @@ func (d *decision) pass(a attempt.Attempt, result attempt.Result) {
 	}
 	if d.in.Node.Gated && !d.initialized(passMessage(result.Reason)+"; the taint stays") {
 		return
+	}
+	if d.in.Node.Gated { // a worker may run for minutes
+		switch {
+		case d.ev.Unmet == nil:
+			d.Need = NeedPrerequisites
+			return
+		case len(*d.ev.Unmet) > 0:
+			result = *attempt.NewInconclusive(attempt.ReasonPrerequisitesLost, passMessage(result.Reason)+
+				", but a prerequisite no longer holds: "+unmetMessage(*d.ev.Unmet))
+		}
 	}
 	d.record(a, &result)
 }

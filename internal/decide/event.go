@@ -72,9 +72,11 @@ var (
 	EventQuarantined    = Warning("Quarantined", "Quarantine", RankDecision)
 	// EventSuspicionCleared is of a node that a condition made suspect and whose checks pass.
 	EventSuspicionCleared = Normal("SuspicionCleared", "Verify", RankDecision)
-	EventMarksTakenBack   = Warning("MarksTakenBack", "Verify", RankDecision)
-	EventBackfilled       = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS    = Warning("UnsupportedOS", "Verify", RankDecision)
+	// EventBornVerified is of a node that was verified although it was created with the verified label.
+	EventBornVerified   = Warning("BornVerified", "Verify", RankDecision)
+	EventMarksTakenBack = Warning("MarksTakenBack", "Verify", RankDecision)
+	EventBackfilled     = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS  = Warning("UnsupportedOS", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.

@@ -38,6 +38,9 @@ type Input struct {
 	Checks string
 	// Selected: nodeManagement.nodeSelector matches the node.
 	Selected bool
+	// Installed is when the controller was installed, on the API server's clock; zero if that is not known. A process that
+	// knows only its own node does not know it.
+	Installed time.Time
 	// Pods are the worker pods on the node: verify pods and control probes.
 	Pods []workerpod.Observation
 	// VanishedAttempt is the number of the attempt whose pod was deleted without a result; 0 for none.

@@ -110,7 +110,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
 	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
-	d.Events = d.outcomeEvents(before, r, *result, exhausted)
+	d.Events = append(d.outcomeEvents(before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
 	if result.Outcome == attempt.Passed {
 		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)
 	}

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -19,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
@@ -200,8 +204,10 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err := serveRules(cfg, mgr, rc, o, marked, events, nodes); err != nil {
 		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
+	started := time.Now()
 	known := func(ctx context.Context) error {
-		return errors.Join(owners.Known(ctx), view.Begin(ctx, mgr.GetAPIReader()))
+		return errors.Join(owners.Known(ctx), setInstalled(ctx, view, cfg, mgr.GetAPIReader(), namespace, started),
+			view.Begin(ctx, mgr.GetAPIReader()))
 	}
 	if err := nodes.Setup(mgr, watches.Events(), known); err != nil {
 		return nil, nil, fmt.Errorf("set up the node reconciler: %w", err)
@@ -233,6 +239,30 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		snapshotter.Unsettled = fleet.Unsettled
 	}
 	return snapshotter, counters, nil
+}
+
+// setInstalled tells the view when the controller was installed: when the election's Lease was created or, without
+// election, when this process started. It retries until the API server answers. The error is the context's.
+func setInstalled(ctx context.Context, view *controller.View, cfg *config.Config, live client.Reader, namespace string,
+	started time.Time) error {
+	if !*cfg.LeaderElection.Enabled {
+		view.SetInstalled(started)
+		return nil
+	}
+	key := client.ObjectKey{Namespace: cmp.Or(cfg.LeaderElection.Namespace, namespace), Name: cfg.LeaderElection.ID}
+	return wait.PollUntilContextCancel(ctx, leader.RetryPeriod, true, func(ctx context.Context) (bool, error) {
+		lease := &coordinationv1.Lease{}
+		switch err := live.Get(ctx, key, lease); {
+		case apierrors.IsNotFound(err): // somebody deleted it, and the election creates it again
+			view.SetInstalled(started)
+		case err != nil:
+			log.FromContext(ctx).Error(err, "no node is adopted until the election's Lease is read")
+			return false, nil
+		default:
+			view.SetInstalled(lease.CreationTimestamp.Time)
+		}
+		return true, nil
+	})
 }
 
 // begin starts the versions once this process leads.

@@ -84,6 +84,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	l.Lists = nil
 	view := &controller.View{Config: w.Config, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.Clock.Now, l.DryRun),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }, Pods: podStore{l}}
+	view.SetInstalled(w.Installed)
 	l.Fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil, nil)
 	l.Deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.Fleet, Counters: counters, Events: w,

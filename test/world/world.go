@@ -74,6 +74,8 @@ type World struct {
 	RuleNames []string
 	// podNamespaces are those in which a leader of the world has made its workers.
 	podNamespaces map[string]bool
+	// Installed is the age of the installation. It is later than all nodes, unless the test says otherwise.
+	Installed time.Time
 	// done is how many steps of a path have happened.
 	done int
 	// Exit says with which code a worker ends; Stays for one that goes on. Default: 0.
@@ -131,6 +133,7 @@ func begin(t *testing.T, settings string, api client.WithWatch, versions discove
 	w := &World{T: t, API: api, versions: versions, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
 	w.Exit = func(*corev1.Pod) int { return 0 }
 	w.world = w
+	w.Installed = w.Clock.Now().Add(24 * time.Hour)
 	w.Configure(settings)
 	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
 	w.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "kube-node-ready-worker"}})

@@ -53,6 +53,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if r.View.Installed().IsZero() { // which nodes were born with the label is not known yet
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	in := r.View.Observe(n)
 	if !decide.Adoptable(in) {
 		return ctrl.Result{}, nil

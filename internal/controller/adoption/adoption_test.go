@@ -2,6 +2,7 @@ package adoption_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,6 +12,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/adoption"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
@@ -82,5 +84,45 @@ func TestAnAdoptedNodeProvesNothingOfOthers(t *testing.T) {
 	l.Drive()
 	if r := w.Record(old.Name); r.Attempts != 2 || r.Held != decide.GuardNeverVerifiedOnly || w.Deleting(old.Name) {
 		t.Errorf("deleted %t, record %+v", w.Deleting(old.Name), r)
+	}
+}
+
+// A node that is younger than the installation and carries the label was born with it, by its NodePool's template or
+// its kubelet. The label proves nothing, so the node is verified, and an event says so.
+func TestBornVerified(t *testing.T) {
+	before := func(*world.World, *corev1.Node) {}
+	for name, tc := range map[string]struct {
+		settings string
+		born     func(*world.World, *corev1.Node)
+		exit     int
+		workers  int
+	}{
+		"by its template": {born: before, workers: 1},
+		"with the record of the node before": {workers: 1, born: func(w *world.World, n *corev1.Node) {
+			w.Annotate(n.Name, marks.AnnotationRecord, marks.Record{NodeUID: "before", BootID: "boot", Sequence: 3, LastOutcome: attempt.Passed}.Encode())
+		}},
+		"asked to be verified": {workers: 1, born: func(w *world.World, n *corev1.Node) {
+			w.Annotate(n.Name, marks.AnnotationVerifyRequested, "now")
+		}},
+		"and its checks fail": {born: before, exit: 1, workers: 2},
+		"with a deadline":     {settings: `{"reconciliation": {"verificationDeadlineSeconds": 600}}`, born: before, workers: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world.Begin(t, tc.settings)
+			w.Installed = w.Clock.Now().Add(-time.Hour)
+			w.Exit = func(*corev1.Pod) int { return tc.exit }
+			n := labelled(w, "n")
+			tc.born(w, n)
+			l := w.Lead()
+			adopt(l, n.Name)
+			l.Drive()
+			_, f := w.Get(n.Name)
+			if w.Created("verify") != tc.workers || f.Record.HistoryLost || f.Labelled != (tc.exit == 0) || f.Gated == (tc.exit == 0) {
+				t.Errorf("%d workers, labelled %t, gated %t, record %+v", w.Created("verify"), f.Labelled, f.Gated, f.Record)
+			}
+			if got := w.EventCount(n.Name, decide.EventBornVerified); got != 1 {
+				t.Errorf("%d events, want 1", got)
+			}
+		})
 	}
 }
