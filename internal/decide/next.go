@@ -144,23 +144,9 @@ func (d *decision) startOrRemediate() {
 			d.requeueAfter(at.Sub(d.now))
 		}
 	}
-	atFault := d.nodeAtFault()
-	if atFault {
-		d.requeueAfter(r.DeadlineCause.Time.Add(maxFailureAge).Sub(d.now)) // then it is another decision
-	}
-	if atFault && d.awaitsPrerequisites() {
-		if d.ev.Unmet == nil {
-			d.Need = NeedPrerequisites
-			return
-		}
-		atFault = len(*d.ev.Unmet) > 0 // else it is tried again
-	}
-	if atFault || d.remediationDue() {
-		confirmed := atFault || d.failureConfirmed()
-		// For a node past its deadline, an attempt is always due or waits for prerequisites. The deletion of the node comes
-		// first, unless a guard holds it.
-		r := d.in.Node.Record
-		if r.Deletion != nil || confirmed && !due || atFault && (r.Held == "" || d.awaitsPrerequisites()) {
+	if d.remediationDue() {
+		confirmed := d.failureConfirmed()
+		if r.Deletion != nil || confirmed && !due {
 			d.remediate(confirmed)
 			return
 		}
@@ -204,9 +190,6 @@ func (d *decision) startAttempt() {
 		return
 	}
 	if d.awaitsPrerequisites() && !d.prerequisitesMet() {
-		if d.ev.Unmet != nil {
-			d.comparePrerequisites()
-		}
 		return
 	}
 	if last := d.occupyingWorker(); last != nil {

@@ -68,7 +68,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), result.Duration.Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deletion, r.DeadlineCause = nil, false, nil, nil
+	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
 	exhausted := false
 	if result.Outcome != attempt.Failed || !d.exhausted() {
 		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event

@@ -52,20 +52,11 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	return names
 }
 
-// slimPod reduces a worker pod to its identity, its result, and the images that it needs.
+// slimPod reduces a worker pod to its identity, its result, and what it was pinned to.
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName,
-			InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, NodeSelector: p.Spec.NodeSelector}
 	}
 	return o, nil
-}
-
-func images(containers []corev1.Container) []corev1.Container {
-	var out []corev1.Container
-	for _, c := range containers {
-		out = append(out, corev1.Container{Image: c.Image, ImagePullPolicy: c.ImagePullPolicy})
-	}
-	return out
 }
