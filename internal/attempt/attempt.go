@@ -44,6 +44,7 @@ const (
 	ReasonPodDeleted       = "PodDeleted"       // somebody deleted the pod
 	ReasonStartTimeout     = "StartTimeout"     // not started within startTimeoutSeconds
 	ReasonInitTimeout      = "InitTimeout"      // its init containers did not end within initTimeoutSeconds
+	ReasonDeadline         = "DeadlineExceeded" // past its deadline, with reconciliation.onDeadline remediate; no pod
 	ReasonStartedLate      = "StartedLate"      // started so late that the pod's deadline passed before timeoutSeconds
 	ReasonNodeRebooted     = "NodeRebooted"     // the result is from before a reboot
 	ReasonNodeShutdown     = "NodeShutdown"     // the kubelet ended the pod as the node shut down

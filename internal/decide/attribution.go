@@ -197,7 +197,8 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 // that is not needed, because its gate stays open until the next failure.
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
-	if before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in) {
+	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
+	if shared || f.result.Reason == attempt.ReasonDeadline && f.result.Check == "" && d.spent.shared > 0 {
 		f.result.Outcome = attempt.Inconclusive
 		d.spent.shared = 0
 		d.record(f.attempt, f.result)

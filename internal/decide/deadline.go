@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -144,5 +145,61 @@ func (d *decision) blockedBy() string {
 	if d.spent.first {
 		return "no attempt has ended yet"
 	}
+	if r := d.in.Node.Record; recordsDeadline(r) {
+		return attempt.Text(r.LastMessage)
+	}
 	return LastFailure(d.in.Node.Record)
+}
+
+// recordsDeadline reports whether the last recorded attempt stands for a missed deadline. A result that names a check
+// does not count: its reason is the worker's own and may be anything.
+func recordsDeadline(r marks.Record) bool {
+	return r.LastCheck == "" && r.LastReason == attempt.ReasonDeadline
+}
+
+// expire does what onDeadline asks for about a node past its deadline that no attempt runs on. due is whether the next
+// attempt was due and could not start.
+func (d *decision) expire(due bool) {
+	r := d.in.Node.Record
+	if d.Step != StepNone || d.Need != NeedNothing || !d.expires() {
+		return
+	}
+	at, _ := verificationDeadline(d.in, d.now)
+	if next, ok := d.nextAttemptTime(); ok && due && !d.spent.first && next.After(at) {
+		at = next
+	} else if !due && r.LastTime != nil && r.LastTime.After(at) {
+		at = *r.LastTime
+	}
+	d.recordDeadline(at)
+}
+
+// expires reports whether a node past its deadline is to be remediated.
+func (d *decision) expires() bool {
+	c := d.in.Config
+	return c.Reconciliation.OnDeadline == config.OnDeadlineRemediate && c.NodeManagement.DeleteFailedNodes &&
+		d.deadlinePassed() && d.in.Node.Leaving == "" && d.in.Node.Record.Deletion == nil
+}
+
+// inconclusiveAttempt reports whether the last attempt of the run left the node unverified and its retries unspent, so
+// that the deadline need not wait for another one. After one that stands for a deadline, a real one comes first: what
+// verified nodes shared may be over.
+func (d *decision) inconclusiveAttempt() bool {
+	r := d.in.Node.Record
+	return !d.spent.first && !recordsDeadline(r) && (r.LastOutcome == attempt.Inconclusive || !d.exhausted())
+}
+
+// recordDeadline records the next attempt as failed because the deadline passed at the given time.
+func (d *decision) recordDeadline(at time.Time) {
+	a := d.in.NextAttempt()
+	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonDeadline,
+		Message: attempt.Text(d.blockedBy())}
+	if !needsControlProbe(d.in) {
+		d.record(a, result)
+		return
+	}
+	shown := d.Condition
+	d.attribute(failure{subject: d.subject(a.Number), at: at, attempt: a, result: result})
+	if d.Step != StepRecord {
+		d.Condition = shown // no attempt failed; reportDeadline says what keeps the node
+	}
 }

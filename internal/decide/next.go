@@ -144,6 +144,11 @@ func (d *decision) startOrRemediate() {
 			d.requeueAfter(at.Sub(d.now))
 		}
 	}
+	// Past the deadline, an attempt that proved nothing needs no other after it.
+	if d.inconclusiveAttempt() && d.expires() {
+		d.expire(false)
+		return
+	}
 	if d.remediationDue() {
 		confirmed := d.failureConfirmed()
 		if r.Deletion != nil || confirmed && !due {
@@ -154,13 +159,15 @@ func (d *decision) startOrRemediate() {
 	}
 	if due {
 		d.startAttempt()
+		d.expire(true)
 	}
 }
 
 // awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
 // and the one after a superseded attempt, because the node's profile may have changed.
 func (d *decision) awaitsPrerequisites() bool {
-	return d.spent.first || d.in.Node.Record.Superseded > 0
+	r := d.in.Node.Record
+	return d.spent.first || r.Superseded > 0 || recordsDeadline(r)
 }
 
 // remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by

@@ -94,7 +94,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 		}
 	case attempt.Failed:
 		r.Attempts = min(r.Attempts+1, d.in.Config.Reconciliation.MaxRetries)
-		if recordsStuck(r) {
+		if recordsStuck(r) || recordsDeadline(r) {
 			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
 		closes := d.closesGate(r.Attempts)

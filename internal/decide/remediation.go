@@ -129,6 +129,10 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 // remediationCause says why an action is taken on the node.
 func (d *decision) remediationCause() string {
 	r := d.in.Node.Record
+	if recordsDeadline(r) {
+		limit := time.Duration(d.in.Profile.VerificationDeadlineSeconds) * time.Second
+		return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.LastMessage))
+	}
 	return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 }
 
