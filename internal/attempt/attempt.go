@@ -165,6 +165,9 @@ func resultOfCode(code int32, report *result.Report) *Result {
 			fmt.Sprintf(format, args...))
 	}
 	switch {
+	case report == nil && code == result.ExitConfig: // the Go runtime's own
+		return unproved("left no report of this attempt that can be read: it crashed, perhaps for lack of threads or " +
+			"file descriptors; see the node's limits of processes (pids) and open files")
 	case report == nil:
 		return unproved("left no report of this attempt that can be read")
 	case report.ExitCode() != int(code):
