@@ -157,6 +157,12 @@ func recordsDeadline(r marks.Record) bool {
 	return r.LastCheck == "" && r.LastReason == attempt.ReasonDeadline
 }
 
+// overdue says what kept a node whose last recorded attempt stands for a missed deadline.
+func overdue(in Input, r marks.Record) string {
+	limit := time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second
+	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.LastMessage))
+}
+
 // expire does what onDeadline asks for about a node past its deadline that no attempt runs on. due is whether the next
 // attempt was due and could not start.
 func (d *decision) expire(due bool) {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -45,13 +46,22 @@ func TestWhatFollowsADeadline(t *testing.T) {
 			if r := plan.Change.Record; tc.outcome == attempt.Failed && (r.Attempts != tc.in.Config.Reconciliation.MaxRetries || r.LastReason != attempt.ReasonDeadline) {
 				t.Errorf("%+v", r)
 			}
+			for _, e := range plan.Events {
+				if strings.Contains(e.Message, "attempts failed") || strings.Contains(e.Message, "failure 1") {
+					t.Errorf("no attempt failed: %q", e.Message)
+				}
+			}
 			if tc.outcome == "" {
 				return
 			}
 			tc.in.Node.Record, tc.world.fleet = plan.Change.Record, deletable().fleet
 			want := map[attempt.Outcome]Step{attempt.Failed: StepDelete}[tc.outcome]
-			if plan, _ = ask(t, tc.in, tc.world); plan.Step != want {
+			plan, _ = ask(t, tc.in, tc.world)
+			if plan.Step != want {
 				t.Errorf("then %q: %+v", plan.Step, plan)
+			}
+			if c := plan.Condition; c != nil && strings.Contains(c.Message, "attempts failed") {
+				t.Errorf("no attempt failed: %q", c.Message)
 			}
 		})
 	}

@@ -130,8 +130,7 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 func (d *decision) remediationCause() string {
 	r := d.in.Node.Record
 	if recordsDeadline(r) {
-		limit := time.Duration(d.in.Profile.VerificationDeadlineSeconds) * time.Second
-		return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.LastMessage))
+		return overdue(d.in, r)
 	}
 	return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 }
