@@ -57,6 +57,7 @@ const (
 	ReasonUnknownPodStatus  = "UnknownPodStatus" // ended without a readable status
 	ReasonFailureUnseen     = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
 	ReasonSharedFailure     = "SharedFailure"    // failed on a node that worked, and so do others, or none can be compared
+	ReasonDeadline          = "DeadlineExceeded" // past its deadline, with reconciliation.onDeadline remediate; no pod
 )
 
 // ReasonNoChecks is the reason of an attempt that passed because there is nothing to check.

@@ -38,6 +38,7 @@ func (c *Config) SetDefaults() {
 	r := &c.Reconciliation
 	or(&r.MaxRetries, 5)
 	or(&r.RetryBackoff, BackoffExponential)
+	or(&r.OnDeadline, OnDeadlineHold)
 	or(&r.InitialBackoffSeconds, 1)
 	or(&r.MaxBackoffSeconds, 30)
 	or(&r.ExhaustedRetrySeconds, 600)

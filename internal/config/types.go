@@ -191,13 +191,24 @@ type Reconciliation struct {
 	// VerificationDeadlineSeconds is how long a node may take to pass before it counts as failed (DeadlineExceeded),
 	// whatever the cause. It starts with the node's creation or, for a node that has passed, when the node must be
 	// verified again. A controller that has just become the leader grants one full attempt (worker.startTimeoutSeconds,
-	// initTimeoutSeconds and timeoutSeconds). Attempts continue, and a pass still releases the node. With
-	// nodeManagement.deleteFailedNodes, the node is deleted only if it is itself the cause, a control probe that was made
-	// after the deadline passed, and no guard holds. The node is the cause if its kubelet rejects the worker, or does not
-	// start it although the images are on the node. It is also the cause if prerequisites do not hold that hold on a
-	// verified node. Default 0: none. A dry run has no deadline.
+	// initTimeoutSeconds and timeoutSeconds). Attempts continue, and a pass still releases the node. What
+	// follows is onDeadline. Default 0: none. A dry run has no deadline.
 	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
+	// OnDeadline is what follows for a node past its deadline: hold or remediate. With remediate, the node counts as one
+	// whose retries are exhausted, whatever keeps it, and goes through the control probe and all guards. That needs
+	// nodeManagement.deleteFailedNodes. An attempt that runs, or that can start, comes first. It does nothing for a node
+	// without checks, or where no verified node can run the probe. Default hold: nothing follows.
+	OnDeadline OnDeadline `json:"onDeadline,omitempty" required:"" enum:"hold remediate"`
 }
+
+// OnDeadline is what follows for a node past its deadline.
+type OnDeadline string
+
+// The OnDeadline settings.
+const (
+	OnDeadlineHold      OnDeadline = "hold"
+	OnDeadlineRemediate OnDeadline = "remediate"
+)
 
 // Backoff is how the wait between attempts grows.
 type Backoff string

@@ -99,7 +99,7 @@ func (n *NodeManagement) validateCompleted(p *field.Path) field.ErrorList {
 	return faults
 }
 
-// validateHold faults a deadline that is past before a node may be released.
+// validateHold faults a deadline that is past before a node may be released, and what cannot follow a deadline.
 func (c *Config) validateHold() field.ErrorList {
 	hold := c.NodeManagement.MinimumHoldSeconds
 	late := func(p *field.Path, deadline int32) field.ErrorList {
@@ -110,7 +110,12 @@ func (c *Config) validateHold() field.ErrorList {
 		return field.ErrorList{field.Invalid(p, deadline, fmt.Sprintf(why, hold))}
 	}
 	const key = "verificationDeadlineSeconds"
-	faults := late(field.NewPath("reconciliation", key), c.Reconciliation.VerificationDeadlineSeconds)
+	var faults field.ErrorList
+	if c.Reconciliation.OnDeadline == OnDeadlineRemediate && !c.NodeManagement.DeleteFailedNodes {
+		faults = append(faults, field.Invalid(field.NewPath("reconciliation", "onDeadline"), c.Reconciliation.OnDeadline,
+			"needs nodeManagement.deleteFailedNodes: true; set that, or remove this key"))
+	}
+	faults = append(faults, late(field.NewPath("reconciliation", key), c.Reconciliation.VerificationDeadlineSeconds)...)
 	for i := range c.Profiles {
 		if d := c.Profiles[i].VerificationDeadlineSeconds; d != nil {
 			faults = append(faults, late(field.NewPath("profiles").Index(i).Child(key), *d)...)

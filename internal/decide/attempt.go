@@ -126,8 +126,6 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 	case result.Outcome == attempt.Failed && needsControlProbe(d.in):
 		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, attempt: pod.Attempt, result: &result,
 			unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay})
-	case d.in.Config.NodeManagement.DeleteFailedNodes && d.deadlinePassed() && d.mayBeNodeFault(pod, result):
-		d.evaluatePastDeadline(pod, at, result)
 	default:
 		d.record(pod.Attempt, &result)
 	}

@@ -23,21 +23,18 @@ type Probe struct {
 	Subject, Group string
 }
 
-// failure counts against a node only after the same checks passed on a verified one. It is a failed attempt, or a node
-// past its deadline.
+// failure is a failed attempt. It counts against a node only after the same checks passed on a verified one.
 type failure struct {
 	// subject identifies the failure, also in the probe's name.
 	subject string
-	// at is when it was observed. A probe must have been created after the time after: the deadline, where one passed.
-	at, after time.Time
+	// at is when it was observed.
+	at time.Time
 	// unobserved: the attempt had already failed when this process first observed it, so the time of the failure is
 	// unknown.
 	unobserved bool
-	// attempt and result are recorded. There is no result if the node waits for prerequisites.
+	// attempt and result are recorded.
 	attempt attempt.Attempt
 	result  *attempt.Result
-	// blockedBy says what keeps a node past its deadline from passing; empty for a failed attempt.
-	blockedBy string
 }
 
 // subject identifies the failure of an attempt.
@@ -64,10 +61,8 @@ func ProbeGroups(in Input) []string {
 // attribute runs a control probe to decide whether the node is at fault. It is at fault if the same checks pass at the
 // same time on a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
 func (d *decision) attribute(f failure) {
-	if f.blockedBy == "" {
-		d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
-			"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
-	}
+	d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
+		"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
 	if d.ev.Probes == nil {
 		d.Need = NeedProbes
 		return
@@ -94,7 +89,7 @@ func (d *decision) attribute(f failure) {
 			passed = true
 		}
 	}
-	late := f.result != nil && !d.now.Before(f.at.Add(maxAttemptDuration(d.in))) // the first probe has all its time
+	late := !d.now.Before(f.at.Add(maxAttemptDuration(d.in))) // the first probe has all its time
 	switch {
 	case awaited && !late:
 		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no room
@@ -187,7 +182,7 @@ func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary
 func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 	own := probe.Subject == f.subject
 	switch {
-	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Seen.First.Before(f.after), probe.Node == d.in.Node.Name:
+	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Node == d.in.Node.Name:
 		return false
 	case probe.Attempt.Result == nil:
 		return true
@@ -202,30 +197,20 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 // that is not needed, because its gate stays open until the next failure.
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
-	afterOutage := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
-	afterShared := before.DeadlineCause != nil && before.DeadlineCause.Fault == marks.FaultShared
-	switch {
-	case f.blockedBy != "" && (afterOutage || afterShared):
-		d.recordCause(f, marks.FaultUnclear, "verified nodes had the same problem until just now")
-	case f.blockedBy != "":
-		d.recordCause(f, marks.FaultNode, f.blockedBy)
-	case afterOutage:
+	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
+	if shared || f.result.Reason == attempt.ReasonDeadline && f.result.Check == "" && d.spent.shared > 0 {
 		f.result.Outcome = attempt.Inconclusive
 		d.spent.shared = 0
 		d.record(f.attempt, f.result)
-	default:
-		d.record(f.attempt, f.result)
-		d.Change.Record.Probed = true
+		return
 	}
+	d.record(f.attempt, f.result)
+	d.Change.Record.Probed = true
 }
 
 // recordSharedFault records a failure as inconclusive, because verified nodes share it or there is no way to compare.
 func (d *decision) recordSharedFault(f failure, message string) {
 	before := d.in.Node.Record
-	if f.blockedBy != "" {
-		d.recordCause(f, marks.FaultShared, message)
-		return
-	}
 	d.spent.shared++
 	if gateAtStake(d.in) {
 		d.spent.attempts = 0 // a row of failures is broken

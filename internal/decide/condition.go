@@ -168,9 +168,12 @@ func (d *decision) betweenAttempts() *marks.Condition {
 		case then == "":
 			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
 		}
+		why := fmt.Sprintf("%d of %d attempts failed, last: %s", min(d.spent.attempts, most), most, LastFailure(r))
+		if recordsDeadline(r) {
+			why = overdue(d.in, r)
+		}
 		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: fmt.Sprintf("%d of %d attempts failed, last: %s%s",
-				min(d.spent.attempts, most), most, LastFailure(r), then)}
+			Message: why + then}
 	case r.LastOutcome == attempt.Inconclusive:
 		shared := ""
 		if SharesFailure(d.in) {

@@ -115,11 +115,8 @@ func (d *decision) reportDeadline() {
 		return
 	}
 	then := "; the node is released as soon as it passes"
-	switch o := r.DeadlineCause; {
-	case r.Deletion != nil:
+	if r.Deletion != nil {
 		then = beingDeleted(*r.Deletion)
-	case d.in.Config.NodeManagement.DeleteFailedNodes && o != nil && o.Fault != marks.FaultNode:
-		then = "; no action is taken: " + attempt.Text(o.Message)
 	}
 	d.Condition = &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded, Since: at,
 		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s",
@@ -148,117 +145,67 @@ func (d *decision) blockedBy() string {
 	if d.spent.first {
 		return "no attempt has ended yet"
 	}
+	if r := d.in.Node.Record; recordsDeadline(r) {
+		return attempt.Text(r.LastMessage)
+	}
 	return LastFailure(d.in.Node.Record)
 }
 
-// mayBeNodeFault reports whether the node alone may have caused an inconclusive result: its kubelet rejected the pod,
-// or did not start it. Only a fresh node shows whether the images were present.
-func (d *decision) mayBeNodeFault(pod workerpod.Observation, r attempt.Result) bool {
-	if unavailableReason(d.in) != "" || r.Outcome != attempt.Inconclusive || r.Check != "" ||
-		otherBoot(pod.Attempt.Basis.BootID, d.in.Node.BootID) {
-		return false
-	}
-	return r.Reason == attempt.ReasonKubeletRejected || r.Reason == attempt.ReasonStartTimeout && len(pod.Images) > 0
+// recordsDeadline reports whether the last recorded attempt stands for a missed deadline. A result that names a check
+// does not count: its reason is the worker's own and may be anything.
+func recordsDeadline(r marks.Record) bool {
+	return r.LastCheck == "" && r.LastReason == attempt.ReasonDeadline
 }
 
-// evaluatePastDeadline handles a result after the deadline that the node may have caused. If the node did not cause it,
-// the result is recorded like any inconclusive one.
-func (d *decision) evaluatePastDeadline(pod workerpod.Observation, at time.Time, result attempt.Result) {
-	if result.Reason == attempt.ReasonStartTimeout && !d.ev.Fresh {
-		d.Need = NeedFresh
+// overdue says what kept a node whose last recorded attempt stands for a missed deadline.
+func overdue(in Input, r marks.Record) string {
+	limit := time.Duration(in.Profile.VerificationDeadlineSeconds) * time.Second
+	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.LastMessage))
+}
+
+// expire does what onDeadline asks for about a node past its deadline that no attempt runs on. due is whether the next
+// attempt was due and could not start.
+func (d *decision) expire(due bool) {
+	r := d.in.Node.Record
+	if d.Step != StepNone || d.Need != NeedNothing || !d.expires() {
 		return
 	}
-	r := d.in.Node.Record
-	switch {
-	case result.Reason == attempt.ReasonStartTimeout && !workerpod.ImagesPresent(pod.Images, d.in.Node.Images):
-		d.record(pod.Attempt, &result) // the registry may be at fault
-	case d.causeKnown():
-		d.record(pod.Attempt, &result)
-		c := &d.Change.Record
-		c.DeadlineCause, c.Held, c.HeldMessage = r.DeadlineCause, r.Held, r.HeldMessage
-	default:
-		after, _ := verificationDeadline(d.in, d.now)
-		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, after: after,
-			attempt: pod.Attempt, result: &result, blockedBy: result.Reason + ": " + result.Message})
-	}
-}
-
-// comparePrerequisites determines, for a node past its deadline with unmet prerequisites, whether a verified node meets
-// them.
-func (d *decision) comparePrerequisites() {
 	at, _ := verificationDeadline(d.in, d.now)
-	if !d.in.Config.NodeManagement.DeleteFailedNodes || !d.deadlinePassed() || d.causeKnown() {
-		return
+	if next, ok := d.nextAttemptTime(); ok && due && !d.spent.first && next.After(at) {
+		at = next
+	} else if !due && r.LastTime != nil && r.LastTime.After(at) {
+		at = *r.LastTime
 	}
-	if d.ev.Fleet == nil {
-		d.Need = NeedFleet
-		return
-	}
-	last := time.Time{} // each comparison has probes of its own
-	if o := d.in.Node.Record.DeadlineCause; o != nil {
-		last = o.Time
-	}
-	subject := fmt.Sprintf("%s/deadline/%d/%d", d.in.Node.UID, at.UnixMicro(), last.UnixMicro())
-	f := failure{subject: subject, at: at, after: at,
-		attempt: attempt.Attempt{Number: d.in.NextAttempt().Number}, blockedBy: unmetMessage(*d.ev.Unmet)}
-	on, ok := d.controlNode(f.attempt.Number, nil)
-	shared := noControlNode
-	switch {
-	case !ok:
-	case d.ev.ControlUnmet == nil:
-		d.Need = NeedControlPrerequisites
-		d.Probe.On = on.target()
-		return
-	case len(*d.ev.ControlUnmet) > 0:
-		shared = fmt.Sprintf("verified node %s does not meet the same prerequisites (%s)",
-			on.Name, unmetMessage(*d.ev.ControlUnmet))
-	default:
-		d.attribute(f)
-		return
-	}
-	// It is written only once.
-	if o := d.in.Node.Record.DeadlineCause; o == nil || o.Fault != marks.FaultShared || o.Message != attempt.Text(shared) {
-		d.recordSharedFault(f, shared)
-	}
+	d.recordDeadline(at)
 }
 
-// causeKnown reports whether a recent comparison in this boot found the cause that keeps a node past its deadline from
-// passing.
-func (d *decision) causeKnown() bool {
-	o := d.in.Node.Record.DeadlineCause
-	return o != nil && recent(&o.Time, d.now) && !otherBoot(o.BootID, d.in.Node.BootID) && o.Checks == d.in.Checks
+// expires reports whether a node past its deadline is to be remediated.
+func (d *decision) expires() bool {
+	c := d.in.Config
+	return c.Reconciliation.OnDeadline == config.OnDeadlineRemediate && c.NodeManagement.DeleteFailedNodes &&
+		d.deadlinePassed() && d.in.Node.Leaving == "" && d.in.Node.Record.Deletion == nil
 }
 
-// nodeAtFault reports whether a node past its deadline may be deleted for the recorded cause. The cause must still keep
-// the node from passing, so the caller checks unmet prerequisites again.
-func (d *decision) nodeAtFault() bool {
+// inconclusiveAttempt reports whether the last attempt of the run left the node unverified and its retries unspent, so
+// that the deadline need not wait for another one. After one that stands for a deadline, a real one comes first: what
+// verified nodes shared may be over.
+func (d *decision) inconclusiveAttempt() bool {
 	r := d.in.Node.Record
-	deletes := d.in.Config.NodeManagement.DeleteFailedNodes &&
-		d.in.Config.NodeManagement.Remediation.Action == config.ActionDelete
-	if !deletes || !d.causeKnown() || r.DeadlineCause.Fault != marks.FaultNode ||
-		unavailableReason(d.in) != "" || !d.deadlinePassed() {
-		return false
-	}
-	return d.awaitsPrerequisites() || r.LastOutcome == attempt.Inconclusive &&
-		(r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
+	return !d.spent.first && !recordsDeadline(r) && (r.LastOutcome == attempt.Inconclusive || !d.exhausted())
 }
 
-// recordCause records the cause that keeps a node past its deadline from passing, with the result of the attempt, if
-// any, that showed it.
-func (d *decision) recordCause(f failure, fault, message string) {
-	before := d.in.Node.Record
-	if f.result != nil {
-		d.record(f.attempt, f.result)
-	} else {
-		r := before
-		r.NodeUID, r.Held, r.HeldMessage = d.in.Node.UID, "", ""
-		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+// recordDeadline records the next attempt as failed because the deadline passed at the given time.
+func (d *decision) recordDeadline(at time.Time) {
+	a := d.in.NextAttempt()
+	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonDeadline,
+		Message: attempt.Text(d.blockedBy())}
+	if !needsControlProbe(d.in) {
+		d.record(a, result)
+		return
 	}
-	r := &d.Change.Record
-	r.DeadlineCause = &marks.DeadlineCause{Time: timestamp(d.now), BootID: d.in.Node.BootID,
-		Checks: d.in.Checks, Fault: fault, Message: attempt.Text(message)}
-	if fault == marks.FaultNode && before.Held != GuardControlProbe {
-		// The guard is evaluated again, and only a change emits an event.
-		r.Held, r.HeldMessage = before.Held, before.HeldMessage
+	shown := d.Condition
+	d.attribute(failure{subject: d.subject(a.Number), at: at, attempt: a, result: result})
+	if d.Step != StepRecord {
+		d.Condition = shown // no attempt failed; reportDeadline says what keeps the node
 	}
 }

@@ -125,6 +125,10 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result, 
 			LastFailure(r), r.Sequence)
 		return []Event{{Reason: EventInconclusive, Key: key, Message: message}}
 	}
+	if recordsDeadline(r) {
+		message := "The retries count as spent: " + overdue(d.in, r)
+		return []Event{{Reason: EventExhausted, Key: key, Message: message}}
+	}
 	message := fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)
 	events := []Event{{Reason: EventFailed, Key: key, Message: message}}
 	if exhausted && !d.exhausted() {

@@ -202,8 +202,7 @@ func subject(s string) func(*workerpod.Observation) {
 // world is the evidence that can be loaded in addition to an Input.
 type world struct {
 	waits        []Unmet
-	elsewhere    []Unmet // on the verified node that is asked about
-	full         bool    // there is no slot
+	full         bool // there is no slot
 	probes       []workerpod.Observation
 	probeRefused string
 	fleet        []NodeSummary
@@ -220,7 +219,7 @@ func nodeClaim(name, uid string) owner.Target {
 }
 
 // needs lists them in the order of their cost.
-var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedControlPrerequisites, NeedFresh, NeedWarning, NeedLedger, NeedCounts,
+var needs = []Need{NeedPrerequisites, NeedSlot, NeedProbes, NeedFleet, NeedFresh, NeedWarning, NeedLedger, NeedCounts,
 	NeedOccupants, NeedWorkloads, NeedOwner}
 
 // loaders load the evidence of the world. Each need is passed to asked first.
@@ -241,8 +240,6 @@ func (w world) load(in *Input, ev *Evidence, need Need) {
 	switch need {
 	case NeedPrerequisites:
 		ev.Unmet = &w.waits
-	case NeedControlPrerequisites:
-		ev.ControlUnmet = &w.elsewhere
 	case NeedSlot:
 		ev.Slot = ptr.To(!w.full)
 	case NeedProbes:

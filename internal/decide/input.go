@@ -10,7 +10,7 @@
 //   - worked.go: what closes the gate of a node that worked
 //   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
 //   - takenback.go: passes that another writer takes back
-//   - deadline.go: the round, its deadline, and the cause of missing it
+//   - deadline.go: the round and its deadline
 //   - condition.go, event.go: what the node reports
 //   - eviction.go: NoExecute taints on nodes that run ordinary pods
 //
@@ -88,19 +88,18 @@ type Need string
 
 // The needs, cheapest first.
 const (
-	NeedNothing              Need = ""
-	NeedPrerequisites        Need = "prerequisites" // evaluated in memory
-	NeedSlot                 Need = "slot"          // reserved in memory; released if no worker pod is created
-	NeedProbes               Need = "probes"        // in memory
-	NeedFleet                Need = "fleet"         // in memory, as long as the fleet
-	NeedControlPrerequisites Need = "elsewhere"     // evaluated in memory
-	NeedFresh                Need = "fresh node"    // a read from the API server
-	NeedWarning              Need = "warning"       // a list of a pod's events, for few pods
-	NeedLedger               Need = "ledger"        // a read from the API server
-	NeedCounts               Need = "counts"        // in memory; after a fresh node a list of all nodes
-	NeedOccupants            Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
-	NeedWorkloads            Need = "workloads"     // the same list, for a deletion
-	NeedOwner                Need = "owner"         // a list of all objects that may own a node
+	NeedNothing       Need = ""
+	NeedPrerequisites Need = "prerequisites" // evaluated in memory
+	NeedSlot          Need = "slot"          // reserved in memory; released if no worker pod is created
+	NeedProbes        Need = "probes"        // in memory
+	NeedFleet         Need = "fleet"         // in memory, as long as the fleet
+	NeedFresh         Need = "fresh node"    // a read from the API server
+	NeedWarning       Need = "warning"       // a list of a pod's events, for few pods
+	NeedLedger        Need = "ledger"        // a read from the API server
+	NeedCounts        Need = "counts"        // in memory; after a fresh node a list of all nodes
+	NeedOccupants     Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
+	NeedWorkloads     Need = "workloads"     // the same list, for a deletion
+	NeedOwner         Need = "owner"         // a list of all objects that may own a node
 )
 
 // Evidence is what was loaded beyond the Input. Nil means not loaded.
@@ -122,8 +121,6 @@ type Evidence struct {
 	ProbeRefused string
 	// Fleet are all nodes, sorted by name.
 	Fleet *[]NodeSummary
-	// ControlUnmet are the prerequisites of the node's profile that the verified node Plan.Probe.On does not meet.
-	ControlUnmet *[]Unmet
 	// Warning is the last Warning event of the current pod, which does not start; empty if there is none, or if it is not
 	// known.
 	Warning *string
@@ -180,7 +177,7 @@ type Plan struct {
 	// Number and Scheduling describe the pod of StepStart.
 	Number     int32
 	Scheduling config.Scheduling
-	// Probe is the pod of StepProbe. For NeedControlPrerequisites only its On is set.
+	// Probe is the pod of StepProbe.
 	Probe Probe
 	// Change is the write of StepRecord and StepDelete.
 	Change marks.Change

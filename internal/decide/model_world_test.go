@@ -52,17 +52,17 @@ type model struct {
 	nodes map[string]*corev1.Node
 	pods  map[string]*corev1.Pod
 	// cached are the caches. Caches that lag are not updated before a decision.
-	cached                 caches
-	nodesLag, podsLag      bool
-	unmet, elsewhere, full bool // prerequisites, the same on the verified node, no slot
-	refuses                bool // the API server takes no pod
-	busy                   bool // the joining node runs an ordinary pod
-	ledger                 []ledger.Entry
-	version, serial        int
-	gone                   int             // nodes that were deleted
-	passes                 map[string]bool // UID, boot and checks for which a pod ended with 0
-	waits                  map[string]time.Duration
-	burnIn                 string // what becomes of init containers by themselves: "ends", "fails" or "hangs"
+	cached            caches
+	nodesLag, podsLag bool
+	unmet, full       bool // prerequisites, no slot
+	refuses           bool // the API server takes no pod
+	busy              bool // the joining node runs an ordinary pod
+	ledger            []ledger.Entry
+	version, serial   int
+	gone              int             // nodes that were deleted
+	passes            map[string]bool // UID, boot and checks for which a pod ended with 0
+	waits             map[string]time.Duration
+	burnIn            string // what becomes of init containers by themselves: "ends", "fails" or "hangs"
 	// hung are pods that no longer start or end by themselves. Those that never started stay terminating.
 	hung     map[string]bool
 	recorded []decide.Event // of the writes of records
@@ -103,7 +103,6 @@ func (m *model) join(name string) *corev1.Node {
 	n.Spec.Taints = []corev1.Taint{{Key: foreignTaint, Effect: corev1.TaintEffectNoSchedule}, {Key: "node-ready/unverified", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	n.Status.NodeInfo.BootID = "b1"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image:1", "burn-in:1"}}}
 	m.nodes[name] = n
 	m.touch(n)
 	return n
@@ -284,7 +283,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
-		decide.NeedControlPrerequisites, decide.NeedFresh, decide.NeedWarning, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
+		decide.NeedFresh, decide.NeedWarning, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,
 		decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(plan decide.Plan) error {
 			if asked++; asked > rounds {
@@ -367,12 +366,10 @@ func (m *model) staysHandedOver(in decide.Input, ev decide.Evidence, plan decide
 
 func (m *model) load(ev *decide.Evidence, need decide.Need, in decide.Input) {
 	wait := map[bool][]decide.Unmet{true: {{Kind: "pods", Name: "agent", Message: "the agent"}}}
-	room, waits, elsewhere := !m.full, wait[m.unmet], wait[m.elsewhere]
+	room, waits := !m.full, wait[m.unmet]
 	switch need {
 	case decide.NeedPrerequisites:
 		ev.Unmet = &waits
-	case decide.NeedControlPrerequisites:
-		ev.ControlUnmet = &elsewhere
 	case decide.NeedSlot:
 		ev.Slot = &room
 	case decide.NeedProbes:
@@ -718,7 +715,7 @@ func (m *model) kubelets(code int32) bool {
 
 // recover ends all faults, and removes the opt-outs that people set.
 func (m *model) recover() {
-	m.nodesLag, m.podsLag, m.unmet, m.elsewhere, m.full, m.refuses = false, false, false, false, false, false
+	m.nodesLag, m.podsLag, m.unmet, m.full, m.refuses = false, false, false, false, false
 	n := m.nodes[joining]
 	maps.DeleteFunc(n.Annotations, func(k, _ string) bool {
 		return k == marks.AnnotationSkip || strings.HasSuffix(k, "do-not-delete")

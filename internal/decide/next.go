@@ -144,23 +144,14 @@ func (d *decision) startOrRemediate() {
 			d.requeueAfter(at.Sub(d.now))
 		}
 	}
-	atFault := d.nodeAtFault()
-	if atFault {
-		d.requeueAfter(r.DeadlineCause.Time.Add(maxFailureAge).Sub(d.now)) // then it is another decision
+	// Past the deadline, an attempt that proved nothing needs no other after it.
+	if d.inconclusiveAttempt() && d.expires() {
+		d.expire(false)
+		return
 	}
-	if atFault && d.awaitsPrerequisites() {
-		if d.ev.Unmet == nil {
-			d.Need = NeedPrerequisites
-			return
-		}
-		atFault = len(*d.ev.Unmet) > 0 // else it is tried again
-	}
-	if atFault || d.remediationDue() {
-		confirmed := atFault || d.failureConfirmed()
-		// For a node past its deadline, an attempt is always due or waits for prerequisites. The deletion of the node comes
-		// first, unless a guard holds it.
-		r := d.in.Node.Record
-		if r.Deletion != nil || confirmed && !due || atFault && (r.Held == "" || d.awaitsPrerequisites()) {
+	if d.remediationDue() {
+		confirmed := d.failureConfirmed()
+		if r.Deletion != nil || confirmed && !due {
 			d.remediate(confirmed)
 			return
 		}
@@ -168,13 +159,15 @@ func (d *decision) startOrRemediate() {
 	}
 	if due {
 		d.startAttempt()
+		d.expire(true)
 	}
 }
 
 // awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
 // and the one after a superseded attempt, because the node's profile may have changed.
 func (d *decision) awaitsPrerequisites() bool {
-	return d.spent.first || d.in.Node.Record.Superseded > 0
+	r := d.in.Node.Record
+	return d.spent.first || r.Superseded > 0 || recordsDeadline(r)
 }
 
 // remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
@@ -204,9 +197,6 @@ func (d *decision) startAttempt() {
 		return
 	}
 	if d.awaitsPrerequisites() && !d.prerequisitesMet() {
-		if d.ev.Unmet != nil {
-			d.comparePrerequisites()
-		}
 		return
 	}
 	if last := d.occupyingWorker(); last != nil {

@@ -68,7 +68,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), result.Duration.Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deletion, r.DeadlineCause = nil, false, nil, nil
+	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
 	exhausted := false
 	if result.Outcome != attempt.Failed || !d.exhausted() {
 		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
@@ -94,7 +94,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 		}
 	case attempt.Failed:
 		r.Attempts = min(r.Attempts+1, d.in.Config.Reconciliation.MaxRetries)
-		if recordsStuck(r) {
+		if recordsStuck(r) || recordsDeadline(r) {
 			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
 		closes := d.closesGate(r.Attempts)

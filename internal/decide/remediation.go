@@ -38,8 +38,8 @@ type Workloads struct {
 	Problem string
 }
 
-// remediate decides whether to delete a node that exhausted its retries, or that is past its deadline by its own fault.
-// If confirmed is true, the reason for the deletion was observed recently.
+// remediate decides whether to delete a node that exhausted its retries. If confirmed is true, its last failure was
+// observed recently.
 func (d *decision) remediate(confirmed bool) {
 	r := d.in.Node.Record
 	if r.Deletion != nil {
@@ -129,11 +129,10 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 // remediationCause says why an action is taken on the node.
 func (d *decision) remediationCause() string {
 	r := d.in.Node.Record
-	if d.exhausted() && r.LastOutcome == attempt.Failed || r.DeadlineCause == nil {
-		return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
+	if recordsDeadline(r) {
+		return overdue(d.in, r)
 	}
-	limit := time.Duration(d.in.Profile.VerificationDeadlineSeconds) * time.Second
-	return fmt.Sprintf("not verified within %s: %s", limit, attempt.Text(r.DeadlineCause.Message))
+	return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 }
 
 // targetKind is the kind of the object that a deletion of the node would delete, as far as that is known, or

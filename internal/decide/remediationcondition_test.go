@@ -223,10 +223,4 @@ func TestFailureBelongsToItsChecks(t *testing.T) {
 	if s := SummaryOf(failing(5, deleting, corrected)); s.Unhealthy {
 		t.Error("a node that failed other checks counts as unhealthy")
 	}
-	cause := func(in *Input) {
-		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: now, BootID: "b1", Checks: checks, Fault: marks.FaultNode}
-	}
-	if d := newDecision(failing(1, deleting, cause, corrected), Evidence{}, now); d.causeKnown() {
-		t.Error("the cause of a missed deadline counts under other checks")
-	}
 }

@@ -70,8 +70,6 @@ func (ev Evidence) has(n Need) bool {
 		return ev.Probes != nil
 	case NeedFleet:
 		return ev.Fleet != nil
-	case NeedControlPrerequisites:
-		return ev.ControlUnmet != nil
 	case NeedFresh:
 		return ev.Fresh
 	case NeedWarning:

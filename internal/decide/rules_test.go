@@ -11,18 +11,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// deletablePastDeadline reports whether a node past its deadline may be deleted: its record says that the node is at
-// fault, and that is still so. Every other cause never leads to a deletion.
-func deletablePastDeadline(in Input, ev Evidence, now time.Time) bool {
-	r, o := in.Node.Record, in.Node.Record.DeadlineCause
-	at, ok := verificationDeadline(in, now)
-	if !ok || now.Before(at) || o == nil || o.Fault != marks.FaultNode || !recent(&o.Time, now) || otherBoot(o.BootID, in.Node.BootID) || unavailableReason(in) != "" {
-		return false
-	}
-	waits := ev.Unmet != nil && len(*ev.Unmet) > 0 && (r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Superseded > 0)
-	return waits || r.LastOutcome == attempt.Inconclusive && (r.LastReason == attempt.ReasonKubeletRejected || r.LastReason == attempt.ReasonStartTimeout)
-}
-
 // planRule holds for every plan that needs no more evidence.
 type planRule struct {
 	says  string
@@ -51,24 +39,10 @@ func planRules(now time.Time) []planRule {
 			return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !protected(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
 				!c.NodeManagement.Remediation.DryRun && (!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
 		}},
-		{"a deletion follows a fresh failure of an exhausted node, or what was found out of one past its deadline", func(in Input, ev Evidence, p Plan) bool {
+		{"a deletion follows a fresh failure of an exhausted node", func(in Input, _ Evidence, p Plan) bool {
 			r, c := in.Node.Record, in.Config
 			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeDeletion(c))
-			return p.Step != StepDelete || exhausted || deletablePastDeadline(in, ev, now)
-		}},
-		{"what is found to lie on a node past its deadline was compared with a verified one after it", func(in Input, ev Evidence, p Plan) bool {
-			before, o := in.Node.Record.DeadlineCause, p.Change.Record.DeadlineCause
-			if o == nil || before == o || o.Fault != marks.FaultNode {
-				return true
-			}
-			at, ok := verificationDeadline(in, now)
-			rejected := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonKubeletRejected
-			stuck := p.Recorded != nil && p.Recorded.Result.Reason == attempt.ReasonStartTimeout && ev.Fresh && in.Node.Images != nil
-			lacks := p.Recorded == nil && ev.Unmet != nil && len(*ev.Unmet) > 0 && ev.ControlUnmet != nil && len(*ev.ControlUnmet) == 0
-			return ok && !now.Before(at) && (rejected || stuck || lacks) && unavailableReason(in) == "" && in.Config.NodeManagement.DeleteFailedNodes &&
-				slices.ContainsFunc(*ev.Probes, func(o workerpod.Observation) bool {
-					return o.Passed() && o.Attempt.Basis.Checks == in.Checks && !o.Seen.First.Before(at)
-				})
+			return p.Step != StepDelete || exhausted
 		}},
 		{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
 			at, ok := verificationDeadline(in, now)

@@ -299,7 +299,6 @@ func TestDeadlineActsOnNoNodeInService(t *testing.T) {
 		in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false)
 		in.Profile.VerificationDeadlineSeconds = 60
 		in.Node.Record.Since, in.NeedsVerificationSince = ago(time.Hour), *ago(time.Hour)
-		in.Node.Record.DeadlineCause = &marks.DeadlineCause{Time: *ago(time.Second), BootID: "b1", Checks: checks, Fault: marks.FaultNode}
 		in.Node.Record.LastOutcome = ""
 	})
 	plan, _ := ask(t, in, world{waits: []Unmet{{Kind: "pods", Name: "agent"}}, fleet: healthyNodes(3, "pool")})

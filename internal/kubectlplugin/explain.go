@@ -75,9 +75,6 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 			add("Deadline", v.timestamp(&deadline))
 		}
 	}
-	if o := s.in.Node.Record.DeadlineCause; o != nil {
-		add("Past it", fmt.Sprintf("%s (fault: %s), found out %s", o.Message, o.Fault, v.timestamp(&o.Time)))
-	}
 	for _, r := range n.Rules {
 		switch {
 		case r.State == rule.Held:

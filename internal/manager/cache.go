@@ -52,20 +52,21 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 	return names
 }
 
-// slimPod reduces a worker pod to its identity, its result, and the images that it needs.
+// slimPod reduces a worker pod to its identity, its result, and what its status is read against.
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity,
-			InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity, NodeSelector: p.Spec.NodeSelector,
+			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds, InitContainers: named(p.Spec.InitContainers)}
 	}
 	return o, nil
 }
 
-func images(containers []corev1.Container) []corev1.Container {
+// named keeps what a container's status is found by and whether it is a sidecar.
+func named(containers []corev1.Container) []corev1.Container {
 	var out []corev1.Container
 	for _, c := range containers {
-		out = append(out, corev1.Container{Image: c.Image, ImagePullPolicy: c.ImagePullPolicy})
+		out = append(out, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy})
 	}
 	return out
 }

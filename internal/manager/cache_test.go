@@ -2,16 +2,19 @@ package manager
 
 import (
 	"maps"
+	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // Of the resources that a node offers, the cache keeps only those that a profile waits for or a worker pod requests. It
@@ -36,5 +39,49 @@ func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	cfg.SetDefaults()
 	if k := kept(cfg); len(k.Allocatable) > 0 || k.Heartbeats {
 		t.Errorf("kept %+v", k)
+	}
+}
+
+// What the cache keeps of a worker pod is observed as the whole pod is.
+func TestCachedPodsAreObservedAsWhole(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for name, change := range map[string]func(*corev1.Pod){
+		"ran past the pod's deadline": func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "DeadlineExceeded"
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(start.Add(time.Second)), ExitCode: 137}}}}
+		},
+		"started late": func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "DeadlineExceeded"
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerpod.Container, State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(start.Add(80 * time.Second)), ExitCode: 137}}}}
+		},
+		"at an init container": func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{
+				{Name: "sidecar", Started: ptr.To(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+				{Name: "wait", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		},
+		"rejected": func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "NodeAffinity"
+			p.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux", "team": "a"}
+		},
+		"unbound": func(p *corev1.Pod) { p.Spec.NodeName = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w", Annotations: map[string]string{workerpod.AnnotationTimeout: "60"}},
+				Spec: corev1.PodSpec{NodeName: "n", ActiveDeadlineSeconds: ptr.To[int64](100),
+					InitContainers: []corev1.Container{
+						{Name: "sidecar", Image: "a", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}, {Name: "wait", Image: "a"}},
+					Containers: []corev1.Container{{Name: workerpod.Container, Image: "a"}}},
+				Status: corev1.PodStatus{Phase: corev1.PodPending, StartTime: ptr.To(metav1.NewTime(start))}}
+			change(pod)
+			want := workerpod.Observe(pod.DeepCopy())
+			if _, err := slimPod(pod); err != nil {
+				t.Fatal(err)
+			}
+			if got := workerpod.Observe(pod); !reflect.DeepEqual(got, want) || len(pod.Spec.Containers) > 0 {
+				t.Errorf("%+v\nwant %+v", got, want)
+			}
+		})
 	}
 }

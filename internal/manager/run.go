@@ -178,8 +178,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
-		Pods:  pods,
-		Waits: watches.Evaluate,
+		Pods: pods,
 		// A renewal of the lease allows writes for this long. So evidence that is no older covers the deletion.
 		EvidenceFor: leader.RenewDeadline,
 		Owners:      remediation.New(mgr.GetAPIReader(), marked),

@@ -136,9 +136,6 @@ type Facts struct {
 	// ManagedFields are those of a node that was read from the API server: the controller's cache drops them. They must
 	// not be modified.
 	ManagedFields []metav1.ManagedFieldsEntry
-	// Images are those that the kubelet says it has, the largest fifty by default (its nodeStatusMaxImages). The
-	// controller's cache drops them: they are there on a node that was read from the API server.
-	Images []corev1.ContainerImage
 	// Allocatable is status.allocatable, of which the controller's cache keeps the resources that prerequisites or worker
 	// pods ask for. It must not be modified.
 	Allocatable corev1.ResourceList
@@ -175,7 +172,6 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 		Virtual:      slices.ContainsFunc(virtualLabels, func(l Label) bool { return n.Labels[l.Key] == l.Value }),
 		Deleting:     n.DeletionTimestamp != nil,
 		HasRecord:    hasKey(n.Annotations, AnnotationRecord),
-		Images:       n.Status.Images,
 		Requested:    n.Annotations[AnnotationVerifyRequested],
 		Conditions:   n.Status.Conditions,
 		Allocatable:  n.Status.Allocatable,

@@ -56,8 +56,6 @@ type Record struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Concluded: the node exhausted its retries before it ever passed. It is counted so only once.
 	Concluded bool `json:"concluded,omitempty"`
-	// DeadlineCause is why a node past its deadline does not pass. Any other result removes it.
-	DeadlineCause *DeadlineCause `json:"overdue,omitempty"`
 	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
@@ -98,26 +96,6 @@ type Suspicion struct {
 func (s Suspicion) Same(c corev1.NodeCondition) bool {
 	return s.Type == c.Type && s.Status == c.Status && s.Transition != nil && s.Transition.Equal(c.LastTransitionTime.Time)
 }
-
-// DeadlineCause is what keeps a node past its deadline, found by comparison with a verified node.
-type DeadlineCause struct {
-	// Time is when it was found.
-	Time time.Time `json:"time"`
-	// BootID is the node's boot at that time, Checks its checks (see Record.Checks). Under others the cause is void.
-	BootID string `json:"bootID,omitempty"`
-	Checks string `json:"checks,omitempty"`
-	// Fault is one of the Fault constants.
-	Fault string `json:"fault"`
-	// Message is why the node did not pass or, unless the node is at fault, why it is not deleted.
-	Message string `json:"message,omitempty"`
-}
-
-// The values of DeadlineCause.Fault.
-const (
-	FaultNode    = "node"    // the node: a control probe passed after the deadline
-	FaultShared  = "shared"  // verified nodes share the problem, or none could be compared
-	FaultUnclear = "unclear" // verified nodes had the same problem until just now
-)
 
 // Deletion is a deletion that was decided, and that may have begun.
 type Deletion struct {
@@ -194,9 +172,6 @@ func (r Record) invalid() string {
 	}
 	if d := r.Deletion; d != nil {
 		texts, times = append(texts, d.Kind, d.Name, d.UID), append(times, &d.Time)
-	}
-	if c := r.DeadlineCause; c != nil {
-		texts, times = append(texts, c.BootID, c.Checks, c.Fault, c.Message), append(times, &c.Time)
 	}
 	taken := 0
 	if t := r.TakenBack; t != nil {

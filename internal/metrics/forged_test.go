@@ -56,14 +56,13 @@ func FuzzForgedRecord(f *testing.F) {
 			in, ev, asked := in, decide.Evidence{}, 0
 			loaders := decide.Loaders{}
 			for need, load := range map[decide.Need]func(){
-				decide.NeedPrerequisites:        func() { ev.Unmet = &[]decide.Unmet{} },
-				decide.NeedSlot:                 func() { ev.Slot = new(true) },
-				decide.NeedProbes:               func() { ev.Probes = &[]workerpod.Observation{} },
-				decide.NeedFleet:                func() { ev.Fleet = &[]decide.NodeSummary{decide.SummaryOf(in)} },
-				decide.NeedControlPrerequisites: func() { ev.ControlUnmet = &[]decide.Unmet{} },
-				decide.NeedFresh:                func() { ev.Fresh = true },
-				decide.NeedWarning:              func() { ev.Warning = new("") },
-				decide.NeedLedger:               func() { ev.Ledger = &decide.Ledger{} },
+				decide.NeedPrerequisites: func() { ev.Unmet = &[]decide.Unmet{} },
+				decide.NeedSlot:          func() { ev.Slot = new(true) },
+				decide.NeedProbes:        func() { ev.Probes = &[]workerpod.Observation{} },
+				decide.NeedFleet:         func() { ev.Fleet = &[]decide.NodeSummary{decide.SummaryOf(in)} },
+				decide.NeedFresh:         func() { ev.Fresh = true },
+				decide.NeedWarning:       func() { ev.Warning = new("") },
+				decide.NeedLedger:        func() { ev.Ledger = &decide.Ledger{} },
 				decide.NeedCounts: func() {
 					ev.Counts = new(decide.CountNodes([]decide.NodeSummary{decide.SummaryOf(in)}, nil, time.Hour, now))
 				},

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -62,8 +61,6 @@ type Observation struct {
 	// StartTimeout, InitTimeout and Timeout are the times to start, of its init containers and to run that the pod was
 	// created with; 0 if unknown.
 	StartTimeout, InitTimeout, Timeout time.Duration
-	// Images are what the pod needs on its node to start without a registry; see requiredImages.
-	Images []string
 	// Startup says what a pod that has not started waits for, in the words of its status. It is empty once the pod has
 	// started or has a result.
 	Startup string
@@ -141,8 +138,8 @@ func Observe(pod *corev1.Pod) Observation {
 		State:       stateOf(pod),
 		Terminating: pod.DeletionTimestamp != nil, Recorded: pod.Annotations[AnnotationRecorded] == "true",
 		StartTimeout: seconds(pod, AnnotationStartTimeout), InitTimeout: seconds(pod, AnnotationInitTimeout),
-		Timeout: seconds(pod, AnnotationTimeout),
-		Images:  requiredImages(pod), Finalizers: pod.Finalizers, HasRunningContainer: hasRunningContainer(pod),
+		Timeout:    seconds(pod, AnnotationTimeout),
+		Finalizers: pod.Finalizers, HasRunningContainer: hasRunningContainer(pod),
 	}
 	if o.State == Pending {
 		o.InitContainer = currentInitContainer(pod)
@@ -510,47 +507,6 @@ func duration(t *corev1.ContainerStateTerminated, report *result.Report) time.Du
 	return ran
 }
 
-// requiredImages lists the images that a pod needs on its node to start without a registry. It is nil if the missing
-// start does not point to the images: the pod is not bound to the node yet, or one of its containers has started. It is
-// also nil if an image is always pulled (imagePullPolicy Always, which an admission plugin may set).
-func requiredImages(pod *corev1.Pod) []string {
-	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-	if pod.Spec.NodeName == "" || slices.ContainsFunc(statuses, started) {
-		return nil
-	}
-	var images []string
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if c.ImagePullPolicy != corev1.PullIfNotPresent && c.ImagePullPolicy != corev1.PullNever {
-			return nil
-		}
-		images = append(images, c.Image)
-	}
-	return images
-}
-
 func started(c corev1.ContainerStatus) bool {
 	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
-}
-
-// ImagesPresent reports whether a node that lists the images of its status has all of those; false for none. A
-// reference counts as the container runtime reads it: docker.io/library/ before a bare name, and the digest alone where
-// there is one (github.com/containerd/containerd pkg/reference, k8s.io/kubernetes pkg/kubelet/kuberuntime/convert.go).
-func ImagesPresent(images []string, on []corev1.ContainerImage) bool {
-	have := map[string]bool{}
-	for _, i := range on {
-		for _, name := range i.Names {
-			have[canonical(name)] = true
-		}
-	}
-	delete(have, "")
-	return len(images) > 0 && !slices.ContainsFunc(images, func(i string) bool { return !have[canonical(i)] })
-}
-
-// canonical is the full form of an image reference, or empty if image is not a reference.
-func canonical(image string) string {
-	named, err := reference.ParseDockerRef(image)
-	if err != nil {
-		return ""
-	}
-	return named.String()
 }

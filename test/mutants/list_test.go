@@ -50,7 +50,6 @@ var mutants = []mutant{
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
 	{"a condition is not entered in the ledger", deletes, "if !decide.Entered(", "if decide.Entered(", "TestConditionIsSetOnce"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
-	{"a node past its deadline is deleted for what others lack", deadline, "r.DeadlineCause.Fault != marks.FaultNode", "r.DeadlineCause.Fault == marks.FaultNode", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 
 	// A node that worked is closed for what is not its own fault.

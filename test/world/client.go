@@ -57,13 +57,9 @@ type Fault struct {
 // prerequisites are as the world says.
 type prerequisites struct{ w *World }
 
-func (p prerequisites) Unmet(n *corev1.Node, c config.Prerequisites) []decide.Unmet {
-	return p.Evaluate(n, c)
-}
-
 func (p prerequisites) Forget(string) {}
 
-func (p prerequisites) Evaluate(n *corev1.Node, _ config.Prerequisites) []decide.Unmet {
+func (p prerequisites) Unmet(n *corev1.Node, _ config.Prerequisites) []decide.Unmet {
 	if p.w.Unmet == nil || !p.w.Unmet(n.Name) {
 		return nil
 	}

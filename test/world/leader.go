@@ -89,7 +89,6 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	counters := metrics.NewCounters(nil, nil)
 	l.Deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.Fleet, Counters: counters, Events: w,
 		Pods:        controller.Pods{Writer: marked, Namespace: w.PodNamespace()},
-		Waits:       prerequisites{w}.Evaluate,
 		EvidenceFor: time.Minute,
 		Owners:      remediation.New(live, marked),
 		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},

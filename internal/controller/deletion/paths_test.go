@@ -78,31 +78,6 @@ func deletionPaths() map[string]world.Path {
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1, decide.EventRemediationStarted: 1}},
 
-		"delete a Node past its deadline, whose kubelet rejects": {Settings: world.PastDeadline, Rounds: 8,
-			Begin: func(w *world.World) *corev1.Node {
-				w.Exit = world.RejectsVerify
-				w.Verified("control")
-				return w.Node("n")
-			},
-			Writes: []string{
-				"create Pod", "patch Node", "patch Pod", "patch Node/status", // the first attempt
-				"delete Pod", "patch Node/status", // the deadline
-				"create Pod", "create Pod", "patch Node", "patch Pod", // another attempt, and the probe that it is compared with
-				"patch Node", "update ConfigMap", "delete Pod", "delete Node", "delete Pod"},
-			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1, decide.EventHeld: 0}},
-
-		"delete a Node past its deadline, which lacks what others have": {Settings: world.PastDeadline, Rounds: 8,
-			Begin: func(w *world.World) *corev1.Node {
-				w.Verified("control")
-				n := w.Node("n")
-				w.Unmet = func(node string) bool { return node == n.Name }
-				return n
-			},
-			Writes: []string{"patch Node/status", "create Pod", "patch Node", "patch Node/status", "patch Node", "update ConfigMap", "delete Node", "delete Pod"},
-			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
-			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1, decide.EventHeld: 0}},
-
 		"delete a Node": {Settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + world.Deletes + `, "remediation": {"controlProbe": false}}}`,
 			Begin: func(w *world.World) *corev1.Node {
 				w.Exit = func(*corev1.Pod) int { return 1 }

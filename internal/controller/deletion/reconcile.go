@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
@@ -45,8 +44,6 @@ type Reconciler struct {
 	Writer client.Client
 	// Pods are the effects on worker pods.
 	Pods controller.Pods
-	// Waits evaluates the prerequisites of a node, and does not make it wait.
-	Waits func(*corev1.Node, config.Prerequisites) []decide.Unmet
 	// EvidenceFor is how old the evidence of a decision may be when the deletion is carried out. A deletion that takes
 	// longer is cancelled and tried again.
 	EvidenceFor time.Duration
@@ -172,9 +169,6 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			in, err = r.View.GatherFresh(ctx, r.Live, n)
 			return err
 		},
-		decide.NeedPrerequisites: decide.Loader(&ev.Unmet, func() ([]decide.Unmet, error) {
-			return r.Waits(n, in.Profile.Prerequisites), nil
-		}),
 		decide.NeedLedger: decide.Loader(&ev.Ledger, func() (decide.Ledger, error) {
 			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
 			deletions.Problem = problem(err)
@@ -190,11 +184,11 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
 			return r.Owners.Find(ctx, n, ev.Fresh), nil
 		}),
-		decide.NeedSlot:                 leave,
-		decide.NeedWarning:              leave,
-		decide.NeedProbes:               leave,
-		decide.NeedFleet:                leave,
-		decide.NeedControlPrerequisites: leave,
+		decide.NeedPrerequisites: leave,
+		decide.NeedSlot:          leave,
+		decide.NeedWarning:       leave,
+		decide.NeedProbes:        leave,
+		decide.NeedFleet:         leave,
 	}
 	var refused error
 	if decide.MayChangeCondition(in) {

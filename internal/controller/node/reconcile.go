@@ -35,8 +35,6 @@ const missedEventRetry = 2 * time.Second
 type Prerequisites interface {
 	// Unmet lists what does not hold for the node.
 	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet
-	// Evaluate lists the same and does not make the node wait.
-	Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Unmet
 	// Forget drops a node that is gone.
 	Forget(name string)
 }
@@ -314,11 +312,6 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 			return r.View.Probes(ctx, decide.ProbeGroups(d.in)...)
 		}),
 		decide.NeedFleet: decide.Loader(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
-		decide.NeedControlPrerequisites: func(p decide.Plan) error {
-			waits, err := r.elsewhere(ctx, p.Probe.On.Name, d.in.Profile.Prerequisites)
-			d.ev.ControlUnmet = &waits
-			return err
-		},
 		decide.NeedFresh: func(decide.Plan) error {
 			now, err := r.read(ctx, d.node.Name)
 			if err != nil {
@@ -358,19 +351,6 @@ func (r *Reconciler) occupants(ctx context.Context, node string) decide.Workload
 		w.Problem = "its pods cannot be listed, so it may run ordinary pods"
 	}
 	return w
-}
-
-// elsewhere evaluates prerequisites on another node.
-func (r *Reconciler) elsewhere(ctx context.Context, name string, p config.Prerequisites) ([]decide.Unmet, error) {
-	n := &corev1.Node{}
-	err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n)
-	if apierrors.IsNotFound(err) {
-		return nil, errDecideAgain // the fleet still has it
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.Prerequisites.Evaluate(n, p), nil
 }
 
 // enqueueWaiting enqueues nodes that wait for a slot, as long as there are free slots.

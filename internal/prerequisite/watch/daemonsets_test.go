@@ -87,7 +87,7 @@ func TestDaemonSets(t *testing.T) {
 						why = prefix + why
 					}
 					got := ""
-					for _, w := range f.Evaluate(n, p) {
+					for _, w := range f.Unmet(n, p) {
 						got += w.Message
 						if waits := (decide.Plan{Unmet: []decide.Unmet{w}}).WaitingLabels(decide.Input{}); strings.Contains(w.Message, "DaemonSets x/") && !strings.HasPrefix(waits[0].For, "daemonSets x/") {
 							t.Errorf("metrics say that it waits for %v", waits)
@@ -181,7 +181,7 @@ func TestDaemonSetSelector(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{gating}
 		f.is("before it is read", n, "Ready pods of DaemonSets node-ready/required=true (not read yet)", "")
 		f.start().is("at first", n, "Ready pods of DaemonSets x/d (none on the node), y/e (none on the node)", "")
-		if waits := f.Evaluate(n, inY); len(waits) != 1 || waits[0].Message != "Ready pods of DaemonSets y/e (none on the node)" ||
+		if waits := f.Unmet(n, inY); len(waits) != 1 || waits[0].Message != "Ready pods of DaemonSets y/e (none on the node)" ||
 			waits[0].Name != "node-ready/required=true in namespace y" || fmt.Sprint(waits[0].Objects) != "[y/e]" {
 			t.Errorf("in one namespace: %+v", waits)
 		}

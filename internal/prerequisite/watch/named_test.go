@@ -61,7 +61,7 @@ func (f *fixture) is(what string, n *corev1.Node, why, remedy string) {
 	if why != "" {
 		want = []decide.Unmet{{Message: why, Remedy: remedy}}
 	}
-	got := f.Evaluate(n, f.Prerequisites)
+	got := f.Unmet(n, f.Prerequisites)
 	if len(got) != len(want) || len(got) == 1 && (got[0].Message != why || got[0].Remedy != remedy) {
 		f.Errorf("%s: waits for %+v, want %+v", what, got, want)
 	}

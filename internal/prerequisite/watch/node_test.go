@@ -27,7 +27,7 @@ func TestAllocatable(t *testing.T) {
 			n.Status.Allocatable = corev1.ResourceList{"example.com/gpu": resource.MustParse(gpus), corev1.ResourceMemory: resource.MustParse("2048Mi")}
 		}
 		got := ""
-		for _, wait := range w.Evaluate(n, p) {
+		for _, wait := range w.Unmet(n, p) {
 			if got != "" {
 				got += "; "
 			}

@@ -117,7 +117,7 @@ func TestWaitsBeforeEvaluating(t *testing.T) {
 		_, unknown := i.objects()
 		return unknown == ""
 	})
-	w.Evaluate(node("node-a"), p) // so that there is a result, which can be locked
+	w.Unmet(node("node-a"), p) // so that there is a result, which can be locked
 	i.results.Range(func(_, of any) bool {
 		of.(*result).mu.Lock()
 		return true
@@ -152,7 +152,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func TestPrerequisitesOfNoConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := prepare(t, config.Prerequisites{}, nil, nil)
-		if waits := f.Evaluate(node("node-a"), config.Prerequisites{Pods: pods.Settings{agents()}}); len(waits) != 1 {
+		if waits := f.Unmet(node("node-a"), config.Prerequisites{Pods: pods.Settings{agents()}}); len(waits) != 1 {
 			t.Errorf("node-a waits for %v", waits)
 		}
 	})

@@ -46,22 +46,6 @@ func TestResourceWakesItsNode(t *testing.T) {
 	})
 }
 
-// Asking about a node neither makes it wait nor ends its wait.
-func TestEvaluateLeavesWakesAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		other := config.Prerequisites{NodeReady: true}
-		f := prepare(t, config.Prerequisites{Resources: resources.Settings{storages("")}}, mapper(true), dynamicClient(), other).start()
-		if waits := f.Evaluate(node("node-b"), f.Prerequisites); len(waits) != 1 {
-			t.Fatalf("node-b waits for %v", waits)
-		}
-		f.whys("node-a")
-		if waits := f.Evaluate(node("node-a"), other); len(waits) != 1 {
-			t.Fatalf("node-a waits for %v", waits)
-		}
-		f.enqueuesOnly("an object", func() { f.put(storage("s", "", "True")) }, "node-a")
-	})
-}
-
 func TestSharedResourceWakesWhoWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := config.Prerequisites{NodeReady: true}

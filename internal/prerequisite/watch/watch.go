@@ -99,11 +99,6 @@ func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
 	return waits
 }
 
-// Evaluate lists what Unmet does and changes nothing of what enqueues the node, so that any node may be asked about.
-func (w *Watches) Evaluate(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
-	return w.evaluate(n, p, &view{Watches: w})
-}
-
 // Forget drops a node that is gone.
 func (w *Watches) Forget(name string) { w.waiting.keep(name, nil) }
 
@@ -139,7 +134,7 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 // view is the kind.Cluster of one evaluation. It records what is read, because only that can change the result.
 type view struct {
 	*Watches
-	node    string                  // empty where nothing is recorded
+	node    string
 	read    []dependency            // by the prerequisite at hand
 	pending map[dependency]struct{} // read by those that do not hold
 }
@@ -177,11 +172,9 @@ func (v *view) Gating() []marks.Taint { return v.gating }
 // record has the node wait for what is read: before it is read, or a change that comes just after would enqueue nobody.
 func (v *view) record(s *kind.Source, index, value string) *informer {
 	i := v.informers[s.Key()]
-	if v.node != "" {
-		for _, d := range []dependency{{i, state, ""}, {i, index, value}} {
-			v.waiting.add(v.node, d)
-			v.read = append(v.read, d)
-		}
+	for _, d := range []dependency{{i, state, ""}, {i, index, value}} {
+		v.waiting.add(v.node, d)
+		v.read = append(v.read, d)
 	}
 	return i
 }

@@ -49,7 +49,7 @@ func guardsSource() (string, error) {
 direction: down
 
 failed: an attempt fails {class: bad}
-exhausted: "no retry is left, or the node is past its deadline by its own fault" {class: bad}
+exhausted: "no retry is left, or the deadline counts as that" {class: bad}
 fresh: "all evidence is read again from the API server,\nand the guards are evaluated again" {class: quiet}
 action: "the action" {class: wait}
 `)
