@@ -56,3 +56,25 @@ func TestNotesCloseNoNamespace(t *testing.T) {
 		}
 	}
 }
+
+// Another project's worker exits with 0 whatever our configuration asks for.
+func TestNotesWarnOfAnotherWorker(t *testing.T) {
+	const profile = "controller: {config: {profiles: [{name: gpu, nodeSelector: {matchLabels: {a: b}}, image: {%s}}]}}"
+	for values, want := range map[string]string{
+		"": "",
+		"worker: {image: {repository: ghcr.io/imunhatep/kube-node-ready, tag: v1}}":                "the image ghcr.io/imunhatep/kube-node-ready is not",
+		"controller: {config: {worker: {image: {repository: example.com/tools}}}}":                 "the image example.com/tools is not",
+		strings.Replace(profile, "%s", "repository: example.com/gpu", 1):                           "the image example.com/gpu of profile gpu is not",
+		strings.Replace(profile, "%s", "tag: v2", 1):                                               "",
+		"worker: {image: {repository: ghcr.io/kube-node-ready/kube-node-ready-worker}}":            "",
+		"worker: {image: {repository: mirror.example.com/ghcr/kube-node-ready/kube-node-ready}}":   "",
+		"controller: {image: {repository: example.com/ready}}":                                     "",
+		"controller: {image: {repository: a.io/r}}\nworker: {image: {repository: a.io/r-worker}}":  "",
+		"global: {imageRegistry: mirror.example.com}\ncontroller: {image: {repository: a.io/own}}": "",
+	} {
+		got := notes(t, values)
+		if strings.Contains(got, "Warning: ") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: want %q in\n%s", values, want, got)
+		}
+	}
+}

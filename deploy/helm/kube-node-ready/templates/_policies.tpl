@@ -136,7 +136,7 @@ system:serviceaccount:{{ include "kube-node-ready.workerNamespace" . }}:{{ (incl
 {{- define "kube-node-ready.needsPrivileges" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}
 {{- $needs := .Values.controller.hostNetwork -}}
-{{- $volumes := .Values.controller.extraVolumes -}}
+{{- $volumes := .Values.controller.extraVolumes | default list -}}
 {{- range prepend ($config.profiles | default list) $config.worker -}}
 {{- $volumes = concat $volumes (.volumes | default list) -}}
 {{- range .initContainers }}{{ if not (include "kube-node-ready.restricted" .) }}{{ $needs = true }}{{ end }}{{ end -}}
