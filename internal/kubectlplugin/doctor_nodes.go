@@ -13,8 +13,8 @@ import (
 // settleTime is how old a node must be to count as closed in examineNodes. A younger one may be verified soon.
 const settleTime = 10 * time.Minute
 
-// noCriticalPods is a part of the API server's error where its configuration limits a priority class to namespaces with a
-// ResourceQuota for it, and the namespace has none (k8s.io/apiserver/pkg/admission/plugin/resourcequota).
+// noCriticalPods is a part of the API server's error where its configuration limits a priority class to namespaces with
+// a ResourceQuota for it, and the namespace has none (k8s.io/apiserver/pkg/admission/plugin/resourcequota).
 const noCriticalPods = "insufficient quota to match these scopes"
 
 // examineNodes looks for what keeps many nodes from being verified: worker pods that the API server rejects, and a
