@@ -132,8 +132,8 @@ func CheckReason(reported string) string {
 
 // FromExitCode is the result of a worker that ended with an exit code and left a report about its node; nil if none can
 // be read. A code other than 0 counts only beside a report of the same outcome, and 1 only beside one that names a
-// required check that failed. Otherwise it is not known whether the worker chose the code: a program that cannot be
-// started, a shell before it, and the Go runtime have exit codes of their own.
+// required check that failed. Otherwise another program may have chosen the code: one that cannot be started, a shell
+// before the worker, and the Go runtime have exit codes of their own.
 func FromExitCode(code int32, report *result.Report) *Result {
 	r := resultOfCode(code, report)
 	r.Report = report
@@ -164,6 +164,9 @@ func resultOfCode(code int32, report *result.Report) *Result {
 			fmt.Sprintf(format, args...))
 	}
 	switch {
+	case report == nil && code == result.ExitConfig: // the Go runtime's own
+		return unproved("left no report of this attempt that can be read: it crashed, perhaps for lack of threads or " +
+			"file descriptors; see the node's limits of processes (pids) and open files")
 	case report == nil:
 		return unproved("left no report of this attempt that can be read")
 	case report.ExitCode() != int(code):

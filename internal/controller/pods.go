@@ -26,10 +26,15 @@ type Pods struct {
 // If kube-scheduler might let it do so, or that is unknown, the pod is bound directly. A pod that cannot be bound
 // directly is refused: it has claims, or the node does not list an extended resource that it requests (offered is
 // false). A kubelet that does not know a resource admits the pod without it.
+//
+// A pod that the API server stores with another pin, owner or mark is deleted at once, and the error is AlteredPod.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
 		err := p.Writer.Create(ctx, dryRun, client.DryRunAll)
+		if what := workerpod.Altered(pod, dryRun); err == nil && what != "" {
+			return AlteredPod{What: what}
+		}
 		if err != nil || workerpod.MayPreempt(dryRun) {
 			why := workerpod.Bind(pod, offered)
 			switch {
@@ -41,7 +46,39 @@ func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 			}
 		}
 	}
-	return p.Writer.Create(ctx, pod)
+	sent := pod.DeepCopy() // the answer is decoded into pod
+	if err := p.Writer.Create(ctx, pod); err != nil {
+		return err
+	}
+	what := workerpod.Altered(sent, pod)
+	if what == "" {
+		return nil
+	}
+	if err := p.DeleteAltered(ctx, pod); err != nil {
+		return err
+	}
+	return AlteredPod{What: what}
+}
+
+// AlteredPod is the error of a pod that an admission policy or webhook changes so that it is not for its node any more.
+type AlteredPod struct {
+	// What says which field was changed; see workerpod.Altered.
+	What string
+}
+
+// Error implements error.
+func (e AlteredPod) Error() string {
+	return "a mutating admission policy or webhook changed the pod: " + e.What +
+		"; exclude the workers' namespace from that policy"
+}
+
+// DeleteAltered deletes a pod that was made for a node and is not ours any more.
+func (p Pods) DeleteAltered(ctx context.Context, pod *corev1.Pod) error {
+	err := p.Writer.Delete(ctx, p.named(pod.Name), client.Preconditions{UID: &pod.UID})
+	if err = ignoreReplaced(err); err != nil {
+		return fmt.Errorf("delete pod %s, which was changed when it was created: %w", pod.Name, err)
+	}
+	return nil
 }
 
 // Keep marks an ended pod that is kept only for its logs. A pod that is gone is not an error.

@@ -56,7 +56,7 @@ func awaited(cfg *config.Config) map[corev1.ResourceName]bool {
 func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName,
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity,
 			InitContainers: images(p.Spec.InitContainers), Containers: images(p.Spec.Containers)}
 	}
 	return o, nil

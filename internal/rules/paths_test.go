@@ -24,7 +24,7 @@ func TestRuleWritesDisturbed(t *testing.T) { world.DisturbEveryWrite(t, rulePath
 
 func deletesRule(w *world.World, _ string) {
 	w.Helper()
-	w.Must(world.API.Delete(w.Ctx, &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: w.RuleNames[0]}}))
+	w.Must(w.API.Delete(w.Ctx, &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: w.RuleNames[0]}}))
 }
 
 func rulePaths() map[string]world.Path {
@@ -145,7 +145,7 @@ func TestStaleAfter(t *testing.T) {
 	report := func(node string) {
 		t.Helper()
 		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":"Agent","lastHeartbeatTime":%q}]}}`, world.AgentReady, w.Clock.Now().UTC().Format(time.RFC3339))
-		w.Must(world.API.Status().Patch(w.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
+		w.Must(w.API.Status().Patch(w.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 	}
 	l := w.Lead(func(l *world.Leader) { l.StaleAfter = 3 * time.Minute })
 	held := func() (names []string) {
@@ -231,7 +231,7 @@ func TestFinalizerStaysWhileNodesAreHeld(t *testing.T) {
 	l.Steps(5)
 	now, _ := w.Get(n.Name)
 	r := &v1alpha1.NodeReadinessRule{}
-	if err := world.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, r); err != nil || len(world.RuleTaints(now)) != 1 {
+	if err := w.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, r); err != nil || len(world.RuleTaints(now)) != 1 {
 		t.Errorf("%v, finalizers %v, taints %v", err, r.Finalizers, world.RuleTaints(now))
 	}
 	l.Forbid = nil

@@ -13,7 +13,7 @@ import (
 // The running controller holds the nodes of a rule. It releases them once their condition is as required, and when the
 // rule is deleted.
 func TestRulesByTheController(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Run(`{"rules": {"enabled": true}}`)
 	w.Rule()
 	n, other := w.Node("n", world.Untainted), w.Node("other", world.Untainted)
@@ -33,7 +33,7 @@ func TestRulesByTheController(t *testing.T) {
 	holds(n.Name, 0)
 	w.Eventually("the status counts nodes", func() string {
 		r := &v1alpha1.NodeReadinessRule{}
-		w.Must(world.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, r))
+		w.Must(w.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, r))
 		if len(r.Status.AppliedNodes) != 1 || r.Status.ObservedGeneration != r.Generation {
 			return fmt.Sprintf("%+v", r.Status)
 		}
@@ -42,7 +42,7 @@ func TestRulesByTheController(t *testing.T) {
 	deletesRule(w, "")
 	holds(other.Name, 0)
 	w.Eventually("the rule is gone", func() string {
-		err := world.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, &v1alpha1.NodeReadinessRule{})
+		err := w.API.Get(w.Ctx, client.ObjectKey{Name: w.RuleNames[0]}, &v1alpha1.NodeReadinessRule{})
 		if err == nil {
 			return "it is there"
 		}

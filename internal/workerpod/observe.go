@@ -99,8 +99,11 @@ func (o Observation) Passed() bool {
 // its owner is this Node, and it is pinned to the node. Anybody who may create pods in the worker's namespace can
 // create one that looks like ours: see the trust boundary in docs/design/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
-	if pod.Namespace != namespace || pod.Labels[LabelComponent] != Component ||
-		pod.Annotations[AnnotationNode] != t.Name || pod.Spec.NodeName != "" && pod.Spec.NodeName != t.Name {
+	if pod.Namespace != namespace || pod.Labels[LabelName] != Name || pod.Labels[LabelComponent] != Component ||
+		pod.Labels[LabelNodeUID] != t.UID || pod.Annotations[AnnotationNode] != t.Name {
+		return false
+	}
+	if pod.Spec.NodeName != t.Name && (pod.Spec.NodeName != "" || !pinned(pod, t.Name)) {
 		return false
 	}
 	owned := false

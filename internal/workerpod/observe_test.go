@@ -204,12 +204,14 @@ func TestClassification(t *testing.T) {
 func TestExitWithoutAReportSaysWhy(t *testing.T) {
 	dns := result.Check{Name: "dns", Type: "dns", Severity: "required", Outcome: result.Failed, Reason: "Timeout"}
 	for want, change := range map[string]func(*corev1.Pod){
-		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error: exec /kube-node-ready-worker: exec format error)": exit(1, "Error", "exec /kube-node-ready-worker: exec format error"),
-		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error)":                                                  exit(1, "Error", ""),
-		`the worker ended with exit code 1, and left no report of this attempt that can be read (Error; the report is of node "node-b")`:                  exit(1, "Error", reportOf("node-b", dns)),
-		"the worker ended with exit code 1, and its report names no required check that failed (Error)":                                                   exit(1, "Error", reportOf("node-a")),
-		"the worker ended with exit code 2, and its report has another outcome: failed (Error)":                                                           exit(2, "Error", reportOf("node-a", dns)),
-		"the worker ended with exit code 128 (StartError: failed to start: exec format error)":                                                            exit(128, "StartError", "failed to start: exec format error"),
+		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error: exec /kube-node-ready-worker: exec format error)":                                                                                                                exit(1, "Error", "exec /kube-node-ready-worker: exec format error"),
+		"the worker ended with exit code 2, and left no report of this attempt that can be read: it crashed, perhaps for lack of threads or file descriptors; see the node's limits of processes (pids) and open files (Error: runtime: failed to create new OS thread)": exit(2, "Error", "runtime: failed to create new OS thread"),
+		"the worker ended with exit code 2, and left no report of this attempt that can be read: it crashed, perhaps for lack of threads or file descriptors; see the node's limits of processes (pids) and open files (Error: pipe2: too many open files)":              exit(2, "Error", "pipe2: too many open files"),
+		"the worker ended with exit code 1, and left no report of this attempt that can be read (Error)":                                                                                                                                                                 exit(1, "Error", ""),
+		`the worker ended with exit code 1, and left no report of this attempt that can be read (Error; the report is of node "node-b")`:                                                                                                                                 exit(1, "Error", reportOf("node-b", dns)),
+		"the worker ended with exit code 1, and its report names no required check that failed (Error)":                                                                                                                                                                  exit(1, "Error", reportOf("node-a")),
+		"the worker ended with exit code 2, and its report has another outcome: failed (Error)":                                                                                                                                                                          exit(2, "Error", reportOf("node-a", dns)),
+		"the worker ended with exit code 128 (StartError: failed to start: exec format error)":                                                                                                                                                                           exit(128, "StartError", "failed to start: exec format error"),
 	} {
 		if r := Observe(status(t, change)).Attempt.Result; r.Message != want {
 			t.Errorf("%q, want %q", r.Message, want)

@@ -81,7 +81,7 @@ func (l *Leader) cache() client.WithWatch {
 				old.DeepCopyInto(o.(*corev1.Node))
 				return nil
 			}
-			err := API.Get(ctx, key, o, opts...)
+			err := l.W.API.Get(ctx, key, o, opts...)
 			if n, ok := o.(*corev1.Node); ok {
 				n.ManagedFields = nil // as the cache of nodes does
 			}
@@ -99,7 +99,7 @@ func (l *Leader) cache() client.WithWatch {
 			o := client.ListOptions{}
 			o.ApplyOptions(opts)
 			if o.FieldSelector == nil {
-				return l.list(ctx, API, list, opts...)
+				return l.list(ctx, l.W.API, list, opts...)
 			}
 			labels := client.MatchingLabels{}
 			for index, label := range map[string]string{"worker/node-uid": workerpod.LabelNodeUID, "worker/probe-group": workerpod.LabelProbeGroup} {
@@ -109,14 +109,14 @@ func (l *Leader) cache() client.WithWatch {
 			}
 			if _, ok := o.FieldSelector.RequiresExactMatch("worker/occupies"); ok {
 				pods := list.(*corev1.PodList)
-				err := API.List(ctx, pods, client.InNamespace(o.Namespace))
+				err := l.W.API.List(ctx, pods, client.InNamespace(o.Namespace))
 				pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !workerpod.Observe(&p).Occupies })
 				return err
 			}
 			if len(labels) != 1 {
 				return fmt.Errorf("no index for %s", o.FieldSelector)
 			}
-			return API.List(ctx, list, client.InNamespace(o.Namespace), labels)
+			return l.W.API.List(ctx, list, client.InNamespace(o.Namespace), labels)
 		},
 	})
 }

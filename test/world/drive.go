@@ -63,7 +63,7 @@ func (l *Leader) WriteCount() int {
 // Deliver delivers what watches would: every node for the fleet, every pod as it is now, and those that are gone.
 func (l *Leader) Deliver() {
 	var nodes corev1.NodeList
-	l.W.Must(API.List(l.W.Ctx, &nodes, client.MatchingLabels{WorldLabel: l.W.Namespace}))
+	l.W.Must(l.W.API.List(l.W.Ctx, &nodes, client.MatchingLabels{WorldLabel: l.W.Namespace}))
 	for i := range nodes.Items {
 		l.Fleet.Observe(l.Nodes.View.Observe(&nodes.Items[i]))
 		l.Versions.Observe()

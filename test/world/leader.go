@@ -58,7 +58,7 @@ type Leader struct {
 	dead       bool
 	Writes     []string
 	Lists      []string
-	Reads      []string // of nodes, from the API server
+	Reads      []string // of nodes, from the w.API server
 	Errs       []error
 	considered []string
 	seen       map[types.UID]*corev1.Pod
@@ -80,7 +80,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	}
 	l.Versions = controller.NewVersions(w.Clock.Now, nodeStore{l})
 	marked = l.Versions.Writer(marked)
-	w.Must(l.Versions.Begin(w.Ctx, live, Typed.Discovery()))
+	w.Must(l.Versions.Begin(w.Ctx, live, w.versions))
 	l.Lists = nil
 	view := &controller.View{Config: w.Config, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.Clock.Now, l.DryRun),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }, Pods: podStore{l}}
@@ -120,7 +120,7 @@ func (w *World) PodNamespace() string {
 
 // Live reads from the API server, and of nodes and NodeClaims no others than this world's.
 func (l *Leader) Live() client.WithWatch {
-	return interceptor.NewClient(API, interceptor.Funcs{
+	return interceptor.NewClient(l.W.API, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if l.isDead() {
 				return ErrDead
@@ -162,7 +162,7 @@ func (l *Leader) Writer() client.WithWatch {
 		Create: func(ctx context.Context, _ client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			options := (&client.CreateOptions{}).ApplyOptions(opts)
 			if len(options.DryRun) > 0 {
-				return API.Create(ctx, o, opts...) // asks what would come of it, and stores nothing
+				return l.W.API.Create(ctx, o, opts...) // asks what would come of it, and stores nothing
 			}
 			return l.write("create "+kind(o), func() error {
 				if l.Refuse != nil {
@@ -174,7 +174,7 @@ func (l *Leader) Writer() client.WithWatch {
 			})
 		},
 		Update: func(ctx context.Context, _ client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return l.write("update "+kind(o), func() error { return API.Update(ctx, o, opts...) })
+			return l.write("update "+kind(o), func() error { return l.W.API.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, _ client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return l.write("patch "+kind(o), func() error { return l.W.patches(ctx, o, p, opts...) })
@@ -183,7 +183,7 @@ func (l *Leader) Writer() client.WithWatch {
 			return l.write("delete "+kind(o), func() error { return l.W.deletes(ctx, o, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, _ client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return l.write("patch "+kind(o)+"/"+sub, func() error { return API.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return l.write("patch "+kind(o)+"/"+sub, func() error { return l.W.API.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
 }

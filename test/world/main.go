@@ -1,10 +1,11 @@
-// Package world checks what reconcilers leave behind on a real API server if something stops them between two writes.
+// Package world checks what reconcilers leave behind on an API server if something stops them between two writes.
 // That is an error, a lost answer, the end of the process, or another leader. The reconcilers run in the test's
 // process, so that a test can stop them after any write. Tests play kubelets and Karpenter by writing what those would
 // write.
 //
-// The tests that use it are in the folders of the reconcilers. Worlds do not see each other, so packages may share a control
-// plane: EnvServer names its kubeconfig. Without it a package starts one of its own.
+// The tests that use it are in the folders of the reconcilers. A world has a fake API server of its own. Each path is
+// also taken once, undisturbed, on a real one, and so is what a fake does not show (OnServer). Worlds do not see each
+// other there, so packages may share a control plane: EnvServer names its kubeconfig. Without it a package starts one.
 package world
 
 import (
@@ -18,7 +19,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,12 +35,13 @@ import (
 // EnvServer names the environment variable with the kubeconfig of a control plane that Start has started.
 const EnvServer = "KUBE_NODE_READY_TEST_SERVER"
 
-// API and Typed are the API server, as its administrator sees it. They are set once a world has begun.
-var (
-	API   client.WithWatch
-	Typed kubernetes.Interface
-)
+// server is the API server of worlds that begin with OnServer, as its administrator sees it.
+var server struct {
+	client.WithWatch
+	discovery.ServerVersionInterface
+}
 
+// own is the control plane that the package has started; nil if it uses that of EnvServer, or none yet.
 var own *cluster.Cluster
 
 // Main runs the tests of a package and ends the control plane that they started, if any did. It fails if a goroutine outlives them,
@@ -108,11 +110,10 @@ var connect = sync.OnceValue(func() error {
 		return err
 	}
 	config.QPS = -1
-	if Typed, err = kubernetes.NewForConfig(config); err != nil {
+	if server.ServerVersionInterface, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
 		return err
 	}
-	direct, err := client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
-	API = remembering(direct)
+	server.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
 	return err
 })
 

@@ -150,17 +150,11 @@ func DisturbEveryWrite(t *testing.T, paths map[string]Path) {
 	for name, p := range paths {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := Begin(t, p.Settings)
-			n := p.Begin(w)
-			l := w.Lead()
-			p.Run(l, n)
-			p.check(w, n, &Fault{})
-			if len(l.Errs) > 0 {
-				t.Fatal(l.Errs)
-			}
-			if p.Writes != nil && !slices.Equal(l.Writes, p.Writes) {
-				t.Fatalf("it writes %q, want %q", l.Writes, p.Writes)
-			}
+			t.Run("on a server", func(t *testing.T) {
+				t.Parallel()
+				p.undisturbed(OnServer(t, p.Settings))
+			})
+			l := p.undisturbed(Begin(t, p.Settings))
 			if t.Failed() {
 				return
 			}
@@ -179,6 +173,21 @@ func DisturbEveryWrite(t *testing.T, paths map[string]Path) {
 			}
 		})
 	}
+}
+
+func (p Path) undisturbed(w *World) *Leader {
+	w.Helper()
+	n := p.Begin(w)
+	l := w.Lead()
+	p.Run(l, n)
+	p.check(w, n, &Fault{})
+	if len(l.Errs) > 0 {
+		w.Fatal(l.Errs)
+	}
+	if p.Writes != nil && !slices.Equal(l.Writes, p.Writes) {
+		w.Fatalf("it writes %q, want %q", l.Writes, p.Writes)
+	}
+	return l
 }
 
 func (p Path) disturbed(t *testing.T, f Fault) {

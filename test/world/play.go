@@ -20,7 +20,7 @@ import (
 func (w *World) Patch(n *corev1.Node, patch string) {
 	w.Helper()
 	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	w.Must(API.Patch(w.Ctx, target, client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.Must(w.API.Patch(w.Ctx, target, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // SetReady is what the node's kubelet, or the node lifecycle controller in its place, says of it.
@@ -29,7 +29,7 @@ func (w *World) SetReady(node string, status corev1.ConditionStatus) {
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status)
 	n := &corev1.Node{}
 	n.Name = node
-	w.Must(API.Status().Patch(w.Ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
+	w.Must(w.API.Status().Patch(w.Ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 }
 
 // Reboot is what the node's kubelet says after a reboot.
@@ -38,7 +38,7 @@ func (w *World) Reboot(node, boot string) {
 	n := &corev1.Node{}
 	n.Name = node
 	patch := fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q}}}`, boot)
-	w.Must(API.Status().Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.Must(w.API.Status().Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // Deletes switches deletion on, within nodeManagement.
@@ -90,7 +90,7 @@ func RejectsVerify(p *corev1.Pod) int { return VerifyExits(Rejects)(p) }
 // Recreate replaces a node by another of its name.
 func (w *World) Recreate(n *corev1.Node) *corev1.Node {
 	w.Helper()
-	w.Must(API.Delete(w.Ctx, n.DeepCopy()))
+	w.Must(w.API.Delete(w.Ctx, n.DeepCopy()))
 	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{WorldLabel: w.Namespace}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{Gating}}}
 	w.Create(next)
 	return next
@@ -119,7 +119,7 @@ func (w *World) ExpectCondition(node, want string) {
 func (w *World) Pods(node string) []corev1.Pod {
 	w.Helper()
 	var list corev1.PodList
-	w.Must(API.List(w.Ctx, &list, client.InNamespace(w.Namespace), client.MatchingLabels{workerpod.LabelComponent: workerpod.Component}))
+	w.Must(w.API.List(w.Ctx, &list, client.InNamespace(w.Namespace), client.MatchingLabels{workerpod.LabelComponent: workerpod.Component}))
 	var out []corev1.Pod
 	for _, p := range list.Items {
 		if node == "" || p.Annotations[workerpod.AnnotationNode] == node {
@@ -140,7 +140,7 @@ func (w *World) Kubelets(leaders ...*Leader) (acted bool) {
 		switch {
 		case p.DeletionTimestamp != nil && (w.Linger || w.Hold != nil && w.Hold(&p)):
 		case p.DeletionTimestamp != nil:
-			w.Must(client.IgnoreNotFound(API.Delete(w.Ctx, &p, client.GracePeriodSeconds(0))))
+			w.Must(client.IgnoreNotFound(w.API.Delete(w.Ctx, &p, client.GracePeriodSeconds(0))))
 			acted = true
 		case p.Status.Phase == corev1.PodPending:
 			code := w.Exit(&p)
@@ -188,6 +188,6 @@ func (w *World) Terminate(p *corev1.Pod, code int) {
 // Status patches the status of a pod.
 func (w *World) Status(p *corev1.Pod, patch string) {
 	w.Helper()
-	err := API.Status().Patch(w.Ctx, p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	err := w.API.Status().Patch(w.Ctx, p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 	w.Must(client.IgnoreNotFound(err))
 }

@@ -50,7 +50,7 @@ func (r *Referee) EventCount(node string, reason decide.Reason) int {
 
 // Creates carries a creation out. A pod must be the first of its name, and the only one that occupies its node.
 func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if err := API.Create(ctx, o, opts...); err != nil {
+	if err := r.world.API.Create(ctx, o, opts...); err != nil {
 		return err
 	}
 	pod, ok := o.(*corev1.Pod)
@@ -73,7 +73,7 @@ func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.C
 	var occupying []string
 	for namespace := range r.world.podNamespaces {
 		var pods corev1.PodList
-		if err := API.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{
+		if err := r.world.API.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{
 			workerpod.LabelNodeUID: pod.Labels[workerpod.LabelNodeUID], workerpod.LabelPurpose: workerpod.PurposeVerify}); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (r *Referee) deletes(ctx context.Context, o client.Object, opts ...client.D
 	if pod, ok := o.(*corev1.Pod); ok && !dry {
 		r.unrecorded(ctx, pod)
 	}
-	if err := API.Delete(ctx, o, opts...); err != nil || dry {
+	if err := r.world.API.Delete(ctx, o, opts...); err != nil || dry {
 		return err
 	}
 	if _, ok := o.(*corev1.Pod); !ok {
@@ -117,8 +117,8 @@ func (r *Referee) deletes(ctx context.Context, o client.Object, opts ...client.D
 
 func (r *Referee) unrecorded(ctx context.Context, o *corev1.Pod) {
 	pod, n := &corev1.Pod{}, &corev1.Node{}
-	if API.Get(ctx, client.ObjectKeyFromObject(o), pod) != nil || pod.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify ||
-		API.Get(ctx, client.ObjectKey{Name: pod.Annotations[workerpod.AnnotationNode]}, n) != nil {
+	if r.world.API.Get(ctx, client.ObjectKeyFromObject(o), pod) != nil || pod.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify ||
+		r.world.API.Get(ctx, client.ObjectKey{Name: pod.Annotations[workerpod.AnnotationNode]}, n) != nil {
 		return
 	}
 	seen, rec := workerpod.Observe(pod), marks.Observe(n, r.world.Config.Vocabulary()).Record

@@ -47,7 +47,7 @@ func (r *ruling) show(nodes []corev1.Node) {
 	w := r.l.W
 	w.Helper()
 	var list v1alpha1.NodeReadinessRuleList
-	w.Must(API.List(w.Ctx, &list, client.MatchingLabels{WorldLabel: w.Namespace}))
+	w.Must(w.API.List(w.Ctx, &list, client.MatchingLabels{WorldLabel: w.Namespace}))
 	var all []*v1alpha1.NodeReadinessRule
 	for i := range list.Items {
 		all = append(all, &list.Items[i])
@@ -97,7 +97,7 @@ func AgentReports(status corev1.ConditionStatus, boot string) func(*World, strin
 		w.Helper()
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 		patch := fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q},"conditions":[{"type":%q,"status":%q,"reason":"Agent"}]}}`, boot, AgentReady, status)
-		w.Must(API.Status().Patch(w.Ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
+		w.Must(w.API.Status().Patch(w.Ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 	}
 }
 
@@ -106,7 +106,7 @@ func Labels(key, value string) func(*World, string) {
 	return func(w *World, node string) {
 		w.Helper()
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-		w.Must(API.Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value))))
+		w.Must(w.API.Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value))))
 	}
 }
 
@@ -144,14 +144,14 @@ func (r *Referee) see(n *corev1.Node) {
 // patches carries a patch out, and counts the taints of rules that it puts on and takes off. What a rule owns is written in the
 // patch that puts its taint on.
 func (r *Referee) patches(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	if err := API.Patch(ctx, o, p, opts...); err != nil {
+	if err := r.world.API.Patch(ctx, o, p, opts...); err != nil {
 		return err
 	}
 	if kind(o) != "Node" || slices.Contains((&client.PatchOptions{}).ApplyOptions(opts).DryRun, metav1.DryRunAll) {
 		return nil
 	}
 	n := &corev1.Node{} // the answer is metadata
-	if err := API.Get(ctx, client.ObjectKeyFromObject(o), n); err != nil {
+	if err := r.world.API.Get(ctx, client.ObjectKeyFromObject(o), n); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.mu.Lock()
@@ -198,7 +198,7 @@ func (w *World) RulesOn(n *corev1.Node) (what string, added, removed int) {
 	for _, name := range w.RuleNames {
 		r := &v1alpha1.NodeReadinessRule{}
 		short := strings.TrimPrefix(name, w.Namespace+"-")
-		err := API.Get(w.Ctx, client.ObjectKey{Name: name}, r)
+		err := w.API.Get(w.Ctx, client.ObjectKey{Name: name}, r)
 		if apierrors.IsNotFound(err) {
 			said = append(said, short+" gone")
 			continue

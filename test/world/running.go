@@ -28,7 +28,6 @@ func (w *World) Run(settings ...string) {
 	w.Must(err)
 	alone := fmt.Sprintf(`{"metrics": {"port": %d}, "health": {"port": %d}, "leaderElection": {"enabled": false}, "rules": {"enabled": false}}`, ports[0], ports[1])
 	w.Configure(append([]string{alone}, settings...)...)
-	memory.forgoes(w.Namespace)
 	w.Setenv("POD_NAMESPACE", w.Namespace)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Ctx))
 	ended := make(chan error, 1)

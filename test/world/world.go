@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -61,6 +62,9 @@ func (c *Clock) Advance(d time.Duration) {
 // World is the namespace and the nodes of one test: its controllers see no others.
 type World struct {
 	*testing.T
+	// API is the world's API server, as its administrator sees it.
+	API       client.WithWatch
+	versions  discovery.ServerVersionInterface
 	Ctx       context.Context
 	Namespace string
 	Config    *config.Config
@@ -95,10 +99,28 @@ const (
 
 var worlds atomic.Int32
 
-// Begin makes a world. settings are merged into the configuration.
+// Begin makes a world of its own, in memory. settings are merged into the configuration.
 func Begin(t *testing.T, settings string) *World {
 	t.Helper()
+	return begin(t, settings, fakeAPI(false), fakeVersions)
+}
+
+// WithManagedFields is Begin for a test that asks who wrote a field.
+func WithManagedFields(t *testing.T, settings string) *World {
+	t.Helper()
+	return begin(t, settings, fakeAPI(true), fakeVersions)
+}
+
+// OnServer makes a world on a real API server. It is for what the fake does not show: admission, validation, owners of
+// fields, versions that can be compared, the controller with its watches.
+func OnServer(t *testing.T, settings string) *World {
+	t.Helper()
 	need(t)
+	return begin(t, settings, server.WithWatch, server)
+}
+
+func begin(t *testing.T, settings string, api client.WithWatch, versions discovery.ServerVersionInterface) *World {
+	t.Helper()
 	definition, err := ruleDefinition()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +128,7 @@ func Begin(t *testing.T, settings string) *World {
 	inputs.Track(t, definition)
 	// The process is part of the name: other packages may have their worlds on the same control plane.
 	name := fmt.Sprintf("world-%d%04d", os.Getpid(), worlds.Add(1))
-	w := &World{T: t, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
+	w := &World{T: t, API: api, versions: versions, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
 	w.Exit = func(*corev1.Pod) int { return 0 }
 	w.world = w
 	w.Configure(settings)
@@ -164,7 +186,7 @@ func (w *World) Must(err error) {
 // Create creates an object.
 func (w *World) Create(o client.Object) {
 	w.Helper()
-	w.Must(API.Create(w.Ctx, o))
+	w.Must(w.API.Create(w.Ctx, o))
 }
 
 // end removes what belongs to no namespace.
@@ -172,17 +194,17 @@ func (w *World) end() {
 	ctx := context.Background()
 	mine := client.MatchingLabels{WorldLabel: w.Namespace}
 	var claims karpv1.NodeClaimList
-	_ = API.List(ctx, &claims, mine)
+	_ = w.API.List(ctx, &claims, mine)
 	for i := range claims.Items {
-		_ = API.Delete(ctx, &claims.Items[i])
-		_ = API.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		_ = w.API.Delete(ctx, &claims.Items[i])
+		_ = w.API.Patch(ctx, &claims.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
 	for _, name := range w.RuleNames {
 		r := &v1alpha1.NodeReadinessRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		_ = API.Delete(ctx, r)
-		_ = API.Patch(ctx, r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		_ = w.API.Delete(ctx, r)
+		_ = w.API.Patch(ctx, r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
-	_ = API.DeleteAllOf(ctx, &corev1.Node{}, mine)
+	_ = w.API.DeleteAllOf(ctx, &corev1.Node{}, mine)
 }
 
 // Node makes a tainted, ready node.
@@ -195,7 +217,7 @@ func (w *World) Node(suffix string, change ...func(*corev1.Node)) *corev1.Node {
 	for _, f := range change {
 		f(n)
 	}
-	w.Create(n) // with its status: the API server takes that of a new node, as a kubelet gives it
+	w.Create(n) // with its status: the w.API server takes that of a new node, as a kubelet gives it
 	w.NodeNames = append(w.NodeNames, n.Name)
 	w.see(n)
 	return n
@@ -256,7 +278,7 @@ func (w *World) Annotate(node, key, value string) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	w.Must(err)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	w.Must(API.Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, patch)))
+	w.Must(w.API.Patch(w.Ctx, n, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // Claim makes the NodeClaim of a node, with Karpenter's finalizer: it stays after its deletion.
@@ -267,7 +289,7 @@ func (w *World) Claim(n *corev1.Node) *karpv1.NodeClaim {
 		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{}}}
 	w.Create(c)
 	c.Status.ProviderID, c.Status.NodeName = n.Spec.ProviderID, n.Name
-	w.Must(API.Status().Update(w.Ctx, c))
+	w.Must(w.API.Status().Update(w.Ctx, c))
 	return c
 }
 
@@ -275,7 +297,7 @@ func (w *World) Claim(n *corev1.Node) *karpv1.NodeClaim {
 func (w *World) Get(name string) (*corev1.Node, marks.Facts) {
 	w.Helper()
 	n := &corev1.Node{}
-	err := API.Get(w.Ctx, client.ObjectKey{Name: name}, n)
+	err := w.API.Get(w.Ctx, client.ObjectKey{Name: name}, n)
 	if apierrors.IsNotFound(err) {
 		return nil, marks.Facts{}
 	}
@@ -287,7 +309,7 @@ func (w *World) Get(name string) (*corev1.Node, marks.Facts) {
 func (w *World) Deleting(node string) bool {
 	w.Helper()
 	c := &karpv1.NodeClaim{}
-	err := API.Get(w.Ctx, client.ObjectKey{Name: "claim-" + node}, c)
+	err := w.API.Get(w.Ctx, client.ObjectKey{Name: "claim-" + node}, c)
 	if err != nil && !apierrors.IsNotFound(err) {
 		w.Fatal(err)
 	}
@@ -308,19 +330,19 @@ func (w *World) AnnotateLedger(key, value string) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	w.Must(err)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}
-	w.Must(API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, patch)))
+	w.Must(w.API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // EmptyLedger does what helm upgrade --force does: it replaces the ledger by what the chart has, which is no data.
 func (w *World) EmptyLedger() {
 	w.Helper()
-	w.Must(API.Update(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}))
+	w.Must(w.API.Update(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}))
 }
 
 // Ledger lists the UIDs of the nodes in the ledger.
 func (w *World) Ledger() []string {
 	w.Helper()
-	l := deletion.Ledger{Reader: API, Namespace: w.Namespace, ReadOnly: true}
+	l := deletion.Ledger{Reader: w.API, Namespace: w.Namespace, ReadOnly: true}
 	read, err := l.Read(w.Ctx, w.Clock.Now(), true)
 	w.Must(err)
 	var uids []string
@@ -334,7 +356,7 @@ func (w *World) Ledger() []string {
 func (w *World) FillLedger(entries int) {
 	w.Helper()
 	for i := range entries {
-		l := deletion.Ledger{Reader: API, Writer: API, Namespace: w.Namespace}
+		l := deletion.Ledger{Reader: w.API, Writer: w.API, Namespace: w.Namespace}
 		have, err := l.Read(w.Ctx, w.Clock.Now(), true)
 		w.Must(err)
 		e := ledger.Entry{Time: metav1.NewTime(w.Clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: owner.Node}

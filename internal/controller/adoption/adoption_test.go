@@ -49,8 +49,8 @@ func TestAdoption(t *testing.T) {
 			if r := f.Record; l.WriteCount() != 1 || r.LastReason != attempt.ReasonAdopted || r.NodeUID != string(n.UID) || r.BootID != "boot" || !r.MayHaveVerified() || w.Created("verify") != 0 {
 				t.Fatalf("%d writes %v, record %+v", l.WriteCount(), l.Writes, r)
 			}
-			w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
-			w.Must(world.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
+			w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
+			w.Must(w.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
 			l.Drive()
 			if _, f := w.Get(n.Name); !f.Labelled || f.Record.LastOutcome != attempt.Passed || f.Record.VerifiedTime == nil || f.Record.HistoryLost || w.Created("verify") != 1 {
 				t.Errorf("then: labelled %t, record %+v, %d workers", f.Labelled, f.Record, w.Created("verify"))
@@ -78,7 +78,7 @@ func TestAnAdoptedNodeProvesNothingOfOthers(t *testing.T) {
 		t.Errorf("%d probes, record %+v", w.Created("probe"), r)
 	}
 	w.Verified("control", world.Pooled)
-	w.Must(world.API.Patch(w.Ctx, old.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"node-ready/verified":null}}}`))))
+	w.Must(w.API.Patch(w.Ctx, old.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"node-ready/verified":null}}}`))))
 	l.Drive()
 	if r := w.Record(old.Name); r.Attempts != 2 || r.Held != decide.GuardNeverVerifiedOnly || w.Deleting(old.Name) {
 		t.Errorf("deleted %t, record %+v", w.Deleting(old.Name), r)

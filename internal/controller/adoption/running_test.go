@@ -9,7 +9,7 @@ import (
 
 // The running controller adopts the nodes that it finds, and those that get the label later.
 func TestAdoptionByTheController(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	found, later := labelled(w, "found"), w.Node("later", world.Untainted, world.Pooled)
 	w.Run()
 	adopted := func(node string) func() string {

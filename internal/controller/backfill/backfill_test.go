@@ -103,7 +103,7 @@ func TestBackfillDecidesOnWhatIsThere(t *testing.T) {
 			w.Patch(n, verify)
 		}, true}, // which registered with its taint
 		"another one that admission missed too": {nil, func(w *world.World, n *corev1.Node) {
-			w.Must(world.API.Delete(w.Ctx, n.DeepCopy()))
+			w.Must(w.API.Delete(w.Ctx, n.DeepCopy()))
 			w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{world.WorldLabel: w.Namespace}}})
 		}, true},
 	} {

@@ -16,7 +16,7 @@ import (
 // The running controller taints and verifies a node that admission missed. It does the same with a node that loses its
 // label while no controller runs.
 func TestBackfillByTheController(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	busy := w.Node("busy", world.Untainted)
 	w.OrdinaryPod(busy)
 	missed := w.Node("missed", world.Untainted)
@@ -48,7 +48,7 @@ func limited(w *world.World, nodes int) {
 	var first time.Time
 	w.Eventually("the nodes that admission missed are tainted", func() string {
 		var list corev1.NodeList
-		w.Must(world.API.List(w.Ctx, &list, client.MatchingLabels{world.WorldLabel: w.Namespace}))
+		w.Must(w.API.List(w.Ctx, &list, client.MatchingLabels{world.WorldLabel: w.Namespace}))
 		tainted := 0
 		for i := range list.Items {
 			if f := marks.Observe(&list.Items[i], w.Config.Vocabulary()); f.Gated || f.Labelled {

@@ -75,20 +75,20 @@ func TestAnotherBackend(t *testing.T) {
 					Labels: map[string]string{machineOf: n.Name}, Annotations: map[string]string{"example.com/keep": tc.keep}}})
 			}
 			t.Cleanup(func() {
-				_ = world.API.DeleteAllOf(context.WithoutCancel(w.Ctx), &corev1.ConfigMap{}, client.InNamespace(w.Namespace), client.HasLabels{machineOf})
+				_ = w.API.DeleteAllOf(context.WithoutCancel(w.Ctx), &corev1.ConfigMap{}, client.InNamespace(w.Namespace), client.HasLabels{machineOf})
 				for i := range tc.machines {
 					m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: []string{"m", "m2"}[i]}}
-					_ = world.API.Patch(context.WithoutCancel(w.Ctx), m, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+					_ = w.API.Patch(context.WithoutCancel(w.Ctx), m, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 				}
 			})
 			acted := 0
 			l := w.Lead()
-			l.Deletions.Owners = slices.Concat(remediation.Backends{machines{world.API, w.Namespace, &acted}}, l.Deletions.Owners)
+			l.Deletions.Owners = slices.Concat(remediation.Backends{machines{w.API, w.Namespace, &acted}}, l.Deletions.Owners)
 			l.Drive()
 
 			_, f := w.Get(n.Name)
 			m := &corev1.ConfigMap{}
-			w.Must(world.API.Get(w.Ctx, client.ObjectKey{Namespace: w.Namespace, Name: "m"}, m))
+			w.Must(w.API.Get(w.Ctx, client.ObjectKey{Namespace: w.Namespace, Name: "m"}, m))
 			if tc.held != "" {
 				if f.Record.Held != tc.held || acted != 0 || m.DeletionTimestamp != nil {
 					t.Errorf("held by %q after %d actions on %+v", f.Record.Held, acted, m.ObjectMeta)

@@ -29,14 +29,14 @@ func TestAControlPlaneIsNotDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"sparePodsOtherThanDaemonSets": false}}}`)
+			w := world.OnServer(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"sparePodsOtherThanDaemonSets": false}}}`)
 			n := w.Exhausted("n", labelled(tc.label))
 			if tc.static != "" {
 				mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tc.static + "-" + n.Name,
 					Labels: map[string]string{"component": tc.static}, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
 					Spec: corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 				w.Create(mirror)
-				t.Cleanup(func() { _ = world.API.Delete(context.Background(), mirror, client.GracePeriodSeconds(0)) })
+				t.Cleanup(func() { _ = w.API.Delete(context.Background(), mirror, client.GracePeriodSeconds(0)) })
 			}
 			w.Lead().RunFor(time.Minute)
 			if len(w.Deleted()) > 0 || w.Record(n.Name).Held != decide.GuardControlPlane {

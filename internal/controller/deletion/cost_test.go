@@ -64,9 +64,9 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
 	l := w.Lead()
 	l.Drive()
-	l.Nodes.View.Cache = memory{Client: world.API}
+	l.Nodes.View.Cache = memory{Client: w.API}
 	held, _ := w.Get(n.Name)
-	l.Nodes.View.Cache = memory{Client: world.API, node: held}
+	l.Nodes.View.Cache = memory{Client: w.API, node: held}
 	written := l.WriteCount()
 	// look returns how long a reconcile takes. It is the least of several means, because other tests run on this machine.
 	look := func() time.Duration {

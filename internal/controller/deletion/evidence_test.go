@@ -42,7 +42,7 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 // The evidence of a deletion becomes too old while an API server answers slowly. The controller reads it again and does
 // not act on it.
 func TestDeletionOnOldEvidence(t *testing.T) {
-	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	w := world.OnServer(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled)
 	w.Claim(n)
 	l := w.Lead()

@@ -119,7 +119,7 @@ func TestHeldNodeIsReadAgain(t *testing.T) {
 				w.OrdinaryPod(n)
 			},
 			ends: func(w *world.World, n *corev1.Node) {
-				w.Must(world.API.Delete(w.Ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace,
+				w.Must(w.API.Delete(w.Ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace,
 					Name: "ordinary-" + n.Name}}, client.GracePeriodSeconds(0)))
 			},
 		},
@@ -164,7 +164,7 @@ func optOut(w *world.World, n *corev1.Node, value string) error {
 	c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name}}
 	if !w.Deleting(n.Name) {
 		patch := `{"metadata":{"annotations":{"` + karpv1.DoNotDisruptAnnotationKey + `":` + value + `}}}`
-		return world.API.Patch(w.Ctx, c, client.RawPatch(types.MergePatchType, []byte(patch)))
+		return w.API.Patch(w.Ctx, c, client.RawPatch(types.MergePatchType, []byte(patch)))
 	}
 	w.Claim(n)
 	return optOut(w, n, value)
@@ -187,7 +187,7 @@ func TestActsOnFreshEvidence(t *testing.T) {
 		owner.Guard: func(w *world.World, _ *world.Leader, n *corev1.Node) {
 			c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim-" + n.Name}}
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"nodeName":"another"}}`))
-			w.Must(world.API.Status().Patch(w.Ctx, c, patch))
+			w.Must(w.API.Status().Patch(w.Ctx, c, patch))
 		},
 		decide.GuardMaxUnhealthy: func(w *world.World, _ *world.Leader, _ *corev1.Node) {
 			for i := range 3 {

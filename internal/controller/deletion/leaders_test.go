@@ -63,7 +63,7 @@ func TestPauseStopsWhatWasDecided(t *testing.T) {
 		l.Deliver()
 		l.Once(before, func() {
 			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}
-			w.Must(world.API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"node-ready/paused":"ticket 7"}}}`))))
+			w.Must(w.API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"node-ready/paused":"ticket 7"}}}`))))
 		})
 		w.Must(l.ReconcileDeletion(n))
 		l.Deliver()
@@ -108,7 +108,7 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 			if r := w.Record(held.Name); r.Held != decide.GuardMaxInFlight || r.Deletion != nil || !strings.Contains(r.HeldMessage, gone.Name) {
 				t.Errorf("held by %q (%s), to be deleted: %v", r.Held, r.HeldMessage, r.Deletion)
 			}
-			w.Must(world.API.Delete(w.Ctx, gone))
+			w.Must(w.API.Delete(w.Ctx, gone))
 			if _, err := first.Nodes.Reconcile(w.Ctx, world.Request(gone.Name)); err != nil { // its watch has shown that it is gone
 				t.Error(err)
 			}
@@ -172,8 +172,8 @@ func TestAnotherNodeClaimOfTheNameStays(t *testing.T) {
 	l.Deliver()
 	l.Once("delete NodeClaim", func() {
 		c.Finalizers = nil
-		w.Must(world.API.Update(w.Ctx, c))
-		w.Must(world.API.Delete(w.Ctx, c))
+		w.Must(w.API.Update(w.Ctx, c))
+		w.Must(w.API.Delete(w.Ctx, c))
 		w.Claim(n)
 	})
 	if err := l.ReconcileDeletion(n); err != nil && !apierrors.IsConflict(err) {

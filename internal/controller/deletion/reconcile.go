@@ -326,7 +326,8 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 		return nil // what is next is not a remediation
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
-	if err := r.Writer.Patch(ctx, controller.PatchTarget(n.Name), client.RawPatch(types.MergePatchType, patch)); err != nil {
+	err := r.Writer.Patch(ctx, controller.PatchTarget(n.Name), client.RawPatch(types.MergePatchType, patch))
+	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Counters.Suspicion(plan.Suspect, decide.SuspicionAccused)

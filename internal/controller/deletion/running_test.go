@@ -12,7 +12,7 @@ import (
 
 // The running controller deletes the NodeClaim of a node whose retries are exhausted, one at a time.
 func TestDeletionByTheController(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Exit = func(*corev1.Pod) int { return 1 }
 	w.Run(`{"nodeManagement": {` + world.Deletes + `, "remediation": {"controlProbe": false, "maxInFlight": 1}}}`)
 	a, b := w.Node("a", world.Pooled), w.Node("b", world.Pooled)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,15 +130,21 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 		log.FromContext(ctx).Info("worker created", "pod", pod.Name, "attempt", d.plan.Number)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return r.existing(ctx, d, pod.Name, t)
+		return r.existing(ctx, d, pod, t)
+	case errors.As(err, &controller.AlteredPod{}):
+		return r.podRefused(ctx, d, attempt.ReasonPodRefused, err.Error())
 	case refused(err):
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
-		why := "the API server rejected the worker pod: " + err.Error()
-		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonPodRefused, why, r.View.Tracker.Now()))
+		return r.podRefused(ctx, d, attempt.ReasonPodRefused, "the API server rejected the worker pod: "+err.Error())
 	}
 	return err
+}
+
+// podRefused records an attempt without a pod.
+func (r *Reconciler) podRefused(ctx context.Context, d decision, reason, why string) error {
+	return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, reason, why, r.View.Tracker.Now()))
 }
 
 // create creates a pod for which the node has a slot, on that node or another one.
@@ -149,11 +156,13 @@ func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on
 	return err
 }
 
-// endRefused ends the worker of the last attempt if that attempt is recorded as refused, but the API server created the
-// pod. The cache may not hold the pod yet, and two workers on one node would disturb each other. It reports whether the
-// pod exists.
+// endRefused ends the worker of the last attempt if that attempt is recorded as refused or deleted, but the pod exists:
+// the API server created it after all, or a policy changed it so that it is not ours any more. The cache may not hold
+// the pod yet, and two workers on one node would disturb each other. It reports whether the pod exists on the node.
 func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
-	if d.in.Node.Record.LastReason != attempt.ReasonPodRefused {
+	switch d.in.Node.Record.LastReason {
+	case attempt.ReasonPodRefused, attempt.ReasonPodDeleted:
+	default:
 		return false, nil
 	}
 	have := &corev1.Pod{}
@@ -162,11 +171,13 @@ func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Tar
 		return false, client.IgnoreNotFound(err)
 	}
 	o := workerpod.Observe(have)
-	if !workerpod.Ours(have, r.Pods.Namespace, t) || !o.Occupies {
+	switch here := have.Spec.NodeName == "" || have.Spec.NodeName == t.Name; {
+	case !workerpod.Made(have, r.Pods.Namespace, t) || !o.Occupies:
 		return false, nil
-	}
-	if o.Terminating {
-		return true, nil
+	case o.Terminating:
+		return here, nil
+	case !workerpod.Ours(have, r.Pods.Namespace, t):
+		return here, r.Pods.DeleteAltered(ctx, have)
 	}
 	return true, r.Pods.Delete(ctx, d.in, o)
 }
@@ -246,18 +257,20 @@ func transient(err error) bool {
 	return false
 }
 
-// existing handles a pod that already has the attempt's name.
-func (r *Reconciler) existing(ctx context.Context, d decision, name string, t workerpod.Target) error {
+// existing handles a pod that already has the name of the attempt's pod, sent.
+func (r *Reconciler) existing(ctx context.Context, d decision, sent *corev1.Pod, t workerpod.Target) error {
 	have := &corev1.Pod{}
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Pods.Namespace, Name: name}, have); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Pods.Namespace, Name: sent.Name}, have); err != nil {
 		if apierrors.IsNotFound(err) {
 			return errDecideAgain
 		}
 		return err
 	}
-	if !workerpod.Ours(have, r.Pods.Namespace, t) {
-		why := fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
-		return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, attempt.ReasonNameTaken, why, r.View.Tracker.Now()))
+	if reason, why, err := r.foreign(ctx, sent, have, t); why != "" || err != nil {
+		if err != nil {
+			return err
+		}
+		return r.podRefused(ctx, d, reason, why)
 	}
 	if o := workerpod.Observe(have); o.Recorded { // left from before somebody removed the record
 		if err := r.Pods.Delete(ctx, d.in, o); err != nil {
@@ -267,6 +280,21 @@ func (r *Reconciler) existing(ctx context.Context, d decision, name string, t wo
 	}
 	r.Slots.Created(d.node.Name, have)
 	return nil // created a moment ago; its events will come
+}
+
+// foreign says why a pod that has the name of sent is not ours; empty if it is. It deletes a pod that was created for
+// the node and changed by an admission policy: the process may have ended in between.
+func (r *Reconciler) foreign(ctx context.Context, sent, have *corev1.Pod, t workerpod.Target) (reason, why string,
+	err error) {
+	switch {
+	case workerpod.Ours(have, r.Pods.Namespace, t):
+		return "", "", nil
+	case !workerpod.Made(have, r.Pods.Namespace, t):
+		why = fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
+		return attempt.ReasonNameTaken, why, nil
+	}
+	altered := controller.AlteredPod{What: cmp.Or(workerpod.Altered(sent, have), "it is not for its node")}
+	return attempt.ReasonPodRefused, altered.Error(), r.Pods.DeleteAltered(ctx, have)
 }
 
 // record writes a change of our marks, the one write that decides, and emits its events.
@@ -360,7 +388,8 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 		patch = d.plan.Condition.Patch(d.in.Node.UID, d.in.Node.Condition)
 	}
 	if patch != nil {
-		err := r.Nodes.Status().Patch(ctx, controller.PatchTarget(d.node.Name), client.RawPatch(types.StrategicMergePatchType, patch))
+		target := controller.PatchTarget(d.node.Name)
+		err := r.Nodes.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
 		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 			return 0, nil // another node has the name by now, and an event of its own
 		}

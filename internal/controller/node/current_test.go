@@ -46,7 +46,7 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 		"the node is gone":          {gone: true, awaited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := world.Begin(t, `{"reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`) // longer than the watch is waited for
+			w := world.OnServer(t, `{"reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`) // longer than the watch is waited for
 			w.Exit = func(*corev1.Pod) int { return 1 }
 			l := w.Lead(func(l *world.Leader) { l.Fault = test.fault })
 			n := w.Node("n")
@@ -55,7 +55,7 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 				l.Steps(1)
 			}
 			for _, p := range w.Pods(n.Name) {
-				w.Must(world.API.Delete(w.Ctx, &p, client.GracePeriodSeconds(0)))
+				w.Must(w.API.Delete(w.Ctx, &p, client.GracePeriodSeconds(0)))
 			}
 			if test.heir {
 				l = w.Lead()
@@ -63,7 +63,7 @@ func TestNodeThatMissedARecordIsRead(t *testing.T) {
 			l.StaleNodes[n.Name] = before
 			l.Deliver()
 			if test.gone {
-				w.Must(world.API.Delete(w.Ctx, n.DeepCopy()))
+				w.Must(w.API.Delete(w.Ctx, n.DeepCopy()))
 			}
 			if test.awaited {
 				again, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name))

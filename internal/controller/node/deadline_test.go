@@ -245,6 +245,6 @@ func TestPastTheDeadlineNothingIsWrittenAgain(t *testing.T) {
 
 func version(w *world.World, name string) string {
 	n := &corev1.Node{}
-	w.Must(world.API.Get(w.Ctx, client.ObjectKey{Name: name}, n))
+	w.Must(w.API.Get(w.Ctx, client.ObjectKey{Name: name}, n))
 	return n.ResourceVersion
 }

@@ -82,7 +82,7 @@ func TestWorkerStuck(t *testing.T) {
 	for _, failover := range []string{"", "while it terminates", "once that is recorded"} {
 		t.Run("failover "+failover, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, "")
+			w := world.OnServer(t, "")
 			configureDeletion(w)
 			w.Verified("control")
 			n := w.Node("n")
@@ -128,7 +128,7 @@ func TestWorkerStuck(t *testing.T) {
 // A node whose worker could not be ended continues once the worker has ended. Until then, it costs a few writes an
 // hour.
 func TestWorkerStuckEnds(t *testing.T) {
-	w := world.Begin(t, short)
+	w := world.OnServer(t, short)
 	n := w.Node("n")
 	stuckOn(w, n.Name)
 	l := w.Lead()
@@ -248,7 +248,7 @@ func finalize(w *world.World, finalizers string) {
 	for _, p := range w.Pods("") {
 		if !world.IsProbe(&p) && (p.DeletionTimestamp == nil || finalizers == "null") {
 			patch := fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, finalizers)
-			w.Must(client.IgnoreNotFound(world.API.Patch(w.Ctx, &p, client.RawPatch(types.MergePatchType, patch))))
+			w.Must(client.IgnoreNotFound(w.API.Patch(w.Ctx, &p, client.RawPatch(types.MergePatchType, patch))))
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestNodeThatWaitsNamesWhoHoldsTheSlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, "")
+			w := world.OnServer(t, "")
 			w.Configure(short, `{"reconciliation": {"maxConcurrentVerifications": 1, "intervalSeconds": 30}}`)
 			stuck := w.Node("stuck")
 			on := func(p *corev1.Pod) bool { return p.Annotations[workerpod.AnnotationNode] == stuck.Name }

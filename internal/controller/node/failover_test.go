@@ -97,7 +97,7 @@ func TestNoWorkerBesideOneThatNoCacheShows(t *testing.T) {
 			l := w.Lead()
 			l.Steps(2) // attempt 3 is under way
 			patch := `{"metadata":{"annotations":{"node-ready/record":` + record + `}}}`
-			w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
+			w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
 			successor := w.Lead()
 			successor.StalePods = &corev1.PodList{}
 			for range 3 {

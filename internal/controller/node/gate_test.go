@@ -19,7 +19,7 @@ func taints(w *world.World, n *corev1.Node, gated bool) {
 	if gated {
 		patch = `{"spec":{"taints":[{"key":"node-ready/unverified","effect":"NoSchedule"}]}}`
 	}
-	w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // Somebody removes the taint and puts it back while a worker is running. The worker's pass does not open the gate, also

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // probe creates a control probe. All nodes of its group that fail together share one.
@@ -38,11 +39,16 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Pods.Namespace, Name: pod.Name}, have); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if workerpod.Ours(have, r.Pods.Namespace, p.On) {
+		var failed error
+		if _, why, failed = r.foreign(ctx, pod, have, p.On); failed != nil {
+			return failed
+		}
+		if why == "" {
 			r.Slots.Created(d.node.Name, have)
 			return nil // created a moment ago; its events will come
 		}
-		why = fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
+	case errors.As(err, &controller.AlteredPod{}):
+		why = err.Error()
 	case refused(err):
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again

@@ -49,9 +49,9 @@ func brokenWebhook(w *world.World) {
 		SideEffects: ptr.To(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(1)),
 	}}}
 	w.Create(hook)
-	w.Cleanup(func() { _ = world.API.Delete(context.Background(), hook) })
+	w.Cleanup(func() { _ = w.API.Delete(context.Background(), hook) })
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := client.NewDryRunClient(world.API).Create(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "try"}})
+		err := client.NewDryRunClient(w.API).Create(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "try"}})
 		if err != nil {
 			return
 		}
@@ -91,7 +91,7 @@ func TestRefusedWorker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, c.settings)
+			w := world.OnServer(t, c.settings)
 			if c.large {
 				w.Config.Worker.PodTemplate.Env = []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 4<<20)}}
 			}
@@ -149,7 +149,7 @@ func foreignPod(w *world.World, name string) {
 // An attempt is recorded as refused, but the API server created its worker. The next attempt does not start beside that
 // worker, although no watch has shown it yet.
 func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Exit = func(*corev1.Pod) int { return world.Stays }
 	n := w.Node("n")
 	l := w.Lead()
@@ -172,7 +172,7 @@ func TestRefusedWorkerThatNoWatchShows(t *testing.T) {
 // The API server answered that it refuses the creation, but the worker exists. The next attempt waits until that worker
 // has ended, however long that takes.
 func TestNextAttemptWaitsForTheLastWorker(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Exit, w.Linger = func(*corev1.Pod) int { return world.Runs }, true
 	n := w.Node("n")
 	l := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 1, Code: 403, After: true} })
@@ -209,7 +209,7 @@ func TestRefusalThatPasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, "")
+			w := world.OnServer(t, "")
 			n := w.Node("n")
 			l := w.Lead()
 			tries := 0
@@ -240,7 +240,7 @@ func TestRefusalThatPasses(t *testing.T) {
 // While the API server rejects the pod of the next attempt for a time, the condition says that, and names no time of the
 // next attempt that is over. It is not written for a refusal of less than five seconds.
 func TestADelayedPodNamesNoPastTime(t *testing.T) {
-	w := world.Begin(t, `{"reconciliation": {"maxRetries": 5}}`)
+	w := world.OnServer(t, `{"reconciliation": {"maxRetries": 5}}`)
 	w.Exit = world.VerifyExits(1)
 	n := w.Node("n")
 	l := w.Lead()
@@ -291,7 +291,7 @@ func TestRefusedProbe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+			w := world.OnServer(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 			w.Exit = func(p *corev1.Pod) int {
 				if w.Record(p.Annotations[workerpod.AnnotationNode]).Sequence < 3 {
 					return 1
@@ -335,11 +335,11 @@ func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
 		"a lower default class":       {&schedulingv1.PriorityClass{Value: -1000}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := world.Begin(t, "")
+			w := world.OnServer(t, "")
 			if class := tc.class; class != nil {
 				class.Name, class.GlobalDefault = w.Namespace, true
 				w.Create(class)
-				t.Cleanup(func() { _ = world.API.Delete(context.Background(), class) })
+				t.Cleanup(func() { _ = w.API.Delete(context.Background(), class) })
 				defaultsTo(w, class.Name)
 			}
 			n := w.Node("n", world.Untainted)
@@ -368,11 +368,11 @@ func TestPodForAnOpenNodeNeverPreempts(t *testing.T) {
 func TestPodWithClaimsNeverPreempts(t *testing.T) {
 	for name, preempts := range map[string]bool{"no default class": false, "a default class": true} {
 		t.Run(name, func(t *testing.T) {
-			w := world.Begin(t, `{"worker": {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]}}`)
+			w := world.OnServer(t, `{"worker": {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]}}`)
 			if preempts {
 				class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}, Value: 1000, GlobalDefault: true}
 				w.Create(class)
-				t.Cleanup(func() { _ = world.API.Delete(context.Background(), class) })
+				t.Cleanup(func() { _ = w.API.Delete(context.Background(), class) })
 				defaultsTo(w, class.Name)
 			}
 			n := w.Node("n", world.Untainted)
@@ -397,7 +397,7 @@ func defaultsTo(w *world.World, class string) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "try"}, Spec: corev1.PodSpec{
 			ServiceAccountName: "kube-node-ready-worker", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-		w.Must(client.NewDryRunClient(world.API).Create(w.Ctx, p))
+		w.Must(client.NewDryRunClient(w.API).Create(w.Ctx, p))
 		if p.Spec.PriorityClassName == class {
 			return
 		}

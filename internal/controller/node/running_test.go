@@ -15,7 +15,7 @@ import (
 // The running controller verifies nodes as their pods, conditions and marks change, by its watches alone. Its periodic
 // resync comes only after an hour. There is a slot for one worker.
 func TestVerificationByTheController(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Exit = func(*corev1.Pod) int { return 1 }
 	w.Run(`{"reconciliation": {"intervalSeconds": 3600, "maxConcurrentVerifications": 1}}`)
 	n, other := w.Node("n"), w.Node("other")
@@ -37,7 +37,7 @@ func TestVerificationByTheController(t *testing.T) {
 	before := w.Record(n.Name).Sequence
 	w.Patch(n, `{"metadata":{"labels":{"node-ready/verified":null}}}`)
 	becomes(n.Name, "verified again", func(f marks.Facts) bool { return verified(f) && f.Record.Sequence > before })
-	w.Must(world.API.Delete(w.Ctx, other, client.GracePeriodSeconds(0)))
+	w.Must(w.API.Delete(w.Ctx, other, client.GracePeriodSeconds(0)))
 	next := w.Node("other")
 	becomes(next.Name, "verified under an old name", verified)
 }

@@ -28,7 +28,7 @@ func TestStatusPatchCarriesTheUID(t *testing.T) {
 		"removal":   marks.RemoveCondition(string(old.UID)),
 	} {
 		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-		err := world.API.Status().Patch(w.Ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
+		err := w.API.Status().Patch(w.Ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -95,7 +95,7 @@ func TestPassFromBeforeTheTaintCameBack(t *testing.T) {
 	l.Steps(3)
 	first := w.Pods(n.Name)
 	patch := `{"spec":{"taints":[{"key":"node-ready/unverified","effect":"NoSchedule"}]}}`
-	w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
 	running = false
 	w.Kubelets()
 	successor := w.Lead() // which knows no more than the API server
@@ -133,7 +133,7 @@ func TestUnrecordedWorkerStays(t *testing.T) {
 			later := w.Failures(2) // which the old leader does not know of
 			later.LastTime = nil
 			w.WriteRecord(n, later)
-			w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"node-ready/verified":null}}}`))))
+			w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"node-ready/verified":null}}}`))))
 			w.Config.Reconciliation.MaxRetries = 5
 			l, old := w.Lead(), w.Lead()
 			l.Steps(1) // attempt 3 is made, and ends
@@ -214,7 +214,7 @@ func TestDryRun(t *testing.T) {
 func TestNoTimeoutByAStaleCache(t *testing.T) {
 	for name, end := range map[string]func(*world.World, *corev1.Pod){
 		"it passed":  func(w *world.World, p *corev1.Pod) { w.Terminate(p, 0) },
-		"it is gone": func(w *world.World, p *corev1.Pod) { w.Must(world.API.Delete(w.Ctx, p, client.GracePeriodSeconds(0))) },
+		"it is gone": func(w *world.World, p *corev1.Pod) { w.Must(w.API.Delete(w.Ctx, p, client.GracePeriodSeconds(0))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 // event on that pod, and so does the record of the attempt (amazon-vpc-cni-k8s#281, bottlerocket#3378). The events are
 // read twice for the attempt.
 func TestAWorkerThatDoesNotStartSaysWhatTheKubeletSays(t *testing.T) {
-	w := world.Begin(t, "")
+	w := world.OnServer(t, "")
 	w.Exit = func(*corev1.Pod) int { return world.Stays }
 	n := w.Node("n")
 	l := w.Lead()

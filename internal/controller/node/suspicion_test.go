@@ -21,7 +21,7 @@ const suspects = `{"nodeManagement": {"reverify": {"onConditions": [{"type": "Ke
 // accuse has a detector set KernelDeadlock, at a time that tells one transition from another.
 func accuse(w *world.World, n *corev1.Node, status corev1.ConditionStatus) {
 	w.Helper()
-	w.Must(world.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil,
+	w.Must(w.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil,
 		`{"status":{"conditions":[{"type":"KernelDeadlock","status":%q,"lastTransitionTime":%q}]}}`, status, w.Clock.Now().UTC().Format(time.RFC3339)))))
 }
 

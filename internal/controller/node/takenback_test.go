@@ -18,7 +18,7 @@ import (
 func writes(manager, patch string) func(*world.World, *corev1.Node) {
 	return func(w *world.World, n *corev1.Node) {
 		w.Helper()
-		w.Must(world.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(manager)))
+		w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(manager)))
 	}
 }
 
@@ -41,7 +41,7 @@ func TestMarksTakenBackAreNotFought(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.Begin(t, tc.settings)
+			w := world.WithManagedFields(t, tc.settings)
 			n, l := w.Node("n"), w.Lead()
 			for end := w.Clock.Now().Add(10 * time.Minute); w.Clock.Now().Before(end); {
 				if changed, wait := l.Step(); !changed {
@@ -76,7 +76,7 @@ func TestMarksTakenBackAreNotFought(t *testing.T) {
 // A person removes the label twice in an hour, each time right after a pass. The node is verified at once.
 func TestLabelRemovedByAPerson(t *testing.T) {
 	t.Parallel()
-	w := world.Begin(t, `{"reconciliation": {"initialBackoffSeconds": 30, "maxBackoffSeconds": 30}}`)
+	w := world.WithManagedFields(t, `{"reconciliation": {"initialBackoffSeconds": 30, "maxBackoffSeconds": 30}}`)
 	n, l := w.Node("n"), w.Lead()
 	labelled := func() bool { _, f := w.Get(n.Name); return f.Labelled }
 	l.Until(time.Minute, labelled)

@@ -2,8 +2,10 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -105,6 +107,25 @@ func All(findings []Finding) Finding {
 	}
 	total.Message = strings.Join(messages, "; ")
 	return total
+}
+
+// byDistance are the reasons of connections, from the worst. A peer that got further before it failed says more than
+// one of an IP family that does not exist here.
+var byDistance = []Reason{ReasonInterrupted, ReasonTimeout, ReasonConnectionReset, ReasonConnectionRefused,
+	ReasonPermissionDenied, ReasonConnectionFailed, ReasonUnreachable}
+
+// Worst combines the findings of several addresses of one peer, none of which connects: the worst with the messages of
+// all. The result does not depend on their order.
+func Worst(findings []Finding) Finding {
+	rank := func(f Finding) int { return slices.Index(byDistance, f.Reason) } // any other reason comes first
+	sorted := slices.SortedFunc(slices.Values(findings), func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Message, b.Message))
+	})
+	worst := sorted[0]
+	for _, f := range sorted[1:] {
+		worst.Message += "; " + f.Message
+	}
+	return worst
 }
 
 // Count formats a number with a noun whose plural ends in s: "1 server", "2 servers".

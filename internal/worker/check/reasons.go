@@ -46,6 +46,7 @@ var (
 // Reasons of DNS.
 var (
 	ReasonNoServers          = Reason{"NoServers"}          // resolv.conf or the DNS Service names no server
+	ReasonSearchIgnored      = Reason{"SearchIgnored"}      // warning: musl ignores resolv.conf's search line
 	ReasonNXDomain           = Reason{"NXDomain"}           // the name does not exist
 	ReasonServerFailure      = Reason{"ServerFailure"}      // SERVFAIL: the server, or its upstream, is broken
 	ReasonQueryRefused       = Reason{"QueryRefused"}       // REFUSED: the server does not serve us or the name

@@ -23,6 +23,8 @@ import (
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	// chain is the certificates that a server presents after its own.
+	chain [][]byte
 }
 
 // Certificate says what a server's certificate is like; the zero value is a good one for
@@ -36,11 +38,28 @@ type Certificate struct {
 // NewAuthority makes a root.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
+	return NewAuthorityUntil(t, time.Now().Add(10*365*24*time.Hour))
+}
+
+// NewAuthorityUntil makes a root that expires at a time.
+func NewAuthorityUntil(t testing.TB, notAfter time.Time) *Authority {
+	t.Helper()
 	a := &Authority{key: newKey(t)}
-	a.cert = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:  x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-10 * 365 * 24 * time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour)}, nil, a.key)
+	a.cert = a.sign(t, authority("test authority", notAfter), nil, a.key)
 	return a
+}
+
+// Intermediate makes an authority below this one, which servers present, and which expires at a time.
+func (a *Authority) Intermediate(t testing.TB, notAfter time.Time) *Authority {
+	t.Helper()
+	key := newKey(t)
+	cert := a.sign(t, authority("intermediate authority", notAfter), a.cert, key)
+	return &Authority{cert: cert, key: key, chain: append([][]byte{cert.Raw}, a.chain...)}
+}
+
+func authority(name string, notAfter time.Time) *x509.Certificate {
+	return &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-10 * 365 * 24 * time.Hour), NotAfter: notAfter}
 }
 
 // PEM is the root's certificate.
@@ -64,7 +83,8 @@ func (a *Authority) Issue(t testing.TB, c Certificate) tls.Certificate {
 		template.DNSNames, template.IPAddresses = []string{"other.example"}, nil
 	}
 	key := newKey(t)
-	return tls.Certificate{Certificate: [][]byte{a.sign(t, template, a.cert, key).Raw}, PrivateKey: key}
+	chain := append([][]byte{a.sign(t, template, a.cert, key).Raw}, a.chain...)
+	return tls.Certificate{Certificate: chain, PrivateKey: key}
 }
 
 // Serve runs an HTTPS server on 127.0.0.1 until the test ends.

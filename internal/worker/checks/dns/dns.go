@@ -67,7 +67,10 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		}
 		f := summarise(d, runQueries(ctx, d, r.Config, targets))
 		if d.usesPod() {
-			f = withOddLines(f, r.Config.Odd)
+			f = withOddLines(f, check.ReasonNoServers, r.Config.Odd...)
+			if r.Config.LongSearch != "" {
+				f = withOddLines(f, check.ReasonSearchIgnored, r.Config.LongSearch)
+			}
 		}
 		if source != "" {
 			f.Message += "; asked: " + source
@@ -136,10 +139,18 @@ func (q *query) run(ctx context.Context, d Settings, config resolver.Config, ans
 		return
 	}
 	for _, n := range answer.Notes {
-		q.notes = append(q.notes, n.String())
-		if n.Reason != check.ReasonNXDomain { // some servers answer it for a family that a name does not have
+		switch {
+		case n.Reason != check.ReasonNXDomain:
 			q.warning = n.Reason
+		case len(answer.Records) > 0: // some servers answer it for a family that a name does not have
+			q.warning = n.Reason
+			n.Text += ", at which musl (Alpine) finds no address of " + answer.Name
 		}
+		q.notes = append(q.notes, n.String())
+	}
+	for _, n := range answer.Search {
+		q.warning = n.Reason
+		q.notes = append(q.notes, "answered "+n.Name+" with "+n.Text+", at which musl (Alpine) stops")
 	}
 	if answer.SizeFault != "" {
 		q.warning = check.ReasonMalformedAnswer
@@ -185,7 +196,11 @@ func (q *query) evaluate(d Settings, a resolver.Answer, err error) check.Finding
 		return check.Fail(failure.Code, "%s, asked over %s, %s",
 			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
-	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), d.Name, strings.ToUpper(q.protocol))
+	asked := d.Name
+	if a.Name != mdns.Fqdn(d.Name) {
+		asked += " (as " + a.Name + ")"
+	}
+	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), asked, strings.ToUpper(q.protocol))
 	return evaluate(d, who, a)
 }
 
@@ -202,11 +217,15 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 		return check.Fail(reason, "%s answered %s, expected %s", who, answered, d.ExpectRcode)
 	}
 	if least := int(ptr.Deref(d.MinAnswers, 0)); len(a.Records) < least {
-		return check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
+		f := check.Fail(check.ReasonNoAnswers, "%s gave %d %s, expected at least %d",
 			who, len(a.Records), records(d.RecordType), least)
+		if len(a.Records) == 0 && a.Other != "" {
+			f.Message += ": " + a.Other
+		}
+		return f
 	}
 	if len(d.ExpectCIDRs) == 0 {
-		return check.Pass("%s", brief(a))
+		return check.Pass("%s", brief(d.Name, a))
 	}
 	compared := len(a.Notes) > 0 // the family to compare may be the one without an answer, which is a warning
 	for _, addr := range a.Addrs() {
@@ -226,7 +245,7 @@ func evaluate(d Settings, who string, a resolver.Answer) check.Finding {
 		return check.Fail(check.ReasonUnexpectedAnswer, "%s answered %s, which is of another IP family than %s",
 			who, addrs[0], strings.Join(d.ExpectCIDRs, ", "))
 	}
-	return check.Pass("%s", brief(a))
+	return check.Pass("%s", brief(d.Name, a))
 }
 
 // summarise combines the findings of all servers: the first failure, and how many others passed.
@@ -272,19 +291,19 @@ func summarise(d Settings, queries []query) check.Finding {
 }
 
 // withOddLines adds the lines of resolv.conf that are not as they should be.
-func withOddLines(f check.Finding, odd []string) check.Finding {
+func withOddLines(f check.Finding, reason check.Reason, odd ...string) check.Finding {
 	if len(odd) == 0 {
 		return f
 	}
 	f.Message += "; resolv.conf: " + strings.Join(odd, "; ")
 	if f.Outcome == check.Passed {
-		f.Outcome, f.Reason = check.Warned, check.ReasonNoServers
+		f.Outcome, f.Reason = check.Warned, reason
 	}
 	return f
 }
 
-// brief summarises an answer that passed.
-func brief(a resolver.Answer) string {
+// brief summarises an answer that passed to the name that was asked.
+func brief(asked string, a resolver.Answer) string {
 	if a.Rcode != mdns.RcodeSuccess {
 		return mdns.RcodeToString[a.Rcode] + ", as expected"
 	}
@@ -293,7 +312,10 @@ func brief(a resolver.Answer) string {
 	}
 	first := a.Records[0].String()[len(a.Records[0].Header().String()):]
 	if len(a.Records) > 1 {
-		return fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+		first = fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
+	}
+	if a.Name != mdns.Fqdn(asked) && a.Name != "" {
+		first += " (of " + a.Name + ")"
 	}
 	return first
 }

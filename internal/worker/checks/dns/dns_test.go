@@ -143,7 +143,7 @@ func TestOneFamilyIsEnough(t *testing.T) {
 		{map[string]int{"AAAA": mdns.RcodeServerFailure}, check.ReasonServerFailure, "AAAA: SERVFAIL"},
 		{map[string]int{"AAAA": mdns.RcodeRefused}, check.ReasonQueryRefused, "AAAA: REFUSED"},
 		{map[string]int{"AAAA": mdns.RcodeNotImplemented}, check.ReasonUnexpectedRcode, "AAAA: NOTIMP"},
-		{map[string]int{"AAAA": mdns.RcodeNameError}, check.NoReason, "AAAA: NXDOMAIN"},
+		{map[string]int{"AAAA": mdns.RcodeNameError}, check.ReasonNXDomain, "AAAA: NXDOMAIN"},
 		{map[string]int{"AAAA": -1}, check.ReasonTimeout, "AAAA: did not answer"},
 		{map[string]int{"A": mdns.RcodeServerFailure}, check.ReasonServerFailure, "A: SERVFAIL"},
 		{map[string]int{"A": -1}, check.ReasonTimeout, "A: did not answer"},

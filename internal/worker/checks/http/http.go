@@ -142,18 +142,15 @@ func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 	where += p.through()
 	f := progress.Finding(where, err)
 	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return check.Fail(check.ReasonTLSFailed, "%s does not speak TLS: it answered in plain HTTP", where)
-	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "malformed HTTP"):
-		return check.Fail(check.ReasonMalformedResponse, "%s answered something that is not HTTP", where)
+	case f.Reason != check.ReasonMalformedResponse:
 	// net/http has no error values for these two. Over HTTP/2, headers far beyond the limit are a PROTOCOL_ERROR.
 	case strings.Contains(err.Error(), "response header"):
-		return check.Fail(check.ReasonMalformedResponse, "%s answered with more than %d KiB of headers",
+		f.Message = fmt.Sprintf("%s answered with more than %d KiB of headers", where, maxHeaders>>10)
+	case strings.Contains(err.Error(), "PROTOCOL_ERROR"):
+		f.Message = fmt.Sprintf("%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers",
 			where, maxHeaders>>10)
-	case f.Reason == check.ReasonConnectionFailed && strings.Contains(err.Error(), "PROTOCOL_ERROR"):
-		return check.Fail(check.ReasonMalformedResponse,
-			"%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers", where, maxHeaders>>10)
-	case f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "":
+	}
+	if f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "" {
 		f.Message += "; to trust it, set ca or caFile to the certificate of the authority"
 	}
 	return f

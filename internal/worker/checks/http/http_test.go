@@ -137,6 +137,38 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
+// TestWhoseCertificateExpired checks that a message names the certificate and its owner.
+func TestWhoseCertificateExpired(t *testing.T) {
+	t.Parallel()
+	past, future := time.Now().Add(-time.Hour), time.Now().Add(240*time.Hour)
+	good, old := tlstest.NewAuthority(t), tlstest.NewAuthorityUntil(t, past)
+	for _, c := range []struct {
+		name, ca string
+		issuer   *tlstest.Authority
+		leaf     tlstest.Certificate
+		says     string
+	}{
+		{"leaf", good.PEM(), good, tlstest.Certificate{NotAfter: past}, "a certificate of its own (server) that expired at"},
+		{"leaf below an intermediate", good.PEM(), good.Intermediate(t, future), tlstest.Certificate{NotAfter: past},
+			"a certificate of its own (server) that expired at"},
+		{"intermediate", good.PEM(), good.Intermediate(t, past), tlstest.Certificate{},
+			"the certificate of an intermediate authority (intermediate authority) that expired at"},
+		{"the upper intermediate", good.PEM(), good.Intermediate(t, past).Intermediate(t, future), tlstest.Certificate{},
+			"the certificate of an intermediate authority (intermediate authority) that expired at"},
+		{"authority", old.PEM(), old, tlstest.Certificate{}, "an authority (test authority) whose own, among those trusted " +
+			"here (ca.crt), expired at"},
+		{"authority, beside a good one", old.PEM() + good.PEM(), old, tlstest.Certificate{}, "whose own, among those " +
+			"trusted here (ca.crt), expired at"},
+		{"authority of an intermediate", old.PEM(), old.Intermediate(t, future), tlstest.Certificate{},
+			"an authority (test authority) whose own"},
+	} {
+		settings := httpcheck.Settings{URL: tlstest.Serve(t, c.issuer.Issue(t, c.leaf), site()).URL + "/ok", CA: c.ca}
+		if f := run(t, settings, nil); f.Reason != check.ReasonCertificateExpired || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: got %+v", c.name, f)
+		}
+	}
+}
+
 func TestNamesAreResolvedAsInThePod(t *testing.T) {
 	s := httptest.NewServer(site())
 	defer s.Close()

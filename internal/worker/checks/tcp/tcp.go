@@ -146,9 +146,7 @@ func anyOf(ctx context.Context, host string, addrs []netip.Addr, port string) ch
 	if i := slices.IndexFunc(findings, check.Finding.Passed); i >= 0 {
 		return findings[i]
 	}
-	f := findings[0]
-	f.Message = join(findings)
-	return f
+	return check.Worst(findings)
 }
 
 func familyOf(a netip.Addr) string {

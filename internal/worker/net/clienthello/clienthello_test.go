@@ -98,7 +98,7 @@ func TestWhatIsLostInAnyCase(t *testing.T) {
 	}{
 		{"large packets vanish", "https://" + hellotest.Front(t, hellotest.Vanish, server.Listener.Addr().String()),
 			check.ReasonTimeout, "large packets are probably lost"},
-		{"a server that speaks no TLS", strings.Replace(plain.URL, "http:", "https:", 1), check.ReasonConnectionFailed, "gave HTTP response"},
+		{"a server that speaks no TLS", strings.Replace(plain.URL, "http:", "https:", 1), check.ReasonTLSFailed, "plain HTTP"},
 		{"a server with ML-KEM alone, behind a reset",
 			"https://" + hellotest.Front(t, hellotest.Resets, modern.Listener.Addr().String()), check.ReasonConnectionReset, "reset"},
 		{"nothing listens", "https://127.0.0.1:1", check.ReasonConnectionRefused, "refused"},

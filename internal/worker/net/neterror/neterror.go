@@ -3,6 +3,8 @@
 package neterror
 
 import (
+	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,15 +13,20 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 )
 
@@ -61,7 +68,7 @@ func Of(err error) (check.Reason, string) {
 	if reason, phrase := classifyTLS(err); reason != check.NoReason {
 		return reason, phrase
 	}
-	switch {
+	switch phrase := zoneFault(err); {
 	case IsTimeout(err):
 		return check.ReasonTimeout, "did not answer in time"
 	case errors.Is(err, context.Canceled):
@@ -70,14 +77,25 @@ func Of(err error) (check.Reason, string) {
 		return check.ReasonConnectionRefused, "refused the connection: nothing listens there, or a firewall rejects it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return check.ReasonConnectionReset, "reset the connection"
+	case phrase != "":
+		return check.ReasonUnreachable, "is unreachable: " + phrase
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return check.ReasonUnreachable, "is unreachable: " + errno(err) + ", or a firewall rejects it"
 	case slices.ContainsFunc(unreachable, func(e syscall.Errno) bool { return errors.Is(err, e) }):
 		return check.ReasonUnreachable, "is unreachable: " + errno(err)
 	case errors.Is(err, syscall.EINVAL): // of connect and sendto; ip-route(8)
 		return check.ReasonUnreachable, "is unreachable: its route is of type blackhole, or the address is not valid here"
-	case errors.Is(err, os.ErrPermission):
-		return check.ReasonPermissionDenied, "may not be contacted: " + errno(err)
+	case errors.Is(err, syscall.EPERM): // of sendmsg, from netfilter
+		return check.ReasonPermissionDenied,
+			"may not be contacted: " + errno(err) + ": a packet filter, or the connection table is full"
+	case errors.Is(err, syscall.EACCES): // of an ICMPv6 answer, or of ip-route(8)
+		return check.ReasonPermissionDenied,
+			"may not be contacted: " + errno(err) + ": a firewall rejects it, or its route is of type prohibit"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasSuffix(err.Error(), closedIdle):
 		return check.ReasonConnectionReset, "closed the connection without an answer"
+	}
+	if phrase := malformed(err); phrase != "" {
+		return check.ReasonMalformedResponse, phrase
 	}
 	return check.ReasonConnectionFailed, "failed: " + err.Error()
 }
@@ -87,8 +105,49 @@ func Of(err error) (check.Reason, string) {
 const closedIdle = "http: server closed idle connection"
 
 // unreachable are the errors of a path that leads nowhere.
-var unreachable = []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.ENETDOWN,
-	syscall.EHOSTDOWN, syscall.EAFNOSUPPORT}
+var unreachable = []syscall.Errno{syscall.EADDRNOTAVAIL, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EAFNOSUPPORT}
+
+// zoneFault returns why the zone of the peer's address leads nowhere; empty if it does not, or if the operating system
+// did not refuse the address. A zone is the name or the number of a network interface (RFC 4007, section 11).
+func zoneFault(err error) string {
+	op, ok := errors.AsType[*net.OpError](err)
+	if _, isErrno := errors.AsType[syscall.Errno](err); !ok || !isErrno || op.Addr == nil {
+		return ""
+	}
+	peer, parseErr := netip.ParseAddrPort(op.Addr.String())
+	zone := peer.Addr().Zone()
+	switch {
+	case parseErr != nil || !peer.Addr().Is6():
+		return ""
+	case zone == "" && peer.Addr().IsLinkLocalUnicast():
+		return "a link-local address needs a zone, as in fe80::1%eth0"
+	case zone == "":
+		return ""
+	}
+	if _, err := net.InterfaceByName(zone); err == nil {
+		return ""
+	}
+	if number, err := strconv.Atoi(zone); err == nil {
+		if _, err := net.InterfaceByIndex(number); err == nil {
+			return ""
+		}
+	}
+	return "there is no network interface " + zone + " here"
+}
+
+// OfAddresses returns the error of a peer none of whose addresses connects; errs has the error of each. It names them
+// all, the worst first, which decides the reason. The error of a single address is returned as it is.
+func OfAddresses(addresses []string, errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	findings := make([]check.Finding, len(errs))
+	for i, err := range errs {
+		findings[i] = Finding(addresses[i], err)
+	}
+	f := check.Worst(findings)
+	return &Error{Code: f.Reason, Text: "does not connect: " + f.Message}
+}
 
 // IsTimeout reports whether a deadline of a connection or a context passed, or the operating system timed out.
 func IsTimeout(err error) bool {
@@ -109,12 +168,18 @@ func classifyTLS(err error) (check.Reason, string) {
 	)
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return validity(invalid.Cert, time.Now())
+		var presented []*x509.Certificate
+		if errors.As(err, &verify) {
+			presented = verify.UnverifiedCertificates
+		}
+		return validity(invalid.Cert, owner(invalid.Cert, presented), time.Now())
 	case errors.As(err, &name):
 		return check.ReasonCertificateName, "presented a certificate for another name: " + name.Error()
 	case errors.As(err, &authority):
 		return check.ReasonUntrustedAuthority,
 			"presented a certificate of an authority that is not trusted here: " + authority.Error()
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return check.ReasonTLSFailed, "does not speak TLS: it answered in plain HTTP"
 	case errors.As(err, &record):
 		return check.ReasonTLSFailed, "does not speak TLS: " + record.Msg
 	case errors.As(err, &invalid), errors.As(err, &verify):
@@ -122,8 +187,64 @@ func classifyTLS(err error) (check.Reason, string) {
 	case IsAlert(err):
 		return check.ReasonTLSFailed, "ended the TLS handshake: " + err.Error()
 	}
+	if text := ofTLS(err); text != "" {
+		return check.ReasonTLSFailed, "failed the TLS handshake: " + text
+	}
 	return check.NoReason, ""
 }
+
+// ofTLS returns what crypto/tls finds wrong with the peer's part of a handshake; empty if err is another error.
+// crypto/tls has no types for such errors. Each text begins with the package's name.
+func ofTLS(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		op, isOp := err.(*net.OpError)
+		if isOp && op.Op == "local error" || strings.HasPrefix(err.Error(), "tls: ") {
+			break
+		}
+	}
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	if _, cause, found := strings.Cut(text, "failed to parse certificate from server: "); found {
+		return "Go cannot read its certificate: " + cause
+	}
+	var version uint16
+	_, selected, found := strings.Cut(text, "selected unsupported protocol version ")
+	if _, scanErr := fmt.Sscanf(selected, "%x", &version); found && scanErr == nil {
+		return "it speaks only " + tls.VersionName(version)
+	}
+	return text
+}
+
+// broken begins net/http's errors about an HTTP/1 response that it cannot read.
+const broken = "HTTP/1.x transport connection broken: "
+
+// malformed returns what is wrong with an answer that is not HTTP; empty if err is another error. net/http has few
+// types for such errors, and err is none that Of knows.
+func malformed(err error) string {
+	text := err.Error()
+	contains := func(part string) bool { return strings.Contains(text, part) }
+	_, cause, isBroken := strings.Cut(text, broken)
+	switch {
+	case contains("response header"):
+		return "answered with too many headers: " + result.Clip(text, maxQuoted)
+	case isBroken:
+		return "answered something that is not HTTP: " + result.Clip(cause, maxQuoted)
+	case slices.ContainsFunc(http2Codes, contains):
+		return "broke the HTTP/2 protocol: " + result.Clip(text, maxQuoted)
+	case contains("chunk"), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return "answered a body that cannot be read: " + result.Clip(text, maxQuoted)
+	}
+	return ""
+}
+
+// maxQuoted limits how much of an answer is repeated in a message, in bytes.
+const maxQuoted = 120
+
+// http2Codes are in the errors about a peer that breaks HTTP/2 (RFC 9113, section 7).
+var http2Codes = []string{"PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "COMPRESSION_ERROR", "FLOW_CONTROL_ERROR",
+	"http2: frame too large"}
 
 // IsAlert reports whether the peer sent a TLS alert. Over TCP, crypto/tls wraps a type of its own that it does not
 // export; tls.AlertError is of QUIC.
@@ -132,15 +253,31 @@ func IsAlert(err error) bool {
 	return ok && op.Op == "remote error"
 }
 
-func validity(cert *x509.Certificate, now time.Time) (check.Reason, string) {
+// owner is a phrase for a certificate of a chain, with its owner: the server, an authority between, or the authority
+// that is trusted here.
+func owner(cert *x509.Certificate, presented []*x509.Certificate) string {
+	name := cmp.Or(cert.Subject.CommonName, strings.Join(cert.DNSNames, ", "), cert.Subject.String(), "without a name")
+	switch at := slices.IndexFunc(presented, cert.Equal); {
+	case at == 0, at < 0 && !cert.IsCA:
+		return fmt.Sprintf("a certificate of its own (%s)", name)
+	case at > 0:
+		return fmt.Sprintf("the certificate of an intermediate authority (%s)", name)
+	}
+	return fmt.Sprintf("a certificate of an authority (%s) whose own, among those trusted here (ca.crt),", name)
+}
+
+func validity(cert *x509.Certificate, owner string, now time.Time) (check.Reason, string) {
+	if !strings.HasSuffix(owner, ",") {
+		owner += " that"
+	}
 	if now.Before(cert.NotBefore) {
 		return check.ReasonCertificateNotYet, fmt.Sprintf(
-			"presented a certificate that is not valid before %s, and this node's clock says %s: the clock is probably wrong",
-			stamp(cert.NotBefore), stamp(now))
+			"presented %s is not valid before %s, and this node's clock says %s: the clock is probably wrong",
+			owner, stamp(cert.NotBefore), stamp(now))
 	}
-	return check.ReasonCertificateExpired, fmt.Sprintf("presented a certificate that expired at %s, "+
+	return check.ReasonCertificateExpired, fmt.Sprintf("presented %s expired at %s, "+
 		"and this node's clock says %s: either it was not renewed or the clock is wrong",
-		stamp(cert.NotAfter), stamp(now))
+		owner, stamp(cert.NotAfter), stamp(now))
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -210,12 +347,27 @@ const (
 type Progress struct {
 	started time.Time
 	stage   atomic.Int32
+
+	mu sync.Mutex
+	// addresses are those that are being connected to, or have not connected, with the error of the latter.
+	addresses map[string]error
 }
 
 // Watch returns a context for a request, and the request's progress.
 func Watch(ctx context.Context) (context.Context, *Progress) {
-	p := &Progress{started: time.Now()}
+	p := &Progress{started: time.Now(), addresses: map[string]error{}}
+	note := func(address string, err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.addresses[address] = err
+	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectStart: func(_, address string) { note(address, context.DeadlineExceeded) },
+		ConnectDone: func(_, address string, err error) {
+			if !errors.Is(err, context.Canceled) { // the request's end
+				note(address, err)
+			}
+		},
 		TLSHandshakeStart: func() { p.stage.Store(handshaking) },
 		GotConn:           func(httptrace.GotConnInfo) { p.stage.Store(waiting) },
 	}), p
@@ -230,8 +382,8 @@ func (p *Progress) Finding(peer string, err error) check.Finding {
 	took := time.Since(p.started).Round(time.Millisecond)
 	switch p.stage.Load() {
 	case connecting:
-		f.Message = fmt.Sprintf("%s did not accept a connection within %s: packets are lost or dropped by a firewall",
-			peer, took)
+		f.Message = fmt.Sprintf("%s did not accept a connection within %s: packets are lost or dropped by a firewall%s",
+			peer, took, p.others())
 	case handshaking:
 		f.Message = fmt.Sprintf("%s accepted a connection, but did not complete the TLS handshake within %s: "+
 			"large packets may be lost on the path (a check of type mtu tells)", peer, took)
@@ -239,4 +391,23 @@ func (p *Progress) Finding(peer string, err error) check.Finding {
 		f.Message = fmt.Sprintf("%s took the request, but did not answer within %s", peer, took)
 	}
 	return f
+}
+
+// others describes what became of each address, where there are several.
+func (p *Progress) others() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.addresses) < 2 {
+		return ""
+	}
+	var findings []check.Finding
+	for address, err := range p.addresses {
+		if err != nil {
+			findings = append(findings, Finding(address, err))
+		}
+	}
+	if len(findings) == 0 {
+		return ""
+	}
+	return " (" + check.Worst(findings).Message + ")"
 }

@@ -50,6 +50,8 @@ type Config struct {
 	Attempts int
 	// Odd describes each nameserver line that resolvers skip or read in different ways.
 	Odd []string
+	// LongSearch describes a search line that musl ignores; empty if there is none.
+	LongSearch string
 	// UseTCP is true with the option use-vc: queries go over TCP alone.
 	UseTCP bool
 }
@@ -79,6 +81,8 @@ func Parse(data []byte) (Config, error) {
 		Timeout:  time.Duration(min(parsed.Timeout, 30)) * time.Second, // RES_MAXRETRANS of glibc
 		Attempts: min(parsed.Attempts, 5),                              // RES_MAXRETRY of glibc
 		UseTCP:   useVC(data),
+
+		LongSearch: longSearch(data),
 	}
 	for _, s := range parsed.Servers {
 		trimmed := s
@@ -118,6 +122,22 @@ func useVC(data []byte) bool {
 		}
 	}
 	return false
+}
+
+// maxMuslLine is how many bytes of a line, with its end, musl reads; it ignores longer lines (resolvconf.c).
+const maxMuslLine = 255
+
+// longSearch describes a search line of a resolv.conf that musl ignores; empty if there is none.
+func longSearch(data []byte) string {
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		isSearch := len(fields) > 0 && (fields[0] == "search" || fields[0] == "domain")
+		if isSearch && len(line) > maxMuslLine {
+			return fmt.Sprintf("the %s line has %d characters, and musl (Alpine) ignores lines of more than %d",
+				fields[0], len(strings.TrimSuffix(line, "\n")), maxMuslLine-1)
+		}
+	}
+	return ""
 }
 
 // Protocol of the queries of a program in the pod.

@@ -26,6 +26,10 @@ type Answer struct {
 	Records []mdns.RR
 	// Notes are about the types that were not answered as they should be, while another was.
 	Notes []Note
+	// Search are the answers for earlier names of the search list at which some resolvers stop.
+	Search []Note
+	// Other describes the records of the answers if none is relevant; empty if there are none.
+	Other string
 	// Tries is the highest number of queries for one question.
 	Tries int
 	// EDNSFault is what the server does with EDNS0 if it answers only queries without it, as a phrase that begins with a
@@ -37,6 +41,8 @@ type Answer struct {
 
 // Note is what was wrong with the answer for one type.
 type Note struct {
+	// Name is the absolute name; empty in the notes of one answer.
+	Name   string
 	Qtype  uint16
 	Reason check.Reason
 	Text   string
@@ -69,6 +75,7 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 	s.session = newSession(s.Addr)
 	defer s.session.close()
 	var best *Answer
+	var search []Note
 	tries := 0
 	for _, n := range c.Names(name) {
 		a, err := s.lookup(ctx, n, qtypes)
@@ -80,7 +87,11 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 		a.EDNSFault = ptr.Deref(s.session.ednsFault.Load(), "")
 		a.SizeFault = ptr.Deref(s.session.sizeFault.Load(), "")
 		if a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0 {
+			a.Search = search
 			return a, nil
+		}
+		if a.Rcode != mdns.RcodeNameError {
+			search = append(search, Note{Name: n, Reason: RcodeReason(a.Rcode), Text: RcodeText(a.Rcode)})
 		}
 		if best == nil || rank(a.Rcode) >= rank(best.Rcode) {
 			best = &a
@@ -145,7 +156,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
 			text := fmt.Sprintf("did not answer within %s", otherTypeWait)
-			answer.Notes = append(answer.Notes, Note{t, check.ReasonTimeout, text})
+			answer.Notes = append(answer.Notes, Note{Qtype: t, Reason: check.ReasonTimeout, Text: text})
 		} else if err := answer.add(r); err != nil && failure == nil {
 			failure = err
 		}
@@ -165,18 +176,35 @@ func (a *Answer) add(r reply) error {
 		panic(panicked)
 	}
 	if e, ok := errors.AsType[*Error](r.err); ok {
-		a.Notes = append(a.Notes, Note{r.qtype, e.Code, e.Text})
+		a.Notes = append(a.Notes, Note{Qtype: r.qtype, Reason: e.Code, Text: e.Text})
 		return e
 	}
 	if r.msg.Rcode != mdns.RcodeSuccess {
-		a.Notes = append(a.Notes, Note{r.qtype, RcodeReason(r.msg.Rcode), RcodeText(r.msg.Rcode)})
+		a.Notes = append(a.Notes, Note{Qtype: r.qtype, Reason: RcodeReason(r.msg.Rcode), Text: RcodeText(r.msg.Rcode)})
 	}
 	if rank(r.msg.Rcode) > rank(a.Rcode) {
 		a.Rcode = r.msg.Rcode
 	}
 	a.Tries = max(a.Tries, r.tries)
-	a.Records = append(a.Records, relevant(r.msg, a.Name, r.qtype)...)
+	found := relevant(r.msg, a.Name, r.qtype)
+	if len(found) == 0 {
+		a.Other = cmp.Or(a.Other, other(r.msg, a.Name))
+	}
+	a.Records = append(a.Records, found...)
 	return nil
+}
+
+// other describes the records of an answer that has none of the type for the name.
+func other(msg *mdns.Msg, name string) string {
+	if len(msg.Answer) == 0 {
+		return ""
+	}
+	last := msg.Answer[len(msg.Answer)-1]
+	if c, ok := last.(*mdns.CNAME); ok {
+		return fmt.Sprintf("%s is a CNAME of %s, which came without such records", c.Hdr.Name, c.Target)
+	}
+	return fmt.Sprintf("the answer has a record of %s (%s), and none of %s",
+		last.Header().Name, mdns.TypeToString[last.Header().Rrtype], name)
 }
 
 // relevant returns the answer's records of the type for the name, after its CNAMEs. It ignores records for other names.

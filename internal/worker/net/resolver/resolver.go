@@ -12,6 +12,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/neterror"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/recovery"
 )
 
@@ -133,27 +134,34 @@ func (r *Resolver) DialContext(ctx context.Context, network, address string) (co
 	return conn, err
 }
 
-// DialAny connects to the address that answers first; the error is the last one.
+// DialAny connects to the address that answers first. If none connects, the error names all, as neterror.OfAddresses.
 func DialAny(
 	ctx context.Context, dialer net.Dialer, network string, addrs []netip.Addr, port string,
 ) (net.Conn, error) {
 	type attempt struct {
-		conn net.Conn
-		err  error
+		address string
+		conn    net.Conn
+		err     error
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	attempts := make(chan attempt, len(addrs))
 	for _, a := range addrs {
 		recovery.Go(func() {
-			conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(a.String(), port))
-			attempts <- attempt{conn, err}
+			address := net.JoinHostPort(a.String(), port)
+			conn, err := dialer.DialContext(ctx, network, address)
+			attempts <- attempt{address, conn, err}
 		}, func(p *recovery.Panic) { attempts <- attempt{err: p} })
 	}
-	var last error
+	var addresses []string
+	var errs []error
 	for left := len(addrs); left > 0; left-- {
 		a := <-attempts
+		if _, panicked := errors.AsType[*recovery.Panic](a.err); panicked {
+			cancel()
+			return nil, a.err
+		}
 		if a.err != nil {
-			last = a.err
+			addresses, errs = append(addresses, a.address), append(errs, a.err)
 			continue
 		}
 		cancel()
@@ -167,5 +175,5 @@ func DialAny(
 		return a.conn, nil
 	}
 	cancel()
-	return nil, last
+	return nil, neterror.OfAddresses(addresses, errs)
 }

@@ -1,0 +1,152 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+	"github.com/kube-node-ready/kube-node-ready/test/world"
+)
+
+// elsewhere is the affinity with which a policy replaces that of a worker (linode/apl-core#1549).
+func elsewhere() *corev1.Affinity {
+	pool := corev1.NodeSelectorRequirement{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"infra"}}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{pool}}}}}}
+}
+
+// alterations are what mutating policies make of a worker that is not for its node any more, by what the record says.
+func alterations() map[string]func(*corev1.Pod) {
+	return map[string]func(*corev1.Pod){
+		"spec.affinity": func(p *corev1.Pod) { p.Spec.Affinity = elsewhere() },
+		"spec.affinity does not pin": func(p *corev1.Pod) { // its terms are alternatives
+			terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, elsewhere().NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms...)
+		},
+		"spec.nodeName":                                func(p *corev1.Pod) { p.Spec.NodeName = "another" },
+		"metadata.ownerReferences":                     func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"metadata.labels[app.kubernetes.io/component]": func(p *corev1.Pod) { p.Labels[workerpod.LabelComponent] = "platform" },
+		"metadata.labels[node-ready/node-uid]":         func(p *corev1.Pod) { delete(p.Labels, workerpod.LabelNodeUID) },
+		"metadata.annotations[node-ready/attempt]":     func(p *corev1.Pod) { delete(p.Annotations, workerpod.AnnotationAttempt) },
+		"metadata.annotations[node-ready/recorded]":    func(p *corev1.Pod) { p.Annotations[workerpod.AnnotationRecorded] = "true" },
+		"spec.tolerations":                             func(p *corev1.Pod) { p.Spec.Tolerations = nil },
+	}
+}
+
+// everyPod lists the pods of the world's namespace, whatever their labels, that nobody has deleted.
+func everyPod(w *world.World) (kept []string) {
+	w.Helper()
+	var list corev1.PodList
+	w.Must(world.API.List(w.Ctx, &list, client.InNamespace(w.Namespace)))
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			kept = append(kept, p.Name)
+		}
+	}
+	return kept
+}
+
+// A policy changes each worker so that it is not for its node any more. Each is deleted at once, the attempt is refused
+// with the field in its message, and the next ones wait as after any refusal. Once the policy is gone, the node passes.
+func TestAlteredWorkerIsDeleted(t *testing.T) {
+	for field, alter := range alterations() {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"worker": {"scheduling": "scheduler"}}`)
+			n := w.Node("n")
+			l := w.Lead()
+			created := 0
+			l.Refuse = func(o client.Object) error {
+				created++
+				alter(o.(*corev1.Pod))
+				return nil
+			}
+			l.RunFor(45 * time.Second)
+			_, f := w.Get(n.Name)
+			if r := f.Record; !f.Gated || r.LastReason != attempt.ReasonPodRefused || !strings.Contains(r.LastMessage, field) || r.Attempts != 0 {
+				t.Errorf("record %+v", r)
+			}
+			if kept := everyPod(w); len(kept) > 0 || created > 30 || len(l.Errs) > 0 {
+				t.Errorf("of %d workers are left: %v (%v)", created, kept, l.Errs)
+			}
+			if c := f.Condition; c == nil || c.Reason != marks.ReasonWorkerInconclusive || !strings.Contains(c.Message, field) {
+				t.Errorf("condition %+v", c)
+			}
+			if e := w.EventCount(n.Name, decide.EventInconclusive); e != 1 {
+				t.Errorf("%d events", e)
+			}
+			l.Refuse = nil
+			l.Drive()
+			if _, f := w.Get(n.Name); f.Gated || len(l.Errs) > 0 {
+				t.Errorf("once the policy is gone: %+v (%v)", f.Record, l.Errs)
+			}
+		})
+	}
+}
+
+// The process ends between the creation of a worker that a policy changed and its deletion. The successor finds it by its
+// name, although its cache does not show it as one of ours, and deletes it.
+func TestAlteredWorkerOfAProcessThatEnded(t *testing.T) {
+	for field, alter := range alterations() {
+		if field == "metadata.annotations[node-ready/recorded]" || field == "spec.tolerations" {
+			continue // still ours: it is handled as a worker that ended, or that is not scheduled
+		}
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"worker": {"scheduling": "scheduler"}}`)
+			n := w.Node("n")
+			first := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 1} })
+			first.Refuse = func(o client.Object) error {
+				alter(o.(*corev1.Pod))
+				return nil
+			}
+			first.Steps(2)
+			if kept := everyPod(w); len(kept) != 1 {
+				t.Fatalf("%v", kept)
+			}
+			l := w.Lead()
+			l.Steps(2)
+			if r := w.Record(n.Name); r.LastReason != attempt.ReasonPodRefused || !strings.Contains(r.LastMessage, field) {
+				t.Errorf("record %+v", r)
+			}
+			if kept := everyPod(w); len(kept) > 0 {
+				t.Errorf("%v are left", kept)
+			}
+			l.Drive()
+			if _, f := w.Get(n.Name); f.Gated || len(l.Errs) > 0 {
+				t.Errorf("%+v (%v)", f.Record, l.Errs)
+			}
+		})
+	}
+}
+
+// A control probe that a policy changed is deleted as well, and the failure is not counted against the node.
+func TestAlteredProbeIsDeleted(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+	w.Exit = world.VerifyExits(1)
+	w.Verified("control")
+	n := w.Node("n")
+	l := w.Lead()
+	l.Refuse = func(o client.Object) error {
+		if p := o.(*corev1.Pod); world.IsProbe(p) {
+			p.Spec.Affinity = elsewhere()
+		}
+		return nil
+	}
+	l.Until(time.Minute, func() bool { return w.Record(n.Name).Sequence > 0 })
+	if r := w.Record(n.Name); r.LastOutcome != attempt.Inconclusive || r.Attempts != 0 || !strings.Contains(r.HeldMessage, "spec.affinity") {
+		t.Errorf("record %+v", r)
+	}
+	for _, p := range w.Pods("") {
+		if world.IsProbe(&p) && p.DeletionTimestamp == nil {
+			t.Errorf("probe %s is left", p.Name)
+		}
+	}
+}

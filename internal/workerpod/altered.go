@@ -1,0 +1,102 @@
+package workerpod
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// markPrefix begins the keys of the labels and annotations that only this program sets.
+const markPrefix = "node-ready/"
+
+// criticalPriority is the lowest priority of a critical pod, for which a kubelet evicts others (SystemCriticalPriority
+// in k8s.io/kubernetes pkg/apis/scheduling).
+const criticalPriority int32 = 2_000_000_000
+
+// Altered names the first field in which a pod, as the API server stored it, is not for its node any more as it was
+// sent; empty if there is none. Only a mutating admission policy or webhook makes such a change. It compares what pins
+// the pod to its node, what makes it ours, its tolerations and its priority. More labels, tolerations or constraints
+// are no such change.
+func Altered(sent, stored *corev1.Pod) string {
+	node := sent.Annotations[AnnotationNode]
+	switch {
+	case sent.Spec.NodeName != "" && stored.Spec.NodeName != sent.Spec.NodeName,
+		stored.Spec.NodeName != "" && stored.Spec.NodeName != node:
+		return fmt.Sprintf("spec.nodeName is %q", stored.Spec.NodeName)
+	case stored.Spec.NodeName == "" && !pinned(stored, node):
+		return "spec.affinity does not pin it to its node"
+	}
+	for _, o := range sent.OwnerReferences {
+		if !slices.ContainsFunc(stored.OwnerReferences, func(have metav1.OwnerReference) bool {
+			return have.UID == o.UID && have.Kind == o.Kind
+		}) {
+			return "metadata.ownerReferences lacks its Node"
+		}
+	}
+	if key := changedMark(sent.Labels, stored.Labels); key != "" {
+		return fmt.Sprintf("metadata.labels[%s] is %q", key, stored.Labels[key])
+	}
+	if key := changedMark(sent.Annotations, stored.Annotations); key != "" {
+		return fmt.Sprintf("metadata.annotations[%s] is %q", key, stored.Annotations[key])
+	}
+	for _, t := range sent.Spec.Tolerations {
+		same := func(have corev1.Toleration) bool { return have.MatchToleration(&t) }
+		if !slices.ContainsFunc(stored.Spec.Tolerations, same) {
+			return fmt.Sprintf("spec.tolerations lacks that of %s", cmp.Or(t.Key, "every taint"))
+		}
+	}
+	if sent.Spec.PriorityClassName == "" && ptr.Deref(stored.Spec.Priority, 0) >= criticalPriority {
+		return fmt.Sprintf("spec.priorityClassName is %q, and its node runs workloads", stored.Spec.PriorityClassName)
+	}
+	return ""
+}
+
+// changedMark is the first key, in their order, of a mark of ours that was added, removed or changed.
+func changedMark(sent, stored map[string]string) string {
+	var changed []string
+	for _, marks := range []map[string]string{sent, stored} {
+		for key := range marks {
+			before, had := sent[key]
+			now, has := stored[key]
+			ours := strings.HasPrefix(key, markPrefix) || key == LabelName || key == LabelComponent
+			if ours && (had != has || before != now) {
+				changed = append(changed, key)
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return ""
+	}
+	return slices.Min(changed)
+}
+
+// pinned reports whether kube-scheduler can bind the pod to no other node. The terms of an affinity are alternatives.
+func pinned(pod *corev1.Pod, node string) bool {
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return len(terms) > 0 && !slices.ContainsFunc(terms, func(t corev1.NodeSelectorTerm) bool {
+		return !slices.ContainsFunc(t.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
+			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
+				slices.Equal(r.Values, []string{node})
+		})
+	})
+}
+
+// Made reports whether the controller made the pod of a name that derives from the node's UID, although it may not be
+// Ours any more. It still has a mark of the node: its owner, its label or its annotation. A pod of the name without any
+// is somebody else's.
+func Made(pod *corev1.Pod, namespace string, t Target) bool {
+	owned := slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Node" && o.UID == uid(t.UID)
+	})
+	return pod.Namespace == namespace &&
+		(owned || pod.Labels[LabelNodeUID] == t.UID || pod.Annotations[AnnotationNode] == t.Name)
+}
