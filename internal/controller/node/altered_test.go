@@ -44,7 +44,7 @@ func alterations() map[string]func(*corev1.Pod) {
 func everyPod(w *world.World) (kept []string) {
 	w.Helper()
 	var list corev1.PodList
-	w.Must(world.API.List(w.Ctx, &list, client.InNamespace(w.Namespace)))
+	w.Must(w.API.List(w.Ctx, &list, client.InNamespace(w.Namespace)))
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {
 			kept = append(kept, p.Name)
