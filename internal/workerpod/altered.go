@@ -18,8 +18,8 @@ const markPrefix = "node-ready/"
 // in k8s.io/kubernetes pkg/apis/scheduling).
 const criticalPriority int32 = 2_000_000_000
 
-// Altered names the first field in which a pod, as the API server stored it, is not for its node any more as it was
-// sent; empty if there is none. Only a mutating admission policy or webhook makes such a change. It compares what pins
+// Altered names the first field because of which a pod, as the API server stored it, is not for its node any more.
+// Empty means that there is none. Only a mutating admission policy or webhook makes such a change. It compares what pins
 // the pod to its node, what makes it ours, its tolerations and its priority. More labels, tolerations or constraints
 // are no such change.
 func Altered(sent, stored *corev1.Pod) string {
