@@ -22,7 +22,8 @@ type NodePool struct {
 // UnknownTaint is a gating taint that Karpenter treats as permanent, so it launches another node for pods that do not
 // tolerate it.
 type UnknownTaint struct {
-	// Pool is the NodePool that does not list the taint; empty if none does.
+	// Pool is the NodePool whose nodes carry the taint, and which does not list it. Empty: no NodePool lists it, and no
+	// NodePool's nodes carry it, so Karpenter launches no node in vain yet.
 	Pool  string
 	Taint marks.Taint
 }
@@ -42,10 +43,11 @@ func (u UnknownTaint) Event() Event {
 	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.ID().String(), Message: u.String()}
 }
 
-// UnknownTaints are the gating taints that Karpenter does not know: those that no NodePool lists, and those that a
-// NodePool does not although its nodes carry them. A pool whose nodes are not gated need not list any. Keys with the
-// prefix of rules need not be listed: Karpenter 1.13 and later knows them by itself. Keys with Cluster Autoscaler's
-// prefix are meant for other nodes than Karpenter's, so they count only where a pool's nodes carry them.
+// UnknownTaints are the gating taints that Karpenter does not know: those that a NodePool does not list although its
+// nodes carry them, and those that no NodePool lists and no NodePool's nodes carry. A pool whose nodes are not gated
+// need not list any. Keys with the prefix of rules need not be listed: Karpenter 1.13 and later knows them by itself.
+// Keys with Cluster Autoscaler's prefix are meant for other nodes than Karpenter's, so they count only where a pool's
+// nodes carry them.
 func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTaint) {
 	if len(pools) == 0 {
 		return nil
@@ -54,15 +56,16 @@ func UnknownTaints(gating []marks.Taint, pools []NodePool) (unknown []UnknownTai
 		if strings.HasPrefix(t.Key, marks.RuleTaintPrefix) {
 			continue
 		}
-		listed := slices.ContainsFunc(pools, func(p NodePool) bool { return HasTaint(p.Startup, t) })
-		if !listed && !strings.HasPrefix(t.Key, marks.RuleAutoscalerPrefix) {
-			unknown = append(unknown, UnknownTaint{Taint: t})
-			continue
-		}
+		expected := strings.HasPrefix(t.Key, marks.RuleAutoscalerPrefix)
 		for _, p := range pools {
-			if HasTaint(p.Carried, t) && !HasTaint(p.Startup, t) {
+			listed, carried := HasTaint(p.Startup, t), HasTaint(p.Carried, t)
+			if carried && !listed {
 				unknown = append(unknown, UnknownTaint{Pool: p.Name, Taint: t})
 			}
+			expected = expected || listed || carried
+		}
+		if !expected {
+			unknown = append(unknown, UnknownTaint{Taint: t})
 		}
 	}
 	return unknown

@@ -26,6 +26,8 @@ func TestUnknownTaints(t *testing.T) {
 		"another effect is another taint":    {one, []NodePool{{Name: "p", Startup: []marks.Taint{other}}}, "[/NoSchedule]"},
 		"under taints it is for good":        {one, []NodePool{{Name: "p", Taints: one}}, "[/NoSchedule]"},
 		"carried by a pool that lacks it":    {one, []NodePool{{Name: "p", Startup: one}, {Name: "q", Carried: one}}, "[q/NoSchedule]"},
+		"carried, and listed nowhere":        {one, []NodePool{{Name: "p", Carried: one}, {Name: "q"}}, "[p/NoSchedule]"},
+		"carried by two, listed nowhere":     {one, []NodePool{{Name: "p", Carried: one}, {Name: "q", Carried: one}}, "[p/NoSchedule q/NoSchedule]"},
 		"a prefix that Karpenter knows":      {[]marks.Taint{known}, []NodePool{{Name: "p"}}, "[]"},
 		"Cluster Autoscaler's, elsewhere":    {[]marks.Taint{scaled}, []NodePool{{Name: "p"}}, "[]"},
 		"Cluster Autoscaler's, on its nodes": {[]marks.Taint{scaled}, []NodePool{{Name: "p", Carried: []marks.Taint{scaled}}}, "[p/NoSchedule]"},

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -30,6 +31,9 @@ import (
 
 // configKey is the chart's key of the controller's configuration in its ConfigMap.
 const configKey = "config.yaml"
+
+// labelVersion is the chart's label of the version that an object was made for.
+const labelVersion = "app.kubernetes.io/version"
 
 // Components that the chart's labels give the pods that verify nodes, by deploymentMode.
 const (
@@ -116,13 +120,16 @@ func (v *invocation) chartConfig(ctx context.Context) (*config.Config, error) {
 			strings.Join(names, ", "))
 	default:
 		v.cluster.component = found[0].Labels[workerpod.LabelComponent]
+		v.cluster.controllerNamespace = found[0].Namespace
 		cfg, err := parse(found[0], "configmap ")
 		if err == nil {
-			v.cluster.controllerNamespace = found[0].Namespace
 			return cfg, nil
 		}
-		v.warn("the controller's configuration is of another version, so its defaults are used (set it with --config):\n%v",
-			err)
+		why := "invalid"
+		if of := found[0].Labels[labelVersion]; of != "" && of != leader.VersionLabel(version.Version) {
+			why = fmt.Sprintf("of version %s, and this plugin of version %s rejects it", of, version.Version)
+		}
+		v.warn("the controller's configuration is %s, so its defaults are used (set it with --config):\n%v", why, err)
 	}
 	cfg := &config.Config{}
 	cfg.SetDefaults()

@@ -64,7 +64,7 @@ var examinations = []struct {
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
 	{"marks", examineMarks, "no other writer takes back the taint or the label of a node that passed"},
-	{"token", examineToken, "an admission policy limits what a stolen token allows"},
+	{"token", examineToken, "admission policies or Pod Security limit what a stolen token allows"},
 }
 
 // examineInstallation looks for an installation. A configuration that was given stands for one.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -235,7 +236,8 @@ func noteMovingImages(cfg *config.Config, d *diagnosis) {
 // labelEnforce is the namespace's label of Pod Security admission.
 const labelEnforce = "pod-security.kubernetes.io/enforce"
 
-// examineToken notes what a stolen token of the controller allows where no admission policy limits it.
+// examineToken notes what a stolen token of the controller allows where neither an admission policy nor Pod Security
+// limits it.
 func examineToken(ctx context.Context, v *invocation, d *diagnosis) error {
 	if v.cluster.component == componentDaemonSet {
 		return nil // its policy is always there
@@ -252,41 +254,108 @@ func examineToken(ctx context.Context, v *invocation, d *diagnosis) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(bindings.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
-		return strings.HasSuffix(b.Spec.PolicyName, "-pods") && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
-	}) {
-		return nil
+	denies := func(policy string) bool {
+		return slices.ContainsFunc(bindings.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
+			return strings.HasSuffix(b.Spec.PolicyName, policy) && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
+		})
 	}
-	workers, err := v.cluster.workerNamespace(ctx)
-	if err != nil {
-		return err
+	allowed := tokenRights{nodes: !denies("-nodes"), deletes: v.cluster.config.NodeManagement.DeleteFailedNodes}
+	if !denies("-pods") {
+		if err := allowed.readNamespace(ctx, v, d.overview.pods); err != nil {
+			return err
+		}
 	}
-	namespace, err := v.cluster.client.CoreV1().Namespaces().Get(ctx, workers, metav1.GetOptions{})
-	if err != nil {
-		return err
+	if what, fix := allowed.note(); what != "" {
+		d.note(what, fix)
 	}
-	what, fix := stolenToken(namespace, v.cluster.config.NodeManagement.DeleteFailedNodes)
-	d.note(what, fix)
 	return nil
 }
 
 // labelInstance is the chart's label of the release.
 const labelInstance = "app.kubernetes.io/instance"
 
-// stolenToken is what a stolen token of the controller allows without the admission policies.
-func stolenToken(workers *corev1.Namespace, deletes bool) (what, fix string) {
-	what = "admissionPolicy is off: a stolen token of the controller can remove any taint from any node"
-	fix = "set admissionPolicy.enabled (docs/design/security.md)"
-	if deletes {
-		what += ", delete nodes and the objects that own them"
+// tokenRights are what a stolen token of the controller allows.
+type tokenRights struct {
+	nodes   bool // no policy limits what it changes on nodes
+	deletes bool // the configuration deletes failed nodes
+	// workers is the namespace in which it can create any pod; nil where a policy limits that.
+	workers *corev1.Namespace
+	// shared reports that the namespace has pods of others, which Pod Security could reject when they restart.
+	shared bool
+	// privileged reports that Pod Security would reject pods of the installation.
+	privileged bool
+}
+
+// readNamespace reads the workers' namespace, and whether its pods would meet Pod Security.
+func (r *tokenRights) readNamespace(ctx context.Context, v *invocation, controllers []corev1.Pod) error {
+	name, err := v.cluster.workerNamespace(ctx)
+	if err != nil {
+		return err
 	}
-	switch level := workers.Labels[labelEnforce]; level {
-	case "restricted", "baseline":
-		return what + fmt.Sprintf("; privileged pods are refused in namespace %s (Pod Security %s)", workers.Name, level), fix
+	if r.workers, err = v.cluster.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return err
 	}
-	return what + fmt.Sprintf(", and by a privileged pod in namespace %s, whose labels enforce no Pod Security, become "+
-			"administrator of the cluster", workers.Name),
-		fmt.Sprintf("kubectl label namespace %s %s=restricted; %s", workers.Name, labelEnforce, fix)
+	others, err := v.cluster.client.CoreV1().Pods(name).List(ctx, metav1.ListOptions{
+		LabelSelector: workerpod.LabelName + "!=" + workerpod.Name, Limit: 1})
+	if err != nil {
+		return err
+	}
+	r.shared = len(others.Items) > 0
+	cfg := v.cluster.config
+	volumes, containers := slices.Clone(cfg.Worker.Volumes), slices.Clone(cfg.Worker.InitContainers)
+	for i := range cfg.Profiles {
+		volumes = append(volumes, cfg.Profiles[i].Volumes...)
+		containers = append(containers, cfg.Profiles[i].InitContainers...)
+	}
+	for i := range controllers {
+		if controllers[i].Namespace == name {
+			r.privileged = r.privileged || controllers[i].Spec.HostNetwork
+			volumes = append(volumes, controllers[i].Spec.Volumes...)
+		}
+	}
+	r.privileged = r.privileged ||
+		slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) ||
+		slices.ContainsFunc(containers, func(c corev1.Container) bool {
+			return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
+		})
+	return nil
+}
+
+// note is what the token allows and no policy prevents; empty where that is nothing.
+func (r *tokenRights) note() (what, fix string) {
+	var can, fixes []string
+	if r.nodes {
+		can, fixes = append(can, "remove any taint from any node"), append(fixes, "set admissionPolicy.nodes to true")
+		if r.deletes {
+			can = append(can, "delete nodes and the objects that own them")
+		}
+	}
+	const restricted = "restricted"
+	kept := ""
+	if r.workers != nil {
+		switch level := r.workers.Labels[labelEnforce]; level {
+		case restricted, "baseline":
+			kept = fmt.Sprintf("; privileged pods are refused in namespace %s (Pod Security %s)", r.workers.Name, level)
+		default:
+			can = append(can, fmt.Sprintf("create a privileged pod in namespace %s, whose labels enforce no Pod Security, "+
+				"and so become administrator of the cluster", r.workers.Name))
+			fixes = append(fixes, "set admissionPolicy.pods to true, unless something else changes worker pods")
+			switch {
+			case r.privileged:
+			case r.shared:
+				fixes = append(fixes, fmt.Sprintf("or use a namespace of its own with the label %s=%s: never label %s, because "+
+					"its other pods could be refused when they restart", labelEnforce, restricted, r.workers.Name))
+			default:
+				fixes = append(fixes, fmt.Sprintf("or run kubectl label namespace %s %s=%s", r.workers.Name, labelEnforce,
+					restricted))
+			}
+		}
+	}
+	if len(can) == 0 {
+		return "", ""
+	}
+	return "no admission policy limits this: a stolen token of the controller can " + strings.Join(can, ", and ") + kept,
+		strings.Join(fixes, "; ") + " (docs/design/security.md)"
 }
 
 // examineAgents lists the DaemonSets that a selector of prerequisites.daemonSets matches: their owners have registered

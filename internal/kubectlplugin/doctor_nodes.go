@@ -3,6 +3,7 @@ package kubectlplugin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
@@ -11,6 +12,10 @@ import (
 
 // settleTime is how old a node must be to count as closed in examineNodes. A younger one may be verified soon.
 const settleTime = 10 * time.Minute
+
+// noCriticalPods is a part of the API server's error where its configuration limits a priority class to namespaces with
+// a ResourceQuota for it, and the namespace has none (k8s.io/apiserver/pkg/admission/plugin/resourcequota).
+const noCriticalPods = "insufficient quota to match these scopes"
 
 // examineNodes looks for what keeps many nodes from being verified: worker pods that the API server rejects, and a
 // fleet of which at least half is closed.
@@ -38,10 +43,14 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 		}
 	}
 	if len(refused) > 0 {
+		fix := "change what the message names: a quota, an admission policy or webhook, a namespace or service account " +
+			"(docs/operate/runbooks/KubeNodeReadyWorkersInconclusive.md)"
+		if strings.Contains(refused[0].in.Node.Record.LastMessage, noCriticalPods) {
+			fix = "no ResourceQuota of the namespace admits pods of the system-* priority classes, as on GKE: set " +
+				"criticalPodsQuota.enabled to true (docs/guides/autoscalers.md)"
+		}
 		d.found(fmt.Sprintf("the API server rejects the worker pods of %d of %d nodes, among them %s: %s", len(refused),
-			len(all), refused[0].node.Name, refused[0].summary(v.now).Why),
-			"change what the message names: a quota, an admission policy or webhook, a namespace or service account "+
-				"(docs/operate/runbooks/KubeNodeReadyWorkersInconclusive.md)")
+			len(all), refused[0].node.Name, refused[0].summary(v.now).Why), fix)
 	}
 	if len(closed) > 0 && len(closed) >= verified {
 		d.found(fmt.Sprintf("%d nodes older than %s are closed by a gating taint, and %d are verified and open; %s is "+

@@ -22,6 +22,9 @@ func TestDoctorFindsWhatKeepsAFleetClosed(t *testing.T) {
 	young := func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
 	refused := inconclusive
 	refused.LastReason, refused.LastMessage = attempt.ReasonPodRefused, "exceeded quota: critical"
+	unquoted := refused
+	unquoted.LastMessage = `pods "verify-n2" is forbidden: insufficient quota to match these scopes: [{PriorityClass In ` +
+		`[system-node-critical system-cluster-critical]}]`
 	open := []change{old, labelled, having(passed)}
 	for name, tc := range map[string]struct {
 		nodes  [][]change
@@ -40,6 +43,7 @@ func TestDoctorFindsWhatKeepsAFleetClosed(t *testing.T) {
 		"one is refused":               {[][]change{open, open, {young, gated, having(refused)}}, []string{"the API server rejects the worker pods of 1 of 3 nodes, among them n2: PodRefused: exceeded quota: critical"}, 1},
 		"refused, an open node":        {[][]change{open, {old, having(refused)}}, []string{"of 1 of 2 nodes"}, 1},
 		"all are refused":              {[][]change{{old, gated, having(refused)}, {old, gated, having(refused)}}, []string{"of 2 of 2 nodes", "2 nodes older"}, 2},
+		"refused on GKE":               {[][]change{open, open, {young, gated, having(unquoted)}}, []string{"of 1 of 3 nodes", "set criticalPodsQuota.enabled to true"}, 1},
 		"refused before, verified now": {[][]change{{old, labelled, having(passed)}}, nil, 0},
 	} {
 		client := fake.NewClientset()
@@ -57,7 +61,7 @@ func TestDoctorFindsWhatKeepsAFleetClosed(t *testing.T) {
 		}
 		found := ""
 		for _, f := range d.Findings {
-			found += f.What + "\n"
+			found += f.What + "\n" + f.Fix + "\n"
 			if f.Fix == "" {
 				t.Errorf("%s: %s: no fix", name, f.What)
 			}

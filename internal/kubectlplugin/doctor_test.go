@@ -1,9 +1,11 @@
 package kubectlplugin
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodepool"
+	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -71,20 +74,105 @@ func TestDoctorAsksForEachRight(t *testing.T) {
 	}
 }
 
-// What a stolen token allows follows from the namespace's labels and from whether the controller deletes.
+// What a stolen token allows follows from the policies that are there, from the namespace's labels and from whether the
+// controller deletes. Never is a namespace labelled in which that would reject pods of others, or our own.
 func TestStolenToken(t *testing.T) {
-	for level, want := range map[string]string{
-		"":           "by a privileged pod in namespace w, whose labels enforce no Pod Security, become administrator",
-		"privileged": "become administrator",
-		"baseline":   "privileged pods are refused in namespace w (Pod Security baseline)",
-		"restricted": "privileged pods are refused in namespace w (Pod Security restricted)",
+	const (
+		taints   = "remove any taint from any node"
+		deletes  = "delete nodes and the objects that own them"
+		admin    = "create a privileged pod in namespace w, whose labels enforce no Pod Security"
+		refused  = "privileged pods are refused in namespace w (Pod Security "
+		policy   = "set admissionPolicy.pods to true"
+		label    = "kubectl label namespace w pod-security.kubernetes.io/enforce=restricted"
+		separate = "a namespace of its own"
+		policies = "set admissionPolicy.nodes to true"
+	)
+	phrases := []string{taints, deletes, admin, refused, policy, label, separate, policies}
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "w", Name: "kube-proxy"}}
+	worker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "w", Name: "verify-a",
+		Labels: map[string]string{workerpod.LabelName: workerpod.Name}}}
+	hostPath := []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a"}}}}
+	const hostPaths = "volumes: [{name: a, hostPath: {path: /a}}]"
+	for name, test := range map[string]struct {
+		policies   []string
+		level      string
+		config     string
+		others     []*corev1.Pod
+		controller corev1.PodSpec
+		want       []string
+	}{
+		"no policy":               {config: "{}", want: []string{taints, policies, admin, policy, label}},
+		"the defaults":            {policies: []string{"nodes", "rules"}, config: "{}", want: []string{admin, policy, label}},
+		"beside a worker":         {policies: []string{"nodes"}, config: "{}", others: []*corev1.Pod{worker}, want: []string{admin, policy, label}},
+		"privileged by its label": {policies: []string{"nodes"}, config: "{}", level: "privileged", want: []string{admin, policy, label}},
+		"restricted":              {policies: []string{"nodes"}, config: "{}", level: "restricted"},
+		"baseline, no policy":     {config: "{}", level: "baseline", want: []string{taints, policies, refused}},
+		"deletes":                 {config: "nodeManagement: {deleteFailedNodes: true}", level: "restricted", want: []string{taints, deletes, policies, refused}},
+		"deletes, the defaults":   {policies: []string{"nodes"}, config: "nodeManagement: {deleteFailedNodes: true}", level: "restricted"},
+		"all policies":            {policies: []string{"nodes", "pods"}, config: "{}"},
+		"only pods":               {policies: []string{"pods"}, config: "{}", want: []string{taints, policies}},
+		"beside pods of others":   {policies: []string{"nodes"}, config: "{}", others: []*corev1.Pod{foreign, worker}, want: []string{admin, policy, separate}},
+		"the host's network":      {policies: []string{"nodes"}, config: "{}", controller: corev1.PodSpec{HostNetwork: true}, want: []string{admin, policy}},
+		"a path of the host":      {policies: []string{"nodes"}, config: "{}", controller: corev1.PodSpec{Volumes: hostPath}, want: []string{admin, policy}},
+		"one of the workers":      {policies: []string{"nodes"}, config: "worker: {" + hostPaths + "}", want: []string{admin, policy}},
+		"one of a profile":        {policies: []string{"nodes"}, config: "profiles: [{name: p, nodeSelector: {matchLabels: {a: b}}, " + hostPaths + "}]", want: []string{admin, policy}},
+		"a privileged burn-in": {policies: []string{"nodes"},
+			config: "worker: {initContainers: [{name: a, image: a, securityContext: {privileged: true}}]}", want: []string{admin, policy}},
 	} {
-		for _, deletes := range []bool{false, true} {
-			n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{labelEnforce: level}}}
-			what, fix := stolenToken(n, deletes)
-			if !strings.Contains(what, want) || strings.Contains(what, "delete nodes") != deletes || fix == "" {
-				t.Errorf("%q, deletes %v: %s; %s", level, deletes, what, fix)
+		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{labelEnforce: test.level}}})
+		for _, p := range test.others {
+			if err := client.Tracker().Add(p); err != nil {
+				t.Fatal(err)
 			}
+		}
+		for _, p := range test.policies {
+			if err := client.Tracker().Add(&admissionv1.ValidatingAdmissionPolicyBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: p, Labels: map[string]string{workerpod.LabelName: workerpod.Name}},
+				Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "kube-node-ready-" + p,
+					ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v := &invocation{cluster: &cluster{client: client, component: componentController, namespace: "w", config: configuration(t, test.config)}}
+		d := diagnosis{overview: overview{pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "w"}, Spec: test.controller}}}}
+		if err := examineToken(t.Context(), v, &d); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, n := range d.Notes {
+			got += n.What + "; " + n.Fix
+		}
+		for _, phrase := range phrases {
+			if strings.Contains(got, phrase) != slices.Contains(test.want, phrase) {
+				t.Errorf("%s: %q in the note: %v\n%s", name, phrase, strings.Contains(got, phrase), got)
+			}
+		}
+		if len(test.want) == 0 && got != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// A configuration that is refused is of another version only where the chart's label has another one.
+func TestConfigurationThatIsRefused(t *testing.T) {
+	for chart, want := range map[string]string{
+		version.Version: "the controller's configuration is invalid, so its defaults are used",
+		"":              "the controller's configuration is invalid, so its defaults are used",
+		"v9.9.9": "the controller's configuration is of version v9.9.9, and this plugin of version " + version.Version +
+			" rejects it, so its defaults are used",
+	} {
+		client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "own", Name: "c", Labels: map[string]string{
+			workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController, labelVersion: chart}},
+			Data: map[string]string{configKey: "worker: {timeoutSecond: 3}"}})
+		var warnings strings.Builder
+		v := &invocation{cluster: &cluster{client: client}, warnings: &warnings}
+		cfg, err := v.chartConfig(t.Context())
+		if err != nil || cfg.Worker.TimeoutSeconds != 120 || v.cluster.controllerNamespace != "own" {
+			t.Errorf("%q: %v, %+v, namespace %q", chart, err, cfg.Worker, v.cluster.controllerNamespace)
+		}
+		got := warnings.String()
+		if !strings.Contains(got, want) || !strings.Contains(got, "timeoutSecond") || !strings.Contains(got, "configmap own/c") {
+			t.Errorf("%q: %s", chart, got)
 		}
 	}
 }

@@ -101,8 +101,8 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
-		Help: "1 for a gating taint that nodes of the NodePool carry but its startupTaints do not list. Without a " +
-			"NodePool in the label, no NodePool lists it."}, []string{"nodepool", "taint"})
+		Help: "1 for a gating taint that nodes of the NodePool carry but its startupTaints do not list."},
+		[]string{"nodepool", "taint"})
 	// A series that exists from the start shows its first increase.
 	for _, s := range []string{statusSuccess, statusFailed, statusInconclusive} {
 		c.verifications.WithLabelValues(s)

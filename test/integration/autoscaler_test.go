@@ -12,9 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 )
 
-// A NodePool that does not list the gating taint: the controller says so on it and in a metric, until it does.
+// A NodePool that does not list the gating taint: the controller says so on it. While its nodes carry the
+// taint, a metric says so too, until the NodePool lists it.
 func TestUnknownStartupTaint(t *testing.T) {
 	key := "test.example/unknown"
 	s := begin(t, set("nodeManagement", map[string]any{"taints": []any{map[string]any{"key": key, "value": "true", "effect": "NoSchedule"}}}))
@@ -36,7 +39,11 @@ func TestUnknownStartupTaint(t *testing.T) {
 		}
 		return fmt.Sprint(list.Items)
 	})
-	series := `kube_node_ready_unknown_startup_taint{nodepool="",taint="` + key + `:NoSchedule"} 1`
+	series := `kube_node_ready_unknown_startup_taint{nodepool="` + s.name + `",taint="` + key + `:NoSchedule"} 1`
+	// Karpenter has not registered the node, so it keeps the taint.
+	s.node("n", pooled(s.name), func(n *nodeagent.NodeSpec) {
+		n.Taints = []corev1.Taint{{Key: key, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	})
 	s.eventually("the metric", func() string { return s.scraped(series, true) })
 	pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{{Key: key, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	s.must(nil, k.Update(s.ctx, pool))

@@ -68,7 +68,7 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	e.finds(ctx, t)
 	got = e.run(ctx, "doctor")
 	for _, line := range []string{"No problems found.", "\nok: leader: ", "\nok: rights: ",
-		"note: token: admissionPolicy is off", "by a privileged pod in namespace kube-node-ready,"} {
+		"note: token: no admission policy limits this", "create a privileged pod in namespace kube-node-ready,"} {
 		if got.code != 0 || !strings.Contains(got.out, line) {
 			t.Errorf("all is well: no %q in %+v", line, got)
 		}
@@ -85,11 +85,13 @@ func (e *environment) doctor(ctx context.Context, t *testing.T) {
 	if got := e.run(ctx, "doctor"); got.code != 0 || !strings.Contains(got.out, "privileged pods are refused in namespace kube-node-ready (Pod Security restricted)") {
 		t.Errorf("an enforcing namespace: %+v", got)
 	}
-	_, err = e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-node-ready-pods", Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}},
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "kube-node-ready-pods",
-			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}, metav1.CreateOptions{})
-	must(err)
+	for _, name := range []string{"kube-node-ready-nodes", "kube-node-ready-pods"} {
+		_, err = e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "kube-node-ready"}},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name,
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}, metav1.CreateOptions{})
+		must(err)
+	}
 	if got := e.run(ctx, "doctor"); got.code != 0 || strings.Contains(got.out, "note: token") {
 		t.Errorf("with admission policies: %+v", got)
 	}

@@ -28,7 +28,8 @@ type Poller struct {
 	// Unsettled yields the nodes of the cache that are not verified, the gated ones among them.
 	Unsettled func(ctx context.Context, also map[string]bool) (nodes iter.Seq[*corev1.Node], settled int, err error)
 	Every     time.Duration
-	// Emit emits an event on a NodePool, Count sets the metric.
+	// Emit emits an event on a NodePool. Count sets the metric: of the taints that nodes of a NodePool carry, for which
+	// alone Karpenter launches nodes in vain.
 	Emit  func(decide.NodePool, decide.Event)
 	Count func([]decide.UnknownTaint)
 
@@ -74,7 +75,7 @@ func (r *Poller) look(ctx context.Context) error {
 		pools = append(pools, p)
 	}
 	unknown := decide.UnknownTaints(r.Gating, pools)
-	r.Count(unknown)
+	r.Count(slices.DeleteFunc(slices.Clone(unknown), func(u decide.UnknownTaint) bool { return u.Pool == "" }))
 	for _, u := range unknown {
 		if slices.Contains(r.reported, u) {
 			continue

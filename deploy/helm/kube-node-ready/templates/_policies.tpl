@@ -131,3 +131,16 @@ system:serviceaccount:{{ include "kube-node-ready.workerNamespace" . }}:{{ (incl
   (eq (toString $s.runAsNonRoot) "false") (eq (toString $s.runAsUser) "0") (not (has (dig "seccompProfile" "type" "RuntimeDefault" $s) (list "RuntimeDefault" "Localhost"))) (ne ($s.procMount | default "Default") "Default") -}}
 {{- if not $more }}true{{ end -}}
 {{- end -}}
+
+{{/* "true" where Pod Security "restricted" would reject the controller or a worker. */}}
+{{- define "kube-node-ready.needsPrivileges" -}}
+{{- $config := include "kube-node-ready.config" . | fromYaml -}}
+{{- $needs := .Values.controller.hostNetwork -}}
+{{- $volumes := .Values.controller.extraVolumes | default list -}}
+{{- range prepend ($config.profiles | default list) $config.worker -}}
+{{- $volumes = concat $volumes (.volumes | default list) -}}
+{{- range .initContainers }}{{ if not (include "kube-node-ready.restricted" .) }}{{ $needs = true }}{{ end }}{{ end -}}
+{{- end -}}
+{{- range $volumes }}{{ if hasKey . "hostPath" }}{{ $needs = true }}{{ end }}{{ end -}}
+{{- if $needs }}true{{ end -}}
+{{- end -}}

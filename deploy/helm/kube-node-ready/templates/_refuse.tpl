@@ -1,4 +1,23 @@
 {{/*
+Sections without which templates fail or leave objects out: a new one is missing after an upgrade with --reuse-values, and null
+removes one. Included by the template that Helm renders first.
+*/}}
+{{- define "kube-node-ready.complete" -}}
+{{- $sections := list "enabled" "deploymentMode" "controller" "controller.image" "controller.serviceAccount" "controller.rbac"
+  "worker" "worker.image" "worker.serviceAccount" "service" "serviceMonitor" "podMonitor" "prometheusRule" "grafanaDashboard"
+  "podDisruptionBudget" "networkPolicy" "webhook" "webhook.service" "webhook.certManager" "rules" "priorityAndFairness"
+  "priorityAndFairness.controller" "priorityAndFairness.worker" "pluginRoles" "admissionPolicy" "criticalPodsQuota" "commonAnnotations"
+  "imagePullSecrets" "controller.livenessProbe" "controller.readinessProbe" "controller.podAnnotations" -}}
+{{- range $section := $sections -}}
+{{- $value := $.Values -}}
+{{- range splitList "." $section }}{{ $value = index $value . }}{{ end -}}
+{{- if kindIs "invalid" $value -}}
+{{- fail (printf "the value %s is missing or null: upgrade with --reset-then-reuse-values instead of --reuse-values, or remove null from your values" $section) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
 What the controller would refuse at its start and a schema cannot: values that do not go together. The controller's own words are
 in internal/config; that both refuse the same is tested.
 */}}
