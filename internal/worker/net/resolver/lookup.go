@@ -184,7 +184,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 		}
 	}
 	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
-	var failure error
+	var failure *Error
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
 			text := fmt.Sprintf("did not answer within %s", otherTypeWait)
@@ -197,13 +197,35 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	case len(answer.Records) > 0:
 		answer.Rcode = mdns.RcodeSuccess
 	case failure != nil:
-		return Answer{}, failure
+		return Answer{}, failure.beside(got, qtypes)
 	}
 	return answer, nil
 }
 
-// add adds the answer for one type. The error is an *Error.
-func (a *Answer) add(r reply) error {
+// beside adds to a timeout what the queries for the other types got.
+func (e *Error) beside(got map[uint16]reply, qtypes []uint16) *Error {
+	if e.Code != check.ReasonTimeout {
+		return e
+	}
+	all := *e
+	for _, t := range qtypes {
+		r, name := got[t], mdns.TypeToString[t]
+		other, failed := errors.AsType[*Error](r.err)
+		switch {
+		case other == e:
+		case r.msg != nil:
+			all.Text += ", and answered that for " + name + " with " + RcodeText(r.msg.Rcode)
+		case failed && other.Code == check.ReasonTimeout:
+			all.Text += ", nor that for " + name
+		case failed:
+			all.Text += ", and, asked for " + name + ", " + other.Text
+		}
+	}
+	return &all
+}
+
+// add adds the answer for one type.
+func (a *Answer) add(r reply) *Error {
 	if panicked, ok := errors.AsType[*recovery.Panic](r.err); ok {
 		panic(panicked)
 	}
