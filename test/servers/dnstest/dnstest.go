@@ -19,7 +19,7 @@ type Behaviour struct {
 	// Zone holds records in zone file form, by absolute lower-case name: "A 10.0.0.1",
 	// "SRV 0 100 443 host.", ... A name that is a key exists.
 	Zone map[string][]string
-	// Rcodes are the response codes of names that are answered otherwise than by the zone.
+	// Rcodes are the response codes of names that are answered otherwise than by the zone; -1 does not answer them.
 	Rcodes map[string]int
 	// Types are the response codes of questions for a type, by its name; -1 does not answer them.
 	Types map[string]int
@@ -209,7 +209,7 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 	if udp && nth <= int64(h.DropFirst) {
 		return
 	}
-	if h.Types[mdns.TypeToString[q.Question[0].Qtype]] < 0 {
+	if h.Types[mdns.TypeToString[q.Question[0].Qtype]] < 0 || h.Rcodes[strings.ToLower(q.Question[0].Name)] < 0 {
 		return
 	}
 	time.Sleep(h.Delay)

@@ -150,7 +150,7 @@ func (q *query) run(ctx context.Context, d Settings, config resolver.Config, ans
 	}
 	for _, n := range answer.Search {
 		q.warning = n.Reason
-		q.notes = append(q.notes, "answered "+n.Name+" with "+n.Text+", at which musl (Alpine) stops")
+		q.notes = append(q.notes, n.Text+", at which musl (Alpine) stops")
 	}
 	if answer.SizeFault != "" {
 		q.warning = check.ReasonMalformedAnswer

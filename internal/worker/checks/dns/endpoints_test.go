@@ -64,7 +64,7 @@ func TestEachEndpointIsAskedOnItsOwn(t *testing.T) {
 	}{
 		{"all good", []string{goodSlice, sixSlice}, check.NoReason, "from 2 servers over UDP and TCP"},
 		{"one does not answer over TCP", []string{goodSlice, sixSlice, slice("127.0.0.3", mute.Port(), "coredns-c", true)}, check.ReasonTimeout,
-			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. in 300ms; the 5 other queries succeeded", mute.Port())},
+			fmt.Sprintf("127.0.0.3:%d (coredns-c), asked over TCP, did not answer a query for kubernetes.default.svc.cluster.local. (A) in 300ms, nor that for AAAA; the 5 other queries succeeded", mute.Port())},
 		{"one that is not ready is left alone", []string{goodSlice, slice("127.0.0.4", 1, "coredns-d", false)}, check.NoReason, "from 1 server"},
 		{"none", nil, check.ReasonNoReadyEndpoints, "kube-system/kube-dns has no ready endpoint"},
 		{"no port for TCP", []string{strings.Replace(goodSlice, `"name":"dns-tcp","protocol":"TCP"`, `"name":"other","protocol":"SCTP"`, 1)}, check.ReasonNoServers, "no port for DNS over TCP"},

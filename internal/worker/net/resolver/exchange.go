@@ -126,9 +126,10 @@ func (s Server) attempt(
 		return timeout
 	}
 
+	question := fmt.Sprintf("%s (%s)", name, mdns.TypeToString[qtype])
 	answer, sent, err = s.query(attempt, s.Protocol, name, qtype, isRepeated)
 	if err != nil {
-		return nil, sent, s.fail(ctx, s.Protocol, name, waited(), err)
+		return nil, sent, s.fail(ctx, s.Protocol, question, waited(), err)
 	}
 	if !answer.Truncated {
 		return answer, sent, nil
@@ -139,7 +140,7 @@ func (s Server) attempt(
 	}
 	answer, _, err = s.query(attempt, TCP, name, qtype, false)
 	if err != nil {
-		cause := s.fail(ctx, TCP, name, waited(), err)
+		cause := s.fail(ctx, TCP, question, waited(), err)
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 			return nil, sent, cause
 		}
@@ -383,7 +384,7 @@ func emptyRecord(answer *mdns.Msg) string {
 var typesWithData = []uint16{mdns.TypeA, mdns.TypeAAAA, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypePTR,
 	mdns.TypeSOA, mdns.TypeSRV, mdns.TypeTXT}
 
-func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Duration, err error) *Error {
+func (s Server) fail(ctx context.Context, protocol, question string, timeout time.Duration, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
@@ -394,7 +395,7 @@ func (s Server) fail(ctx context.Context, protocol, name string, timeout time.Du
 		e.Code, e.Text = check.ReasonInterrupted, "was not waited for: the worker was stopped"
 	case neterror.IsTimeout(err):
 		e.Code = check.ReasonTimeout
-		e.Text = fmt.Sprintf("did not answer a query for %s in %s", name, timeout.Round(time.Millisecond))
+		e.Text = fmt.Sprintf("did not answer a query for %s in %s", question, timeout.Round(time.Millisecond))
 	case errors.As(err, &malformed):
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is not a DNS answer: "+malformed.Error()
 	default:

@@ -26,7 +26,8 @@ type Answer struct {
 	Records []mdns.RR
 	// Notes are about the types that were not answered as they should be, while another was.
 	Notes []Note
-	// Search are the answers for earlier names of the search list at which some resolvers stop.
+	// Search are the earlier names of the search list at which some resolvers stop. Each text is a phrase that begins
+	// with a verb, of which the server is the subject.
 	Search []Note
 	// Other describes the records of the answers if none is relevant; empty if there are none.
 	Other string
@@ -41,8 +42,6 @@ type Answer struct {
 
 // Note is what was wrong with the answer for one type.
 type Note struct {
-	// Name is the absolute name; empty in the notes of one answer.
-	Name   string
 	Qtype  uint16
 	Reason check.Reason
 	Text   string
@@ -69,16 +68,29 @@ func (a Answer) Addrs() []netip.Addr {
 }
 
 // Lookup looks a name up at one server, through the search domains, as libc does. It goes on to the next name after a
-// name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It
-// stops at a query without an answer. The error is always an *Error.
+// name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It also
+// goes on after one name without an answer, as glibc and Go do, and returns that error if no other name has records. The
+// error is always an *Error.
 func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
 	s.session = newSession(s.Addr)
 	defer s.session.close()
 	var best *Answer
 	var search []Note
+	var silence error
 	tries := 0
-	for _, n := range c.Names(name) {
-		a, err := s.lookup(ctx, n, qtypes)
+	names := c.Names(name)
+	for i, n := range names {
+		limited, cancel := s.limit(ctx, silence != nil, i+1 < len(names))
+		a, err := s.lookup(limited, n, qtypes)
+		cancel()
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == check.ReasonTimeout {
+			if silence != nil || i+1 == len(names) {
+				return Answer{}, cmp.Or(silence, err)
+			}
+			silence = err
+			search = append(search, Note{Reason: e.Code, Text: e.Text})
+			continue
+		}
 		if err != nil {
 			return Answer{}, err
 		}
@@ -91,14 +103,34 @@ func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uin
 			return a, nil
 		}
 		if a.Rcode != mdns.RcodeNameError {
-			search = append(search, Note{Name: n, Reason: RcodeReason(a.Rcode), Text: RcodeText(a.Rcode)})
+			search = append(search,
+				Note{Reason: RcodeReason(a.Rcode), Text: "answered " + n + " with " + RcodeText(a.Rcode)})
 		}
 		if best == nil || rank(a.Rcode) >= rank(best.Rcode) {
 			best = &a
 		}
 	}
+	if silence != nil {
+		return Answer{}, silence
+	}
 	best.Tries = tries
 	return *best, nil
+}
+
+// silentWait limits the queries for each name after one without an answer, so that time is left for the last name.
+const silentWait = 2 * time.Second
+
+// limit limits the queries for one name of a search list, within the context's deadline: to silentWait if an earlier
+// name was not answered, and so that there is time for another name if more follow.
+func (s Server) limit(ctx context.Context, isSilent, hasMore bool) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	switch left := time.Until(deadline); {
+	case isSilent:
+		return context.WithTimeout(ctx, silentWait)
+	case hasMore && bounded:
+		return context.WithTimeout(ctx, left-min(silentWait, left/4))
+	}
+	return context.WithCancel(ctx)
 }
 
 // rank orders the response codes of a lookup without records: a broken server over a name without records over a name
@@ -152,7 +184,7 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 		}
 	}
 	answer := Answer{Name: name, Rcode: mdns.RcodeNameError}
-	var failure error
+	var failure *Error
 	for _, t := range qtypes {
 		if r, answered := got[t]; !answered {
 			text := fmt.Sprintf("did not answer within %s", otherTypeWait)
@@ -165,13 +197,35 @@ func (s Server) lookup(ctx context.Context, name string, qtypes []uint16) (Answe
 	case len(answer.Records) > 0:
 		answer.Rcode = mdns.RcodeSuccess
 	case failure != nil:
-		return Answer{}, failure
+		return Answer{}, failure.beside(got, qtypes)
 	}
 	return answer, nil
 }
 
-// add adds the answer for one type. The error is an *Error.
-func (a *Answer) add(r reply) error {
+// beside adds to a timeout what the queries for the other types got.
+func (e *Error) beside(got map[uint16]reply, qtypes []uint16) *Error {
+	if e.Code != check.ReasonTimeout {
+		return e
+	}
+	all := *e
+	for _, t := range qtypes {
+		r, name := got[t], mdns.TypeToString[t]
+		other, failed := errors.AsType[*Error](r.err)
+		switch {
+		case other == e:
+		case r.msg != nil:
+			all.Text += ", and answered that for " + name + " with " + RcodeText(r.msg.Rcode)
+		case failed && other.Code == check.ReasonTimeout:
+			all.Text += ", nor that for " + name
+		case failed:
+			all.Text += ", and, asked for " + name + ", " + other.Text
+		}
+	}
+	return &all
+}
+
+// add adds the answer for one type.
+func (a *Answer) add(r reply) *Error {
 	if panicked, ok := errors.AsType[*recovery.Panic](r.err); ok {
 		panic(panicked)
 	}
