@@ -63,17 +63,17 @@ func TestTimeline(t *testing.T) {
 			{6, given(), ready},
 			{7, given(with(begun(1, 7))), Evidence{}},
 			{9, given(with(running(begun(1, 7), 9))), Evidence{}},
-			{14, given(managed, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), Evidence{}},
-			{20, given(managed, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), Evidence{}},
-			{21, given(registered, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), Evidence{}},
+			{14, given(managed, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), ready},
+			{20, given(managed, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), ready},
+			{21, given(registered, with(ended(running(begun(1, 7), 9), attempt.Passed, 14))), ready},
 		}, 22, map[Phase]int{PhaseStart: 1 + 3, PhasePrerequisites: 3, PhaseSlot: 2, PhaseChecks: 5, PhaseRegistration: 7, PhaseRelease: 1}},
 		"a late look": {[]seen{
 			{0, given(), ready},
-			{9, given(with(ended(running(begun(1, 1), 2), attempt.Passed, 5))), Evidence{}},
+			{9, given(with(ended(running(begun(1, 1), 2), attempt.Passed, 5))), ready},
 		}, 10, map[Phase]int{PhaseStart: 2, PhaseChecks: 3, PhaseRelease: 5}},
 		"a worker that was never seen to run": {[]seen{
 			{0, given(), ready},
-			{5, given(with(ended(begun(1, 1), attempt.Passed, 5))), Evidence{}},
+			{5, given(with(ended(begun(1, 1), attempt.Passed, 5))), ready},
 		}, 5, map[Phase]int{PhaseStart: 3, PhaseChecks: 2}},
 		"an init container": {[]seen{
 			{0, given(), ready},
@@ -81,7 +81,7 @@ func TestTimeline(t *testing.T) {
 			{3, given(with(burnIn(begun(1, 1), 2, 0))), Evidence{}},
 			{9, given(with(burnIn(begun(1, 1), 2, 8))), Evidence{}},
 			{11, given(with(running(burnIn(begun(1, 1), 2, 8), 10))), Evidence{}},
-			{14, given(with(ended(running(burnIn(begun(1, 1), 2, 8), 10), attempt.Passed, 14))), Evidence{}},
+			{14, given(with(ended(running(burnIn(begun(1, 1), 2, 8), 10), attempt.Passed, 14))), ready},
 		}, 15, map[Phase]int{PhaseStart: 2 + 2, PhaseInit: 6, PhaseChecks: 4, PhaseRelease: 1}},
 		"a failure between": {[]seen{
 			{0, given(), ready},
@@ -90,7 +90,7 @@ func TestTimeline(t *testing.T) {
 			{4, given(after(1, 4)), ready}, // it waits for its next attempt
 			{11, given(after(1, 4)), ready},
 			{12, given(after(1, 4), with(running(begun(2, 11), 12))), Evidence{}},
-			{14, given(after(1, 4), with(ended(running(begun(2, 11), 12), attempt.Passed, 14))), Evidence{}},
+			{14, given(after(1, 4), with(ended(running(begun(2, 11), 12), attempt.Passed, 14))), ready},
 		}, 14, map[Phase]int{PhaseStart: 2 + 1, PhaseChecks: 9 + 2}},
 		"no checks": {[]seen{
 			{1, given(unchecked), Evidence{Unmet: &waits}},
