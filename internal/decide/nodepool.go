@@ -43,8 +43,8 @@ func (u UnknownTaint) Event() Event {
 	return Event{Reason: EventStartupTaintUnknown, Key: u.Taint.ID().String(), Message: u.String()}
 }
 
-// UnknownTaints are the gating taints that Karpenter does not know: those that a NodePool does not list although its
-// nodes carry them, and those that no NodePool lists and no NodePool's nodes carry. A pool whose nodes are not gated
+// UnknownTaints are the gating taints that Karpenter does not know. A NodePool does not list them although its nodes
+// carry them, or no NodePool lists them and none of their nodes carries them. A pool whose nodes are not gated
 // need not list any. Keys with the prefix of rules need not be listed: Karpenter 1.13 and later knows them by itself.
 // Keys with Cluster Autoscaler's prefix are meant for other nodes than Karpenter's, so they count only where a pool's
 // nodes carry them.

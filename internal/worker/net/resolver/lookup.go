@@ -69,8 +69,8 @@ func (a Answer) Addrs() []netip.Addr {
 
 // Lookup looks a name up at one server, through the search domains, as libc does. It goes on to the next name after a
 // name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It also
-// goes on after one name without an answer, as glibc and Go do, and returns that error if no other name has records. The
-// error is always an *Error.
+// goes on after one name without an answer, as glibc and Go do, and returns that error if no other name has records.
+// The error is always an *Error.
 func (c Config) Lookup(ctx context.Context, s Server, name string, qtypes ...uint16) (Answer, error) {
 	s.session = newSession(s.Addr)
 	defer s.session.close()
