@@ -21,7 +21,8 @@ import (
 
 // The five nodes of the demo, as assertions.
 func TestRaceFiveNodes(t *testing.T) {
-	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}))
+	// A healthy node's API server may take seconds to answer on a busy machine.
+	s := begin(t, set("reconciliation", map[string]any{"maxRetries": 3}), set("worker", map[string]any{"checkTimeoutSeconds": 4}))
 	s.controller()
 	healthy := []*nodeagent.Node{s.node("a"), s.node("b"), s.node("c")}
 	recovers := s.node("d", dns(nodeagent.DNSDrops))
