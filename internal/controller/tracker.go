@@ -301,8 +301,8 @@ func (s *Tracker) FinishDryRun(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).dryRunDone = true
 }
 
-// Quiet is decide.ConditionDue with the remembered pending condition of the node.
-func (s *Tracker) Quiet(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
+// ConditionDue is decide.ConditionDue with the remembered pending condition of the node.
+func (s *Tracker) ConditionDue(in decide.Input, plan decide.Plan) (write bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var pending, next decide.PendingCondition

@@ -263,31 +263,31 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 	v, _, at := view(t)
 	in := of("n", "u1")
 	want := decide.Plan{Condition: &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonVerifying, Message: "m"}}
-	if write, wait := v.Tracker.Quiet(in, want); write || wait != 5*time.Second {
+	if write, wait := v.Tracker.ConditionDue(in, want); write || wait != 5*time.Second {
 		t.Fatalf("at first: %v, %s", write, wait)
 	}
 	at.pass(3 * time.Second)
-	if write, wait := v.Tracker.Quiet(of("m", "u2"), want); write || wait != 5*time.Second {
+	if write, wait := v.Tracker.ConditionDue(of("m", "u2"), want); write || wait != 5*time.Second {
 		t.Errorf("another node: %v, %s", write, wait)
 	}
-	if write, wait := v.Tracker.Quiet(in, want); write || wait != 2*time.Second {
+	if write, wait := v.Tracker.ConditionDue(in, want); write || wait != 2*time.Second {
 		t.Errorf("after 3 s: %v, %s", write, wait)
 	}
 	settled := of("settled", "u3")
 	settled.Node.Condition = &corev1.NodeCondition{Status: want.Condition.Status, Reason: want.Condition.Reason, Message: want.Condition.Message,
 		LastTransitionTime: metav1.NewTime(want.Condition.Since)}
-	if write, wait := v.Tracker.Quiet(settled, want); write || wait != 0 || v.Tracker.nodes["settled"] != nil {
+	if write, wait := v.Tracker.ConditionDue(settled, want); write || wait != 0 || v.Tracker.nodes["settled"] != nil {
 		t.Errorf("write %v, wait %s, remembered %+v", write, wait, v.Tracker.nodes["settled"])
 	}
-	if write, _ := v.Tracker.Quiet(in, decide.Plan{}); write {
+	if write, _ := v.Tracker.ConditionDue(in, decide.Plan{}); write {
 		t.Error("nothing was written")
 	}
 	at.pass(3 * time.Second)
-	if write, _ := v.Tracker.Quiet(in, want); write {
+	if write, _ := v.Tracker.ConditionDue(in, want); write {
 		t.Error("what was not wanted in between counts from its beginning")
 	}
 	at.pass(5 * time.Second)
-	if write, _ := v.Tracker.Quiet(in, want); !write {
+	if write, _ := v.Tracker.ConditionDue(in, want); !write {
 		t.Error("it lasted, and is not written")
 	}
 }

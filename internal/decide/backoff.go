@@ -55,6 +55,20 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 	return at, ok
 }
 
+// nextAttempt reports whether the next attempt is due and, if not, how long until it is; 0 if there is none.
+func (d *decision) nextAttempt() (wait time.Duration, due bool) {
+	if d.spent.first || d.stuckResolved() || requestSkipsBackoff(d.in.Node.Record, d.now) {
+		return 0, true
+	}
+	switch at, again := d.nextAttemptTime(); {
+	case !again:
+		return 0, false
+	case d.now.Before(at):
+		return at.Sub(d.now), false
+	}
+	return 0, true
+}
+
 // Waits reports whether a pass of the node's group makes its next attempt due. A failure that the group shares, or that
 // nobody could compare, may be over. So may what exhausted the node's retries, unless exhaustedRetrySeconds is -1.
 func Waits(in Input) (sharing, exhausted bool) {

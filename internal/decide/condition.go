@@ -68,6 +68,9 @@ func verifiedCondition(in Input) *marks.Condition {
 		Message: passedMessage(r)}
 }
 
+// unsupported reports whether the node waits for a verification that it never gets, because it does not run Linux.
+func unsupported(in Input) bool { return in.Node.Gated && in.Node.OtherOS != "" && !in.Node.Skip }
+
 // reportUnsupportedOS reports that the gating taint of a node without Linux stays, and how to exclude such nodes.
 func (d *decision) reportUnsupportedOS() {
 	var ids []string

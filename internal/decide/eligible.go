@@ -51,13 +51,6 @@ func NeedsVerification(in Input, now time.Time) bool {
 	return bornVerified(in) || rebooted(in) || ok && !now.Before(at) || n.Record.Suspicion != nil || suspicion != nil
 }
 
-// InScope reports whether there may be anything to do for the node. On all other nodes, only existing pods are deleted.
-func InScope(in Input) bool {
-	return in.Selected &&
-		(in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted ||
-			bornVerified(in))
-}
-
 // rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown.
 func rebooted(in Input) bool {
 	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)

@@ -140,31 +140,6 @@ func TestAVirtualNodeIsNeitherTaintedNorDeleted(t *testing.T) {
 	}
 }
 
-// InScope must let through every node for which Next would do something.
-func TestConcerns(t *testing.T) {
-	for name, tc := range map[string]struct {
-		in   Input
-		want bool
-	}{
-		"never seen":                            {given(ungated), false},
-		"gated":                                 {given(), true},
-		"verified":                              {verified(), true},
-		"only our condition is left":            {given(ungated, conditioned), true},
-		"verifyUntainted":                       {given(ungated, verifyUntainted), true},
-		"verifyUntainted, not selected":         {given(ungated, verifyUntainted, unselected), false},
-		"gated by another installation":         {given(unselected), false},
-		"a condition of another installation's": {verified(unselected, conditioned), false},
-	} {
-		if got := InScope(tc.in); got != tc.want {
-			t.Errorf("%s: InScope = %v, want %v", name, got, tc.want)
-		}
-		plan, _ := ask(t, tc.in, world{})
-		if acts := plan.Step != StepNone || plan.Condition != nil || plan.ClearCondition; acts && !tc.want {
-			t.Errorf("%s: there is something to do all the same: %+v", name, plan)
-		}
-	}
-}
-
 func conditioned(in *Input) {
 	in.Node.Condition = &corev1.NodeCondition{Status: corev1.ConditionTrue, Reason: "ChecksPassed"}
 }

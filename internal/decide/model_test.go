@@ -254,7 +254,8 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, decide.StepSetCondition, decide.StepRemoveConditions, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
-		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests, "taken back"} {
+		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests, "taken back",
+		"state verified", "state remediating", "state verifying", "state waiting", "state held", "state exhausted", "state backing-off"} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out
 			t.Errorf("%q was never reached: the actions are too much alike", what)
 		}

@@ -324,9 +324,10 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	if plan.Recorded != nil {
 		m.reached[plan.Recorded.Result.Reason]++
 	}
-	done := decide.Done(in) && len(in.Pods) == 0
-	if changed, again = m.act(n, in, plan); done && changed {
-		m.failed("%s: the node is done, and its decision changes something: %+v", n.Name, plan)
+	_, quiet := decide.Quiet(in, m.now)
+	m.reached["state "+string(decide.StateOf(in, m.now))]++
+	if changed, again = m.act(n, in, plan); quiet && len(in.Pods) == 0 && changed {
+		m.failed("%s: the node is quiet, and its decision changes something: %+v", n.Name, plan)
 	}
 	return changed, again
 }
@@ -456,7 +457,7 @@ func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, ag
 		return true, false
 	}
 	wait := p.RequeueAfter
-	write, later := m.view.Tracker.Quiet(in, p)
+	write, later := m.view.Tracker.ConditionDue(in, p)
 	var patch []byte
 	if p.ClearCondition {
 		patch = marks.RemoveCondition(in.Node.UID)

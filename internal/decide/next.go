@@ -66,15 +66,11 @@ func (d *decision) idle() {
 		return
 	}
 	d.Condition = verifiedCondition(d.in)
-	if d.in.Node.Gated && d.in.Node.OtherOS != "" && !d.in.Node.Skip {
+	if unsupported(d.in) {
 		d.reportUnsupportedOS()
 	}
 	d.ClearCondition = d.Condition == nil && d.in.Node.Condition != nil
-	if at, ok := reverifyTime(d.in, d.now); ok && d.in.Node.Labelled {
-		d.requeueAfter(at.Sub(d.now))
-	}
-	_, _, wait := newSuspicion(d.in, d.now)
-	d.requeueAfter(wait)
+	d.requeueAfter(nextReason(d.in, d.now))
 }
 
 func (d *decision) verify(current *workerpod.Observation) {
@@ -136,14 +132,8 @@ func (d *decision) startOrRemediate() {
 		return
 	}
 	d.Condition = d.betweenAttempts()
-	due := true
-	if !d.spent.first && !d.stuckResolved() {
-		at, again := d.nextAttemptTime()
-		due = again && !d.now.Before(at) || requestSkipsBackoff(r, d.now)
-		if again && !due {
-			d.requeueAfter(at.Sub(d.now))
-		}
-	}
+	wait, due := d.nextAttempt()
+	d.requeueAfter(wait)
 	// Past the deadline, an attempt that proved nothing needs no other after it.
 	if d.inconclusiveAttempt() && d.expires() {
 		d.expire(false)

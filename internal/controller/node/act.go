@@ -379,7 +379,7 @@ func (r *Reconciler) finishDryRun(ctx context.Context, d decision) error {
 
 // setCondition writes the condition if it is due, and otherwise returns when it is.
 func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Duration, err error) {
-	write, wait := r.View.Tracker.Quiet(d.in, d.plan)
+	write, wait := r.View.Tracker.ConditionDue(d.in, d.plan)
 	patch := []byte(nil)
 	switch {
 	case d.plan.ClearCondition:

@@ -110,8 +110,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			r.enqueueWaiting(ctx)
 			// Without a priority the queue would keep the one that this reconcile had.
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
-		case errors.Is(err, errNothingToDo):
-			return ctrl.Result{}, nil
 		case errors.Is(err, controller.ErrVanished):
 			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch enqueues it; this is in case it was missed
 		case errors.As(err, &refused):
@@ -137,12 +135,8 @@ func (r *Reconciler) settled(n *corev1.Node) bool {
 		!slices.ContainsFunc(n.Spec.Taints, v.Gates)
 }
 
-var (
-	// errNothingToDo ends the reconcile of a node that does not concern the controller.
-	errNothingToDo = errors.New("nothing to do")
-	// errDecideAgain asks for the same decision on a fresh read.
-	errDecideAgain = errors.New("decide again")
-)
+// errDecideAgain asks for the same decision on a fresh read.
+var errDecideAgain = errors.New("decide again")
 
 // failed counts an error and returns it to the queue, which retries with backoff. If the node is gone but still in the
 // cache, the state of the node is kept until the watch shows the deletion. Without that state, the controller would
@@ -175,7 +169,7 @@ func (r *Reconciler) nextLook(d decision, wait time.Duration) time.Duration {
 	// The deletion queue looks at a held node. The end of a pod may be refused, and is then tried again.
 	held := d.handedOver && d.in.Node.Record.Held != "" && !d.plan.EndsPods()
 	verifies := decide.NeedsVerification(d.in, r.View.Tracker.Now()) // a node in service that has failed keeps its label
-	swept := held || r.settled(d.node) && !verifies
+	swept := d.quiet || held || r.settled(d.node) && !verifies
 	if swept {
 		interval *= settledRounds
 	}
@@ -226,6 +220,8 @@ type decision struct {
 	// rules is what NodeReadinessRules ask of the node; ruled ends that decision.
 	rules rule.Plan
 	ruled func()
+	// quiet: there is nothing to do for the node.
+	quiet bool
 	// handedOver: the deletion queue continues the decision.
 	handedOver bool
 }
@@ -256,9 +252,9 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 	case len(d.in.Node.RemediationConditions) > 0:
 		r.Deletions.Consider(n.Name) // whether the node should have them
 	}
-	if !decide.InScope(d.in) && len(d.in.Pods) == 0 && !d.rules.Concerns() {
-		r.View.Tracker.Decided(d.in, decide.Plan{})
-		return d, errNothingToDo
+	if look, quiet := decide.Quiet(d.in, r.View.Tracker.Now()); quiet && len(d.in.Pods) == 0 && !d.rules.Concerns() {
+		d.plan.RequeueAfter, d.quiet = look, true
+		return d, nil
 	}
 	plan, err := decide.Resolve(&d.in, &d.ev, r.View.Tracker.Now, r.loaders(ctx, &d))
 	if d.rules.Unavailable == "" { // else that is what was decided

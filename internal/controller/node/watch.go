@@ -80,11 +80,11 @@ func (r *Reconciler) wake(ctx context.Context) error {
 	}
 }
 
-// sweep enqueues each node that is not done, or has a pod of ours, once in settledRounds intervals, evenly: a timer for
-// each settled node would take more memory than the node does in the cache. A process that begins to lead starts with
+// sweep enqueues each node that does not rest, or has a pod of ours, once in settledRounds intervals, evenly. A timer
+// for each settled node would take more memory than the node does in the cache. A process that begins to lead starts with
 // a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
-	round := r.View.Config.Reconciliation.Interval() * settledRounds
+	round := r.round()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var names []string
@@ -95,7 +95,7 @@ func (r *Reconciler) sweep(ctx context.Context) error {
 		case now := <-tick.C:
 			due := int(float64(len(names)) * min(1, now.Sub(began).Seconds()/round.Seconds()))
 			for ; done < due; done++ {
-				if !r.idle(ctx, names[done]) {
+				if !r.skips(ctx, names[done]) {
 					r.queue.enqueue(names[done], tidy)
 				}
 			}
@@ -199,21 +199,28 @@ func enqueue(q queue, name string, priority int) {
 	q.Add(req)
 }
 
-// done reports whether neither verification nor a rule has anything to do for the node until a watch shows a change.
-func (r *Reconciler) done(n *corev1.Node, in decide.Input) bool {
-	return decide.Done(in) && len(marks.OwnedOn(n)) == 0 && !marks.HasRuleTaint(n, r.View.Config.Vocabulary()) &&
-		(r.Rules == nil || !r.Rules.Concern(n))
+// round is how often the sweep comes to a node.
+func (r *Reconciler) round() time.Duration {
+	return r.View.Config.Reconciliation.Interval() * settledRounds
 }
 
-// idle reports whether the node of that name is done and has none of our pods: the end of a control probe may have to
-// be awaited, and its pod deleted, on a node that is done.
-func (r *Reconciler) idle(ctx context.Context, name string) bool {
+// rests reports whether neither verification nor a rule has anything to do for the node until a watch shows a change or
+// the sweep comes to it again.
+func (r *Reconciler) rests(n *corev1.Node, in decide.Input) bool {
+	look, quiet := decide.Quiet(in, r.View.Tracker.Now())
+	return quiet && (look == 0 || look > r.round()) && len(marks.OwnedOn(n)) == 0 &&
+		!marks.HasRuleTaint(n, r.View.Config.Vocabulary()) && (r.Rules == nil || !r.Rules.Concern(n))
+}
+
+// skips reports whether the sweep leaves the node of that name out. It rests and has none of our pods: the end of a
+// control probe may have to be awaited, and its pod deleted, on a node that rests.
+func (r *Reconciler) skips(ctx context.Context, name string) bool {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
 		return false
 	}
 	hosts, err := r.View.Hosts(ctx, n)
-	return err == nil && !hosts && r.done(n, r.View.Observe(n))
+	return err == nil && !hosts && r.rests(n, r.View.Observe(n))
 }
 
 // nodeHandler enqueues a node that changed, and records it in the fleet.
@@ -222,7 +229,7 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 		n := o.(*corev1.Node)
 		in := r.View.Observe(n)
 		r.Fleet.Observe(in)
-		if initial && r.done(n, in) {
+		if initial && r.rests(n, in) {
 			return // a process that begins to lead need not reconcile tens of thousands
 		}
 		enqueue(q, in.Node.Name, r.priority(n, in))

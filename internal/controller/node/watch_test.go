@@ -96,6 +96,8 @@ func (c *nodes) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 	n := o.(*corev1.Node)
 	if key.Name == c.done.Name || key.Name == "host" {
 		c.done.DeepCopyInto(n)
+	} else {
+		n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	c.pods = nil
 	if key.Name == "host" {
@@ -222,7 +224,8 @@ func done(change ...func(*corev1.Node)) *corev1.Node {
 	now := time.Now()
 	record := marks.Record{NodeUID: "uid-n", BootID: "boot", Sequence: 1, LastOutcome: attempt.Passed, LastTime: &now, VerifiedTime: &now}
 	n.Annotations = map[string]string{marks.AnnotationRecord: record.Encode()}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: marks.ConditionType, Status: corev1.ConditionTrue}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: marks.ConditionType, Status: corev1.ConditionTrue,
+		Reason: marks.ReasonChecksPassed, Message: "All required checks passed in 0s, attempt 1"}}
 	for _, f := range change {
 		f(n)
 	}
@@ -248,6 +251,7 @@ func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
 			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoSchedule}}
 		}), want: 1},
 		"label lost":               {node: done(func(n *corev1.Node) { delete(n.Labels, config.DefaultLabelKey) }), want: 1},
+		"no marks":                 {node: done(func(n *corev1.Node) { n.Labels, n.Annotations, n.Status.Conditions = nil, nil, nil })},
 		"no condition":             {node: done(func(n *corev1.Node) { n.Status.Conditions = nil }), want: 1},
 		"condition says otherwise": {node: done(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }), want: 1},
 		"rebooted":                 {node: done(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "another" }), want: 1},

@@ -1,0 +1,106 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+)
+
+// State is where a node stands in its verification. It is a function of what was read of the node and of the time, and
+// is stored nowhere.
+type State string
+
+// The states, in the order in which StateOf tries them. A node that must be verified is in one of those from
+// StateRemediating on.
+const (
+	// StateNotOurs: the node is excluded or being deleted, or nothing asks for its verification and it never passed one.
+	StateNotOurs State = "not-ours"
+	// StateVerified: its checks passed in this boot, or it was adopted, and nothing asks for another verification.
+	StateVerified State = "verified"
+	// StateRemediating: its remediation is intended or begun, or it carries a condition that asks a repairer for one.
+	StateRemediating State = "remediating"
+	// StateVerifying: an attempt has begun, and its result is not in the record.
+	StateVerifying State = "verifying"
+	// StateWaiting: the next attempt is due, and something must hold before it starts.
+	StateWaiting State = "waiting"
+	// StateHeld: a guard keeps its remediation back, and attempts go on.
+	StateHeld State = "held"
+	// StateExhausted: no retry is left. It is confirmed, remediated, or tried every exhaustedRetrySeconds.
+	StateExhausted State = "exhausted"
+	// StateBackingOff: its last attempt did not pass, and the next one has a time.
+	StateBackingOff State = "backing-off"
+)
+
+// States lists them.
+func States() []State {
+	return []State{StateNotOurs, StateVerified, StateRemediating, StateVerifying, StateWaiting, StateHeld, StateExhausted,
+		StateBackingOff}
+}
+
+// StateOf is the node's state.
+func StateOf(in Input, now time.Time) State {
+	n, r := in.Node, in.Node.Record
+	if n.Deleting || !Eligible(in) {
+		return StateNotOurs
+	}
+	if !NeedsVerification(in, now) {
+		if n.Labelled || r.LastOutcome == attempt.Passed {
+			return StateVerified
+		}
+		return StateNotOurs
+	}
+	d := newDecision(in, Evidence{}, now)
+	switch {
+	case r.Deletion != nil && in.Config.NodeManagement.DeleteFailedNodes:
+		return StateRemediating
+	case underWay(in):
+		return StateVerifying
+	case in.Profile.Unchecked(), d.spent.first:
+		return StateWaiting
+	case r.Held != "":
+		return StateHeld
+	case d.exhausted() && len(n.RemediationConditions) > 0:
+		return StateRemediating
+	case d.exhausted():
+		return StateExhausted
+	}
+	if _, due := d.nextAttempt(); !due {
+		return StateBackingOff
+	}
+	return StateWaiting
+}
+
+// underWay reports whether the next attempt has begun. Its pod may be gone without a result.
+func underWay(in Input) bool {
+	next := in.NextAttempt().Number
+	return CurrentPod(in.Node.Record, in.Pods) != nil || in.VanishedAttempt == next ||
+		in.LocalWorker != nil && in.LocalWorker.Attempt.Number == next
+}
+
+// Quiet reports whether there is nothing to do for the node, apart from its pods and rules, until it changes or until
+// look has passed. If time alone changes nothing, look is 0.
+func Quiet(in Input, now time.Time) (look time.Duration, ok bool) {
+	n := in.Node
+	switch state := StateOf(in, now); {
+	case state == StateNotOurs && (n.Deleting || !in.Selected):
+		return 0, true
+	case state != StateNotOurs && state != StateVerified, unsupported(in), len(n.RemediationConditions) > 0:
+		return 0, false
+	}
+	if shown := verifiedCondition(in); shown == nil && n.Condition != nil || shown != nil && !shown.Same(n.Condition) {
+		return 0, false
+	}
+	return nextReason(in, now), true
+}
+
+// nextReason is how long it takes until a verified node that does not change has a reason to be verified again: its
+// age, or a condition that makes it suspect. It is 0 if there is none.
+func nextReason(in Input, now time.Time) time.Duration {
+	_, _, wait := newSuspicion(in, now)
+	if at, ok := reverifyTime(in, now); ok && in.Node.Labelled {
+		if left := at.Sub(now); left > 0 && (wait == 0 || left < wait) {
+			wait = left
+		}
+	}
+	return wait
+}
