@@ -223,7 +223,7 @@ func logs(ctx context.Context, v *invocation) error {
 	}
 	last := s.lastWorker()
 	if last == nil {
-		text := fmt.Sprintf("node %s has no worker pod; its status is %s", s.node.Name, s.status(v.now))
+		text := fmt.Sprintf("node %s has no worker pod; its state is %s", s.node.Name, s.state(v.now))
 		if r := s.in.Node.Record; r.LastOutcome != "" {
 			text += fmt.Sprintf(". The worker of attempt %d (%s) is gone: only the last failed worker is kept, for "+
 				"worker.keepFailedSeconds", r.Sequence, r.LastOutcome)

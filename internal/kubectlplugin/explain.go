@@ -62,7 +62,7 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		}
 	}
 	add("Node", n.Name)
-	add("Status", n.Status)
+	add("State", n.State)
 	add("Since", v.timestamp(s.since()))
 	add("Why", n.Why)
 	if c := n.Condition; c != nil && c.Status != corev1.ConditionTrue && !c.LastHeartbeatTime.IsZero() {

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Statuses of nodes that have none of decide.Statuses.
+// What is shown of a node that is not ours: its status, and its state.
 const (
 	unmanaged = "unmanaged" // never had a gating taint and never was verified
 	excluded  = "excluded"  // the configuration or an annotation leaves it out
@@ -62,6 +62,8 @@ type summary struct {
 	Name string `json:"name"`
 	// Status is one of decide.Statuses or of those above.
 	Status string `json:"status"`
+	// State is one of decide.States but the first, or one of those above.
+	State string `json:"state"`
 	// Why is the condition's message, or else the record of the last attempt.
 	Why string `json:"why,omitempty"`
 	// Next is the attempt that is to come, if its time is known.
@@ -133,7 +135,7 @@ func (v *invocation) summary(s nodeState) summary {
 func (s nodeState) summary(now time.Time) summary {
 	n, r := s.in.Node, s.in.Node.Record
 	out := summary{
-		Name: n.Name, Status: s.status(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool, Profile: s.in.Profile.Profile,
+		Name: n.Name, Status: s.status(now), State: s.state(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool, Profile: s.in.Profile.Profile,
 		Labelled: n.Labelled, Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries,
 		Inconclusive: r.Inconclusive, VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: n.RecordProblem,
 		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules, RemediationConditions: n.RemediationConditions,
@@ -179,6 +181,14 @@ func (s nodeState) status(now time.Time) string {
 		return excluded
 	}
 	return unmanaged
+}
+
+// state is the node's state, or why it is not ours.
+func (s nodeState) state(now time.Time) string {
+	if state := decide.StateOf(s.in, now); state != decide.StateNotOurs {
+		return string(state)
+	}
+	return s.status(now)
 }
 
 // since is when the node's status began, as far as its marks have it; nil where they do not.

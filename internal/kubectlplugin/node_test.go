@@ -195,7 +195,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := workers(t, 6)[0].Name
-	want := `{"name":"n","status":"held","why":"check dns: NXDOMAIN: no such name","next":{"time":"2026-03-01T12:10:00Z"},"pool":"p","profile":"gpu",` +
+	want := `{"name":"n","status":"held","state":"verifying","why":"check dns: NXDOMAIN: no such name","next":{"time":"2026-03-01T12:10:00Z"},"pool":"p","profile":"gpu",` +
 		`"taints":["node-ready/unverified=true:NoSchedule"],"labelled":false,"attempts":5,"maxRetries":5,"inconclusive":1,` +
 		`"last":{"number":5,"outcome":"failed","check":"dns","reason":"NXDOMAIN","message":"no such name","time":"2026-03-01T11:59:55Z","durationMs":12},` +
 		`"verifiedTime":"2026-03-01T11:00:00Z","held":{"guard":"maxUnhealthy","message":"3 of 5"},"deletion":{"kind":"NodeClaim","name":"claim","uid":"c","time":"2026-03-01T12:00:00Z"},` +
@@ -216,14 +216,14 @@ func TestFacts(t *testing.T) {
 		want []string
 	}{
 		{makeNode(gated, tainted("other"), having(r), condition(marks.ReasonRemediationHeld, "held by maxUnhealthy"), label(owner.LabelNodePool, "p")), workers(t, 3), []string{
-			"Node n", "Status held", "Since 60m ago (2026-03-01T11:00:00Z)", "Why held by maxUnhealthy", "Next in 15s (2026-03-01T12:00:15Z)",
+			"Node n", "State verifying", "Since 60m ago (2026-03-01T11:00:00Z)", "Why held by maxUnhealthy", "Next in 15s (2026-03-01T12:00:15Z)",
 			"Retries 2 of 5 spent, 0 attempts inconclusive", "Last attempt 2, failed; 5s ago (2026-03-01T11:59:55Z); check dns: NXDOMAIN: no such name",
 			"Verified 60m ago (2026-03-01T11:00:00Z)", "Action held maxUnhealthy: 3 of 5[2J", "Deletion NodeClaim claim, decided 60s ago (2026-03-01T11:59:00Z)",
 			"Worker ns/" + workers(t, 3)[0].Name + ", attempt 3, running, created 20s ago (2026-03-01T11:59:40Z)", "Pool p",
 			"Gating taints node-ready/unverified=true:NoSchedule", "Other taints other=true:NoSchedule", "Verified label no node-ready/verified=true",
 			"Condition node-ready/Verified=Unknown RemediationHeld",
 		}},
-		{makeNode(labelled, annotated(marks.AnnotationRecord, "{")), nil, []string{"Node n", "Status verified",
+		{makeNode(labelled, annotated(marks.AnnotationRecord, "{")), nil, []string{"Node n", "State verified",
 			"Record annotation node-ready/record is not a record: unexpected end of JSON input; the node gets a new record, and counts as verified before",
 			"Gating taints none", "Verified label node-ready/verified=true"}},
 	} {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
 // formats are the values of --output.
@@ -78,15 +80,16 @@ func (v *invocation) print(rows [][]string, paint func(row, column int, text str
 	}
 }
 
-// colours of the statuses, as ANSI attributes.
-var colours = map[string]string{"verified": "32", "verifying": "36", "pending": "33", "failed": "31", "held": "35",
-	excluded: "2", unmanaged: "2", deleting: "2"}
+// colours of the states, as ANSI attributes.
+var colours = map[string]string{string(decide.StateVerified): "32", string(decide.StateVerifying): "36",
+	string(decide.StateWaiting): "33", string(decide.StateBackingOff): "33", string(decide.StateExhausted): "31",
+	string(decide.StateRemediating): "31", string(decide.StateHeld): "35", excluded: "2", unmanaged: "2", deleting: "2"}
 
-func coloured(status string) string {
-	if code := colours[status]; code != "" {
-		return "\x1b[" + code + "m" + status + "\x1b[0m"
+func coloured(state string) string {
+	if code := colours[state]; code != "" {
+		return "\x1b[" + code + "m" + state + "\x1b[0m"
 	}
-	return status
+	return state
 }
 
 func bold(text string) string { return "\x1b[1m" + text + "\x1b[0m" }

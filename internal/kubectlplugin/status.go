@@ -33,7 +33,7 @@ func status(ctx context.Context, v *invocation) error {
 	for _, s := range list {
 		n := v.summary(s)
 		nodes = append(nodes, n)
-		totals[n.Status]++
+		totals[n.State]++
 	}
 	if v.structured() {
 		return errors.Join(err, v.printObject(struct {
@@ -128,12 +128,12 @@ func (v *invocation) printNodes(rows [][]string) {
 	})
 }
 
-// watchNodes prints a node whenever its status or its reason changes.
+// watchNodes prints a node whenever its state or its reason changes.
 func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 	last := map[string]string{}
 	for _, s := range list {
 		n := v.summary(s)
-		last[n.Name] = n.Status + n.Why + n.suspect() + heldByRule(n.Rules)
+		last[n.Name] = n.State + n.Why + n.suspect() + heldByRule(n.Rules)
 	}
 	if _, err := v.out.WriteTo(v.stream); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 		if s != nil {
 			s.rules = v.evaluateRules(s.node)
 			n := v.summary(*s)
-			row, now = v.table([]nodeState{*s}), n.Status+n.Why+n.suspect()+heldByRule(n.Rules)
+			row, now = v.table([]nodeState{*s}), n.State+n.Why+n.suspect()+heldByRule(n.Rules)
 			shown = !v.unverified || slices.Contains(attention, n.Status) || last[name] != ""
 		}
 		if last[name] == now || !shown {
@@ -164,9 +164,9 @@ func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 
 func (v *invocation) table(list []nodeState) (rows [][]string) {
 	wide := v.output == "wide"
-	header := "NODE STATUS SINCE RETRIES NEXT WHY"
+	header := "NODE STATE SINCE RETRIES NEXT WHY"
 	if wide {
-		header = "NODE STATUS SINCE RETRIES INCONCLUSIVE LAST POOL PROFILE TAINTED WORKER KARPENTER NEXT WHY"
+		header = "NODE STATE SINCE RETRIES INCONCLUSIVE LAST POOL PROFILE TAINTED WORKER KARPENTER NEXT WHY"
 	}
 	if !v.noHeaders {
 		rows = append(rows, strings.Fields(header))
@@ -184,7 +184,7 @@ func (v *invocation) table(list []nodeState) (rows [][]string) {
 		if t := n.Next.Time; !t.IsZero() {
 			next = until(t, v.now)
 		}
-		row := []string{n.Name, n.Status, cmp.Or(age(s.since(), v.now), "-"), cmp.Or(retries, "-")}
+		row := []string{n.Name, n.State, cmp.Or(age(s.since(), v.now), "-"), cmp.Or(retries, "-")}
 		if wide {
 			row = append(row, fmt.Sprint(n.Inconclusive), cmp.Or(last, "-"), cmp.Or(n.Pool, "-"), cmp.Or(n.Profile, "-"),
 				fmt.Sprint(len(n.Taints) > 0), cmp.Or(worker, "-"), cmp.Or(n.Karpenter, "-"))

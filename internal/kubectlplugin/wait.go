@@ -51,8 +51,8 @@ func wait(ctx context.Context, v *invocation) error {
 			return nil
 		}
 		n := s.summary(v.now)
-		switch n.Status {
-		case string(decide.StatusVerified):
+		switch n.State {
+		case string(decide.StateVerified):
 			if v.text() {
 				_, _ = fmt.Fprintf(v.stream, "node/%s is verified\n", name)
 			} else {
@@ -61,7 +61,7 @@ func wait(ctx context.Context, v *invocation) error {
 			}
 			delete(pending, name)
 		case excluded, unmanaged, deleting:
-			return codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.Status), exitNever}
+			return codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.State), exitNever}
 		default:
 			pending[name] = n.line()
 		}
@@ -107,8 +107,8 @@ func listPending(pending map[string]string) string {
 	return strings.Join(left, "\n")
 }
 
-// line is the status and the reason.
-func (n summary) line() string { return joined(": ", n.Status, singleLine(n.Why)) }
+// line is the state and the reason.
+func (n summary) line() string { return joined(": ", n.State, singleLine(n.Why)) }
 
 // indexNode indexes worker pods by their node's UID.
 const indexNode = "node"

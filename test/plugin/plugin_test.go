@@ -119,10 +119,10 @@ func TestOnCluster(t *testing.T) {
 
 	t.Run("status", func(t *testing.T) {
 		got := e.run(ctx, "status")
-		head := []string{`^Controller +\S+ leads for \d+s, version \S+$`, `^Remediations +off`, `^Nodes +1 verified, 1 failed, 1 excluded, 1 unmanaged$`, `^$`}
+		head := []string{`^Controller +\S+ leads for \d+s, version \S+$`, `^Remediations +off`, `^Nodes +1 verified, 1 exhausted, 1 excluded, 1 unmanaged$`, `^$`}
 		want := []string{
-			`^NODE +STATUS +SINCE +RETRIES +NEXT +WHY$`,
-			`^bad +failed +\d+s +2/2 +- +2 of 2 attempts failed, last: check dns: .+…$`,
+			`^NODE +STATE +SINCE +RETRIES +NEXT +WHY$`,
+			`^bad +exhausted +\d+s +2/2 +- +2 of 2 attempts failed, last: check dns: .+…$`,
 			`^good +verified +\d+s +0/2 +- +All required checks passed in .+, attempt 1$`,
 			`^old +unmanaged +- +- +-$`,
 			`^skipped +excluded +- +- +-$`,
@@ -134,7 +134,7 @@ func TestOnCluster(t *testing.T) {
 			Totals     map[string]int
 			Nodes      []summary
 		}
-		if got := e.run(ctx, "status", "-o", "yaml"); yaml.Unmarshal([]byte(got.out), &object) != nil || object.Controller.Leader.Name == "" || object.Totals["failed"] != 1 || len(object.Nodes) != 4 {
+		if got := e.run(ctx, "status", "-o", "yaml"); yaml.Unmarshal([]byte(got.out), &object) != nil || object.Controller.Leader.Name == "" || object.Totals["exhausted"] != 1 || len(object.Nodes) != 4 {
 			t.Errorf("yaml: %+v", got)
 		}
 		if strings.Contains(got.out, "\x1b") {
@@ -161,7 +161,7 @@ func TestOnCluster(t *testing.T) {
 			got = e.run(ctx, "explain", "bad")
 		}
 		for _, want := range []string{
-			`(?m)^Status +failed$`, `(?m)^Since +\d+s ago \(2`, `(?m)^Why +2 of 2 attempts failed, last: check dns: `,
+			`(?m)^State +exhausted$`, `(?m)^Since +\d+s ago \(2`, `(?m)^Why +2 of 2 attempts failed, last: check dns: `,
 			`(?m)^Retries +2 of 2 spent, 0 attempts inconclusive$`, `(?m)^Last +attempt 2, failed after .+; \d+s ago \(.+; check dns: `,
 			`(?m)^Gating taints +node-ready/unverified=true:NoSchedule$`, `(?m)^Verified label +no node-ready/verified=true$`,
 			`(?m)^Condition +node-ready/Verified=False RetriesExhausted$`,
@@ -188,7 +188,7 @@ func TestOnCluster(t *testing.T) {
 		if got := e.run(ctx, "logs", "bad"); got.code != 0 || !strings.Contains(got.out, `"check":"dns"`) {
 			t.Errorf("logs of the kept worker: %+v", got)
 		}
-		if got := e.run(ctx, "logs", "good"); got.code != 1 || !strings.Contains(got.err, "node good has no worker pod; its status is verified. The worker of attempt 1 (passed) is gone") {
+		if got := e.run(ctx, "logs", "good"); got.code != 1 || !strings.Contains(got.err, "node good has no worker pod; its state is verified. The worker of attempt 1 (passed) is gone") {
 			t.Errorf("logs of a node without a worker: %+v", got)
 		}
 	})
@@ -322,7 +322,7 @@ func TestOnCluster(t *testing.T) {
 		if waited.code != 0 || waited.out != "node/joins is verified\n" {
 			t.Errorf("wait: %+v", waited)
 		}
-		if watched.code != 0 || !regexp.MustCompile(`(?s)old +unmanaged.+\njoins +(pending|verifying) .+\njoins +verified `).MatchString(watched.out) {
+		if watched.code != 0 || !regexp.MustCompile(`(?s)old +unmanaged.+\njoins +(waiting|verifying) .+\njoins +verified `).MatchString(watched.out) {
 			t.Errorf("watch: %+v", watched)
 		}
 	})
@@ -418,15 +418,15 @@ func TestOnCluster(t *testing.T) {
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got.out, "no leader") && time.Now().Before(deadline); time.Sleep(time.Second) {
 			got = e.run(ctx, "status", "late")
 		}
-		matchLines(t, got, []string{`^Controller +no leader: \S+ last renewed its Lease \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Remediations`, `^Nodes +1 pending$`, `^$`,
-			`^NODE`, `^late +pending +- +- +- +Karpenter: StartupTaintsExist$`})
+		matchLines(t, got, []string{`^Controller +no leader: \S+ last renewed its Lease \d+s ago; nothing is verified$`, `^Replicas +0 of 1 ready: `, `^Remediations`, `^Nodes +1 waiting$`, `^$`,
+			`^NODE`, `^late +waiting +- +- +- +Karpenter: StartupTaintsExist$`})
 		if got := e.run(ctx, "explain", "late"); !strings.HasPrefix(got.out, "no leader: ") || !strings.Contains(got.out, `Karpenter        StartupTaintsExist: StartupTaint`) {
 			t.Errorf("explain: %+v", got)
 		}
 		if got := e.run(ctx, "doctor"); got.code != 1 || !strings.Contains(got.out, "leader: no leader: ") {
 			t.Errorf("doctor: %+v", got)
 		}
-		if got := e.run(ctx, "wait", "late", "--timeout", "300ms"); got.code != 3 || !strings.Contains(got.out, "no leader: ") || !strings.Contains(got.err, "node late: pending") {
+		if got := e.run(ctx, "wait", "late", "--timeout", "300ms"); got.code != 3 || !strings.Contains(got.out, "no leader: ") || !strings.Contains(got.err, "node late: waiting") {
 			t.Errorf("wait: %+v", got)
 		}
 	})

@@ -125,9 +125,9 @@ func states(source string) map[string]string {
 func TestStatesOfANodeAreThoseOfTheCode(t *testing.T) {
 	source := read(t, filepath.Join(folder, "node.d2"))
 	have := states(source)
-	for _, status := range decide.Statuses() {
-		if have[string(status)] == "" {
-			t.Errorf("the status %s is missing", status)
+	for _, state := range decide.States() {
+		if have[string(state)] == "" {
+			t.Errorf("the state %s is missing", state)
 		}
 	}
 	words := strings.ReplaceAll(source, `\n`, "\n")
@@ -136,7 +136,7 @@ func TestStatesOfANodeAreThoseOfTheCode(t *testing.T) {
 		read(t, "internal/marks/condition.go"), -1) {
 		reasons = append(reasons, match[1])
 		named := regexp.MustCompile(`\b` + match[1] + `\b`).MatchString(words)
-		if other := match[1] == marks.ReasonUnsupportedOS; named == other { // it has no status
+		if other := match[1] == marks.ReasonUnsupportedOS; named == other { // it is not ours
 			t.Errorf("the reason %s: named %t", match[1], named)
 		}
 	}
