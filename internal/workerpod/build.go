@@ -226,6 +226,7 @@ func (b *Builder) pod(t Target, profile config.Effective, via config.Scheduling)
 			Annotations: maps.Clone(meshAnnotations),
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1", Kind: "Node", Name: t.Name, UID: uid(t.UID), BlockOwnerDeletion: ptr.To(false),
+				Controller: ptr.To(true), // kubectl drain stops at a pod that no controller manages
 			}},
 		},
 		Spec: corev1.PodSpec{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -97,7 +98,7 @@ func TestVerifyPod(t *testing.T) {
 			t.Errorf("annotation %s: %q, want %q", key, got, want)
 		}
 	}
-	if o := pod.OwnerReferences[0]; o.APIVersion != "v1" || o.Kind != "Node" || o.Name != "node-a" || o.UID != "u1" || *o.BlockOwnerDeletion {
+	if o := pod.OwnerReferences[0]; o.APIVersion != "v1" || o.Kind != "Node" || o.Name != "node-a" || o.UID != "u1" || *o.BlockOwnerDeletion || metav1.GetControllerOf(pod) == nil {
 		t.Errorf("owner %+v", o)
 	}
 	if got := *pod.Spec.ActiveDeadlineSeconds; got < 300+120 {
