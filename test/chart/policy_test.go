@@ -313,6 +313,15 @@ func (f fortress) nodes(n *corev1.Node) {
 		} {
 			f.denied("nodes", what, try(patch, false))
 		}
+		// Another policy may have added the key to the request, so the refusal names it.
+		for key, patch := range map[string]string{
+			"mesh/seen": `{"metadata":{"annotations":{"node-ready/record":"{}","mesh/seen":"true"}}}`,
+			"theirs":    `{"metadata":{"labels":{"theirs":null}}}`,
+		} {
+			if err := try(patch, false); err == nil || !strings.Contains(err.Error(), "this request changes "+key+". If a mutating webhook or policy does that, ") {
+				f.Errorf("change of %s: %v", key, err)
+			}
+		}
 		for what, patch := range map[string]string{
 			"another condition": `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`,
 			"allocatable":       `{"status":{"allocatable":{"cpu":"0"}}}`,

@@ -28,7 +28,8 @@
 
 {{/*
 The validation that a write leaves a Node's labels or annotations as they are, but for some keys. Called with (dict "map"
-"labels" "but" which keys k may change, in CEL, "message" what is said to who may not).
+"labels" "but" which keys k may change, in CEL, "message" what is said to who may not). A policy sees the request after mutation,
+so the message names the keys, and that another policy may have changed them.
 */}}
 {{- define "kube-node-ready.keepsMap" -}}
 - expression: >-
@@ -38,6 +39,12 @@ The validation that a write leaves a Node's labels or annotations as they are, b
     oldObject.metadata.?{{ .map }}.orValue({}).all(k, {{ .but }} || k in object.metadata.?{{ .map }}.orValue({}))
   reason: Forbidden
   message: {{ .message }}
+  messageExpression: >-
+    {{ .message | toJson }} + "; this request changes " +
+    (object.metadata.?{{ .map }}.orValue({}).filter(k, !({{ .but }}) &&
+    oldObject.metadata.?{{ .map }}[?k] != optional.of(object.metadata.{{ .map }}[k])) +
+    oldObject.metadata.?{{ .map }}.orValue({}).filter(k, !({{ .but }}) && !(k in object.metadata.?{{ .map }}.orValue({})))).join(", ") +
+    ". If a mutating webhook or policy does that, have it leave out this account"
 {{- end -}}
 
 {{/*
