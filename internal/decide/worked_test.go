@@ -138,6 +138,9 @@ func TestSharedFailureChangesNoGate(t *testing.T) {
 					}
 					in = after(in, plan)
 					in.Pods, in.Sharing = nil, 4
+					if in.Node.Record.Since != nil {
+						in.Node.Record.Since = ago(30 * time.Minute) // the outage has lasted for longer than the deadline
+					}
 					in.Node.Condition = &corev1.NodeCondition{Reason: marks.ReasonDeadlineExceeded}
 					next, _ := ask(t, in, world{})
 					if c := next.Condition; next.Step != StepNone || reasonOf(c) != marks.ReasonWorkerInconclusive || !strings.Contains(c.Message, "4 nodes") {

@@ -53,7 +53,7 @@ var mutants = []mutant{
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 
 	// A node that worked is closed for what is not its own fault.
-	{"the first failure closes a node in service", served, "return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed", "return true", all},
+	{"the first failure closes a node in service", served, "return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed", "return before.LastOutcome != attempt.Passed || true", all},
 	{"a failure without a probe closes a node in service", served, "before.LastOutcome == attempt.Failed && before.Probed", "before.LastOutcome == attempt.Failed", all},
 	{"a node in service needs no probe", served, "return worked(in) && (inService(in) || !shown)", "return worked(in) && !inService(in) && !shown", all},
 	{"a probe of another pool closes a gate", attribution, "if inGroup && m.Pool", "if !inGroup && m.Pool", all},
