@@ -41,6 +41,6 @@ func StatusOf(in Input, now time.Time) Status {
 // comes. It does not depend on the time, so it must be evaluated only when the node changes.
 func Settled(in Input) bool {
 	timeless := in.Config.NodeManagement.Reverify.Interval.Duration <= 0 && len(in.Profile.SuspectConditions) == 0 &&
-		in.Node.Requested == in.Node.Record.Request
+		in.Node.Requested == in.Node.Record.Request && len(in.Node.OtherEffect) == 0
 	return timeless && StateOf(in, time.Time{}) == StateVerified
 }

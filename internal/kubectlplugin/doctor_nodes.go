@@ -25,8 +25,11 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 		return err
 	}
 	var verified int
-	var refused, closed []nodeState
+	var refused, closed, other []nodeState
 	for _, s := range all {
+		if s.in.Selected && len(s.in.Node.OtherEffect) > 0 {
+			other = append(other, s)
+		}
 		if !decide.Eligible(s.in) || s.in.Node.Deleting {
 			continue
 		}
@@ -52,6 +55,12 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 		d.found(fmt.Sprintf("the API server rejects the worker pods of %d of %d nodes, among them %s: %s", len(refused),
 			len(all), refused[0].node.Name, refused[0].summary(v.now).Why), fix)
 	}
+	if len(other) > 0 {
+		d.found(fmt.Sprintf("%d of %d nodes carry the key of a gating taint with another effect, among them %s: %s",
+			len(other), len(all), other[0].node.Name, otherEffect(other[0])),
+			"give what sets the taint (kubelet, NodePool, node group) the effect of nodeManagement.taints, or the other way "+
+				"round, and remove the taint from these nodes: kubectl taint nodes NODE KEY:EFFECT-")
+	}
 	if len(closed) > 0 && len(closed) >= verified {
 		d.found(fmt.Sprintf("%d nodes older than %s are closed by a gating taint, and %d are verified and open; %s is "+
 			"closed: %s", len(closed), settleTime, verified, closed[0].node.Name, closed[0].summary(v.now).Why),
@@ -59,4 +68,13 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 				"docs/faq.md (a node is tainted and I need it now)")
 	}
 	return nil
+}
+
+// otherEffect says what becomes of the taints of a node that have a gating key and gate nothing.
+func otherEffect(s nodeState) string {
+	var ids []string
+	for _, t := range s.in.Node.OtherEffect {
+		ids = append(ids, t.ID().String())
+	}
+	return strings.Join(ids, ", ") + " gates nothing here, and nobody removes it"
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -44,6 +45,9 @@ func TestDoctorFindsWhatKeepsAFleetClosed(t *testing.T) {
 		"refused, an open node":        {[][]change{open, {old, having(refused)}}, []string{"of 1 of 2 nodes"}, 1},
 		"all are refused":              {[][]change{{old, gated, having(refused)}, {old, gated, having(refused)}}, []string{"of 2 of 2 nodes", "2 nodes older"}, 2},
 		"refused on GKE":               {[][]change{open, open, {young, gated, having(unquoted)}}, []string{"of 1 of 3 nodes", "set criticalPodsQuota.enabled to true"}, 1},
+		"another effect": {[][]change{open, {old, labelled, having(passed), func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoExecute}}
+		}}}, []string{"1 of 2 nodes carry the key of a gating taint with another effect, among them n1: node-ready/unverified:NoExecute gates nothing here, and nobody removes it"}, 1},
 		"refused before, verified now": {[][]change{{old, labelled, having(passed)}}, nil, 0},
 	} {
 		client := fake.NewClientset()

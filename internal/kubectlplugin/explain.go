@@ -126,6 +126,9 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 		}
 	}
 	add("Other taints", strings.Join(others, ", "))
+	if len(s.in.Node.OtherEffect) > 0 {
+		add("Other effect", otherEffect(s))
+	}
 	label := s.in.Config.NodeManagement.VerifiedLabel
 	add("Verified label", map[bool]string{true: "", false: "no "}[n.Labelled]+label.Key+"="+label.Value)
 	if c := n.Condition; c != nil {

@@ -226,6 +226,12 @@ func TestFacts(t *testing.T) {
 		{makeNode(labelled, annotated(marks.AnnotationRecord, "{")), nil, []string{"Node n", "State verified",
 			"Record annotation node-ready/record is not a record: unexpected end of JSON input; the node gets a new record, and counts as verified before",
 			"Gating taints none", "Verified label node-ready/verified=true"}},
+		{makeNode(labelled, having(passed), func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoExecute}}
+		}), nil, []string{"Node n", "State verified", "Since 60s ago (2026-03-01T11:59:00Z)", "Retries 0 of 5 spent, 0 attempts inconclusive",
+			"Last attempt 3, passed; 60s ago (2026-03-01T11:59:00Z)", "Verified 60s ago (2026-03-01T11:59:00Z)", "Gating taints none",
+			"Other taints node-ready/unverified:NoExecute", "Other effect node-ready/unverified:NoExecute gates nothing here, and nobody removes it",
+			"Verified label node-ready/verified=true"}},
 	} {
 		s, v := observe(configuration(t, ""), test.node, test.pods), invocation{now: now}
 		var got []string

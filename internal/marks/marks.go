@@ -104,7 +104,10 @@ type Facts struct {
 	Owner owner.Signs
 	Gated bool // carries at least one gating taint, so it must be verified
 	// GatedBy are the gating taints that it carries.
-	GatedBy           []Taint
+	GatedBy []Taint
+	// OtherEffect are the taints that it carries with a gating key and an effect that gates nothing. Nobody here removes
+	// them.
+	OtherEffect       []Taint
 	Labelled          bool // carries the verified label with its value
 	Completed         bool // carries the annotation that says when it was released, whatever its value
 	Skip, DoNotDelete bool
@@ -180,8 +183,11 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 		f.OtherOS = os
 	}
 	for _, t := range n.Spec.Taints {
-		if v.Gates(t) {
-			f.Gated, f.GatedBy = true, append(f.GatedBy, Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		switch on := (Taint{Key: t.Key, Value: t.Value, Effect: t.Effect}); {
+		case v.Gates(t):
+			f.Gated, f.GatedBy = true, append(f.GatedBy, on)
+		case slices.ContainsFunc(v.Gating, func(g Taint) bool { return g.Key == t.Key }):
+			f.OtherEffect = append(f.OtherEffect, on)
 		}
 	}
 	for i, c := range n.Status.Conditions {

@@ -32,9 +32,9 @@ type Collector struct {
 	now      func() time.Time
 	pools    pools
 
-	status, duration, pods, retries, healthyDesc, leaderDesc *prometheus.Desc
-	nodes, waitingDesc, held, shared, deadlineExceeded       *prometheus.Desc
-	build                                                    *prometheus.Desc
+	status, duration, pods, retries, healthyDesc, leaderDesc        *prometheus.Desc
+	nodes, waitingDesc, held, shared, otherEffect, deadlineExceeded *prometheus.Desc
+	build                                                           *prometheus.Desc
 }
 
 // NewCollector makes the collector. waiting counts the nodes that wait, healthy reports whether the informers are
@@ -63,6 +63,8 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 		held: desc("remediation_held", "Failed nodes whose next action is held, by guard.", "guard"),
 		shared: desc("shared_failures", "Nodes that worked and whose last failure verified nodes of their pool and profile "+
 			"share, or could not be compared. Their gates stay as they are."),
+		otherEffect: desc("other_effect_nodes", "Nodes that carry the key of a gating taint with an effect that gates "+
+			"nothing. Such a taint stays, whatever is verified."),
 		deadlineExceeded: desc("deadline_exceeded",
 			"1 for a node with the condition reason DeadlineExceeded, whatever the cause.", "node"),
 		build: desc("build_info",
@@ -73,7 +75,7 @@ func NewCollector(perNode config.PerNode, snapshot Snapshot, waiting func() map[
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.status, c.duration, c.pods, c.retries, c.healthyDesc, c.leaderDesc, c.nodes,
-		c.waitingDesc, c.held, c.shared, c.deadlineExceeded, c.build} {
+		c.waitingDesc, c.held, c.shared, c.otherEffect, c.deadlineExceeded, c.build} {
 		ch <- d
 	}
 }
@@ -105,10 +107,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		statuses[s] = LabelPair("status", string(s))
 	}
 	states, pods, held := map[decide.Status]int{decide.StatusVerified: verified}, map[string]int{}, map[string]int{}
-	shared := 0
+	shared, otherEffect := 0, 0
 	for in := range inputs {
 		for _, p := range in.Pods {
 			pods[podStatus(p)]++
+		}
+		if in.Selected && len(in.Node.OtherEffect) > 0 {
+			otherEffect++
 		}
 		s := decide.StatusOf(in, now)
 		if s == "" {
@@ -130,6 +135,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.nodes, float64(states[s]), string(s))
 	}
 	gauge(c.shared, float64(shared))
+	gauge(c.otherEffect, float64(otherEffect))
 	for w, n := range c.waitingNodes() {
 		gauge(c.waitingDesc, float64(n), w.For, w.Pool)
 	}
