@@ -58,8 +58,8 @@ func examineNodes(ctx context.Context, v *invocation, d *diagnosis) error {
 	if len(other) > 0 {
 		d.found(fmt.Sprintf("%d of %d nodes carry the key of a gating taint with another effect, among them %s: %s",
 			len(other), len(all), other[0].node.Name, otherEffect(other[0])),
-			"give what sets the taint (kubelet, NodePool, node group) the effect of nodeManagement.taints, or the other way "+
-				"round, and remove the taint from these nodes: kubectl taint nodes NODE KEY:EFFECT-")
+			"make the effects in nodeManagement.taints and in what sets the taint (kubelet, NodePool, node group) the same, "+
+				"and remove the taint from these nodes: kubectl taint nodes NODE KEY:EFFECT-")
 	}
 	if len(closed) > 0 && len(closed) >= verified {
 		d.found(fmt.Sprintf("%d nodes older than %s are closed by a gating taint, and %d are verified and open; %s is "+

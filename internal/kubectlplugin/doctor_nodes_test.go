@@ -32,19 +32,19 @@ func TestDoctorFindsWhatKeepsAFleetClosed(t *testing.T) {
 		finds  []string // none: nothing is found
 		number int
 	}{
-		"no node":                      {nil, nil, 0},
-		"all verified":                 {[][]change{open, open}, nil, 0},
-		"one of three is closed":       {[][]change{open, open, {old, gated, having(failed)}}, nil, 0},
-		"half are closed":              {[][]change{open, {old, gated, having(failed)}}, []string{"1 nodes older than 10m0s are closed by a gating taint, and 1 are verified and open; n1 is closed: check dns: NXDOMAIN"}, 1},
-		"all are closed":               {[][]change{{old, gated}, {old, gated, having(failed)}}, []string{"2 nodes older", "0 are verified"}, 1},
-		"all are new":                  {[][]change{{young, gated}, {young, gated, having(failed)}}, nil, 0},
-		"all are skipped":              {[][]change{{old, gated, annotated(marks.AnnotationSkip, "true")}}, nil, 0},
-		"all are being deleted":        {[][]change{{old, gated, leaving}}, nil, 0},
-		"never gated":                  {[][]change{{old}, {old}}, nil, 0},
-		"one is refused":               {[][]change{open, open, {young, gated, having(refused)}}, []string{"the API server rejects the worker pods of 1 of 3 nodes, among them n2: PodRefused: exceeded quota: critical"}, 1},
-		"refused, an open node":        {[][]change{open, {old, having(refused)}}, []string{"of 1 of 2 nodes"}, 1},
-		"all are refused":              {[][]change{{old, gated, having(refused)}, {old, gated, having(refused)}}, []string{"of 2 of 2 nodes", "2 nodes older"}, 2},
-		"refused on GKE":               {[][]change{open, open, {young, gated, having(unquoted)}}, []string{"of 1 of 3 nodes", "set criticalPodsQuota.enabled to true"}, 1},
+		"no node":                {nil, nil, 0},
+		"all verified":           {[][]change{open, open}, nil, 0},
+		"one of three is closed": {[][]change{open, open, {old, gated, having(failed)}}, nil, 0},
+		"half are closed":        {[][]change{open, {old, gated, having(failed)}}, []string{"1 nodes older than 10m0s are closed by a gating taint, and 1 are verified and open; n1 is closed: check dns: NXDOMAIN"}, 1},
+		"all are closed":         {[][]change{{old, gated}, {old, gated, having(failed)}}, []string{"2 nodes older", "0 are verified"}, 1},
+		"all are new":            {[][]change{{young, gated}, {young, gated, having(failed)}}, nil, 0},
+		"all are skipped":        {[][]change{{old, gated, annotated(marks.AnnotationSkip, "true")}}, nil, 0},
+		"all are being deleted":  {[][]change{{old, gated, leaving}}, nil, 0},
+		"never gated":            {[][]change{{old}, {old}}, nil, 0},
+		"one is refused":         {[][]change{open, open, {young, gated, having(refused)}}, []string{"the API server rejects the worker pods of 1 of 3 nodes, among them n2: PodRefused: exceeded quota: critical"}, 1},
+		"refused, an open node":  {[][]change{open, {old, having(refused)}}, []string{"of 1 of 2 nodes"}, 1},
+		"all are refused":        {[][]change{{old, gated, having(refused)}, {old, gated, having(refused)}}, []string{"of 2 of 2 nodes", "2 nodes older"}, 2},
+		"refused on GKE":         {[][]change{open, open, {young, gated, having(unquoted)}}, []string{"of 1 of 3 nodes", "set criticalPodsQuota.enabled to true"}, 1},
 		"another effect": {[][]change{open, {old, labelled, having(passed), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: config.DefaultTaintKey, Effect: corev1.TaintEffectNoExecute}}
 		}}}, []string{"1 of 2 nodes carry the key of a gating taint with another effect, among them n1: node-ready/unverified:NoExecute gates nothing here, and nobody removes it"}, 1},
