@@ -78,7 +78,7 @@ var mutants = []mutant{
 	{"another writer is fought", takenBack, `if why == "" || !d.now.Before(at) {`, `if why != "" || d.now.Before(at) {`, all},
 	{"our own taint counts as another writer's", takenBack, "	if NeedsVerification(in, now) {", "	if !NeedsVerification(in, now) {", all},
 	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
-	{"a pod of another program is ours", act, "case !workerpod.Ours(have, r.Pods.Namespace, t):", "case workerpod.Ours(have, r.Pods.Namespace, t):", "TestRefusedWorker"},
+	{"a pod of another program is ours", act, "case !workerpod.Made(have, r.Pods.Namespace, t):", "case false:", "TestRefusedWorker"},
 
 	// Rules.
 	{"an invalid rule selects nodes", ruled, `r.Invalid == "" && r.Concerns`, `r.Invalid != "" && r.Concerns`, all},
