@@ -2,11 +2,16 @@ package marks
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Names of what NodeReadinessRules write on a Node.
@@ -19,7 +24,7 @@ const (
 	AnnotationReleased = "node-ready/rules-released"
 	// annotationBootstrap followed by a rule's UID is the annotation of a node that has passed the bootstrap-only rule.
 	// Its value is {"rule-name":"<name>"}. Up to v0.3, the node-readiness-controller wrote the rule's name instead of the
-	// UID, and any value of that annotation counts, too.
+	// UID, and any value of that annotation counts, too, but not for a rule that was created later under the name.
 	annotationBootstrap = "readiness.k8s.io/bootstrap-completed-"
 )
 
@@ -91,9 +96,33 @@ func ReleasedOn(n *corev1.Node) []string {
 	return uids
 }
 
-// BootstrapCompleted reports whether the node has passed the bootstrap-only rule.
-func BootstrapCompleted(n *corev1.Node, uid, name string) bool {
-	return hasKey(n.Annotations, annotationBootstrap+uid) || hasKey(n.Annotations, annotationBootstrap+name)
+// BootstrapCompleted reports whether the node has passed the bootstrap-only rule, which was created at the given time.
+func BootstrapCompleted(n *corev1.Node, uid, name string, created time.Time) bool {
+	byName := annotationBootstrap + name
+	return hasKey(n.Annotations, annotationBootstrap+uid) ||
+		hasKey(n.Annotations, byName) && !writtenAt(n, byName).Before(created)
+}
+
+// writtenAt is when an annotation was last written; zero if nobody knows.
+func writtenAt(n *corev1.Node, key string) time.Time {
+	_, at := lastWrite(n.ManagedFields, annotationPath(key))
+	return at
+}
+
+func annotationPath(key string) []string { return []string{"metadata", "annotations", key} }
+
+// CompletionTimes are the entries of managedFields that BootstrapCompleted reads, and no others: one for each annotation
+// that names a rule. Most nodes have none.
+func CompletionTimes(n *corev1.Node) (entries []metav1.ManagedFieldsEntry) {
+	for _, key := range slices.Sorted(maps.Keys(n.Annotations)) {
+		name, ok := strings.CutPrefix(key, annotationBootstrap)
+		if at := writtenAt(n, key); ok && uuid.Validate(name) != nil && !at.IsZero() {
+			fields := fmt.Sprintf(`{"f:metadata":{"f:annotations":{%q:{}}}}`, "f:"+key)
+			entries = append(entries, metav1.ManagedFieldsEntry{Time: ptr.To(metav1.NewTime(at)),
+				FieldsV1: metav1.NewFieldsV1(fields)})
+		}
+	}
+	return entries
 }
 
 // The prefixes of the keys of rules' taints.

@@ -30,7 +30,12 @@ func (t *TakenBack) Last() time.Time {
 // Writer is the field manager that last wrote the field at the path, in the entries of an object; empty where no entry
 // has the field, as after its removal. Status and other subresources do not count.
 func Writer(entries []metav1.ManagedFieldsEntry, path ...string) (manager string) {
-	var last time.Time
+	manager, _ = lastWrite(entries, path)
+	return manager
+}
+
+// lastWrite is who last wrote the field at the path, and when: the time is that of the writer's last change of any field.
+func lastWrite(entries []metav1.ManagedFieldsEntry, path []string) (manager string, last time.Time) {
 	for _, e := range entries {
 		if e.Subresource != "" || !owns(e.FieldsV1, path) {
 			continue
@@ -43,7 +48,7 @@ func Writer(entries []metav1.ManagedFieldsEntry, path ...string) (manager string
 			manager, last = e.Manager, at
 		}
 	}
-	return manager
+	return manager, last
 }
 
 // owns reports whether the set of fields has the one at the path, as in {"f:spec":{"f:taints":{}}}.

@@ -137,10 +137,38 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// completed is the annotation of a node that completed a rule of that name, and completedBy who wrote it, and when.
+const completed = "readiness.k8s.io/bootstrap-completed-net"
+
+func completedBy(manager string) []metav1.ManagedFieldsEntry {
+	return []metav1.ManagedFieldsEntry{{Manager: manager, Time: ptr.To(metav1.Unix(9, 0)),
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + completed + `":{},"f:other":{}}}}`)}}
+}
+
+// Of managedFields only the times of completions by name are kept: a rule of the name may be younger.
+func TestCompletionsAreKept(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{completed: "true", "other": "x"},
+		ManagedFields: append(completedBy("nrc"), metav1.ManagedFieldsEntry{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:other":{}}}}`)})}}
+	kept := pack(n, Keep{}).node()
+	for _, at := range []int64{8, 9, 10} {
+		if got := marks.BootstrapCompleted(kept, "uid", "net", time.Unix(at, 0)); got != (at <= 9) {
+			t.Errorf("a rule that was created at %d s: completed %t", at, got)
+		}
+	}
+	if len(kept.ManagedFields) != 1 {
+		t.Errorf("%+v", kept.ManagedFields)
+	}
+	delete(n.Annotations, completed)
+	if again := pack(pack(n, Keep{}).node(), Keep{}); len(again.completions) != 0 {
+		t.Errorf("%+v", again.completions)
+	}
+}
+
 // Every field of the form counts.
 func TestSameComparesEachField(t *testing.T) {
 	base := func() *packed {
-		return pack(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), Labels: map[string]string{"k": "v"}, Annotations: map[string]string{"k": "v"},
+		return pack(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), Labels: map[string]string{"k": "v"}, Annotations: map[string]string{"k": "v", completed: "true"},
+			ManagedFields:   completedBy("nrc"),
 			OwnerReferences: []metav1.OwnerReference{{Name: "o"}}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "t"}}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "c"}}, Allocatable: corev1.ResourceList{"r": resource.MustParse("1")}}}, Keep{Allocatable: map[corev1.ResourceName]bool{"r": true}})
 	}

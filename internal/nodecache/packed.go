@@ -29,6 +29,7 @@ type packed struct {
 	unschedulable              bool
 	labels                     []unique.Handle[label] // sorted by key
 	annotations                []annotation           // sorted by key
+	completions                []metav1.ManagedFieldsEntry
 	owners                     []owner
 	taints                     []corev1.Taint
 	conditions                 []condition
@@ -127,6 +128,7 @@ func pack(n *corev1.Node, k Keep) *packed {
 	for _, key := range slices.Sorted(maps.Keys(n.Annotations)) {
 		p.annotations = append(p.annotations, annotation{unique.Make(key), n.Annotations[key]})
 	}
+	p.completions = marks.CompletionTimes(n)
 	for _, o := range n.OwnerReferences {
 		p.owners = append(p.owners, owner{kind: unique.Make(ownerKind{o.APIVersion, o.Kind}), name: o.Name,
 			uid: types.UID(string(o.UID)), controller: optional(o.Controller),
@@ -197,6 +199,9 @@ func (p *packed) fill(n *corev1.Node) {
 	for _, a := range p.annotations {
 		n.Annotations[a.key.Value()] = a.value
 	}
+	for _, e := range p.completions {
+		n.ManagedFields = append(n.ManagedFields, *e.DeepCopy())
+	}
 	for _, o := range p.owners {
 		kind := o.kind.Value()
 		n.OwnerReferences = append(n.OwnerReferences, metav1.OwnerReference{APIVersion: kind.apiVersion, Kind: kind.kind,
@@ -239,7 +244,7 @@ func (p *packed) same(o *packed) bool {
 	return p.name == o.name && p.uid == o.uid && p.providerID == o.providerID && p.bootID == o.bootID &&
 		p.created == o.created && p.deleted == o.deleted && p.unschedulable == o.unschedulable &&
 		slices.Equal(p.labels, o.labels) && slices.Equal(p.annotations, o.annotations) &&
-		slices.Equal(p.owners, o.owners) && slices.Equal(p.conditions, o.conditions) &&
+		equality.Semantic.DeepEqual(p.completions, o.completions) && slices.Equal(p.owners, o.owners) && slices.Equal(p.conditions, o.conditions) &&
 		equality.Semantic.DeepEqual(p.taints, o.taints) && equality.Semantic.DeepEqual(p.allocatable, o.allocatable)
 }
 

@@ -232,7 +232,7 @@ func (d *planner) holdsUnrecorded(r *Rule) bool {
 		return true
 	}
 	return r.Deleting && r.Finalized && selects &&
-		(r.Continuous || !marks.BootstrapCompleted(d.node.Node, r.UID, r.Name))
+		(r.Continuous || !marks.BootstrapCompleted(d.node.Node, r.UID, r.Name, r.Created))
 }
 
 // owner is the UID of the rule that owns a taint, or empty if there is none.

@@ -247,7 +247,7 @@ func evaluate(r *Rule, n Node, staleAfter time.Duration, now time.Time) (e Evalu
 			RequiredStatus: c.RequiredStatus, DefaultStatus: c.DefaultStatus})
 	}
 	e.Met = met == len(r.Conditions) || r.AnyOf && met > 0
-	e.Completed = !r.Continuous && marks.BootstrapCompleted(n.Node, r.UID, r.Name)
+	e.Completed = !r.Continuous && marks.BootstrapCompleted(n.Node, r.UID, r.Name, r.Created)
 	e.Tainted = Tainted(n.Node, r.Taint.ID())
 	if n.Limited && r.Continuous && !r.DryRun {
 		e.ReleasedBefore = slices.Contains(n.releasedBy, r.UID)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -95,8 +96,28 @@ func ownedBy(name, key string) func(*corev1.Node) {
 func unregistered(n *corev1.Node) { n.Labels["karpenter.sh/nodepool"] = "default" }
 func elsewhere(n *corev1.Node)    { n.Labels["role"] = "other" }
 
+// hasPassed is a node that completed the rule of that UID or name, after the rule was created.
 func hasPassed(suffix string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		completes(suffix)(n)
+		writtenBy("nrc", suffix, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))(n)
+	}
+}
+
+func completes(suffix string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations["readiness.k8s.io/bootstrap-completed-"+suffix] = "true" }
+}
+
+// writtenBy has the API server's account of who wrote a rule's completion by name, and when.
+func writtenBy(manager, name string, at time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Time: ptr.To(metav1.NewTime(at)),
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:readiness.k8s.io/bootstrap-completed-` + name + `":{}}}}`)})
+	}
+}
+
+func createdAt(at time.Time) func(*v1alpha1.NodeReadinessRule) {
+	return func(r *v1alpha1.NodeReadinessRule) { r.CreationTimestamp = metav1.NewTime(at) }
 }
 
 const (
@@ -120,6 +141,7 @@ func said(p Plan) string {
 
 func TestWhatRulesAskOfANode(t *testing.T) {
 	const isOwned = `owned {"uid-a":"readiness.k8s.io/agent:NoSchedule"}`
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		rules []*v1alpha1.NodeReadinessRule
 		node  *corev1.Node
@@ -155,6 +177,11 @@ func TestWhatRulesAskOfANode(t *testing.T) {
 		"bootstrap: good from the start":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True")), "complete a"},
 		"bootstrap: never again":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("uid-a")), ""},
 		"bootstrap: never again, by the old name":     {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("a")), ""},
+		"by the old name, written later":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "a", now)), ""},
+		"by the name of an earlier rule":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "a", now.Add(-time.Hour))), "add a; " + isOwned},
+		"by a name, and nobody knows when":            {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a")), "add a; " + isOwned},
+		"the name of another is newer":                {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "b", now)), "add a; " + isOwned},
+		"by UID, whenever that was":                   {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("uid-a")), ""},
 		"bootstrap: its taint is back":                {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), hasPassed("uid-a")), "remove a"},
 		"bootstrap: its taint is back, as NRC has it": {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), hasPassed("a")), "remove a"},
 		"bootstrap: the annotation alone":             {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(carries(agentTaint), hasPassed("uid-a")), ""},
