@@ -197,8 +197,8 @@ func (q *query) evaluate(d Settings, a resolver.Answer, err error) check.Finding
 			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
 	asked := d.Name
-	if a.Name != mdns.Fqdn(d.Name) {
-		asked += " (as " + a.Name + ")"
+	if name := a.Through(d.Name); name != "" {
+		asked += " (as " + name + ")"
 	}
 	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), asked, strings.ToUpper(q.protocol))
 	return evaluate(d, who, a)
@@ -314,8 +314,8 @@ func brief(asked string, a resolver.Answer) string {
 	if len(a.Records) > 1 {
 		first = fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
 	}
-	if a.Name != mdns.Fqdn(asked) && a.Name != "" {
-		first += " (of " + a.Name + ")"
+	if name := a.Through(asked); name != "" {
+		first += " (of " + name + ")"
 	}
 	return first
 }
