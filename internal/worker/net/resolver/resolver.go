@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	mdns "github.com/miekg/dns"
@@ -125,7 +126,8 @@ func (c Config) NoServers() string {
 
 // Server is a server with the timeout and attempts of resolv.conf, though at least two: the second goes without EDNS0.
 func (c Config) Server(addr netip.AddrPort, protocol string) Server {
-	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2)}
+	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2),
+		stray: new(atomic.Pointer[netip.AddrPort])}
 }
 
 // HostError is a host name that does not resolve.
