@@ -61,7 +61,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		if r.Err != nil {
 			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
 		}
-		targets, source, failure := targetsOf(ctx, d, r.Config, pod.API, pod.Node)
+		targets, from, failure := targetsOf(ctx, d, r.Config, pod.API, pod.Node)
 		if failure != nil {
 			return *failure
 		}
@@ -72,10 +72,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 				f = withOddLines(f, check.ReasonSearchIgnored, r.Config.LongSearch)
 			}
 		}
-		if source != "" {
-			f.Message += "; asked: " + source
-		}
-		return f
+		return from.addTo(f)
 	}
 }
 
